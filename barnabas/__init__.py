@@ -1,0 +1,1 @@
+"""Barnabas: a broker cluster that speaks the Kafka wire protocol and delivers exactly once."""

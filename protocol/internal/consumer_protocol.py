@@ -1,0 +1,31 @@
+"""What consumers put into JoinGroup and SyncGroup."""
+
+from barnabas.protocol.schema import field, message, since
+from barnabas.protocol.types import Array, Int32, NullableBytes, NullableString, String
+
+
+@message
+class OwnedPartitions:
+    topic: String = since(1, default="")
+    partitions: Array[Int32] = since(1, default_factory=list)
+
+
+@message
+class ConsumerProtocolSubscription:
+    topics: Array[String]
+    user_data: NullableBytes = field(default=None)
+    owned_partitions: Array[OwnedPartitions] = since(1, default_factory=list, ignorable=True)
+    generation_id: Int32 = since(2, default=-1, ignorable=True)
+    rack_id: NullableString = since(3, default=None, ignorable=True)
+
+
+@message
+class AssignedPartitions:
+    topic: String
+    partitions: Array[Int32]
+
+
+@message
+class ConsumerProtocolAssignment:
+    assigned_partitions: Array[AssignedPartitions]
+    user_data: NullableBytes = field(default=None)

@@ -1,0 +1,31 @@
+"""Classic groups as records of `__consumer_offsets`."""
+
+from barnabas.protocol.schema import field, message, since
+from barnabas.protocol.types import Array, Bytes, Int32, Int64, NullableString, String
+
+
+@message
+class GroupMetadataKey:
+    group: String = field(default="")
+
+
+@message
+class MemberMetadata:
+    member_id: String
+    group_instance_id: NullableString = since(3, default=None, ignorable=True)
+    client_id: String
+    client_host: String
+    rebalance_timeout: Int32 = since(1, default=-1, ignorable=True)
+    session_timeout: Int32
+    subscription: Bytes
+    assignment: Bytes
+
+
+@message
+class GroupMetadataValue:
+    protocol_type: String
+    generation: Int32
+    protocol: NullableString
+    leader: NullableString
+    current_state_timestamp: Int64 = since(2, default=-1, ignorable=True)
+    members: Array[MemberMetadata]

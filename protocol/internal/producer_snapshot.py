@@ -1,0 +1,22 @@
+"""Producer state as the `.snapshot` files hold it."""
+
+from barnabas.protocol.schema import field, message
+from barnabas.protocol.types import Array, Int16, Int32, Int64, Uint32
+
+
+@message
+class ProducerEntry:
+    producer_id: Int64 = field(default=0)
+    epoch: Int16 = field(default=0)
+    last_sequence: Int32 = field(default=0)
+    last_offset: Int64 = field(default=0)
+    offset_delta: Int32 = field(default=0)
+    timestamp: Int64 = field(default=0)
+    coordinator_epoch: Int32 = field(default=0)
+    current_txn_first_offset: Int64 = field(default=0)
+
+
+@message
+class ProducerSnapshot:
+    crc: Uint32 = field(default=0)
+    producer_entries: Array[ProducerEntry] = field(default_factory=list)

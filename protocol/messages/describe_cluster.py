@@ -1,0 +1,42 @@
+"""DescribeCluster (key 60)."""
+
+from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.types import Array, Bool, Int8, Int16, Int32, NullableString, String
+
+
+@message
+class DescribeClusterRequest:
+    include_cluster_authorized_operations: Bool
+    endpoint_type: Int8 = since(1, default=1)
+    include_fenced_brokers: Bool = since(2, default=False)
+
+
+@message
+class DescribeClusterBroker:
+    broker_id: Int32
+    host: String
+    port: Int32
+    rack: NullableString = field(default=None)
+    is_fenced: Bool = since(2, default=False)
+
+
+@message
+class DescribeClusterResponse:
+    throttle_time_ms: Int32 = field(default=0)
+    error_code: Int16 = field(default=0)
+    error_message: NullableString = field(default=None)
+    endpoint_type: Int8 = since(1, default=1)
+    cluster_id: String
+    controller_id: Int32 = field(default=-1)
+    brokers: Array[DescribeClusterBroker]
+    cluster_authorized_operations: Int32 = field(default=-2147483648)
+
+
+API = Api(
+    key=60,
+    name="DescribeCluster",
+    versions=range(0, 3),
+    flexible=0,
+    request=DescribeClusterRequest,
+    response=DescribeClusterResponse,
+)

@@ -1,0 +1,48 @@
+"""DescribeGroups (key 15)."""
+
+from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.types import Array, Bool, Bytes, Int16, Int32, NullableString, String
+
+
+@message
+class DescribeGroupsRequest:
+    groups: Array[String]
+    include_authorized_operations: Bool = since(3, default=False)
+
+
+@message
+class DescribedGroupMember:
+    member_id: String
+    group_instance_id: NullableString = since(4, default=None, ignorable=True)
+    client_id: String
+    client_host: String
+    member_metadata: Bytes
+    member_assignment: Bytes
+
+
+@message
+class DescribedGroup:
+    error_code: Int16 = field(default=0)
+    error_message: NullableString = since(6, default=None)
+    group_id: String
+    group_state: String
+    protocol_type: String
+    protocol_data: String
+    members: Array[DescribedGroupMember]
+    authorized_operations: Int32 = since(3, default=-2147483648)
+
+
+@message
+class DescribeGroupsResponse:
+    throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
+    groups: Array[DescribedGroup]
+
+
+API = Api(
+    key=15,
+    name="DescribeGroups",
+    versions=range(0, 7),
+    flexible=5,
+    request=DescribeGroupsRequest,
+    response=DescribeGroupsResponse,
+)

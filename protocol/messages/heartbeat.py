@@ -1,0 +1,28 @@
+"""Heartbeat (key 12)."""
+
+from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.types import Int16, Int32, NullableString, String
+
+
+@message
+class HeartbeatRequest:
+    group_id: String
+    generation_id: Int32
+    member_id: String
+    group_instance_id: NullableString = since(3, default=None)
+
+
+@message
+class HeartbeatResponse:
+    throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
+    error_code: Int16 = field(default=0)
+
+
+API = Api(
+    key=12,
+    name="Heartbeat",
+    versions=range(0, 5),
+    flexible=4,
+    request=HeartbeatRequest,
+    response=HeartbeatResponse,
+)

@@ -1,0 +1,78 @@
+"""LeaderAndIsr (key 4)."""
+
+from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.types import ZERO_UUID, Array, Bool, Int8, Int16, Int32, Int64, String, Uuid
+
+
+@message
+class LeaderAndIsrPartitionState:
+    topic_name: String = field(until=1, default="", ignorable=True)
+    partition_index: Int32
+    controller_epoch: Int32
+    leader: Int32
+    leader_epoch: Int32
+    isr: Array[Int32]
+    partition_epoch: Int32
+    replicas: Array[Int32]
+    adding_replicas: Array[Int32] = since(3, default_factory=list, ignorable=True)
+    removing_replicas: Array[Int32] = since(3, default_factory=list, ignorable=True)
+    is_new: Bool = since(1, default=False, ignorable=True)
+    leader_recovery_state: Int8 = since(6, default=0)
+
+
+@message
+class LeaderAndIsrTopicState:
+    topic_name: String = since(2, default="")
+    topic_id: Uuid = since(5, default=ZERO_UUID, ignorable=True)
+    partition_states: Array[LeaderAndIsrPartitionState] = since(2, default_factory=list)
+
+
+@message
+class LeaderAndIsrLiveLeader:
+    broker_id: Int32
+    host_name: String
+    port: Int32
+
+
+@message
+class LeaderAndIsrRequest:
+    controller_id: Int32
+    is_kraft_controller: Bool = since(7, default=False)
+    controller_epoch: Int32
+    broker_epoch: Int64 = since(2, default=-1, ignorable=True)
+    type: Int8 = since(5, default=0)
+    ungrouped_partition_states: Array[LeaderAndIsrPartitionState] = field(
+        until=1, default_factory=list
+    )
+    topic_states: Array[LeaderAndIsrTopicState] = since(2, default_factory=list)
+    live_leaders: Array[LeaderAndIsrLiveLeader]
+
+
+@message
+class LeaderAndIsrPartitionError:
+    topic_name: String = field(until=4, default="", ignorable=True)
+    partition_index: Int32
+    error_code: Int16 = field(default=0)
+
+
+@message
+class LeaderAndIsrTopicError:
+    topic_id: Uuid = since(5, default=ZERO_UUID)
+    partition_errors: Array[LeaderAndIsrPartitionError] = since(5, default_factory=list)
+
+
+@message
+class LeaderAndIsrResponse:
+    error_code: Int16 = field(default=0)
+    partition_errors: Array[LeaderAndIsrPartitionError] = field(until=4, default_factory=list)
+    topics: Array[LeaderAndIsrTopicError] = since(5, default_factory=list)
+
+
+API = Api(
+    key=4,
+    name="LeaderAndIsr",
+    versions=range(0, 8),
+    flexible=4,
+    request=LeaderAndIsrRequest,
+    response=LeaderAndIsrResponse,
+)

@@ -1,0 +1,35 @@
+"""ListGroups (key 16)."""
+
+from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.types import Array, Int16, Int32, String
+
+
+@message
+class ListGroupsRequest:
+    states_filter: Array[String] = since(4, default_factory=list)
+    types_filter: Array[String] = since(5, default_factory=list)
+
+
+@message
+class ListedGroup:
+    group_id: String
+    protocol_type: String
+    group_state: String = since(4, default="", ignorable=True)
+    group_type: String = since(5, default="", ignorable=True)
+
+
+@message
+class ListGroupsResponse:
+    throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
+    error_code: Int16 = field(default=0)
+    groups: Array[ListedGroup]
+
+
+API = Api(
+    key=16,
+    name="ListGroups",
+    versions=range(0, 6),
+    flexible=3,
+    request=ListGroupsRequest,
+    response=ListGroupsResponse,
+)

@@ -1,0 +1,78 @@
+"""Metadata (key 3)."""
+
+from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.types import (
+    ZERO_UUID,
+    Array,
+    Bool,
+    Int16,
+    Int32,
+    NullableArray,
+    NullableString,
+    String,
+    Uuid,
+)
+
+
+@message
+class MetadataRequestTopic:
+    topic_id: Uuid = since(10, default=ZERO_UUID, ignorable=True)
+    name: NullableString = field(nullable=10)
+
+
+@message
+class MetadataRequest:
+    topics: NullableArray[MetadataRequestTopic] = field(nullable=1)
+    allow_auto_topic_creation: Bool = since(4, default=True)
+    include_cluster_authorized_operations: Bool = since(8, until=10, default=False)
+    include_topic_authorized_operations: Bool = since(8, default=False)
+
+
+@message
+class MetadataResponseBroker:
+    node_id: Int32
+    host: String
+    port: Int32
+    rack: NullableString = since(1, default=None, ignorable=True)
+
+
+@message
+class MetadataResponsePartition:
+    error_code: Int16 = field(default=0)
+    partition_index: Int32
+    leader_id: Int32
+    leader_epoch: Int32 = since(7, default=-1, ignorable=True)
+    replica_nodes: Array[Int32]
+    isr_nodes: Array[Int32]
+    offline_replicas: Array[Int32] = since(5, default_factory=list, ignorable=True)
+
+
+@message
+class MetadataResponseTopic:
+    error_code: Int16 = field(default=0)
+    name: NullableString = field(nullable=12)
+    topic_id: Uuid = since(10, default=ZERO_UUID, ignorable=True)
+    is_internal: Bool = since(1, default=False, ignorable=True)
+    partitions: Array[MetadataResponsePartition]
+    topic_authorized_operations: Int32 = since(8, default=-2147483648)
+
+
+@message
+class MetadataResponse:
+    throttle_time_ms: Int32 = since(3, default=0, ignorable=True)
+    brokers: Array[MetadataResponseBroker]
+    cluster_id: NullableString = since(2, default=None, ignorable=True)
+    controller_id: Int32 = since(1, default=-1, ignorable=True)
+    topics: Array[MetadataResponseTopic]
+    cluster_authorized_operations: Int32 = since(8, until=10, default=-2147483648)
+    error_code: Int16 = since(13, default=0, ignorable=True)
+
+
+API = Api(
+    key=3,
+    name="Metadata",
+    versions=range(0, 14),
+    flexible=9,
+    request=MetadataRequest,
+    response=MetadataResponse,
+)

@@ -1,0 +1,64 @@
+"""StopReplica (key 5)."""
+
+from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.types import Array, Bool, Int16, Int32, Int64, String
+
+
+@message
+class StopReplicaPartitionV0:
+    topic_name: String = field(until=0, default="")
+    partition_index: Int32 = field(until=0, default=0)
+
+
+@message
+class StopReplicaTopicV1:
+    name: String = since(1, until=2, default="")
+    partition_indexes: Array[Int32] = since(1, until=2, default_factory=list)
+
+
+@message
+class StopReplicaPartitionState:
+    partition_index: Int32 = since(3, default=0)
+    leader_epoch: Int32 = since(3, default=-1)
+    delete_partition: Bool = since(3, default=False)
+
+
+@message
+class StopReplicaTopicState:
+    topic_name: String = since(3, default="")
+    partition_states: Array[StopReplicaPartitionState] = since(3, default_factory=list)
+
+
+@message
+class StopReplicaRequest:
+    controller_id: Int32
+    is_kraft_controller: Bool = since(4, default=False)
+    controller_epoch: Int32
+    broker_epoch: Int64 = since(1, default=-1, ignorable=True)
+    delete_partitions: Bool = field(until=2, default=False)
+    ungrouped_partitions: Array[StopReplicaPartitionV0] = field(until=0, default_factory=list)
+    topics: Array[StopReplicaTopicV1] = since(1, until=2, default_factory=list)
+    topic_states: Array[StopReplicaTopicState] = since(3, default_factory=list)
+
+
+@message
+class StopReplicaPartitionError:
+    topic_name: String
+    partition_index: Int32
+    error_code: Int16 = field(default=0)
+
+
+@message
+class StopReplicaResponse:
+    error_code: Int16 = field(default=0)
+    partition_errors: Array[StopReplicaPartitionError]
+
+
+API = Api(
+    key=5,
+    name="StopReplica",
+    versions=range(0, 5),
+    flexible=2,
+    request=StopReplicaRequest,
+    response=StopReplicaResponse,
+)

@@ -1,0 +1,40 @@
+"""SyncGroup (key 14)."""
+
+from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.types import Array, Bytes, Int16, Int32, NullableString, String
+
+
+@message
+class SyncGroupRequestAssignment:
+    member_id: String
+    assignment: Bytes
+
+
+@message
+class SyncGroupRequest:
+    group_id: String
+    generation_id: Int32
+    member_id: String
+    group_instance_id: NullableString = since(3, default=None)
+    protocol_type: NullableString = since(5, default=None, ignorable=True)
+    protocol_name: NullableString = since(5, default=None, ignorable=True)
+    assignments: Array[SyncGroupRequestAssignment]
+
+
+@message
+class SyncGroupResponse:
+    throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
+    error_code: Int16 = field(default=0)
+    protocol_type: NullableString = since(5, default=None, ignorable=True)
+    protocol_name: NullableString = since(5, default=None, ignorable=True)
+    assignment: Bytes
+
+
+API = Api(
+    key=14,
+    name="SyncGroup",
+    versions=range(0, 6),
+    flexible=4,
+    request=SyncGroupRequest,
+    response=SyncGroupResponse,
+)

@@ -1,0 +1,62 @@
+"""The protocol's wire types as annotated names: what a field is to Python and on the wire.
+
+`Int16` is an `int` to a type checker and an `int16` to the codec. Uuids stay 16 raw bytes: they are
+compared and hashed on the hot path and turned into text only for people (`uuid_text`).
+"""
+
+import base64
+from dataclasses import dataclass
+from typing import Annotated, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How one field travels: the protocol's type name, or `array` or `struct` around another."""
+
+    kind: str
+    nullable: bool = False
+
+
+class RecordsSource(Protocol):
+    """Record batches that are not in memory yet: a stretch of a log that the socket will drain."""
+
+    def __len__(self) -> int:
+        """Bytes this source will yield; written as the field's length."""
+        ...
+
+
+Bool = Annotated[bool, Wire("bool")]
+Int8 = Annotated[int, Wire("int8")]
+Int16 = Annotated[int, Wire("int16")]
+Uint16 = Annotated[int, Wire("uint16")]
+Int32 = Annotated[int, Wire("int32")]
+Uint32 = Annotated[int, Wire("uint32")]
+Int64 = Annotated[int, Wire("int64")]
+Float64 = Annotated[float, Wire("float64")]
+Uuid = Annotated[bytes, Wire("uuid")]
+String = Annotated[str, Wire("string")]
+NullableString = Annotated[str | None, Wire("string", nullable=True)]
+Bytes = Annotated[bytes, Wire("bytes")]
+NullableBytes = Annotated[bytes | None, Wire("bytes", nullable=True)]
+Records = Annotated[bytes | memoryview | RecordsSource | None, Wire("records", nullable=True)]
+Array = Annotated[list[T], Wire("array")]
+NullableArray = Annotated[list[T] | None, Wire("array", nullable=True)]
+Nullable = Annotated[T | None, Wire("struct", nullable=True)]
+
+ZERO_UUID = bytes(16)
+"""Kafka's "no id": sent where a topic id is unknown or absent."""
+
+
+def uuid_text(value: bytes) -> str:
+    """A uuid as Kafka's tools print it: 22 characters of unpadded URL-safe base64."""
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+def uuid_from_text(text: str) -> bytes:
+    """The inverse of `uuid_text`; raises ValueError where the text is not 16 bytes."""
+    value = base64.urlsafe_b64decode(text + "==")
+    if len(value) != 16:
+        raise ValueError(f"not a uuid: {text!r}")
+    return value

@@ -1,0 +1,1 @@
+"""The one broker that decides for all: topics, leaders, in-sync sets."""

@@ -1,0 +1,150 @@
+"""What this broker knows of the cluster, as the controller last told it in UpdateMetadata."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from barnabas.protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+
+NO_LEADER = -1
+LEADER_DURING_DELETE = -2
+"""Leader id by which the controller says that a partition is being deleted."""
+FULL_UPDATE = 2
+"""Request type: what is not in the request does not exist."""
+
+
+class Endpoint(NamedTuple):
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNode:
+    """A broker that is alive, with one endpoint for each of its listeners."""
+
+    id: int
+    rack: str | None
+    endpoints: Mapping[str, Endpoint]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    index: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+    partition_epoch: int
+
+
+@dataclass(slots=True)
+class TopicMetadata:
+    name: str
+    topic_id: bytes
+    partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
+
+
+class MetadataCache:
+    """Topics by name and id, their leaders, the brokers that are alive, the controller.
+
+    Not `ready` until the first full update: answering "unknown topic" before that would make
+    producers drop their sequence state.
+    """
+
+    def __init__(self, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+        self.controller_id = -1
+        self.ready = False
+        self._topics: dict[str, TopicMetadata] = {}
+        self._names: dict[bytes, str] = {}
+        self._brokers: dict[int, BrokerNode] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def brokers(self) -> Mapping[int, BrokerNode]:
+        """Brokers that are alive, by id in ascending order."""
+        return self._brokers
+
+    @property
+    def topics(self) -> Mapping[str, TopicMetadata]:
+        return self._topics
+
+    def topic(self, name: str) -> TopicMetadata | None:
+        return self._topics.get(name)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return self._names.get(topic_id)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None:
+        name = self._names.get(topic_id)
+        return None if name is None else self._topics.get(name)
+
+    def partition(self, topic: str, index: int) -> PartitionMetadata | None:
+        found = self._topics.get(topic)
+        return None if found is None else found.partitions.get(index)
+
+    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+        """Where clients of that listener reach the broker; None if dead or not listening there."""
+        broker = self._brokers.get(broker_id)
+        return None if broker is None else broker.endpoints.get(listener)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call back after every update, for those who wait for a topic or a leader."""
+        self._listeners.append(listener)
+
+    def apply(self, request: UpdateMetadataRequest) -> None:
+        """Take over an update; the caller has checked the controller's epoch."""
+        self.controller_id = request.controller_id
+        self._brokers = {node.id: node for node in _nodes(request.live_brokers)}
+        if request.type == FULL_UPDATE:
+            self._topics = {}
+            self._names = {}
+            self.ready = True
+        for topic in request.topic_states:
+            self._apply_topic(topic)
+        for listener in self._listeners:
+            listener()
+
+    def _apply_topic(self, update: UpdateMetadataTopicState) -> None:
+        topic = self._topics.get(update.topic_name)
+        if topic is None or topic.topic_id != update.topic_id:
+            self._forget(topic)
+            topic = TopicMetadata(update.topic_name, update.topic_id)
+            self._topics[topic.name] = topic
+            self._names[topic.topic_id] = topic.name
+        for partition in update.partition_states:
+            if partition.leader == LEADER_DURING_DELETE:
+                topic.partitions.pop(partition.partition_index, None)
+            else:
+                topic.partitions[partition.partition_index] = _partition(partition)
+        if not topic.partitions:
+            self._forget(topic)
+
+    def _forget(self, topic: TopicMetadata | None) -> None:
+        if topic is not None:
+            del self._topics[topic.name]
+            del self._names[topic.topic_id]
+
+
+def _partition(state: UpdateMetadataPartitionState) -> PartitionMetadata:
+    return PartitionMetadata(
+        index=state.partition_index,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=tuple(state.isr),
+        replicas=tuple(state.replicas),
+        offline_replicas=tuple(state.offline_replicas),
+        partition_epoch=state.zk_version,
+    )
+
+
+def _nodes(brokers: list[UpdateMetadataBroker]) -> Iterator[BrokerNode]:
+    for broker in sorted(brokers, key=lambda each: each.id):
+        endpoints = {each.listener: Endpoint(each.host, each.port) for each in broker.endpoints}
+        yield BrokerNode(broker.id, broker.rack, endpoints)

@@ -1,0 +1,100 @@
+"""The embedded store's file: one journal, replaced as a whole when it has grown.
+
+Synchronous; the store decides what leaves the loop. After an OSError the journal must not be used
+again: what is on disk is found out by the next `load`.
+"""
+
+import os
+import struct
+
+from barnabas.broker.metadata import journal_format
+from barnabas.broker.metadata.journal_format import JournalError
+from barnabas.broker.metadata.store import StoreError
+from barnabas.broker.metadata.tree import Tree
+from barnabas.storage.files import File, Files, write_atomic
+
+_NAME = "metadata.journal"
+_LOCK = "metadata.lock"
+
+
+class Journal:
+    """The journal in one directory, which is created and locked by `load`."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._path = os.path.join(directory, _NAME)
+        self._file: File | None = None
+        self.size = 0
+        """Bytes written since the snapshot at its beginning, and that snapshot's."""
+        self.snapshot_size = 0
+
+    def load(self) -> Tree:
+        """The tree as of the last durable transaction; a torn one behind it is cut off.
+
+        Raises JournalError for a damaged or newer journal, BlockingIOError if it is in use.
+        """
+        if not self._files.is_dir(self._directory):
+            self._files.make_dir(self._directory)
+            self._files.sync_dir(os.path.dirname(self._directory))
+        self._lock = self._files.lock(os.path.join(self._directory, _LOCK))
+        try:
+            tree = Tree()
+            if not self._files.exists(self._path):
+                self.rewrite(journal_format.encode_snapshot(tree))
+            else:
+                self._replay(tree)
+        except BaseException:
+            self._lock.release()
+            raise
+        return tree
+
+    def append(self, frame: bytes) -> None:
+        """Returns when the transaction is durable."""
+        assert self._file is not None
+        self._file.append(frame)
+        self._file.sync()
+        self.size += len(frame)
+
+    def rewrite(self, snapshot: bytes) -> None:
+        """Replace the journal by one that holds the snapshot alone."""
+        data = journal_format.encode_header() + snapshot
+        write_atomic(self._files, self._path, data)
+        self._file = self._files.open(self._path)
+        self.size = self.snapshot_size = len(data)
+
+    def close(self) -> None:
+        self._file = None
+        self._lock.release()
+
+    def _replay(self, tree: Tree) -> None:
+        data = self._files.read_bytes(self._path)
+        end = journal_format.check_header(data)
+        frames = journal_format.frames(data, end)
+        first = next(frames, None)
+        if first is None:
+            raise JournalError(f"{self._path} is damaged: it has no readable snapshot")
+        payload, end = first
+        self.snapshot_size = end
+        try:
+            journal_format.decode_snapshot(payload, tree)
+            for payload, position in frames:
+                self._apply(tree, payload)
+                end = position
+        except (struct.error, UnicodeDecodeError, StoreError, IndexError) as cause:
+            # The checksums are right, so this is no torn write but a journal we do not understand.
+            raise JournalError(f"{self._path} cannot be replayed: {cause!r}") from cause
+        self._file = self._files.open(self._path)
+        if end < len(data):
+            self._file.truncate(end)
+            self._file.sync()
+        self.size = end
+
+    def _apply(self, tree: Tree, payload: memoryview) -> None:
+        transaction = journal_format.decode_transaction(payload)
+        staged = tree.stage(transaction.ops, transaction.owner)
+        if staged.zxid != transaction.zxid:
+            raise JournalError(
+                f"{self._path} misses transactions between {tree.zxid} and {transaction.zxid}"
+            )
+        tree.install(staged)

@@ -1,0 +1,292 @@
+"""What stands in which node: Kafka's paths and JSON; pure.
+
+Kafka's own tools for ZooKeeper read these nodes, and those who know a Kafka cluster from its nodes
+find their way. Every decoder raises ZnodeError for what is not in the expected form.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, TypeVar
+
+from barnabas.protocol.types import uuid_from_text, uuid_text
+
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CONFIG = "/config"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE = "/config/changes/config_change_"
+DELETE_TOPICS = "/admin/delete_topics"
+CLUSTER_ID = "/cluster/id"
+FEATURE = "/feature"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+LOG_DIR_EVENT = "/log_dir_event_notification/log_dir_event_"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+
+CONFIG_TYPES = ("topics", "brokers", "groups")
+"""Kinds of entities that have dynamic configuration here."""
+DEFAULT_ENTITY = "<default>"
+"""Under /config/brokers: the values for all brokers."""
+
+PERSISTENT_PATHS = (
+    BROKER_IDS,
+    TOPICS,
+    *(f"{CONFIG}/{kind}" for kind in CONFIG_TYPES),
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    LOG_DIR_EVENTS,
+    "/cluster",
+)
+"""Nodes that exist in every cluster before anything else."""
+
+T = TypeVar("T")
+
+
+class ZnodeError(ValueError):
+    """A node holds what no broker of ours or Kafka's writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerEndpoint:
+    listener: str
+    security_protocol: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """A broker's registration. `epoch` is the node's czxid: it differs for each incarnation."""
+
+    id: int
+    endpoints: tuple[BrokerEndpoint, ...]
+    rack: str | None = None
+    epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssignment:
+    topic_id: bytes
+    replicas: Mapping[int, tuple[int, ...]]
+    """Broker ids by partition, the preferred leader first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsr:
+    """A decision about one partition; `partition_epoch` is the version of its node."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    partition_epoch: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    broker_id: int
+    first: int
+    last: int
+
+
+def broker_path(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def delete_topic_path(topic: str) -> str:
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def config_path(kind: str, name: str) -> str:
+    return f"{CONFIG}/{kind}/{name}"
+
+
+def _guarded(decode: Callable[[bytes], T]) -> Callable[[bytes], T]:
+    @wraps(decode)
+    def guarded(data: bytes) -> T:
+        try:
+            return decode(data)
+        except (ValueError, KeyError, TypeError, AttributeError) as cause:
+            raise ZnodeError(f"{decode.__name__}: {data[:200]!r}: {cause!r}") from cause
+
+    return guarded
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
+    first = info.endpoints[0]
+    return _json(
+        {
+            "version": 5,
+            "host": first.host,
+            "port": first.port,
+            "jmx_port": -1,
+            "timestamp": str(timestamp_ms),
+            "endpoints": [f"{each.listener}://{_uri(each)}" for each in info.endpoints],
+            "listener_security_protocol_map": {
+                each.listener: each.security_protocol for each in info.endpoints
+            },
+            "rack": info.rack,
+            "features": {},
+        }
+    )
+
+
+def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerInfo:
+    try:
+        value = json.loads(data)
+        protocols = value["listener_security_protocol_map"]
+        endpoints = []
+        for each in value["endpoints"]:
+            listener, _, address = each.partition("://")
+            host, _, port = address.rpartition(":")
+            endpoint = BrokerEndpoint(listener, protocols[listener], host.strip("[]"), int(port))
+            endpoints.append(endpoint)
+        return BrokerInfo(broker_id, tuple(endpoints), value.get("rack"), epoch)
+    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        raise ZnodeError(f"registration of broker {broker_id}: {data[:200]!r}") from cause
+
+
+def encode_topic(topic: TopicAssignment) -> bytes:
+    return _json(
+        {
+            "version": 3,
+            "topic_id": uuid_text(topic.topic_id),
+            "partitions": {str(index): list(ids) for index, ids in topic.replicas.items()},
+            "adding_replicas": {},
+            "removing_replicas": {},
+        }
+    )
+
+
+@_guarded
+def decode_topic(data: bytes) -> TopicAssignment:
+    value = json.loads(data)
+    partitions = {int(index): tuple(ids) for index, ids in value["partitions"].items()}
+    return TopicAssignment(uuid_from_text(value["topic_id"]), dict(sorted(partitions.items())))
+
+
+def encode_state(state: LeaderAndIsr) -> bytes:
+    return _json(
+        {
+            "controller_epoch": state.controller_epoch,
+            "leader": state.leader,
+            "version": 1,
+            "leader_epoch": state.leader_epoch,
+            "isr": list(state.isr),
+        }
+    )
+
+
+def decode_state(data: bytes, version: int) -> LeaderAndIsr:
+    try:
+        value = json.loads(data)
+        return LeaderAndIsr(
+            leader=value["leader"],
+            leader_epoch=value["leader_epoch"],
+            isr=tuple(value["isr"]),
+            controller_epoch=value["controller_epoch"],
+            partition_epoch=version,
+        )
+    except (ValueError, KeyError, TypeError) as cause:
+        raise ZnodeError(f"partition state: {data[:200]!r}") from cause
+
+
+def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
+    return _json({"version": 1, "brokerid": broker_id, "timestamp": str(timestamp_ms)})
+
+
+@_guarded
+def decode_controller(data: bytes) -> int:
+    return int(json.loads(data)["brokerid"])
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    return str(epoch).encode()
+
+
+@_guarded
+def decode_controller_epoch(data: bytes) -> int:
+    return int(data)
+
+
+def encode_config(values: Mapping[str, str]) -> bytes:
+    return _json({"version": 1, "config": dict(values)})
+
+
+@_guarded
+def decode_config(data: bytes) -> dict[str, str]:
+    values = json.loads(data)["config"]
+    return {str(key): str(value) for key, value in values.items()}
+
+
+def encode_config_change(kind: str, name: str) -> bytes:
+    return _json({"version": 2, "entity_path": f"{kind}/{name}"})
+
+
+@_guarded
+def decode_config_change(data: bytes) -> tuple[str, str]:
+    kind, _, name = json.loads(data)["entity_path"].partition("/")
+    return kind, name
+
+
+def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
+    return _json(
+        {
+            "version": 1,
+            "broker": block.broker_id,
+            "block_start": str(block.first),
+            "block_end": str(block.last),
+        }
+    )
+
+
+@_guarded
+def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
+    value = json.loads(data)
+    return ProducerIdBlock(value["broker"], int(value["block_start"]), int(value["block_end"]))
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return _json({"version": "1", "id": cluster_id})
+
+
+@_guarded
+def decode_cluster_id(data: bytes) -> str:
+    return str(json.loads(data)["id"])
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    return _json({"version": 1, "broker": broker_id, "event": 1})
+
+
+@_guarded
+def decode_log_dir_event(data: bytes) -> int:
+    return int(json.loads(data)["broker"])
+
+
+def _uri(endpoint: BrokerEndpoint) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{host}:{endpoint.port}"

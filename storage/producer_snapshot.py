@@ -43,12 +43,10 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 def decode_snapshot(data: bytes) -> list[ProducerEntry]:
     """The entries, each with at most its last batch; raises CorruptSnapshotError."""
     body = _unseal(_SNAPSHOT_VERSION, data)
-    if (
-        len(body) < _COUNT.size
-        or len(body) - _COUNT.size != _COUNT.unpack_from(body)[0] * _ENTRY.size
-    ):
+    rows = body[_COUNT.size :]
+    if len(body) < _COUNT.size or len(rows) != _COUNT.unpack_from(body)[0] * _ENTRY.size:
         raise CorruptSnapshotError(f"{len(body)} bytes do not hold the entries they count")
-    return [_decode_entry(*row) for row in _ENTRY.iter_unpack(body[_COUNT.size :])]
+    return [_decode_entry(*row) for row in _ENTRY.iter_unpack(rows)]
 
 
 def encode_windows(entries: Iterable[ProducerEntry], snapshot: bytes) -> bytes:
@@ -167,9 +165,8 @@ class Snapshots:
         return self._paths(gone)
 
     def _paths(self, offsets: list[int]) -> list[str]:
-        paths = [
-            self._path(at, suffix) for at in offsets for suffix in (SNAPSHOT_SUFFIX, WINDOW_SUFFIX)
-        ]
+        suffixes = (SNAPSHOT_SUFFIX, WINDOW_SUFFIX)
+        paths = [self._path(offset, suffix) for offset in offsets for suffix in suffixes]
         return [path for path in paths if self._files.exists(path)]
 
     def _path(self, offset: int, suffix: str) -> str:

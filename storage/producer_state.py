@@ -144,9 +144,9 @@ class ProducerStateManager:
         """What appending `batches` (positions in `data`, headers) will change.
 
         `base_offset` is the offset that the first batch is about to get, None where the batches
-        carry their offsets. Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
-        INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED. What comes by REPLICATION was accepted by
-        a leader, and is taken as it is.
+        carry their offsets. Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER,
+        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED. What comes by
+        REPLICATION was accepted by a leader, and is taken as it is.
         """
         entries: dict[int, ProducerEntry] = {}
         started: list[tuple[int, int]] = []
@@ -209,7 +209,7 @@ class ProducerStateManager:
             }
 
     def on_log_start(self, offset: int) -> None:
-        """The log begins at `offset` now. Producers stay known (KIP-360): only time expires them."""
+        """The log begins at `offset` now. Producers stay known, only time expires them (KIP-360)."""
         self.on_high_watermark(offset)
         self.map_end_offset = max(self.map_end_offset, offset)
 

@@ -1,1 +1,1 @@
-"""The metadata store's port and its embedded implementation; what every broker knows of the rest."""
+"""The metadata store's port, its embedded implementation, and the cache that every broker has."""

@@ -11,7 +11,7 @@ from barnabas.broker.metadata import journal_format
 from barnabas.broker.metadata.journal_format import JournalError
 from barnabas.broker.metadata.store import StoreError
 from barnabas.broker.metadata.tree import Tree
-from barnabas.storage.files import File, Files, write_atomic
+from barnabas.storage.files import File, Files, Lock, write_atomic
 
 _NAME = "metadata.journal"
 _LOCK = "metadata.lock"
@@ -25,9 +25,11 @@ class Journal:
         self._directory = directory
         self._path = os.path.join(directory, _NAME)
         self._file: File | None = None
+        self._lock: Lock | None = None
         self.size = 0
-        """Bytes written since the snapshot at its beginning, and that snapshot's."""
+        """Bytes of the whole journal."""
         self.snapshot_size = 0
+        """Bytes of its header and the snapshot at its beginning."""
 
     def load(self) -> Tree:
         """The tree as of the last durable transaction; a torn one behind it is cut off.
@@ -45,7 +47,7 @@ class Journal:
             else:
                 self._replay(tree)
         except BaseException:
-            self._lock.release()
+            self.close()
             raise
         return tree
 
@@ -64,8 +66,11 @@ class Journal:
         self.size = self.snapshot_size = len(data)
 
     def close(self) -> None:
+        """Let go of the file and the directory. Idempotent."""
         self._file = None
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def _replay(self, tree: Tree) -> None:
         data = self._files.read_bytes(self._path)

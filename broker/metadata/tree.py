@@ -109,9 +109,7 @@ class Tree:
                     self._stage_create(staged, op)
                 case SetData():
                     node = self._expect(staged, op.path, op.version)
-                    node = node._replace(
-                        data=op.data, version=node.version + 1, mzxid=staged.zxid
-                    )
+                    node = node._replace(data=op.data, version=node.version + 1, mzxid=staged.zxid)
                     staged.nodes[op.path] = node
                     staged.changed[op.path] = None
                     staged.ops.append(SetData(op.path, op.data))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, TypeVar
+from urllib.parse import quote, unquote
 
 from barnabas.protocol.types import uuid_from_text, uuid_text
 
@@ -117,7 +118,13 @@ def delete_topic_path(topic: str) -> str:
 
 
 def config_path(kind: str, name: str) -> str:
-    return f"{CONFIG}/{kind}/{name}"
+    """Names of groups may hold anything: what a path cannot hold is percent-encoded."""
+    return f"{CONFIG}/{kind}/{_encode_name(name)}"
+
+
+def config_name(node: str) -> str:
+    """The entity that a child of /config/<kind> is for."""
+    return unquote(node)
 
 
 def _guarded(decode: Callable[[bytes], T]) -> Callable[[bytes], T]:
@@ -285,6 +292,10 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 @_guarded
 def decode_log_dir_event(data: bytes) -> int:
     return int(json.loads(data)["broker"])
+
+
+def _encode_name(name: str) -> str:
+    return quote(name, safe="<>").replace(".", "%2E") if name in (".", "..") else quote(name, "<>")
 
 
 def _uri(endpoint: BrokerEndpoint) -> str:

@@ -1,0 +1,196 @@
+"""Rules for new topics and new partitions; pure. All raise KafkaError with what a client reads."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from barnabas.broker.controller.placement import place
+from barnabas.broker.controller.state import ClusterState, Topic
+from barnabas.broker.metadata.znodes import TopicAssignment
+from barnabas.protocol.errors import ErrorCode, KafkaError
+
+MAX_NAME_LENGTH = 249
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+USE_DEFAULT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """What a client asks for. Counts of -1 mean the broker's defaults, or manual assignments."""
+
+    name: str
+    num_partitions: int = USE_DEFAULT
+    replication_factor: int = USE_DEFAULT
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    """Partition and its broker ids, the preferred leader first."""
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+def check_name(name: str) -> None:
+    """Raises INVALID_TOPIC_EXCEPTION for what cannot be the name of a topic."""
+    reason = None
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name) > MAX_NAME_LENGTH:
+        reason = (
+            f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+        )
+    elif not _LEGAL.fullmatch(name):
+        reason = (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
+        )
+    if reason is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}"
+        )
+
+
+def check_new_name(name: str, existing: Iterable[str]) -> None:
+    """Raises for a name that is illegal, taken, or too like another: metrics write '.' as '_'."""
+    check_name(name)
+    folded = name.replace(".", "_")
+    collision = None
+    for other in existing:
+        if other == name:
+            raise KafkaError(
+                ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
+            )
+        if other.replace(".", "_") == folded:
+            collision = other
+    if collision is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topic: {collision}",
+        )
+
+
+def assign_topic(
+    new: NewTopic,
+    state: ClusterState,
+    random: Random,
+    *,
+    default_partitions: int,
+    default_replication_factor: int,
+) -> dict[int, tuple[int, ...]]:
+    """Broker ids by partition for a new topic."""
+    if new.assignments:
+        return _assign_manually(new, state)
+    if new.replication_factor == 0 or new.replication_factor < USE_DEFAULT:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if new.num_partitions == 0 or new.num_partitions < USE_DEFAULT:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    factor = new.replication_factor
+    return place(
+        _racks(state),
+        default_partitions if new.num_partitions == USE_DEFAULT else new.num_partitions,
+        default_replication_factor if factor == USE_DEFAULT else factor,
+        random,
+    )
+
+
+def assign_partitions(
+    topic: Topic,
+    count: int,
+    assignments: Sequence[Sequence[int]] | None,
+    state: ClusterState,
+    random: Random,
+) -> dict[int, tuple[int, ...]]:
+    """Broker ids by partition for the partitions that take a topic up to `count`."""
+    present = len(topic.partitions)
+    if count == present:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s)."
+        )
+    if count < present:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {present} partition(s); {count} would not be "
+            "an increase.",
+        )
+    if assignments is None:
+        factor = topic.replication_factor
+        return place(_racks(state), count - present, factor, random, first=present)
+    if len(assignments) != count - present:
+        raise _bad_assignment(
+            f"Attempted to add {count - present} additional partition(s), but only "
+            f"{len(assignments)} assignment(s) were specified."
+        )
+    assigned = {}
+    for index, brokers in enumerate(assignments, present):
+        _check_assignment(index, brokers, topic.replication_factor, state)
+        assigned[index] = tuple(brokers)
+    return assigned
+
+
+def extended(topic: Topic, added: Mapping[int, tuple[int, ...]]) -> TopicAssignment:
+    """The topic's assignment with further partitions."""
+    return TopicAssignment(topic.topic_id, {**topic.assignment.replicas, **added})
+
+
+def _assign_manually(new: NewTopic, state: ClusterState) -> dict[int, tuple[int, ...]]:
+    if new.replication_factor != USE_DEFAULT:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but replication factor was not set "
+            "to -1.",
+        )
+    if new.num_partitions != USE_DEFAULT:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but numPartitions was not set to -1.",
+        )
+    assigned: dict[int, tuple[int, ...]] = {}
+    factor = None
+    for index, brokers in new.assignments:
+        if index in assigned:
+            raise _bad_assignment(
+                f"Found multiple manual partition assignments for partition {index}"
+            )
+        _check_assignment(index, brokers, factor, state)
+        factor = len(brokers)
+        assigned[index] = tuple(brokers)
+    if set(assigned) != set(range(len(assigned))):
+        raise _bad_assignment("partitions should be a consecutive 0-based integer sequence")
+    return dict(sorted(assigned.items()))
+
+
+def _check_assignment(
+    index: int, brokers: Sequence[int], factor: int | None, state: ClusterState
+) -> None:
+    if not brokers:
+        raise _bad_assignment("The manual partition assignment includes an empty replica list.")
+    for position, broker in enumerate(sorted(brokers)):
+        if broker not in state.brokers:
+            raise _bad_assignment(
+                f"The manual partition assignment includes broker {broker}, but no such broker is "
+                "registered."
+            )
+        if position and broker == sorted(brokers)[position - 1]:
+            raise _bad_assignment(
+                f"The manual partition assignment includes the broker {broker} more than once."
+            )
+    if factor is not None and len(brokers) != factor:
+        raise _bad_assignment(
+            f"The manual partition assignment includes a partition with {len(brokers)} "
+            f"replica(s), but this is not consistent with previous partitions, which have "
+            f"{factor} replica(s)."
+        )
+
+
+def _racks(state: ClusterState) -> dict[int, str | None]:
+    return {broker.id: broker.rack for broker in state.brokers.values()}
+
+
+def _bad_assignment(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

@@ -1,0 +1,166 @@
+"""One configuration key: its name, type, default, range, how it may change, and what it means.
+
+A table of keys is a class, and a key is a descriptor in it:
+
+    class TopicConfig(Table):
+        segment_bytes = integer(1 << 30, "Largest size of ...", at_least=1 << 20)
+
+Kafka's name of a key is the attribute with dots for underscores. On the class an attribute is the
+`Key`; on an instance it is the value, a plain entry of the instance's dictionary, so reading one on
+a hot path costs what any attribute costs.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Any, Final, Generic, Self, TypeVar, overload
+
+T = TypeVar("T")
+
+INT_MAX: Final = (1 << 31) - 1
+LONG_MAX: Final = (1 << 63) - 1
+DOUBLE_MAX: Final = 1.7976931348623157e308
+
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+_DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+class Type(IntEnum):
+    """Types of configuration values, numbered as DescribeConfigs sends them."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Update(Enum):
+    """How a broker key may change while the broker runs, in the words of Kafka's documentation."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be taken. Its text is what an admin client or a person reads."""
+
+    @classmethod
+    def invalid(cls, key: str, value: object, reason: str) -> Self:
+        """A value that its key refuses, worded as Kafka words it."""
+        return cls(f"Invalid value {java_text(value)} for configuration {key}: {reason}")
+
+
+_RANGE = {
+    Type.INT: (-INT_MAX - 1, INT_MAX),
+    Type.SHORT: (-(1 << 15), (1 << 15) - 1),
+    Type.LONG: (-LONG_MAX - 1, LONG_MAX),
+}
+
+Check = Callable[[str, Any], None]
+"""Given the key's name and a value of its type; raises ConfigError where the value is refused."""
+
+
+@dataclass(eq=False, slots=True)
+class Key(Generic[T]):
+    """Everything known about one key. `name` is filled in by the table that holds it."""
+
+    kind: Type
+    default: T
+    doc: str
+    update: Update
+    check: Check | None = None
+    valid: str = ""
+    name: str = ""
+    attribute: str = ""
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self.attribute = attribute
+        self.name = attribute.replace("_", ".")
+
+    @overload
+    def __get__(self, table: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, table: object, owner: type) -> T: ...
+    def __get__(self, table: object | None, owner: type) -> Self | T:
+        return self if table is None else self.default
+
+    def parse(self, text: str) -> T:
+        """The value that `text` stands for; ConfigError where it is malformed or out of range."""
+        value = _PARSERS[self.kind](self.name, text.strip(), self.kind)
+        if self.check is not None:
+            self.check(self.name, value)
+        return value  # type: ignore[no-any-return]
+
+    def text(self, value: T) -> str | None:
+        """A value as DescribeConfigs shows it; the inverse of `parse`."""
+        if value is None:
+            return None
+        if isinstance(value, tuple):
+            return ",".join(value)
+        return java_text(value)
+
+
+def java_text(value: object) -> str:
+    """A value as Java prints it: what Kafka's tools show and tests of its error texts expect."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return _java_double(value)
+        case tuple():
+            return "[" + ", ".join(value) + "]"
+        case _:
+            return str(value)
+
+
+def _java_double(value: float) -> str:
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    shortest = next(
+        text for digits in range(1, 18) if float(text := f"{value:.{digits}e}") == value
+    )
+    mantissa, exponent = shortest.split("e")
+    return f"{mantissa}E{int(exponent)}"
+
+
+def _parse_boolean(key: str, text: str, _: Type) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ConfigError.invalid(key, text, "Expected value to be either true or false")
+    return text.lower() == "true"
+
+
+def _parse_whole(key: str, text: str, kind: Type) -> int:
+    low, high = _RANGE[kind]
+    if not _WHOLE_NUMBER.fullmatch(text) or not low <= int(text) <= high:
+        raise ConfigError.invalid(key, text, f"Not a number of type {kind.name}")
+    return int(text)
+
+
+def _parse_double(key: str, text: str, kind: Type) -> float:
+    if not _DOUBLE.fullmatch(text):
+        raise ConfigError.invalid(key, text, f"Not a number of type {kind.name}")
+    return float(text)
+
+
+def _parse_list(_key: str, text: str, _: Type) -> tuple[str, ...]:
+    return tuple(item.strip() for item in text.split(",")) if text else ()
+
+
+def _parse_string(_key: str, text: str, _: Type) -> str:
+    return text
+
+
+_PARSERS: dict[Type, Callable[[str, str, Type], Any]] = {
+    Type.BOOLEAN: _parse_boolean,
+    Type.STRING: _parse_string,
+    Type.INT: _parse_whole,
+    Type.SHORT: _parse_whole,
+    Type.LONG: _parse_whole,
+    Type.DOUBLE: _parse_double,
+    Type.LIST: _parse_list,
+}

@@ -1,0 +1,202 @@
+"""Broker keys of the log: where it lies, what topics inherit, flushing, retention, compaction."""
+
+from typing import Final
+
+from barnabas.config.declare import (
+    boolean,
+    double,
+    integer,
+    long,
+    names,
+    optional_integer,
+    optional_long,
+    optional_names,
+    string,
+)
+from barnabas.config.key import DOUBLE_MAX, LONG_MAX, Update
+from barnabas.config.table import Table
+from barnabas.config.topic import (
+    CLEANUP_POLICIES,
+    COMPRESSION_TYPES,
+    TIMESTAMP_TYPES,
+    check_gzip_level,
+)
+
+_CLUSTER: Final = Update.CLUSTER_WIDE
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+
+
+class TopicDefaultKeys(Table):
+    """What a topic inherits where it has no override of its own."""
+
+    compression_gzip_level = integer(
+        -1,
+        "Level for records that the broker compresses with gzip.",
+        check=check_gzip_level,
+        update=_CLUSTER,
+    )
+    compression_lz4_level = integer(
+        9,
+        "Level for records that the broker compresses with lz4.",
+        at_least=1,
+        at_most=17,
+        update=_CLUSTER,
+    )
+    compression_type = string(
+        "producer",
+        "Codec of the batches on disk; `producer` keeps what the producer chose.",
+        one_of=COMPRESSION_TYPES,
+        update=_CLUSTER,
+    )
+    compression_zstd_level = integer(
+        3,
+        "Level for records that the broker compresses with zstd.",
+        at_least=-131072,
+        at_most=22,
+        update=_CLUSTER,
+    )
+    log_cleaner_delete_retention_ms = long(
+        _DAY_MS, "How long compaction keeps a tombstone.", at_least=0, update=_CLUSTER
+    )
+    log_cleaner_max_compaction_lag_ms = long(
+        LONG_MAX, "Longest time a record may wait to be compacted.", at_least=1, update=_CLUSTER
+    )
+    log_cleaner_min_cleanable_ratio = double(
+        0.5,
+        "Compaction starts when this share of a log is not compacted yet.",
+        at_least=0,
+        at_most=1,
+        update=_CLUSTER,
+    )
+    log_cleaner_min_compaction_lag_ms = long(
+        0, "Shortest time a record stays as it was written.", at_least=0, update=_CLUSTER
+    )
+    log_cleanup_policy = names(
+        ("delete",),
+        "What happens to old segments: `delete`, `compact`, or both.",
+        one_of=CLEANUP_POLICIES,
+        update=_CLUSTER,
+    )
+    log_flush_interval_messages = long(
+        LONG_MAX,
+        "An fsync is due when a partition has this many records that lack one. At 1 records are "
+        "acknowledged only after fsync, which producers share.",
+        at_least=1,
+        update=_CLUSTER,
+    )
+    log_flush_interval_ms = optional_long(
+        "An fsync is due when a record has waited this long for one. "
+        "Unset: `log.flush.scheduler.interval.ms`.",
+        update=_CLUSTER,
+    )
+    log_index_interval_bytes = integer(
+        4096, "Bytes appended between two entries of the offset index.", at_least=0, update=_CLUSTER
+    )
+    log_index_size_max_bytes = integer(
+        10 << 20, "Largest size of an offset index.", at_least=4, update=_CLUSTER
+    )
+    log_message_timestamp_after_max_ms = long(
+        3_600_000,
+        "How far a record's timestamp may be ahead of the broker's clock.",
+        at_least=0,
+        update=_CLUSTER,
+    )
+    log_message_timestamp_before_max_ms = long(
+        LONG_MAX,
+        "How far a record's timestamp may be behind the broker's clock.",
+        at_least=0,
+        update=_CLUSTER,
+    )
+    log_message_timestamp_type = string(
+        "CreateTime",
+        "Whose clock stamps records: the producer's or, at the append, the broker's.",
+        one_of=TIMESTAMP_TYPES,
+        update=_CLUSTER,
+    )
+    log_preallocate = boolean(
+        False, "Reserve the space of a new segment on disk when it is created.", update=_CLUSTER
+    )
+    log_retention_bytes = long(
+        -1,
+        "Size of a partition above which its oldest segments are deleted; -1 is no limit.",
+        update=_CLUSTER,
+    )
+    log_retention_hours = integer(168, "Age in hours at which a segment is deleted.")
+    log_retention_minutes = optional_integer(
+        "Age in minutes at which a segment is deleted. Unset: `log.retention.hours`."
+    )
+    log_retention_ms = optional_long(
+        "Age at which a segment is deleted; -1 keeps it for ever. Unset: `log.retention.minutes`.",
+        update=_CLUSTER,
+    )
+    log_roll_hours = integer(168, "Age in hours at which a segment is closed.", at_least=1)
+    log_roll_jitter_hours = integer(0, "Random part of the age, in hours.", at_least=0)
+    log_roll_jitter_ms = optional_long(
+        "Random part of the age at which a segment is closed. Unset: `log.roll.jitter.hours`.",
+        update=_CLUSTER,
+    )
+    log_roll_ms = optional_long(
+        "Age at which a segment is closed. Unset: `log.roll.hours`.", update=_CLUSTER
+    )
+    log_segment_bytes = integer(
+        1 << 30, "Size at which a segment is closed.", at_least=1 << 20, update=_CLUSTER
+    )
+    log_segment_delete_delay_ms = long(
+        60_000,
+        "How long a deleted file is kept for readers that still hold it.",
+        at_least=0,
+        update=_CLUSTER,
+    )
+    message_max_bytes = integer(
+        1_048_588,
+        "Largest record batch, compressed, that is accepted.",
+        at_least=0,
+        update=_CLUSTER,
+    )
+    min_insync_replicas = integer(
+        1,
+        "Replicas that must be in sync for a write with acks=all to be accepted.",
+        at_least=1,
+        update=_CLUSTER,
+    )
+    unclean_leader_election_enable = boolean(
+        False,
+        "Whether a replica that is not in sync may lead when no other is left; it loses data.",
+        update=_CLUSTER,
+    )
+
+
+class LogKeys(Table):
+    """Directories, checkpoints, retention checks and the cleaner."""
+
+    log_cleaner_backoff_ms = long(
+        15_000, "Pause of the cleaner when no log needs it.", at_least=0, update=_CLUSTER
+    )
+    log_cleaner_dedupe_buffer_size = long(
+        128 << 20, "Memory for the cleaner's map of keys.", update=_CLUSTER
+    )
+    log_cleaner_enable = boolean(True, "Whether compacted topics are compacted.")
+    log_cleaner_io_max_bytes_per_second = double(
+        DOUBLE_MAX, "Bytes per second the cleaner reads and writes.", at_least=0, update=_CLUSTER
+    )
+    log_dir = names(
+        ("barnabas-data",),
+        "Where partitions are stored, if `log.dirs` is unset.",
+        may_be_empty=False,
+    )
+    log_dirs = optional_names(
+        "Directories of partitions, comma-separated; a new partition goes to the one with fewest. "
+        "Unset: `log.dir`."
+    )
+    log_flush_offset_checkpoint_interval_ms = integer(
+        60_000, "How often the recovery points are written down.", at_least=0
+    )
+    log_flush_scheduler_interval_ms = long(
+        LONG_MAX, "How often logs are checked for records that are due for an fsync."
+    )
+    log_flush_start_offset_checkpoint_interval_ms = integer(
+        60_000, "How often the log start offsets are written down.", at_least=0
+    )
+    log_retention_check_interval_ms = long(
+        300_000, "How often logs are checked for segments to delete.", at_least=1
+    )

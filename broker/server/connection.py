@@ -1,0 +1,319 @@
+"""One client's connection: frames in, answers out in the order of their requests.
+
+Only Produce overlaps Produce; any other request waits for the answers before it. Reading pauses
+while answers queue up, while the memory bound is exhausted, and while the turn of the loop is
+used up, so that no client holds more of the broker than its share.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from barnabas.broker.offload import Offload
+from barnabas.broker.server.budget import RequestMemory
+from barnabas.broker.server.context import ANONYMOUS, CloseConnection
+from barnabas.broker.server.dispatch import Dispatcher, Exchange, Part
+from barnabas.broker.server.drain import MAX_CHUNK, MIN_CHUNK, Drain
+from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.frame import FrameReader
+
+MAX_OVERLAPPING = 64
+"""Produce requests of one connection that may wait for their acknowledgements at once."""
+FRAMES_PER_TURN = 32
+BYTES_PER_TURN = 1024 * 1024
+WRITE_HIGH_WATER = 64 * 1024
+_PRODUCE = b"\x00\x00"
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the connections of a broker share."""
+
+    dispatcher: Dispatcher
+    offload: Offload
+    memory: RequestMemory
+    max_request_bytes: int
+
+
+class ConnectionOwner(Protocol):
+    """Who is told of connections: the listener."""
+
+    name: str
+
+    def opened(self, connection: "Connection", /) -> None: ...
+
+    def closed(self, connection: "Connection", /) -> None: ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object of one socket."""
+
+    def __init__(self, shared: Shared, listener: ConnectionOwner, connection_id: int) -> None:
+        self.connection_id = connection_id
+        self.listener = listener.name
+        self.principal = ANONYMOUS
+        self.host = ""
+        self.progress = 0
+        """Counts what moved either way; the listener closes a connection whose count stands."""
+        self._owner = listener
+        self._dispatcher = shared.dispatcher
+        self._offload = shared.offload
+        self._memory = shared.memory
+        self._reader = FrameReader(shared.max_request_bytes)
+        self._loop = asyncio.get_running_loop()
+        self._transport: Any = None
+        self._exchanges: deque[Exchange] = deque()
+        self._stalled: memoryview | None = None
+        self._out: deque[Part | Drain] = deque()
+        self._granted = 0
+        self._chunk = 2 * MIN_CHUNK
+        self._write_paused = False
+        self._on_disk = False
+        self._read_paused = False
+        self._closing = False
+        self._eof = False
+        self._turn_over = False
+
+    # -- the transport's side --------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.host = peer[0] if isinstance(peer, tuple) else str(peer)
+        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        self._owner.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._closing = True
+        self._stalled = None
+        self._out.clear()
+        for exchange in self._exchanges:
+            exchange.abandon()
+        self._exchanges.clear()
+        self._memory.abandon(self._memory_granted)
+        self._release_memory()
+        self._owner.closed(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._reader.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.progress += 1
+        self._reader.wrote(nbytes)
+        self._serve()
+
+    def eof_received(self) -> bool:
+        self._eof = True
+        return self.busy
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._chunk = MIN_CHUNK
+
+    def resume_writing(self) -> None:
+        self.progress += 1
+        self._write_paused = False
+        self._pump()
+        self._serve()
+
+    # -- requests --------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered."""
+        return bool(self._exchanges or self._out or self._stalled is not None)
+
+    @property
+    def waiting_for_handler(self) -> bool:
+        """Whether the broker, not the peer, has the next word."""
+        return bool(self._exchanges)
+
+    def finish(self) -> None:
+        """Answer what was begun, begin nothing more, then close."""
+        self._closing = True
+        self._pause_reading()
+        if not (self._exchanges or self._out):
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Cut the connection without waiting for the peer."""
+        self._closing = True
+        self._transport.abort()
+
+    def _serve(self) -> None:
+        """Begin the requests at hand, as far as their order and the budgets allow."""
+        frames, size = FRAMES_PER_TURN, BYTES_PER_TURN
+        try:
+            while not self._closing:
+                frame = self._stalled
+                if frame is None:
+                    frame = self._reader.next_frame()
+                    if frame is None:
+                        break
+                if self._turn_over or not self._may_begin(frame):
+                    self._stalled = frame
+                    break
+                self._stalled = None
+                self._begin(frame)
+                frames -= 1
+                size -= len(frame)
+                if frames <= 0 or size <= 0:
+                    self._turn_over = True
+                    self._loop.call_soon(self._next_turn)
+            self._send_answers()
+            self._balance_reading()
+        except ProtocolError as error:
+            self._refuse(error)
+
+    def _may_begin(self, frame: memoryview) -> bool:
+        if self._write_paused or self._out:
+            return False
+        waiting = self._exchanges
+        return not waiting or (
+            len(waiting) < MAX_OVERLAPPING and waiting[-1].overlaps and frame[:2] == _PRODUCE
+        )
+
+    def _begin(self, frame: memoryview) -> None:
+        exchange = self._dispatcher.begin(frame, self, self._finished)
+        self._exchanges.append(exchange)
+        if exchange.done:
+            self._collect()
+
+    def _finished(self, exchange: Exchange) -> None:  # noqa: ARG002
+        """An answer that had to be waited for is here."""
+        if self._transport.is_closing():
+            return
+        self._collect()
+        self._send_answers()
+        if not self._closing:
+            self._serve()
+
+    def _next_turn(self) -> None:
+        self._turn_over = False
+        self._serve()
+
+    def _collect(self) -> None:
+        """Queue the answers that are next in order."""
+        exchanges = self._exchanges
+        while exchanges and exchanges[0].done:
+            exchange = exchanges.popleft()
+            if exchange.failure is not None:
+                if not isinstance(exchange.failure, CloseConnection):
+                    self.abort()
+                self._closing = True
+                exchanges.clear()
+            elif exchange.parts is not None:
+                self._out.extend(exchange.parts)
+
+    def _refuse(self, error: ProtocolError) -> None:
+        """Bytes that are no request: answer what came before them, then close."""
+        _log.warning(
+            "connection closed", host=self.host, listener=self.listener, reason=str(error)
+        )
+        self._send_answers()
+        self.finish()
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _balance_reading(self) -> None:
+        """Read on only where the next frame could be begun and its bytes are granted."""
+        if self._closing or self._stalled is not None or not self._room_for_next():
+            self._pause_reading()
+        elif self._read_paused:
+            self._read_paused = False
+            self._transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._read_paused and not self._transport.is_closing():
+            self._read_paused = True
+            self._transport.pause_reading()
+
+    def _room_for_next(self) -> bool:
+        """Whether the frame being received fits the broker's memory bound."""
+        wanted = self._reader.own_allocation
+        if wanted == self._granted:
+            return True
+        self._release_memory()
+        if wanted == 0:
+            return True
+        self._granted = wanted
+        if self._memory.acquire(wanted, self._memory_granted):
+            return True
+        self._granted = 0
+        return False
+
+    def _memory_granted(self) -> None:
+        self._granted = self._reader.own_allocation
+        self._balance_reading()
+
+    def _release_memory(self) -> None:
+        if self._granted:
+            granted, self._granted = self._granted, 0
+            self._memory.release(granted)
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def _send_answers(self) -> None:
+        if self._out and not self._write_paused:
+            self._pump()
+        if (self._closing and not (self._exchanges or self._out)) or (self._eof and not self.busy):
+            self._transport.close()
+
+    def _pump(self) -> None:
+        """Write what is queued until the peer's window is full."""
+        out = self._out
+        ready: list[bytes | memoryview] = []
+        while out and not self._write_paused and not self._on_disk:
+            part = out[0]
+            if isinstance(part, bytes | memoryview):
+                ready.append(part)
+                out.popleft()
+                continue
+            if not isinstance(part, Drain):
+                part = out[0] = Drain(part)
+            self._drain(part, ready)
+        if ready:
+            self._transport.writelines(ready)
+
+    def _drain(self, drain: Drain, ready: list[bytes | memoryview]) -> None:
+        if drain.finished:
+            self._out.popleft()
+            return
+        try:
+            data = drain.read(self._chunk)
+        except OSError as error:
+            self._cut(error)
+            return
+        if data is None:
+            self._on_disk = True
+            work = self._offload.submit("read", lambda: drain.read_from_disk(MIN_CHUNK))
+            work.add_done_callback(lambda done: self._disk_answered(drain, done))
+            return
+        self._chunk = min(self._chunk * 2, MAX_CHUNK)
+        ready.append(memoryview(data))
+        self._transport.writelines(ready)
+        ready.clear()
+
+    def _disk_answered(self, drain: Drain, answer: "asyncio.Future[bytes]") -> None:
+        self._on_disk = False
+        if self._transport.is_closing():
+            return
+        try:
+            data = answer.result()
+            drain.advance(len(data))
+        except OSError as error:
+            self._cut(error)
+            return
+        self._transport.write(data)
+        self._send_answers()
+        self._serve()
+
+    def _cut(self, error: OSError) -> None:
+        # The length of the answer is already promised: nothing but closing is honest now.
+        _log.error("a log could not be read while answering", host=self.host, error=str(error))
+        self._out.clear()
+        self.abort()

@@ -209,7 +209,7 @@ class ProducerStateManager:
             }
 
     def on_log_start(self, offset: int) -> None:
-        """The log begins at `offset` now. Producers stay known, only time expires them (KIP-360)."""
+        """The log begins at `offset` now. Producers stay known, only time expires them."""
         self.on_high_watermark(offset)
         self.map_end_offset = max(self.map_end_offset, offset)
 

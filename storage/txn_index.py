@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
-from barnabas.storage.files import File, Files
+from barnabas.storage.files import Files
 
 _ENTRY = Struct(">hqqqq")
 ENTRY_SIZE = _ENTRY.size
@@ -67,45 +67,40 @@ def search(
 
 
 class TxnIndex:
-    """The index file of one segment, made when its first transaction is aborted."""
+    """The index file of one segment, made when its first transaction is aborted.
+
+    It is used rarely, so no descriptor is kept.
+    """
+
+    __slots__ = ("_base_offset", "_files", "path")
 
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
         self._files = files
-        self.path = path
         self._base_offset = base_offset
-        self._file: File | None = files.open(path) if files.exists(path) else None
+        self.path = path
 
     def append(self, txns: Iterable[AbortedTxn]) -> None:
         """Enters transactions in the order of their markers; raises OSError."""
         data = b"".join(map(encode, txns))
         if data:
-            if self._file is None:
-                self._file = self._files.open(self.path, create=True)
-            self._file.append(data)
+            self._files.open(self.path, create=True).append(data)
 
     def entries(self) -> list[AbortedTxn]:
         """All entries; CorruptTxnIndexError where the file must be rebuilt."""
-        if self._file is None:
+        try:
+            data = self._files.read_bytes(self.path)
+        except FileNotFoundError:
             return []
-        return decode(self._file.read(self._file.size(), 0), base_offset=self._base_offset)
+        return decode(data, base_offset=self._base_offset)
 
     def truncate_to(self, offset: int) -> None:
         """Drops transactions whose marker lies at `offset` or later."""
-        kept = sum(txn.last_offset < offset for txn in self.entries())
-        if self._file is not None:
-            self._file.truncate(kept * ENTRY_SIZE)
+        entries = self.entries()
+        kept = sum(txn.last_offset < offset for txn in entries)
+        if kept < len(entries):
+            self._files.open(self.path).truncate(kept * ENTRY_SIZE)
 
     def reset(self) -> None:
         """Drops all, before the segment is scanned again."""
-        if self._file is not None:
-            self._file.truncate(0)
-
-    def sync(self) -> None:
-        if self._file is not None:
-            self._file.sync()
-
-    def rename(self, path: str) -> None:
-        """Moves the file, if there is one, along with its segment."""
-        if self._file is not None:
-            self._files.rename(self.path, path)
-        self.path = path
+        if self._files.exists(self.path):
+            self._files.open(self.path).truncate(0)

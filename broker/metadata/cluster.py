@@ -1,0 +1,62 @@
+"""What every broker does first with the store: lay the ground, and say that it is alive."""
+
+from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.store import Create, MetadataStore, NodeExists, Op, parent_of
+from barnabas.broker.metadata.znodes import BrokerInfo
+
+
+class BrokerIdInUse(Exception):
+    """Another broker that is alive has this id."""
+
+
+async def prepare_cluster(store: MetadataStore, new_cluster_id: str) -> str:
+    """Create what every cluster has, in one transaction; returns the cluster's id.
+
+    `new_cluster_id` becomes the id of a cluster that has none yet. Several brokers may do this at
+    the same time.
+    """
+    while True:
+        ops = await _missing(store)
+        if await store.exists(znodes.CLUSTER_ID) is None:
+            ops.append(Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(new_cluster_id)))
+        if ops:
+            try:
+                await store.multi(ops)
+            except NodeExists:
+                continue
+        data, _ = await store.get(znodes.CLUSTER_ID)
+        return znodes.decode_cluster_id(data)
+
+
+async def register_broker(store: MetadataStore, info: BrokerInfo, now_ms: int) -> BrokerInfo:
+    """Make the broker known as alive until the session ends; returns it with its broker epoch.
+
+    Raises BrokerIdInUse.
+    """
+    path = znodes.broker_path(info.id)
+    try:
+        created = await store.create(path, znodes.encode_broker(info, now_ms), ephemeral=True)
+    except NodeExists as cause:
+        raise BrokerIdInUse(
+            f"a broker with id {info.id} is running: give this one another broker.id"
+        ) from cause
+    return BrokerInfo(info.id, info.endpoints, info.rack, created.stat.czxid)
+
+
+async def announce_log_dir_failure(store: MetadataStore, broker_id: int) -> None:
+    """Tell the controller that replicas of this broker went offline with their directory."""
+    await store.create(
+        znodes.LOG_DIR_EVENT, znodes.encode_log_dir_event(broker_id), sequence=True
+    )
+
+
+async def _missing(store: MetadataStore) -> list[Op]:
+    """Creations of the persistent nodes that are not there, parents first."""
+    ops: dict[str, Op] = {}
+    for path in znodes.PERSISTENT_PATHS:
+        chain = []
+        while path != "/" and path not in ops and await store.exists(path) is None:
+            chain.append(path)
+            path = parent_of(path)
+        ops.update((each, Create(each)) for each in reversed(chain))
+    return list(ops.values())

@@ -1,0 +1,227 @@
+"""An event loop on virtual time, with a network in memory: one seed replays one history.
+
+Nothing here waits: when no callback is ready, the clock jumps to the next timer. The seed draws how
+long each packet takes; packets of one connection keep their order.
+"""
+
+import asyncio
+import random
+import selectors
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Factory = Callable[[], asyncio.BaseProtocol]
+
+
+class Deadlock(Exception):
+    """Nothing is ready and no timer is set: the program waits for what can never come."""
+
+
+class _NoSelector(selectors.BaseSelector):
+    """Waits for no file: what asyncio would sleep for is added to the virtual clock."""
+
+    def __init__(self) -> None:
+        self.slept = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise Deadlock
+        self.slept += max(timeout, 0.0)
+        return []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return selectors.SelectorKey(fileobj, -1, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return selectors.SelectorKey(fileobj, -1, 0, None)
+
+    def get_map(self) -> dict[Any, Any]:
+        return {}
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """`time()` is virtual and starts at 0; `trace` records what happened, for comparison."""
+
+    def __init__(self, seed: int) -> None:
+        self._clock = _NoSelector()
+        super().__init__(self._clock)
+        # A step below any timer's resolution, so that equal deadlines fall together.
+        self._clock_resolution = 1e-9
+        self._random = random.Random(seed)
+        self._servers: dict[int, "_Server"] = {}
+        self._next_port = 50_000
+        self.trace: list[str] = []
+
+    def time(self) -> float:
+        return self._clock.slept
+
+    def note(self, what: str) -> None:
+        """Adds a line to the trace, with the virtual time."""
+        self.trace.append(f"{self.time():.6f} {what}")
+
+    def latency(self) -> float:
+        """Seconds a packet takes: what the seed varies."""
+        return self._random.uniform(0.0001, 0.002)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # noqa: ARG002
+        """A thread would bring back real time: the call runs in the loop's turn."""
+        future = self.create_future()
+
+        def run() -> None:
+            if future.cancelled():
+                return
+            try:
+                future.set_result(func(*args))
+            except Exception as error:
+                future.set_exception(error)
+
+        self.call_soon(run)
+        return future
+
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Factory, host: Any = None, port: int = 0, **_: Any
+    ) -> "_Server":
+        if not port:
+            port = self._next_port
+            self._next_port += 1
+        if port in self._servers:
+            raise OSError(98, f"port {port} is in use")
+        server = _Server(self, protocol_factory, str(host or "127.0.0.1"), port)
+        self._servers[port] = server
+        return server
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Factory, host: Any = None, port: Any = None, **_: Any
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        server = self._servers.get(port)
+        if server is None:
+            raise ConnectionRefusedError(111, f"nobody listens on {host}:{port}")
+        self._next_port += 1
+        client = MemoryTransport(self, ("127.0.0.1", self._next_port), (str(host), port))
+        remote = MemoryTransport(self, (str(host), port), ("127.0.0.1", self._next_port))
+        client.peer, remote.peer = remote, client
+        protocol = protocol_factory()
+        remote.start(server.factory())
+        client.start(protocol)
+        return client, protocol
+
+
+class _Server(asyncio.AbstractServer):
+    def __init__(self, loop: VirtualLoop, factory: Factory, host: str, port: int) -> None:
+        self._loop = loop
+        self.factory = factory
+        self._address = (host, port)
+
+    @property
+    def sockets(self) -> list[Any]:
+        return [_SocketName(self._address)]
+
+    def close(self) -> None:
+        self._loop._servers.pop(self._address[1], None)
+
+    async def wait_closed(self) -> None:
+        return None
+
+    def is_serving(self) -> bool:
+        return self._address[1] in self._loop._servers
+
+
+class _SocketName:
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._address = address
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._address
+
+
+class MemoryTransport(asyncio.Transport):
+    """One end of a connection in memory: bytes arrive whole, in order, in a later turn."""
+
+    def __init__(
+        self, loop: VirtualLoop, name: tuple[str, int], peername: tuple[str, int]
+    ) -> None:
+        super().__init__({"sockname": name, "peername": peername})
+        self._loop = loop
+        self._protocol: Any = None
+        self._inbox = bytearray()
+        self._reading = True
+        self._closing = False
+        self._arrival = 0.0
+        self.peer: "MemoryTransport"
+
+    def start(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+        protocol.connection_made(self)
+
+    def write(self, data: Any) -> None:
+        if self._closing or not data:
+            return
+        self._loop.note(f"{self._extra['sockname'][1]}>{self._extra['peername'][1]} {len(data)}")
+        self._arrival = self._next_arrival()
+        self._loop.call_at(self._arrival, self.peer._receive, bytes(data))
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def _next_arrival(self) -> float:
+        # Later than the packet before, by more than nothing: timers of one moment have no order.
+        return max(self._arrival + 1e-8, self._loop.time() + self._loop.latency())
+
+    def _receive(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._inbox += data
+        self._deliver()
+
+    def _deliver(self) -> None:
+        while self._inbox and self._reading and not self._closing:
+            if isinstance(self._protocol, asyncio.BufferedProtocol):
+                room = memoryview(self._protocol.get_buffer(-1))
+                size = min(len(room), len(self._inbox))
+                room[:size] = self._inbox[:size]
+                del self._inbox[:size]
+                self._protocol.buffer_updated(size)
+            else:
+                data = bytes(self._inbox)
+                self._inbox.clear()
+                self._protocol.data_received(data)
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        self._loop.call_soon(self._deliver)
+
+    def is_reading(self) -> bool:
+        return self._reading
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """The peer takes everything at once: there is nothing to limit."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_protocol(self) -> Any:
+        return self._protocol
+
+    def set_protocol(self, protocol: Any) -> None:
+        self._protocol = protocol
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        self._end(None)
+
+    def abort(self) -> None:
+        self._end(None)
+
+    def _end(self, error: Exception | None) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        self._loop.call_soon(self._protocol.connection_lost, error)
+        # What was written before the end still arrives before it.
+        self._arrival = self._next_arrival()
+        self._loop.call_at(self._arrival, self.peer._end, None)

@@ -1,0 +1,170 @@
+"""A load from librdkafka itself: the library inside confluent-kafka's wheel, driven through ctypes.
+
+One Python call hands over thousands of records, so that what is measured is the broker and C code.
+Run as a process of its own: `python benchmarks/librdkafka.py produce|consume ...` prints JSON.
+"""
+
+import argparse
+import ctypes as c
+import glob
+import json
+import os
+import resource
+import time
+
+CHUNK = 10_000
+PRODUCER, CONSUMER = 0, 1
+QUEUE_FULL = -184
+PARTITION_EOF = -191
+
+
+class Message(c.Structure):
+    """`rd_kafka_message_t`."""
+
+    _fields_ = [
+        ("err", c.c_int),
+        ("rkt", c.c_void_p),
+        ("partition", c.c_int32),
+        ("payload", c.c_void_p),
+        ("len", c.c_size_t),
+        ("key", c.c_void_p),
+        ("key_len", c.c_size_t),
+        ("offset", c.c_int64),
+        ("_private", c.c_void_p),
+    ]
+
+
+def load() -> c.CDLL:
+    import confluent_kafka
+
+    where = os.path.dirname(confluent_kafka.__file__) + ".libs/librdkafka*"
+    lib = c.CDLL(glob.glob(where)[0])
+    pointers = (
+        "conf_new new topic_new queue_get_consumer topic_partition_list_new "
+        "topic_partition_list_add"
+    )
+    for name in pointers.split():
+        getattr(lib, f"rd_kafka_{name}").restype = c.c_void_p
+    lib.rd_kafka_consume_batch_queue.restype = c.c_ssize_t
+    return lib
+
+
+def client(lib: c.CDLL, kind: int, settings: dict[str, object]) -> c.c_void_p:
+    conf = c.c_void_p(lib.rd_kafka_conf_new())
+    error = c.create_string_buffer(512)
+    for key, value in settings.items():
+        if lib.rd_kafka_conf_set(conf, key.encode(), str(value).encode(), error, 512):
+            raise SystemExit(f"{key}: {error.value.decode()}")
+    handle = lib.rd_kafka_new(kind, conf, error, 512)
+    if not handle:
+        raise SystemExit(error.value.decode())
+    return c.c_void_p(handle)
+
+
+def produce(args: argparse.Namespace) -> int:
+    lib = load()
+    rk = client(
+        lib,
+        PRODUCER,
+        {
+            "bootstrap.servers": args.bootstrap,
+            "batch.size": args.batch_size,
+            "batch.num.messages": 1_000_000,
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.kbytes": 256 * 1024,
+            "message.max.bytes": max(args.batch_size + 1000, 1_000_000),
+            "acks": args.acks,
+            "compression.type": args.compression,
+        },
+    )
+    topic = c.c_void_p(lib.rd_kafka_topic_new(rk, args.topic.encode(), None))
+    payload = c.create_string_buffer(os.urandom(args.size), args.size)
+    rows = (Message * CHUNK)()
+    sent = 0
+    while sent < args.records:
+        count = min(CHUNK, args.records - sent)
+        for row in rows[:count]:
+            row.err, row.payload, row.len = 0, c.addressof(payload), args.size
+        partition = (sent // CHUNK) % args.partitions
+        offset = 0
+        while offset < count:
+            at = c.byref(rows, offset * c.sizeof(Message))
+            taken = lib.rd_kafka_produce_batch(topic, partition, 0, at, count - offset)
+            offset += taken
+            if offset < count:
+                lib.rd_kafka_poll(rk, 5)
+        sent += count
+    if lib.rd_kafka_flush(rk, 120_000):
+        raise SystemExit("not everything was delivered in 120 s")
+    return sent
+
+
+def consume(args: argparse.Namespace) -> int:
+    lib = load()
+    rk = client(
+        lib,
+        CONSUMER,
+        {
+            "bootstrap.servers": args.bootstrap,
+            "group.id": "benchmark",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": "false",
+            "fetch.message.max.bytes": 1024 * 1024,
+            "queued.min.messages": 1_000_000,
+            "queued.max.messages.kbytes": 128 * 1024,
+            "check.crcs": "false",
+        },
+    )
+    wanted = c.c_void_p(lib.rd_kafka_topic_partition_list_new(args.partitions))
+    for partition in range(args.partitions):
+        lib.rd_kafka_topic_partition_list_add(wanted, args.topic.encode(), partition)
+    lib.rd_kafka_poll_set_consumer(rk)
+    lib.rd_kafka_assign(rk, wanted)
+    queue = c.c_void_p(lib.rd_kafka_queue_get_consumer(rk))
+    rows = (c.POINTER(Message) * CHUNK)()
+    seen = 0
+    deadline = time.monotonic() + 120
+    while seen < args.records:
+        count = lib.rd_kafka_consume_batch_queue(queue, 200, rows, CHUNK)
+        for row in rows[:count]:
+            seen += row.contents.err == 0
+            lib.rd_kafka_message_destroy(row)
+        if time.monotonic() > deadline:
+            raise SystemExit(f"only {seen} of {args.records} records came in 120 s")
+    return seen
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["produce", "consume"])
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--records", type=int, required=True)
+    parser.add_argument("--size", type=int, default=1024)
+    parser.add_argument("--batch-size", type=int, default=16384)
+    parser.add_argument("--partitions", type=int, default=1)
+    parser.add_argument("--acks", default="all")
+    parser.add_argument("--compression", default="none")
+    args = parser.parse_args()
+    began = time.perf_counter()
+    records = produce(args) if args.what == "produce" else consume(args)
+    seconds = time.perf_counter() - began
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    print(
+        json.dumps(
+            {
+                "records": records,
+                "bytes": records * args.size,
+                "seconds": seconds,
+                "client_cpu_seconds": usage.ru_utime + usage.ru_stime,
+            }
+        ),
+        flush=True,
+    )
+    # Tearing librdkafka down is not part of the measurement.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""What the commands share: where the cluster is, how answers are shown."""
+
+import asyncio
+import dataclasses
+import functools
+import json
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """The cluster a command works on and the form of its answer."""
+
+    bootstrap: str
+    timeout: float
+    as_json: bool = False
+
+    def run(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
+        """Runs `work` with a connected cluster."""
+
+        async def connected() -> T:
+            async with Cluster(self.bootstrap, timeout=self.timeout) as cluster:
+                return await work(cluster)
+
+        return asyncio.run(connected())
+
+    def administer(self, work: Callable[[Admin], Awaitable[T]]) -> T:
+        """Runs `work` with an Admin of the connected cluster."""
+        return self.run(lambda cluster: work(Admin(cluster)))
+
+    def show(
+        self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, title: str = ""
+    ) -> None:
+        """Prints rows as JSON, as a table on a terminal, or as tab-separated lines."""
+        rows = list(rows)
+        if self.as_json:
+            click.echo(json.dumps(rows, indent=2))
+        elif sys.stdout.isatty():
+            _show_table(columns, rows, title)
+        else:
+            click.echo("\t".join(columns))
+            for row in rows:
+                click.echo("\t".join(_text(row.get(column)) for column in columns))
+
+    def done(self, text: str, **facts: Any) -> None:
+        """Says that something was done."""
+        click.echo(json.dumps(facts) if self.as_json else text)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def _show_table(columns: Sequence[str], rows: list[Mapping[str, Any]], title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title or None, box=None, pad_edge=False, title_justify="left")
+    for column in columns:
+        numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
+        table.add_column(column, justify="right" if rows and numeric else "left")
+    for row in rows:
+        table.add_row(*(_text(row.get(column)) for column in columns))
+    Console().print(table)
+
+
+def cluster_options(command: Command) -> Command:
+    """Adds --bootstrap-server, --timeout and --json, handed over as `target`."""
+
+    @click.option(
+        "-b",
+        "--bootstrap-server",
+        default="localhost:9092",
+        show_default=True,
+        envvar="BARNABAS_BOOTSTRAP_SERVER",
+        help="HOST:PORT of one or more brokers, with commas.",
+    )
+    @click.option("--timeout", default=30.0, show_default=True, help="Seconds a request may take.")
+    @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any, bootstrap_server: str, timeout: float, as_json: bool, **kwargs: Any
+    ) -> Any:
+        return command(*args, target=Target(bootstrap_server, timeout, as_json), **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
+    """`key=value` arguments as a mapping; a usage error names the one that is none."""
+    parsed = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise click.UsageError(f"{pair!r} is not KEY=VALUE")
+        parsed[key.strip()] = value
+    return parsed

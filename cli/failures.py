@@ -1,0 +1,35 @@
+"""Failures as one line that says what went wrong and what to do."""
+
+import click
+
+from barnabas.client.connection import BrokerUnreachable
+from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
+
+_ADVICE = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `barnabas topics list`",
+    ErrorCode.GROUP_ID_NOT_FOUND: "see `barnabas groups list`",
+    ErrorCode.NON_EMPTY_GROUP: "stop its members first",
+    ErrorCode.UNSUPPORTED_VERSION: "the broker is too old or too new for this command",
+    ErrorCode.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes or send less",
+}
+
+
+def explain(error: Exception) -> str | None:
+    """The line for `error`; None for what is our own bug and deserves its traceback."""
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, KafkaError):
+        text = f"{error.code.name}: {error.message or error.code.text}"
+        advice = _ADVICE.get(error.code)
+        return f"{text} ({advice})" if advice else text
+    if isinstance(error, BrokerUnreachable):
+        return f"{error}; is the broker running, and is --bootstrap-server right?"
+    if isinstance(error, TimeoutError):
+        return "the broker did not answer in time; try a longer --timeout"
+    if isinstance(error, ProtocolError):
+        return f"the broker sent what cannot be read: {error}"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError | ValueError):
+        return str(error)
+    return None

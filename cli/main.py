@@ -1,0 +1,67 @@
+"""The `barnabas` command: commands load when they are called, errors are one line."""
+
+import importlib
+import sys
+
+import click
+
+_COMMANDS = {
+    "serve": ("Run a broker.", "barnabas.cli.serve:serve"),
+    "topics": ("List, describe, create, alter and delete topics.", "barnabas.cli.topics:topics"),
+    "groups": ("Consumer groups: members, lag, offsets.", "barnabas.cli.groups:groups"),
+    "configs": ("Describe and change configurations.", "barnabas.cli.configs:configs"),
+    "produce": ("Produce lines of standard input or a file.", "barnabas.cli.produce:produce"),
+    "consume": ("Consume records as lines.", "barnabas.cli.consume:consume"),
+    "dump-log": ("Show what a log's files hold.", "barnabas.cli.dump_log:dump_log"),
+    "benchmark": ("Measure produce and consume.", "barnabas.cli.benchmark:benchmark"),
+    "completion": ("Print the shell's completion script.", "barnabas.cli.completion:completion"),
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module only when it is called: `serve` need not pay for `consume`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        module, attribute = _COMMANDS[cmd_name][1].split(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (text, _) in _COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="barnabas")
+def cli() -> None:
+    """A message broker that speaks the Kafka protocol, and tools for any Kafka cluster."""
+
+
+def main() -> None:
+    """Runs the command line: exit code 0, 1 for a failure told in one line, 2 for wrong usage."""
+    try:
+        sys.exit(cli(standalone_mode=False) or 0)
+    except click.UsageError as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our lines has had enough: `consume | head` is no failure.
+        sys.stderr.close()
+        sys.exit(0)
+    except Exception as error:
+        from barnabas.cli.failures import explain
+
+        text = explain(error)
+        if text is None:
+            raise
+        click.echo(f"barnabas: {text}", err=True)
+        sys.exit(1)

@@ -1,0 +1,187 @@
+"""One connection to one broker: requests go out in order, answers come back in the same order."""
+
+import asyncio
+from collections import deque
+from typing import Any, NamedTuple
+
+from barnabas.protocol.codec import decode, encode, encode_parts
+from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from barnabas.protocol.frame import FrameReader
+from barnabas.protocol.header import (
+    decode_response_header,
+    encode_request_header,
+)
+from barnabas.protocol.messages import api_versions
+from barnabas.protocol.schema import Api
+
+SOFTWARE_NAME = "barnabas"
+SOFTWARE_VERSION = "0.1.0"
+MAX_RESPONSE = 2**31 - 1
+
+
+class BrokerUnreachable(ConnectionError):
+    """The connection could not be made, or was lost before the answer came."""
+
+
+class _Pending(NamedTuple):
+    correlation_id: int
+    api: Api
+    version: int
+    answer: "asyncio.Future[Any]"
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Speaks the highest version both sides know; open one with `Connection.open`."""
+
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id
+        self._frames = FrameReader(MAX_RESPONSE)
+        self._pending: deque[_Pending] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._next_correlation_id = 0
+        self._lost: BrokerUnreachable | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self.broker_versions: dict[int, range] = {}
+        """By API key, what the broker said it serves."""
+
+    @classmethod
+    async def open(
+        cls, host: str, port: int, *, client_id: str = SOFTWARE_NAME, timeout: float = 30.0
+    ) -> "Connection":
+        """Connects and learns the broker's versions; raises BrokerUnreachable within `timeout` s."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout):
+                _, connection = await loop.create_connection(lambda: cls(client_id), host, port)
+                await connection._negotiate()
+        except TimeoutError:
+            raise BrokerUnreachable(f"{host}:{port} did not answer in {timeout:g} s") from None
+        except OSError as error:
+            raise BrokerUnreachable(f"cannot reach {host}:{port}: {error}") from error
+        return connection
+
+    @property
+    def is_open(self) -> bool:
+        return self._lost is None
+
+    def version_for(self, api: Api) -> int:
+        """The highest version that both sides speak; KafkaError UNSUPPORTED_VERSION if none."""
+        served = self.broker_versions.get(api.key)
+        best = min(api.versions[-1], served[-1]) if served else -1
+        if served is None or best < max(api.versions[0], served[0]):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"the broker does not serve {api.name} as we speak it"
+            )
+        return best
+
+    async def request(
+        self, api: Api, request: object, *, version: int | None = None, timeout: float = 30.0
+    ) -> Any:
+        """Sends one request and gives its decoded answer.
+
+        Raises BrokerUnreachable when the connection is lost, TimeoutError after `timeout` s.
+        """
+        if version is None:
+            version = self.version_for(api)
+        await self._writable.wait()
+        answer = self._send(api, request, version)
+        async with asyncio.timeout(timeout):
+            return await answer
+
+    async def send_only(self, api: Api, request: object) -> None:
+        """Sends a request that gets no answer: Produce with acks=0."""
+        await self._writable.wait()
+        self._write(api, request, self.version_for(api))
+
+    async def close(self) -> None:
+        """Closes the connection; what still waits for an answer gets BrokerUnreachable."""
+        if self._transport is not None:
+            self._transport.close()
+        self.connection_lost(None)
+
+    async def _negotiate(self) -> None:
+        api = api_versions.API
+        request = api_versions.ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+        )
+        response = await self._send(api, request, api.versions[-1])
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            served = {row.api_key: row.max_version for row in response.api_keys}
+            response = await self._send(api, request, served.get(api.key, 0))
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code))
+        self.broker_versions = {
+            row.api_key: range(row.min_version, row.max_version + 1) for row in response.api_keys
+        }
+
+    def _send(self, api: Api, request: object, version: int) -> "asyncio.Future[Any]":
+        correlation_id = self._write(api, request, version)
+        answer = asyncio.get_running_loop().create_future()
+        self._pending.append(_Pending(correlation_id, api, version, answer))
+        return answer
+
+    def _write(self, api: Api, request: object, version: int) -> int:
+        if self._lost is not None or self._transport is None:
+            raise self._lost or BrokerUnreachable("the connection is closed")
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        header = encode_request_header(api.key, version, correlation_id, self._client_id)
+        parts = encode_parts(request, version)
+        size = len(header) + sum(len(part) for part in parts)
+        self._transport.writelines([size.to_bytes(4, "big"), header, *parts])
+        return correlation_id
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._frames.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            self._frames.wrote(nbytes)
+            while (frame := self._frames.next_frame()) is not None:
+                self._answer(frame)
+        except ProtocolError as error:
+            self._fail(BrokerUnreachable(f"the broker sent what cannot be read: {error}"))
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(BrokerUnreachable(f"the connection was lost: {exc or 'closed'}"))
+
+    def _answer(self, frame: memoryview) -> None:
+        if not self._pending:
+            raise ProtocolError("an answer that nobody waits for")
+        waiting = self._pending.popleft()
+        # Answers outlive the receive buffer.
+        data = bytes(frame)
+        correlation_id, offset = decode_response_header(waiting.api.key, waiting.version, data)
+        if correlation_id != waiting.correlation_id:
+            raise ProtocolError(f"answer {correlation_id} came for {waiting.correlation_id}")
+        version = waiting.version
+        if waiting.api is api_versions.API and data[offset : offset + 2] == b"\x00\x23":
+            # A broker that does not know our version answers in version 0 (KIP-511).
+            version = 0
+        response = decode(waiting.api.response, version, data, offset)
+        if not waiting.answer.done():
+            waiting.answer.set_result(response)
+
+    def _fail(self, error: BrokerUnreachable) -> None:
+        if self._lost is None:
+            self._lost = error
+        if self._transport is not None:
+            self._transport.abort()
+        self._writable.set()
+        while self._pending:
+            answer = self._pending.popleft().answer
+            if not answer.done():
+                answer.set_exception(error)

@@ -1,0 +1,195 @@
+"""The header of a record batch over bytes that stay deflated (KIP-98, message format v2).
+
+Everything a broker needs to order, fence and serve a batch stands in its first 61 bytes; base
+offset and leader epoch lie outside the CRC, so that they can be set in place.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.records.varint import Buffer
+
+HEADER_SIZE = 61
+LOG_OVERHEAD = 12
+"""Bytes before what `batch_length` counts: base offset and the length itself."""
+MAGIC = 2
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+MAX_SEQUENCE = 2**31 - 1
+
+COMPRESSION_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+"""The base timestamp is the time from which a cleaner may drop the batch's tombstones (KIP-534)."""
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_PREFIX = Struct(">qi")
+_OFFSET = Struct(">q")
+_EPOCH = Struct(">i")
+_CRC = Struct(">I")
+_STAMP = Struct(">hiqq")
+_EPOCH_AT = 12
+_MAGIC_AT = 16
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+
+
+class CorruptRecordError(ProtocolError):
+    """Bytes that cannot be a record batch; a producer is answered CORRUPT_MESSAGE."""
+
+
+class UnsupportedMagicError(CorruptRecordError):
+    """A message of format v0 or v1, which Kafka 4 dropped too (KIP-724)."""
+
+
+class BatchHeader(NamedTuple):
+    """The fields of a batch header, in wire order; times in ms since the epoch."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, header included."""
+        return LOG_OVERHEAD + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> int:
+        """The codec's number; 5 to 7 name none (see `Compression`)."""
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def timestamp_type(self) -> int:
+        """0 CreateTime, 1 LogAppendTime."""
+        return (self.attributes & LOG_APPEND_TIME) >> 3
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
+    @property
+    def has_producer(self) -> bool:
+        return self.producer_id >= 0
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record; sequences wrap from 2^31-1 to 0."""
+        if self.base_sequence < 0:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
+
+
+def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header at `pos`, its length checked against the bytes that are there.
+
+    Raises CorruptRecordError; the CRC is the caller's to check (`crc_matches`).
+    """
+    remaining = len(buf) - pos
+    if remaining < HEADER_SIZE:
+        # An old message may be shorter than a v2 header: name the real reason.
+        if remaining > _MAGIC_AT and 0 <= buf[pos + _MAGIC_AT] < MAGIC:
+            raise UnsupportedMagicError(f"message format v{buf[pos + _MAGIC_AT]} is not supported")
+        raise CorruptRecordError(f"a batch header has {HEADER_SIZE} bytes, {remaining} are left")
+    header = BatchHeader._make(_HEADER.unpack_from(buf, pos))
+    if header[3] != MAGIC:
+        if 0 <= header.magic < MAGIC:
+            raise UnsupportedMagicError(f"message format v{header.magic} is not supported")
+        raise CorruptRecordError(f"unknown message format: magic {header.magic}")
+    length = header[1]
+    if not HEADER_SIZE - LOG_OVERHEAD <= length <= remaining - LOG_OVERHEAD:
+        raise CorruptRecordError(f"batch of {length} bytes does not fit the {remaining} there")
+    return header
+
+
+def peek_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header at `pos` where the rest of its batch may be elsewhere: only the magic is checked.
+
+    The caller judges the length by the file it walks over. Raises CorruptRecordError.
+    """
+    header = BatchHeader._make(_HEADER.unpack_from(buf, pos))
+    if header[3] != MAGIC or header[1] < HEADER_SIZE - LOG_OVERHEAD:
+        raise CorruptRecordError(f"no batch header: magic {header[3]}, length {header[1]}")
+    return header
+
+
+def read_prefix(buf: Buffer, pos: int = 0) -> tuple[int, int]:
+    """Base offset and whole size of the batch at `pos`: 12 bytes are enough to walk a log."""
+    base_offset, length = _PREFIX.unpack_from(buf, pos)
+    return base_offset, LOG_OVERHEAD + length
+
+
+def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each batch; raises CorruptRecordError at the first impossible one."""
+    pos = 0
+    while pos < len(buf):
+        header = read_header(buf, pos)
+        yield pos, header
+        pos += LOG_OVERHEAD + header[1]
+
+
+def crc_matches(buf: Buffer, pos: int, header: BatchHeader) -> bool:
+    """Whether the CRC-32C over everything from the attributes on is the one in the header."""
+    view = memoryview(buf)
+    return crc32c(view[pos + _ATTRIBUTES_AT : pos + LOG_OVERHEAD + header[1]]) == header[4]
+
+
+def set_base_offset_and_epoch(
+    buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int
+) -> None:
+    """Stamps what the leader assigns; neither field is under the CRC."""
+    _OFFSET.pack_into(buf, pos, base_offset)
+    _EPOCH.pack_into(buf, pos + _EPOCH_AT, leader_epoch)
+
+
+def set_append_time(buf: bytearray | memoryview, pos: int, now_ms: int) -> None:
+    """Turns the batch at `pos` into one of LogAppendTime `now_ms`, and renews its CRC."""
+    attributes, delta, base, _ = _STAMP.unpack_from(buf, pos + _ATTRIBUTES_AT)
+    _STAMP.pack_into(buf, pos + _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME, delta, base, now_ms)
+    _, size = read_prefix(buf, pos)
+    _CRC.pack_into(buf, pos + _CRC_AT, crc32c(memoryview(buf)[pos + _ATTRIBUTES_AT : pos + size]))
+
+
+def pack_batch(header: BatchHeader, body: Buffer) -> bytes:
+    """A whole batch from its fields and its (deflated) records; length and CRC are computed."""
+    length = HEADER_SIZE - LOG_OVERHEAD + len(body)
+    out = bytearray(HEADER_SIZE + len(body))
+    _HEADER.pack_into(out, 0, *header._replace(batch_length=length, magic=MAGIC, crc=0))
+    out[HEADER_SIZE:] = body
+    _CRC.pack_into(out, _CRC_AT, crc32c(memoryview(out)[_ATTRIBUTES_AT:]))
+    return bytes(out)

@@ -1,0 +1,40 @@
+"""Zig-zag variable-length integers as records use them (KIP-98, message format v2)."""
+
+from barnabas.protocol.errors import ProtocolError
+
+Buffer = bytes | bytearray | memoryview
+
+_MAX_VARINT = 5
+_MAX_VARLONG = 10
+
+
+def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
+    """A signed 32-bit value at `pos`, and the position after it."""
+    return _read(buf, pos, _MAX_VARINT)
+
+
+def read_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
+    """A signed 64-bit value at `pos`, and the position after it."""
+    return _read(buf, pos, _MAX_VARLONG)
+
+
+def _read(buf: Buffer, pos: int, max_bytes: int) -> tuple[int, int]:
+    raw = shift = 0
+    for index in range(pos, min(pos + max_bytes, len(buf))):
+        byte = buf[index]
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if raw >> (32 if max_bytes == _MAX_VARINT else 64):
+                raise ProtocolError("variable-length integer is out of range")
+            return (raw >> 1) ^ -(raw & 1), index + 1
+        shift += 7
+    raise ProtocolError("variable-length integer is too long or cut off")
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    """Appends a signed value of up to 64 bits; the reader decides between varint and varlong."""
+    raw = (value << 1) ^ (value >> 63)
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)

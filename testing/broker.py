@@ -1,0 +1,130 @@
+"""A broker for tests: a thread with a loop of its own, a free port, a directory that vanishes."""
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.broker.app import Broker as App
+
+START_TIMEOUT = 30.0
+STOP_TIMEOUT = 30.0
+
+DEFAULTS = {
+    # Tests wait for nobody: a group of one starts at once, and few partitions load fast.
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "5",
+    "log.segment.bytes": str(16 * 1024 * 1024),
+}
+
+
+class Broker:
+    """A running broker: `with Broker() as broker: ... broker.bootstrap_servers`.
+
+    `configs` are Kafka's keys and win over what suits tests (`DEFAULTS`). With `data_dir` the data
+    stays and a later broker finds it; without, it lies in a temporary directory that goes with the
+    broker. The loop has a thread of its own, so blocking clients in the test's thread are safe.
+    """
+
+    def __init__(
+        self,
+        configs: Mapping[str, str] | None = None,
+        *,
+        port: int = 0,
+        data_dir: str | Path | None = None,
+    ) -> None:
+        self._configs = {**DEFAULTS, **(configs or {})}
+        self._port = port
+        self._data_dir = data_dir
+        self._thread: threading.Thread | None = None
+        self._stop: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self.bootstrap_servers = ""
+        """What a client takes as `bootstrap.servers`, once the broker runs."""
+
+    def start(self) -> "Broker":
+        """Starts the broker and returns once it answers; raises what kept it from starting."""
+        if self._thread is not None:
+            raise RuntimeError("this broker is running")
+        started: Future[str] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(started,), name="barnabas-broker", daemon=True
+        )
+        self._thread.start()
+        try:
+            self.bootstrap_servers = started.result(START_TIMEOUT)
+        except BaseException:
+            self._join()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Shuts the broker down and waits until its thread, sockets and files are gone."""
+        if self._thread is None:
+            return
+        if self._stop is not None:
+            loop, event = self._stop
+            loop.call_soon_threadsafe(event.set)
+        self._join()
+
+    def __enter__(self) -> "Broker":
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _join(self) -> None:
+        assert self._thread is not None
+        self._thread.join(STOP_TIMEOUT)
+        if self._thread.is_alive():
+            raise RuntimeError(f"the broker did not stop within {STOP_TIMEOUT:g} s")
+        self._thread = None
+        self._stop = None
+
+    def _run(self, started: "Future[str]") -> None:
+        import uvloop
+
+        directory = self._data_dir or tempfile.mkdtemp(prefix="barnabas-")
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._serve(Path(directory), started))
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+        finally:
+            if self._data_dir is None:
+                shutil.rmtree(directory, ignore_errors=True)
+
+    async def _serve(self, directory: Path, started: "Future[str]") -> None:
+        app = self._build(directory)
+        await app.start()
+        try:
+            stop = asyncio.Event()
+            self._stop = (asyncio.get_running_loop(), stop)
+            started.set_result(app.bootstrap_servers)
+            await stop.wait()
+        finally:
+            await app.stop()
+
+    def _build(self, directory: Path) -> "App":
+        # Imported here: the plugin costs nothing in a run that uses no broker.
+        from barnabas.broker.app import Broker as App
+        from barnabas.config.broker import BrokerConfig
+
+        properties = {
+            "log.dirs": str(directory),
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
+            **self._configs,
+        }
+        return App(BrokerConfig.from_properties(properties))

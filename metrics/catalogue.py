@@ -1,0 +1,189 @@
+"""Every metric of a broker: the names that Kafka's JMX exporter gives them, and what they mean."""
+
+from typing import Final
+
+from barnabas.metrics.registry import LATENCY_SECONDS, Registry
+
+_TOPIC: Final = "kafka_server_brokertopicmetrics_"
+_REQUEST: Final = "kafka_network_requestmetrics_"
+_REPLICAS: Final = "kafka_server_replicamanager_"
+_CONTROLLER: Final = "kafka_controller_kafkacontroller_"
+_PARTITION: Final = ("topic", "partition")
+
+
+class BrokerMetrics:
+    """The metrics by what feeds them. Families without a cell or a reader report nothing."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.requests = RequestMetrics(registry)
+        self.topics = TopicMetrics(registry)
+        self.replicas = ReplicaMetrics(registry)
+        self.logs = LogMetrics(registry)
+        self.controller = ControllerMetrics(registry)
+        self.groups = GroupMetrics(registry)
+        self.loop_lag = registry.histogram(
+            "barnabas_event_loop_lag_seconds",
+            "How late the event loop ran a timer, sampled: time that requests waited for it.",
+            buckets=LATENCY_SECONDS,
+        )
+
+
+class RequestMetrics:
+    """Fed by the server: connections, requests and their errors."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.requests = registry.counter(
+            _REQUEST + "requests_total", "Requests received.", ("request", "version")
+        )
+        self.errors = registry.counter(
+            _REQUEST + "errors_total", "Error codes in answers.", ("request", "error")
+        )
+        self.total_time_ms = registry.histogram(
+            _REQUEST + "totaltimems",
+            "Time from a request's last byte to its answer, waiting included.",
+            ("request",),
+        )
+        self.request_bytes = registry.counter(
+            _REQUEST + "requestbytes_total", "Bytes of requests received.", ("request",)
+        )
+        self.connections = registry.gauge(
+            "kafka_server_socketservermetrics_connection_count", "Open connections.", ("listener",)
+        )
+        self.connections_opened = registry.counter(
+            "kafka_server_socketservermetrics_connection_creation_total",
+            "Connections accepted.",
+            ("listener",),
+        )
+        self.connections_refused = registry.counter(
+            "barnabas_server_connections_refused_total",
+            "Connections closed because of a limit.",
+            ("listener",),
+        )
+        self.connections_expired = registry.counter(
+            "kafka_network_socketserver_expiredconnectionskilledcount_total",
+            "Connections closed because they were idle.",
+        )
+        self.queued_bytes = registry.gauge(
+            "kafka_network_socketserver_memorypoolused",
+            "Bytes of requests in work, bounded by queued.max.request.bytes.",
+        )
+
+
+class TopicMetrics:
+    """Fed by Produce and Fetch, per topic."""
+
+    def __init__(self, registry: Registry) -> None:
+        topic = ("topic",)
+        self.messages_in = registry.counter(
+            _TOPIC + "messagesin_total", "Records appended by producers.", topic
+        )
+        self.bytes_in = registry.counter(
+            _TOPIC + "bytesin_total", "Bytes of record batches appended by producers.", topic
+        )
+        self.bytes_out = registry.counter(
+            _TOPIC + "bytesout_total", "Bytes of record batches sent to consumers.", topic
+        )
+        self.bytes_rejected = registry.counter(
+            _TOPIC + "bytesrejected_total", "Bytes of record batches refused for their size.", topic
+        )
+        self.produce_requests = registry.counter(
+            _TOPIC + "totalproducerequests_total", "Produce requests, per topic in them.", topic
+        )
+        self.failed_produce_requests = registry.counter(
+            _TOPIC + "failedproducerequests_total", "Produce requests answered by an error.", topic
+        )
+        self.fetch_requests = registry.counter(
+            _TOPIC + "totalfetchrequests_total", "Fetch requests, per topic in them.", topic
+        )
+        self.failed_fetch_requests = registry.counter(
+            _TOPIC + "failedfetchrequests_total", "Fetch requests answered by an error.", topic
+        )
+
+
+class ReplicaMetrics:
+    """Fed by the replica manager."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.partitions = registry.gauge(
+            _REPLICAS + "partitioncount", "Partitions with a replica on this broker."
+        )
+        self.leaders = registry.gauge(
+            _REPLICAS + "leadercount", "Partitions that this broker leads."
+        )
+        self.under_replicated = registry.gauge(
+            _REPLICAS + "underreplicatedpartitions",
+            "Partitions led here whose in-sync set is smaller than their replica set.",
+        )
+        self.under_min_isr = registry.gauge(
+            _REPLICAS + "underminisrpartitioncount",
+            "Partitions led here whose in-sync set is below min.insync.replicas: no acks=all.",
+        )
+        self.at_min_isr = registry.gauge(
+            _REPLICAS + "atminisrpartitioncount",
+            "Partitions led here whose in-sync set is exactly min.insync.replicas.",
+        )
+        self.offline = registry.gauge(
+            _REPLICAS + "offlinereplicacount", "Replicas in a log directory that failed."
+        )
+        self.producer_ids = registry.gauge(
+            _REPLICAS + "produceridcount", "Producer ids that partitions remember."
+        )
+
+
+class LogMetrics:
+    """Fed by the logs and their manager."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.size = registry.gauge("kafka_log_log_size", "Bytes of a partition.", _PARTITION)
+        self.segments = registry.gauge(
+            "kafka_log_log_numlogsegments", "Segments of a partition.", _PARTITION
+        )
+        self.start_offset = registry.gauge(
+            "kafka_log_log_logstartoffset", "First offset of a partition.", _PARTITION
+        )
+        self.end_offset = registry.gauge(
+            "kafka_log_log_logendoffset", "Offset after the last record.", _PARTITION
+        )
+        self.offline_directories = registry.gauge(
+            "kafka_log_logmanager_offlinelogdirectorycount", "Log directories that failed."
+        )
+        self.flush_time_ms = registry.histogram(
+            "kafka_log_logflushstats_logflushrateandtimems", "Time of an fsync of a log."
+        )
+
+
+class ControllerMetrics:
+    """Fed by the controller; other brokers report zeros."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.active = registry.gauge(
+            _CONTROLLER + "activecontrollercount", "1 on the broker that is the controller."
+        )
+        self.topics = registry.gauge(_CONTROLLER + "globaltopiccount", "Topics of the cluster.")
+        self.partitions = registry.gauge(
+            _CONTROLLER + "globalpartitioncount", "Partitions of the cluster."
+        )
+        self.offline_partitions = registry.gauge(
+            _CONTROLLER + "offlinepartitionscount", "Partitions without a leader."
+        )
+        self.brokers = registry.gauge(_CONTROLLER + "activebrokercount", "Live brokers.")
+
+
+class GroupMetrics:
+    """Fed by the group coordinator."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.groups = registry.gauge(
+            "kafka_coordinator_group_groupmetadatamanager_numgroups",
+            "Groups coordinated here, by state.",
+            ("state",),
+        )
+        self.offsets = registry.gauge(
+            "kafka_coordinator_group_groupmetadatamanager_numoffsets",
+            "Committed offsets kept here.",
+        )
+        self.lag = registry.gauge(
+            "kafka_consumergroup_lag",
+            "Records between a group's committed offset and the high watermark.",
+            ("consumergroup", "topic", "partition"),
+        )

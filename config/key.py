@@ -42,7 +42,6 @@ class Update(Enum):
     """How a broker key may change while the broker runs, in the words of Kafka's documentation."""
 
     READ_ONLY = "read-only"
-    PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 
 

@@ -1,0 +1,140 @@
+"""What DescribeConfigs tells: each key's value, where it comes from, and what it stands over."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.dynamic import DynamicConfig
+from barnabas.config.key import Type, Update
+from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
+
+
+class Source(IntEnum):
+    """Where a value comes from, numbered as DescribeConfigs sends it."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    GROUP_CONFIG = 8
+
+
+class Synonym(NamedTuple):
+    """One of the places that could give a key its value; the first of them does."""
+
+    name: str
+    value: str
+    source: Source
+
+
+class Entry(NamedTuple):
+    """One key of one resource. `value` is None where the key is unset."""
+
+    name: str
+    value: str | None
+    source: Source
+    read_only: bool
+    synonyms: tuple[Synonym, ...]
+    kind: Type
+    documentation: str
+    sensitive: bool = False
+
+
+_GROUPS_OF_SYNONYMS: Final = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
+    **{name: group for group in _GROUPS_OF_SYNONYMS for name in group},
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+}
+
+
+def describe_broker(config: DynamicConfig) -> list[Entry]:
+    """Every key of this broker, by name."""
+    entries = []
+    for name, key in BrokerConfig.KEYS.items():
+        synonyms = tuple(_broker_synonyms(_SYNONYMS.get(name, (name,)), config))
+        entries.append(
+            Entry(
+                name=name,
+                value=config.current.text(name),
+                source=_source(synonyms),
+                read_only=key.update is Update.READ_ONLY,
+                synonyms=synonyms,
+                kind=key.kind,
+                documentation=key.doc,
+            )
+        )
+    return entries
+
+
+def describe_cluster_defaults(config: DynamicConfig) -> list[Entry]:
+    """The keys that AlterConfigs has set for every broker: the resource with the empty name."""
+    return [
+        Entry(
+            name=name,
+            value=value,
+            source=Source.DYNAMIC_DEFAULT_BROKER_CONFIG,
+            read_only=False,
+            synonyms=(Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),),
+            kind=BrokerConfig.KEYS[name].kind,
+            documentation=BrokerConfig.KEYS[name].doc,
+        )
+        for name, value in sorted(config.cluster_defaults.items())
+    ]
+
+
+def describe_topic(overrides: Mapping[str, str], config: DynamicConfig) -> list[Entry]:
+    """Every key of a topic that has these overrides, by name."""
+    topic = TopicConfig.resolve(overrides, config.current)
+    entries = []
+    for name, key in TopicConfig.KEYS.items():
+        synonyms = tuple(_topic_synonyms(name, overrides, config))
+        entries.append(
+            Entry(
+                name=name,
+                value=topic.text(name),
+                source=_source(synonyms),
+                read_only=False,
+                synonyms=synonyms,
+                kind=key.kind,
+                documentation=key.doc,
+            )
+        )
+    return entries
+
+
+def _topic_synonyms(
+    name: str, overrides: Mapping[str, str], config: DynamicConfig
+) -> Iterator[Synonym]:
+    if name in overrides:
+        yield Synonym(name, overrides[name], Source.DYNAMIC_TOPIC_CONFIG)
+    yield from _broker_synonyms(BROKER_SYNONYMS.get(name, ()), config)
+
+
+def _broker_synonyms(names: Iterable[str], config: DynamicConfig) -> Iterator[Synonym]:
+    """Layer by layer, and in each layer the most precise key first, as in Kafka."""
+    layers = (
+        (Source.DYNAMIC_BROKER_CONFIG, config.overrides),
+        (Source.DYNAMIC_DEFAULT_BROKER_CONFIG, config.cluster_defaults),
+        (Source.STATIC_BROKER_CONFIG, config.static.given),
+    )
+    names = tuple(names)
+    for source, texts in layers:
+        for name in names:
+            if name in texts:
+                yield Synonym(name, texts[name], source)
+    for name in names:
+        key = BrokerConfig.KEYS[name]
+        default = key.text(key.default)
+        if default is not None:
+            yield Synonym(name, default, Source.DEFAULT_CONFIG)
+
+
+def _source(synonyms: tuple[Synonym, ...]) -> Source:
+    return synonyms[0].source if synonyms else Source.DEFAULT_CONFIG

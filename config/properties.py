@@ -1,0 +1,75 @@
+"""Where properties come from: `server.properties` files and the environment of a container."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+_COMMENT: Final = re.compile(r"[ \t\f]*[#!]")
+_PAIR: Final = re.compile(r"(?s)((?:[^\\=: \t\f]|\\.)*)(?:[ \t\f]*[=:][ \t\f]*|[ \t\f]+|$)(.*)")
+_ESCAPE: Final = re.compile(r"(?s)\\(u[0-9a-fA-F]{4}|.)")
+_ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+_OF_THE_IMAGE: Final = frozenset(
+    "KAFKA_" + name
+    for name in (
+        "CLUSTER_ID DEBUG GC_LOG_OPTS HEAP_OPTS HOME JMX_HOSTNAME JMX_OPTS JMX_PORT "
+        "JVM_PERFORMANCE_OPTS LOG4J_LOGGERS LOG4J_OPTS LOG4J_ROOT_LOGLEVEL OPTS "
+        "TOOLS_LOG4J_LOGLEVEL VERSION"
+    ).split()
+)
+"""Variables that steer a container image and its JVM; they are no broker keys."""
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """A file in the format of java.util.Properties; of a repeated key the last value counts."""
+    properties: dict[str, str] = {}
+    for line in _logical_lines(text):
+        found = _PAIR.fullmatch(line)
+        assert found is not None, "the pattern matches every line"
+        properties[_unescape(found[1])] = _unescape(found[2])
+    return properties
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Keys given as `KAFKA_LOG_DIRS` or `KAFKA_CFG_LOG_DIRS`, as Kafka's images take them.
+
+    `_` stands for a dot, `__` for an underscore, `___` for a dash.
+    """
+    properties: dict[str, str] = {}
+    for variable in sorted(environment):
+        if variable.startswith("KAFKA_") and variable not in _OF_THE_IMAGE:
+            name = variable.removeprefix("KAFKA_").removeprefix("CFG_").lower()
+            properties[_key_of(name)] = environment[variable]
+    return properties
+
+
+def _key_of(name: str) -> str:
+    return re.sub("_{1,3}", lambda run: ("", ".", "_", "-")[len(run[0])], name)
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments and blanks, continued ones joined."""
+    pending = ""
+    for natural in re.split(r"\r\n|\r|\n", text):
+        line = natural.lstrip(" \t\f")
+        if not pending and (not line or _COMMENT.match(line)):
+            continue
+        pending += line
+        # A backslash at the end continues the line unless it is itself escaped.
+        if (len(pending) - len(pending.rstrip("\\"))) % 2:
+            pending = pending[:-1]
+            continue
+        yield pending
+        pending = ""
+    if pending:
+        yield pending
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda found: _character(found[1]), text)
+
+
+def _character(escape: str) -> str:
+    if len(escape) == 5:
+        return chr(int(escape[1:], 16))
+    return _ESCAPED.get(escape, escape)

@@ -14,11 +14,12 @@ import structlog
 
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.budget import RequestMemory
-from barnabas.broker.server.context import ANONYMOUS, CloseConnection
+from barnabas.broker.server.context import ANONYMOUS
 from barnabas.broker.server.dispatch import Dispatcher, Exchange, Part
 from barnabas.broker.server.drain import MAX_CHUNK, MIN_CHUNK, Drain
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.frame import FrameReader
+from barnabas.storage.log_slice import LogSlice
 
 MAX_OVERLAPPING = 64
 """Produce requests of one connection that may wait for their acknowledgements at once."""
@@ -68,7 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: Any = None
         self._exchanges: deque[Exchange] = deque()
         self._stalled: memoryview | None = None
-        self._out: deque[Part | Drain] = deque()
+        self._out: deque[bytes | memoryview | LogSlice | Drain] = deque()
         self._granted = 0
         self._chunk = 2 * MIN_CHUNK
         self._write_paused = False
@@ -201,9 +202,7 @@ class Connection(asyncio.BufferedProtocol):
         exchanges = self._exchanges
         while exchanges and exchanges[0].done:
             exchange = exchanges.popleft()
-            if exchange.failure is not None:
-                if not isinstance(exchange.failure, CloseConnection):
-                    self.abort()
+            if exchange.close:
                 self._closing = True
                 exchanges.clear()
             elif exchange.parts is not None:
@@ -273,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
                 ready.append(part)
                 out.popleft()
                 continue
-            if not isinstance(part, Drain):
+            if isinstance(part, LogSlice):
                 part = out[0] = Drain(part)
             self._drain(part, ready)
         if ready:

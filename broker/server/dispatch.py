@@ -9,65 +9,37 @@ that a handler raises is UNKNOWN_SERVER_ERROR, with a traceback in the log.
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import structlog
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.server.context import CloseConnection, RequestContext
-from barnabas.broker.server.metrics import ApiCells, RequestMetrics
+from barnabas.metrics.catalogue import RequestMetrics
 from barnabas.protocol.codec import decoder, encode_parts
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError, downgrade
 from barnabas.protocol.header import decode_request_header, encode_response_header
-from barnabas.protocol.messages import api_versions
+from barnabas.protocol.messages import api_versions, produce
 from barnabas.protocol.schema import Api
 from barnabas.protocol.types import RecordsSource
 
-Request: TypeAlias = Any
-Response: TypeAlias = Any
 Part = bytes | memoryview | RecordsSource
-Handle = Callable[[Any, RequestContext], Response | None | Awaitable[Response | None]]
-ErrorAnswer = Callable[[Any, ErrorCode, int], Response]
+Handle = Callable[[Any, RequestContext], Any]
+ErrorAnswer = Callable[[Any, ErrorCode, int], Any]
 
 _LENGTH = struct.Struct(">i")
 _log = structlog.get_logger(__name__)
 
 
-class HandlerModule(Protocol):
-    """What every file of broker/handlers offers beside its handler."""
-
-    API: Api
-    SERVES: range
-
-    def error_response(self, request: Any, code: ErrorCode, version: int, /) -> Any: ...
-
-
+@dataclass(frozen=True, slots=True)
 class Route:
     """One row of the dispatch table: an API, the versions served, and who serves them."""
 
-    __slots__ = ("api", "cells", "decoders", "error_response", "handle", "response", "serves")
-
-    def __init__(
-        self, api: Api, serves: range, handle: Handle, error_response: ErrorAnswer
-    ) -> None:
-        self.api = api
-        self.serves = serves
-        self.handle = handle
-        self.error_response = error_response
-        self.response: type = api.response
-        self.decoders: dict[int, Callable[[memoryview, int], Request]] = {}
-        self.cells: ApiCells
-
-    def decode(self, version: int, frame: memoryview, offset: int) -> Request:
-        decode = self.decoders.get(version)
-        if decode is None:
-            decode = self.decoders[version] = decoder(self.api.request, version)
-        return decode(frame, offset)
-
-
-def route(module: HandlerModule, handle: Handle) -> Route:
-    """The row of a handler that lives in `module`."""
-    return Route(module.API, module.SERVES, handle, module.error_response)
+    api: Api
+    serves: range
+    handle: Handle
+    error_response: ErrorAnswer
 
 
 class Peer(Protocol):
@@ -79,31 +51,47 @@ class Peer(Protocol):
     host: str
 
 
+class _Served:
+    """A route in one version: what a request needs, behind one lookup."""
+
+    __slots__ = ("bytes_in", "decode", "requests", "response", "route", "time_ms", "version")
+
+    def __init__(self, route: Route, version: int, metrics: RequestMetrics) -> None:
+        self.route = route
+        self.version = version
+        self.response: type = route.api.response
+        self.decode = decoder(route.api.request, version)
+        name = route.api.name
+        self.requests = metrics.requests.cell(name, str(version))
+        self.bytes_in = metrics.request_bytes.cell(name)
+        self.time_ms = metrics.total_time_ms.cell(name)
+
+
 class Exchange:
     """One request and its answer, in the order of its connection."""
 
-    __slots__ = ("context", "done", "failure", "parts", "request", "route", "started", "waiting")
+    __slots__ = ("close", "context", "done", "parts", "request", "served", "started", "waiting")
 
     def __init__(
-        self, route: Route, request: Request, context: RequestContext, started: float
+        self, served: _Served, request: Any, context: RequestContext, started: float
     ) -> None:
-        self.route = route
+        self.served = served
         self.request = request
         self.context = context
         self.started = started
         self.done = False
         self.parts: list[Part] | None = None
-        self.failure: BaseException | None = None
-        """Set where the connection must be closed instead of answered."""
-        self.waiting: asyncio.Future[Response | None] | None = None
+        self.close = False
+        """Set where closing the connection is the answer."""
+        self.waiting: asyncio.Future[Any] | None = None
 
     @property
     def overlaps(self) -> bool:
-        """Whether the next request may start before this one is answered."""
-        return self.route.api.key == 0
+        """Whether another of its kind may start before this one is answered."""
+        return self.context.api_key == produce.API.key
 
     def abandon(self) -> None:
-        """Nobody waits for the answer any more; what already runs is left to finish."""
+        """Nobody waits for the answer any more; a task that runs is left to finish."""
         if self.waiting is not None and not isinstance(self.waiting, asyncio.Task):
             self.waiting.cancel()
 
@@ -111,18 +99,16 @@ class Exchange:
 class Dispatcher:
     """Knows every route. `begin` starts a request and, if nothing must be waited for, ends it."""
 
-    def __init__(
-        self, routes: Iterable[Route], *, clock: Clock, metrics: RequestMetrics
-    ) -> None:
+    def __init__(self, routes: Iterable[Route], *, clock: Clock, metrics: RequestMetrics) -> None:
         """Raises ValueError where two handlers claim one key."""
         self._clock = clock
         self._metrics = metrics
         self._routes: dict[int, Route] = {}
-        for row in routes:
-            if row.api.key in self._routes:
-                raise ValueError(f"two handlers claim {row.api.name} ({row.api.key})")
-            row.cells = metrics.of(row.api.name)
-            self._routes[row.api.key] = row
+        self._served: dict[tuple[int, int], _Served] = {}
+        for route in routes:
+            if route.api.key in self._routes:
+                raise ValueError(f"two handlers claim {route.api.name} ({route.api.key})")
+            self._routes[route.api.key] = route
 
     @property
     def routes(self) -> Mapping[int, Route]:
@@ -138,109 +124,115 @@ class Dispatcher:
         served: the protocol has no way to answer those (but ApiVersions, in its version 0).
         """
         header, offset = decode_request_header(frame)
-        row = self._routes.get(header.api_key)
-        version = header.api_version
-        if row is None or version not in row.serves:
-            if header.api_key == api_versions.API.key and row is not None:
-                return self._unknown_api_versions(row, header.correlation_id, peer)
-            raise ProtocolError(f"API key {header.api_key} version {version} is not served")
-        request = row.decode(version, frame, offset)
+        key, version = header.api_key, header.api_version
+        served = self._served.get((key, version))
         context = RequestContext(
-            header.api_key,
-            version,
-            header.correlation_id,
-            header.client_id,
-            peer.principal,
-            peer.listener,
-            peer.host,
-            peer.connection_id,
-            self._clock.now_ms(),
-        )
-        exchange = Exchange(row, request, context, self._clock.monotonic())
-        row.cells.bytes_in.value += len(frame)
+            key, version, header.correlation_id, header.client_id, peer.principal, peer.listener,
+            peer.host, peer.connection_id, self._clock.now_ms(),
+        )  # fmt: skip
+        if served is None:
+            served = self._serve(context)
+            if served is None:
+                return self._unknown_api_versions(context)
+        request = served.decode(frame, offset)
+        exchange = Exchange(served, request, context, self._clock.monotonic())
+        served.bytes_in.value += len(frame)
         try:
-            answer = row.handle(request, context)
+            answer = served.route.handle(request, context)
         except Exception as error:
             self._fail(exchange, error)
             return exchange
-        if answer is None or type(answer) is row.response:
+        if answer is None or type(answer) is served.response:
             self._finish(exchange, answer)
             return exchange
-        waiting = asyncio.ensure_future(answer)
-        exchange.waiting = waiting
+        waiting = exchange.waiting = asyncio.ensure_future(answer)
         waiting.add_done_callback(lambda done: self._arrived(exchange, done, finished))
+        return exchange
+
+    def _serve(self, context: RequestContext) -> _Served | None:
+        """What serves an API in a version; None for ApiVersions of a version that is unknown."""
+        route = self._routes.get(context.api_key)
+        if route is None or context.api_version not in route.serves:
+            if route is not None and context.api_key == api_versions.API.key:
+                return None
+            raise ProtocolError(
+                f"API key {context.api_key} version {context.api_version} is not served"
+            )
+        served = _Served(route, context.api_version, self._metrics)
+        self._served[context.api_key, context.api_version] = served
+        return served
+
+    def _unknown_api_versions(self, context: RequestContext) -> Exchange:
+        """Answered in version 0, so that the client can choose one that is served (KIP-511)."""
+        context.api_version = 0
+        served = self._serve(context)
+        assert served is not None
+        exchange = Exchange(served, None, context, self._clock.monotonic())
+        self._fail(exchange, KafkaError(ErrorCode.UNSUPPORTED_VERSION))
         return exchange
 
     def _arrived(
         self,
         exchange: Exchange,
-        answer: "asyncio.Future[Response | None]",
+        answer: "asyncio.Future[Any]",
         finished: Callable[[Exchange], None],
     ) -> None:
         if answer.cancelled():
-            self._fail(exchange, CloseConnection())
+            exchange.done = exchange.close = True
         elif (error := answer.exception()) is not None:
             self._fail(exchange, error)
         else:
             self._finish(exchange, answer.result())
         finished(exchange)
 
-    def _finish(self, exchange: Exchange, response: Response | None) -> None:
-        row, context = exchange.route, exchange.context
+    def _finish(self, exchange: Exchange, response: Any) -> None:
+        served = exchange.served
         if response is not None:
             try:
-                exchange.parts = framed(row.api.key, context, response)
+                exchange.parts = framed(exchange.context, response)
             except ProtocolError as error:
                 self._fail(exchange, error)
                 return
-            if getattr(response, "error_code", 0):
-                row.cells.errors.value += 1
+            code = getattr(response, "error_code", 0)
+            if code:
+                self._count_error(served, ErrorCode(code))
+        self._end(exchange)
+
+    def _end(self, exchange: Exchange) -> None:
         exchange.done = True
-        row.cells.requests.value += 1
-        row.cells.time.observe(self._clock.monotonic() - exchange.started)
+        served = exchange.served
+        served.requests.value += 1
+        served.time_ms.observe((self._clock.monotonic() - exchange.started) * 1000)
 
     def _fail(self, exchange: Exchange, error: BaseException) -> None:
-        row, context = exchange.route, exchange.context
-        row.cells.errors.value += 1
-        exchange.done = True
+        context, route = exchange.context, exchange.served.route
+        self._end(exchange)
         if isinstance(error, CloseConnection):
-            exchange.failure = error
+            exchange.close = True
             return
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         if isinstance(error, KafkaError):
-            code = downgrade(row.api.key, context.api_version, error.code)
+            code = downgrade(context.api_key, context.api_version, error.code)
         else:
-            _log.error(
-                "a handler failed", api=row.api.name, client_id=context.client_id, exc_info=error
-            )
+            _log.error("handler failed", api=route.api.name, exc_info=error)
+        self._count_error(exchange.served, code)
         try:
-            response = row.error_response(exchange.request, code, context.api_version)
-            exchange.parts = None if response is None else framed(row.api.key, context, response)
+            response = route.error_response(exchange.request, code, context.api_version)
+            exchange.parts = framed(context, response)
         except Exception as second:
-            _log.error("an error answer failed", api=row.api.name, exc_info=second)
-            exchange.failure = second
+            _log.error("error answer failed", api=route.api.name, exc_info=second)
+            exchange.close = True
 
-    def _unknown_api_versions(self, row: Route, correlation_id: int, peer: Peer) -> Exchange:
-        """ApiVersions of a version we do not know: answered in version 0 (KIP-511)."""
-        context = RequestContext(
-            row.api.key, 0, correlation_id, None, peer.principal, peer.listener, peer.host,
-            peer.connection_id, self._clock.now_ms(),
-        )  # fmt: skip
-        exchange = Exchange(row, None, context, self._clock.monotonic())
-        response = row.error_response(None, ErrorCode.UNSUPPORTED_VERSION, 0)
-        exchange.parts = framed(row.api.key, context, response)
-        exchange.done = True
-        return exchange
+    def _count_error(self, served: _Served, code: ErrorCode) -> None:
+        self._metrics.errors.cell(served.route.api.name, code.name).value += 1
 
 
-def framed(api_key: int, context: RequestContext, response: Response) -> list[Part]:
+def framed(context: RequestContext, response: Any) -> list[Part]:
     """The answer as it leaves: length, header, body; records stay where they are."""
     version = context.api_version
-    body = encode_parts(response, version)
-    head = encode_response_header(api_key, version, context.correlation_id)
-    if len(body) == 1:
-        only = body[0]
-        if isinstance(only, bytes):
-            return [_LENGTH.pack(len(head) + len(only)) + head + only]
-    total = len(head) + sum(map(len, body))
-    return [_LENGTH.pack(total) + head, *body]
+    body: list[Part] = encode_parts(response, version)
+    head = encode_response_header(context.api_key, version, context.correlation_id)
+    first = body[0]
+    if len(body) == 1 and isinstance(first, bytes):
+        return [_LENGTH.pack(len(head) + len(first)) + head + first]
+    return [_LENGTH.pack(len(head) + sum(map(len, body))) + head, *body]

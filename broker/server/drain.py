@@ -1,18 +1,10 @@
 """Files to sockets: a Fetch answer is read only as fast as its peer takes it."""
 
-from typing import Protocol
-
 from barnabas.storage.files import File
+from barnabas.storage.log_slice import LogSlice
 
 MIN_CHUNK = 64 * 1024
 MAX_CHUNK = 1024 * 1024
-
-
-class FileRanges(Protocol):
-    """Record batches in files: what a Fetch answer carries in place of bytes."""
-
-    @property
-    def ranges(self) -> list[tuple[File, int, int]]: ...
 
 
 class Drain:
@@ -20,7 +12,7 @@ class Drain:
 
     __slots__ = ("_index", "_length", "_position", "_ranges")
 
-    def __init__(self, source: FileRanges) -> None:
+    def __init__(self, source: LogSlice) -> None:
         self._ranges = source.ranges
         self._index = -1
         self._length = 0

@@ -1,0 +1,359 @@
+"""Log compaction: the last value of each key stays, offsets never change.
+
+    read the dirty part -> KeyMap: the last offset of each key
+    rewrite all segments before its end, in groups: a record goes if a later one has its key
+
+Only bytes and offsets in, only files `*.cleaned` out, so that it can run in another process. Who
+swaps them into the log decides whether they still fit (`cleaner.py`).
+
+Tombstones stay for `delete.retention.ms` after the first compaction that meets them: it stamps the
+time they may go into their batch (the delete horizon of KIP-534).
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import NamedTuple, Protocol
+
+from barnabas.protocol.records.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    CorruptRecordError,
+    crc_matches,
+    peek_header,
+)
+from barnabas.protocol.records.record import Record, iter_records, rewrite_batch
+from barnabas.protocol.records.varint import Buffer
+from barnabas.storage.files import File, Files
+from barnabas.storage.offset_index import OffsetIndex
+from barnabas.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
+from barnabas.storage.time_index import TimeIndex
+
+CLEANED = ".cleaned"
+
+KEY_COST = 200
+"""Bytes of memory that a key in the map takes, about."""
+_LONG_KEY = 20
+_READ_BYTES = 1 << 20
+_WRITE_BYTES = 1 << 20
+_MAX_OFFSET_SPAN = 2**31 - 1
+
+Pace = Callable[[int], None]
+"""Told of bytes read or written; may sleep to keep to a rate."""
+
+
+class Producer(NamedTuple):
+    """The last a log knows of a live producer: state that must survive in some batch."""
+
+    epoch: int
+    last_offset: int
+    """Of its last batch; -1 if only a marker tells its epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionJob:
+    """One log to compact. Sizes in bytes, times in ms."""
+
+    directory: str
+    segments: tuple[tuple[int, int], ...]
+    """Base offset and size of each segment before `end_offset`, oldest first."""
+    first_dirty_offset: int
+    end_offset: int
+    """Exclusive: the base offset of the first segment that may not be touched."""
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    index_bytes: int
+    index_interval: int
+    max_keys: int
+    producers: dict[int, Producer] = field(default_factory=dict)
+
+
+class CleanedGroup(NamedTuple):
+    """A segment is written, with suffix CLEANED, that takes the place of others."""
+
+    base_offset: int
+    replaced: tuple[int, ...]
+    """Base offsets of the segments it was made from."""
+    size: int
+
+
+class Compacted(NamedTuple):
+    """The whole job is done: the log is clean up to `end_offset`, exclusive."""
+
+    end_offset: int
+    bytes_read: int
+    bytes_written: int
+    records_read: int
+    records_kept: int
+
+
+class TransactionalData(Protocol):
+    """Which batches are known to be committed: the place of the rules for transactions."""
+
+    def is_committed(self, header: BatchHeader) -> bool: ...
+
+
+class TransactionsUndecided:
+    """Takes no transactional batch for committed. Its records then never stand in for an earlier
+    one, and its tombstones stay; that they give way to later records is right in any case."""
+
+    def is_committed(self, header: BatchHeader) -> bool:
+        return not header.is_transactional
+
+
+class KeyMap:
+    """The last offset of each key, of at most `max_keys` keys."""
+
+    def __init__(self, max_keys: int) -> None:
+        self._offsets: dict[bytes, int] = {}
+        self._max_keys = max_keys
+        self.end_offset = 0
+        """Keys are known up to here, exclusive."""
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def put(self, key: bytes, offset: int) -> bool:
+        """False, and nothing learnt, if there is no room for another key."""
+        key = _short(key)
+        if len(self._offsets) >= self._max_keys and key not in self._offsets:
+            return False
+        self._offsets[key] = offset
+        self.end_offset = offset + 1
+        return True
+
+    def is_superseded(self, record: Record) -> bool:
+        """Whether a later record has the same key."""
+        return record.key is not None and self._offsets.get(_short(record.key), -1) > record.offset
+
+
+def _short(key: bytes) -> bytes:
+    # A digest is longer than any key that is kept as it is, so the two never meet.
+    return key if len(key) <= _LONG_KEY else blake2b(key, digest_size=_LONG_KEY + 1).digest()
+
+
+def compact(
+    files: Files,
+    job: CompactionJob,
+    *,
+    transactions: TransactionalData,
+    pace: Pace = lambda _: None,
+) -> Iterator[CleanedGroup | Compacted]:
+    """Yields each group once its files are durable, then what was done in all.
+
+    Raises CorruptRecordError where the log is damaged, ProtocolError where records are, OSError.
+    """
+    for name in files.listdir(job.directory):
+        if name.endswith(CLEANED):
+            files.unlink(os.path.join(job.directory, name))
+    return _Compaction(files, job, transactions, pace).run()
+
+
+class _Compaction:
+    def __init__(
+        self, files: Files, job: CompactionJob, transactions: TransactionalData, pace: Pace
+    ) -> None:
+        self._files = files
+        self._job = job
+        self._transactions = transactions
+        self._pace = pace
+        self._keys = KeyMap(job.max_keys)
+        self._bytes_read = self._bytes_written = 0
+        self._records_read = self._records_kept = 0
+
+    def run(self) -> Iterator[CleanedGroup | Compacted]:
+        self._learn_keys()
+        end = self._keys.end_offset
+        for group in self._groups(end):
+            yield self._rewrite(group, end)
+        yield Compacted(
+            end, self._bytes_read, self._bytes_written, self._records_read, self._records_kept
+        )
+
+    def _learn_keys(self) -> None:
+        job, keys = self._job, self._keys
+        keys.end_offset = job.first_dirty_offset
+        bases = [base for base, _ in job.segments]
+        for (base, size), end in zip(job.segments, [*bases[1:], job.end_offset], strict=True):
+            if end <= job.first_dirty_offset:
+                continue
+            for batch, header in self._batches(base, size):
+                if header.is_control or not self._transactions.is_committed(header):
+                    continue
+                if header.last_offset < job.first_dirty_offset:
+                    continue
+                for record in iter_records(batch, 0, header):
+                    if (
+                        record.key is not None
+                        and record.offset >= job.first_dirty_offset
+                        and not keys.put(record.key, record.offset)
+                    ):
+                        return
+            keys.end_offset = end
+
+    def _groups(self, end: int) -> Iterator[list[tuple[int, int]]]:
+        """Neighbouring segments whose records fit into one, so that small ones do not pile up."""
+        job = self._job
+        group: list[tuple[int, int]] = []
+        size = index_size = 0
+        bases = [base for base, _ in job.segments]
+        for (base, bytes_), last in zip(job.segments, [*bases[1:], job.end_offset], strict=True):
+            if base >= end:
+                break
+            index = self._index_size(base)
+            if group and (
+                size + bytes_ > job.segment_bytes
+                or index_size + index > job.index_bytes
+                or last - group[0][0] > _MAX_OFFSET_SPAN
+            ):
+                yield group
+                group, size, index_size = [], 0, 0
+            group.append((base, bytes_))
+            size += bytes_
+            index_size += index
+        if group:
+            yield group
+
+    def _index_size(self, base: int) -> int:
+        sizes = []
+        for suffix in (INDEX, TIME_INDEX):
+            path = os.path.join(self._job.directory, file_name(base, suffix))
+            sizes.append(self._files.size(path) if self._files.exists(path) else 0)
+        return max(sizes)
+
+    def _rewrite(self, group: list[tuple[int, int]], end: int) -> CleanedGroup:
+        out = _CleanedSegment(self._files, self._job, group[0][0], self._pace)
+        for base, size in group:
+            for batch, header in self._batches(base, size):
+                kept = self._filter(batch, header, end)
+                if kept is not None:
+                    out.append(kept)
+            out.copy_txn_index(base)
+        out.close()
+        self._bytes_written += out.size
+        return CleanedGroup(group[0][0], tuple(base for base, _ in group), out.size)
+
+    def _filter(self, batch: Buffer, header: BatchHeader, end: int) -> Buffer | None:
+        """The batch as it stays, None if nothing of it does."""
+        self._records_read += header.record_count
+        if header.is_control:
+            return batch
+        records = list(iter_records(batch, 0, header))
+        kept = [record for record in records if self._stays(record, header, end)]
+        self._records_kept += len(kept)
+        horizon = None
+        if header.delete_horizon_ms is None and any(record.value is None for record in kept):
+            horizon = self._job.now_ms + self._job.delete_retention_ms
+        if kept and len(kept) == len(records) and horizon is None:
+            return batch
+        if kept or self._stays_empty(header, end):
+            return rewrite_batch(header, kept, delete_horizon_ms=horizon)
+        return None
+
+    def _stays(self, record: Record, header: BatchHeader, end: int) -> bool:
+        if record.offset >= end:
+            return True
+        if record.key is None or self._keys.is_superseded(record):
+            return False
+        if record.value is not None or not self._transactions.is_committed(header):
+            return True
+        horizon = header.delete_horizon_ms
+        return horizon is None or self._job.now_ms < horizon
+
+    def _stays_empty(self, header: BatchHeader, end: int) -> bool:
+        """Whether a batch without records is kept for what its header says: a live producer's
+        last sequence, or the last offset of the part that is clean now."""
+        producer = self._job.producers.get(header.producer_id)
+        return header.next_offset == end or (
+            producer is not None and producer.last_offset == header.last_offset
+        )
+
+    def _batches(self, base: int, size: int) -> Iterator[tuple[memoryview, BatchHeader]]:
+        """The batches of a segment, each checked against its CRC."""
+        path = os.path.join(self._job.directory, file_name(base, LOG))
+        file = self._files.open(path)
+        position = 0
+        chunk = memoryview(b"")
+        while position < size or chunk:
+            header = peek_header(chunk) if len(chunk) >= HEADER_SIZE else None
+            if header is None or header.size > len(chunk):
+                want = _READ_BYTES if header is None else max(_READ_BYTES, header.size)
+                more = file.read(min(want, size - position), position)
+                if not more:
+                    raise CorruptRecordError(f"{path} ends within a batch")
+                self._bytes_read += len(more)
+                self._pace(len(more))
+                position += len(more)
+                chunk = memoryview(bytes(chunk) + more)
+                continue
+            if not crc_matches(chunk, 0, header):
+                raise CorruptRecordError(f"{path}: the batch at {header.base_offset} is damaged")
+            yield chunk[: header.size], header
+            chunk = chunk[header.size :]
+
+
+class _CleanedSegment:
+    """A segment in the making: `<base offset>.log.cleaned` and its indexes."""
+
+    def __init__(self, files: Files, job: CompactionJob, base_offset: int, pace: Pace) -> None:
+        self._files = files
+        self._job = job
+        self._base_offset = base_offset
+        self._pace = pace
+        self._file: File = files.open(self._path(LOG), create=True)
+        self._offset_index = OffsetIndex(files, self._path(INDEX), base_offset, job.index_bytes)
+        self._time_index = TimeIndex(files, self._path(TIME_INDEX), base_offset, job.index_bytes)
+        self._waiting: list[Buffer] = []
+        self._waiting_bytes = 0
+        self._since_entry = 0
+        self._max_timestamp = -1
+        self._max_timestamp_offset = base_offset
+        self._txns = b""
+        self.size = 0
+
+    def append(self, batch: Buffer) -> None:
+        header = peek_header(batch)
+        if header.max_timestamp > self._max_timestamp:
+            self._max_timestamp = header.max_timestamp
+            self._max_timestamp_offset = header.last_offset
+        if self._since_entry > self._job.index_interval:
+            self._offset_index.append(header.last_offset, self.size)
+            self._time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+            self._since_entry = 0
+        self._since_entry += len(batch)
+        self._waiting.append(batch)
+        self._waiting_bytes += len(batch)
+        self.size += len(batch)
+        if self._waiting_bytes >= _WRITE_BYTES:
+            self._write()
+
+    def copy_txn_index(self, base_offset: int) -> None:
+        """What was aborted stays known: its records may still be there."""
+        path = os.path.join(self._job.directory, file_name(base_offset, TXN_INDEX))
+        if self._files.exists(path):
+            self._txns += self._files.read_bytes(path)
+
+    def close(self) -> None:
+        """Completes the indexes; returns when everything is durable."""
+        self._write()
+        self._time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+        for index in (self._offset_index, self._time_index):
+            index.write()
+            self._files.open(index.path, create=True).sync()
+        if self._txns:
+            file = self._files.open(self._path(TXN_INDEX), create=True)
+            file.append(self._txns)
+            file.sync()
+        self._file.sync()
+        self._files.sync_dir(self._job.directory)
+
+    def _write(self) -> None:
+        if self._waiting:
+            self._file.append(b"".join(self._waiting))
+            self._pace(self._waiting_bytes)
+            self._waiting, self._waiting_bytes = [], 0
+
+    def _path(self, suffix: str) -> str:
+        return os.path.join(self._job.directory, file_name(self._base_offset, suffix) + CLEANED)

@@ -10,12 +10,23 @@ _ESCAPE: Final = re.compile(r"(?s)\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 _OF_THE_IMAGE: Final = frozenset(
-    "KAFKA_" + name
-    for name in (
-        "CLUSTER_ID DEBUG GC_LOG_OPTS HEAP_OPTS HOME JMX_HOSTNAME JMX_OPTS JMX_PORT "
-        "JVM_PERFORMANCE_OPTS LOG4J_LOGGERS LOG4J_OPTS LOG4J_ROOT_LOGLEVEL OPTS "
-        "TOOLS_LOG4J_LOGLEVEL VERSION"
-    ).split()
+    {
+        "KAFKA_CLUSTER_ID",
+        "KAFKA_DEBUG",
+        "KAFKA_GC_LOG_OPTS",
+        "KAFKA_HEAP_OPTS",
+        "KAFKA_HOME",
+        "KAFKA_JMX_HOSTNAME",
+        "KAFKA_JMX_OPTS",
+        "KAFKA_JMX_PORT",
+        "KAFKA_JVM_PERFORMANCE_OPTS",
+        "KAFKA_LOG4J_LOGGERS",
+        "KAFKA_LOG4J_OPTS",
+        "KAFKA_LOG4J_ROOT_LOGLEVEL",
+        "KAFKA_OPTS",
+        "KAFKA_TOOLS_LOG4J_LOGLEVEL",
+        "KAFKA_VERSION",
+    }
 )
 """Variables that steer a container image and its JVM; they are no broker keys."""
 

@@ -7,10 +7,10 @@ from typing import Final
 from barnabas.config.key import ConfigError
 
 _SECURITY: Final = re.compile(
-    r"(listener\.name\.[^.]+\.)?"
-    r"(ssl\.|sasl\.|delegation\.token\.|password\.encoder\.|oauth|zookeeper\.ssl\.).*"
+    r"(listener\.name\..+\.)?(ssl|sasl|delegation\.token|password\.encoder|zookeeper\.ssl)\..+"
     r"|(listener\.name\.[^.]+\.)?principal\.builder\.class"
-    r"|authorizer\.class\.name|super\.users|security\.providers|security\.inter\.broker\.protocol"
+    r"|authorizer\.class\.name|super\.users"
+    r"|security\.providers|security\.inter\.broker\.protocol"
     r"|client\.quota\.callback\.class"
 )
 _ASKS_FOR_NOTHING: Final = frozenset({"", "none", "PLAINTEXT"})

@@ -1,0 +1,210 @@
+"""The broker's configuration: parsing, precedence, warnings and refusals."""
+
+import pytest
+
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.key import LONG_MAX, ConfigError
+from barnabas.config.listeners import Address
+from barnabas.config.topic import TopicConfig
+
+SHIPPED_WITH_KAFKA = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.bootstrap.servers": "localhost:9093",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
+    "num.network.threads": "3",
+    "socket.send.buffer.bytes": "102400",
+    "log.dirs": "/tmp/kraft-combined-logs",
+    "num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "log.retention.hours": "168",
+    "log.segment.bytes": "1073741824",
+}
+
+
+def test_the_file_that_kafka_ships_starts_a_broker_with_one_warning():
+    config = BrokerConfig.from_properties(SHIPPED_WITH_KAFKA)
+
+    assert config.broker_id == 1
+    assert config.data_directories() == ("/tmp/kraft-combined-logs",)
+    assert [listener.address for listener in config.resolved_listeners()] == [Address("", 9092)]
+    assert config.warnings == (
+        "These configuration keys have no effect here: controller.listener.names, "
+        "controller.quorum.bootstrap.servers, num.network.threads, process.roles, "
+        "transaction.state.log.min.isr",
+    )
+
+
+def test_strict_refuses_keys_without_effect():
+    with pytest.raises(ConfigError, match=r"no effect here: a\.typo, process\.roles"):
+        BrokerConfig.from_properties({"process.roles": "broker", "a.typo": "1"}, strict=True)
+
+
+def test_without_properties_every_key_has_its_default():
+    config = BrokerConfig.from_properties({})
+
+    assert config.num_partitions == 1
+    assert config.log_dirs is None
+    assert config.data_directories() == ("barnabas-data",)
+    assert config.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "num.partitions",
+            "0",
+            "Invalid value 0 for configuration num.partitions: Value must be at least 1",
+        ),
+        (
+            "num.partitions",
+            "two",
+            "Invalid value two for configuration num.partitions: Not a number of type INT",
+        ),
+        (
+            "num.partitions",
+            "2147483648",
+            "Invalid value 2147483648 for configuration num.partitions: Not a number of type INT",
+        ),
+        (
+            "log.retention.bytes",
+            "1_0",
+            "Invalid value 1_0 for configuration log.retention.bytes: Not a number of type LONG",
+        ),
+        (
+            "log.cleaner.min.cleanable.ratio",
+            "1.5",
+            "Invalid value 1.5 for configuration log.cleaner.min.cleanable.ratio: "
+            "Value must be no more than 1",
+        ),
+        (
+            "auto.create.topics.enable",
+            "yes",
+            "Invalid value yes for configuration auto.create.topics.enable: "
+            "Expected value to be either true or false",
+        ),
+        (
+            "log.cleanup.policy",
+            "delete,shred",
+            "Invalid value shred for configuration log.cleanup.policy: "
+            "String must be one of: compact, delete",
+        ),
+        (
+            "log.cleanup.policy",
+            "delete, delete",
+            "Configuration 'log.cleanup.policy' values must not be duplicated.",
+        ),
+        (
+            "log.dirs",
+            "",
+            "Configuration 'log.dirs' must not be empty. Valid values include: any non-empty value",
+        ),
+        (
+            "compression.gzip.level",
+            "0",
+            "Invalid value 0 for configuration compression.gzip.level: "
+            "Value must be between 1 and 9 or equal to -1",
+        ),
+    ],
+)
+def test_a_bad_value_is_refused_in_kafkas_words(key, value, message):
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig.from_properties({key: value})
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("ssl.keystore.location", "/etc/keystore.jks"),
+        ("sasl.enabled.mechanisms", "SCRAM-SHA-256"),
+        ("listener.name.external.ssl.truststore.location", "/etc/truststore.jks"),
+        ("listener.name.external.plain.sasl.jaas.config", "x"),
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("super.users", "User:admin"),
+        ("security.inter.broker.protocol", "SASL_SSL"),
+        ("principal.builder.class", "a.Builder"),
+        ("client.quota.callback.class", "a.Callback"),
+    ],
+)
+def test_a_key_that_asks_for_security_is_refused_and_named(key, value):
+    with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
+        BrokerConfig.from_properties({key: value})
+
+
+def test_a_listener_that_asks_for_encryption_is_refused():
+    with pytest.raises(ConfigError, match="OUTSIDE asks for SASL_SSL"):
+        BrokerConfig.from_properties(
+            {
+                "listeners": "PLAINTEXT://:9092,OUTSIDE://:9093",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:SASL_SSL",
+            }
+        )
+
+
+def test_keys_of_security_that_ask_for_nothing_are_only_named():
+    config = BrokerConfig.from_properties(
+        {"security.inter.broker.protocol": "PLAINTEXT", "ssl.client.auth": "none"}
+    )
+    assert "ssl.client.auth" in config.warnings[0]
+
+
+def test_zookeeper_is_refused_and_not_ignored():
+    with pytest.raises(ConfigError, match=r"zookeeper\.connect"):
+        BrokerConfig.from_properties({"zookeeper.connect": "localhost:2181"})
+
+
+def test_broker_id_and_node_id_are_one_key():
+    assert BrokerConfig.from_properties({"node.id": "7"}).broker_id == 7
+    assert BrokerConfig.from_properties({"node.id": "7", "broker.id": "7"}).broker_id == 7
+    with pytest.raises(ConfigError, match="must be the same"):
+        BrokerConfig.from_properties({"node.id": "7", "broker.id": "8"})
+
+
+@pytest.mark.parametrize(
+    ("given", "retention_ms"),
+    [
+        ({"log.retention.hours": "1"}, 3_600_000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "2"}, 120_000),
+        ({"log.retention.minutes": "2", "log.retention.ms": "3"}, 3),
+        ({"log.retention.hours": "-1"}, -1),
+        ({"log.retention.ms": "-1"}, -1),
+    ],
+)
+def test_the_most_precise_key_of_an_age_wins(given, retention_ms):
+    broker = BrokerConfig.from_properties(given)
+    assert TopicConfig.resolve({}, broker).retention_ms == retention_ms
+
+
+def test_the_flush_interval_falls_back_to_the_schedulers():
+    broker = BrokerConfig.from_properties({"log.flush.scheduler.interval.ms": "500"})
+    assert TopicConfig.resolve({}, broker).flush_ms == 500
+    assert TopicConfig.resolve({}, BrokerConfig()).flush_ms == LONG_MAX
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"group.min.session.timeout.ms": "10", "group.max.session.timeout.ms": "9"},
+        {"inter.broker.listener.name": "INSIDE"},
+        {"max.connections.per.ip.overrides": "localhost"},
+        {"metrics.listener": "9464"},
+    ],
+)
+def test_contradictions_between_keys_are_refused(given):
+    with pytest.raises(ConfigError):
+        BrokerConfig.from_properties(given)
+
+
+def test_a_configuration_cannot_be_changed_in_place():
+    config = BrokerConfig()
+    with pytest.raises(AttributeError):
+        config.num_partitions = 3
+    with pytest.raises(TypeError, match="no_such_key"):
+        BrokerConfig(no_such_key=1)

@@ -1,0 +1,119 @@
+"""Dynamic layers, and how DescribeConfigs explains them."""
+
+import pytest
+
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.describe import (
+    Source,
+    Synonym,
+    describe_broker,
+    describe_cluster_defaults,
+    describe_topic,
+)
+from barnabas.config.dynamic import DynamicConfig
+from barnabas.config.key import ConfigError, Type
+
+
+def dynamic(**properties: str) -> DynamicConfig:
+    return DynamicConfig(
+        BrokerConfig.from_properties({k.replace("_", "."): v for k, v in properties.items()})
+    )
+
+
+def entry(entries, name):
+    (found,) = [entry for entry in entries if entry.name == name]
+    return found
+
+
+def test_a_brokers_override_wins_over_the_clusters_default_over_the_file():
+    config = dynamic(log_retention_ms="1")
+
+    config.apply(cluster_defaults={"log.retention.ms": "2"}, overrides={})
+    assert config.current.log_retention_ms == 2
+    config.apply(cluster_defaults={"log.retention.ms": "2"}, overrides={"log.retention.ms": "3"})
+    assert config.current.log_retention_ms == 3
+    config.apply(cluster_defaults={}, overrides={})
+    assert config.current.log_retention_ms == 1
+
+
+def test_followers_hear_of_changes_and_of_nothing_else():
+    config, heard = dynamic(), []
+    config.follow(lambda current: heard.append(current.max_connections))
+
+    config.apply(cluster_defaults={"max.connections": "5"}, overrides={})
+    config.apply(cluster_defaults={}, overrides={"max.connections": "5"})
+
+    assert heard == [5]
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (
+            {"num.partitions": "2", "broker.id": "1"},
+            r"Cannot update these configs dynamically: Set\(broker.id, num.partitions\)",
+        ),
+        ({"no.such.key": "2"}, "Unknown broker config name: no.such.key"),
+        ({"max.connections": "-1"}, "Value must be at least 0"),
+        (
+            {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"},
+            "conflict",
+        ),
+    ],
+)
+def test_a_refused_change_leaves_everything_as_it_was(texts, message):
+    config = dynamic()
+    with pytest.raises(ConfigError, match=message):
+        config.apply(cluster_defaults=texts, overrides={})
+    assert config.current is config.static
+    assert not config.cluster_defaults
+
+
+def test_a_broker_key_lists_its_layers_and_its_less_precise_synonyms():
+    config = dynamic(log_retention_minutes="4")
+    config.apply(cluster_defaults={"log.retention.ms": "2"}, overrides={"log.retention.ms": "3"})
+
+    retention = entry(describe_broker(config), "log.retention.ms")
+
+    assert retention.value == "3"
+    assert retention.source is Source.DYNAMIC_BROKER_CONFIG
+    assert not retention.read_only
+    assert retention.kind is Type.LONG
+    assert retention.synonyms == (
+        Synonym("log.retention.ms", "3", Source.DYNAMIC_BROKER_CONFIG),
+        Synonym("log.retention.ms", "2", Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        Synonym("log.retention.minutes", "4", Source.STATIC_BROKER_CONFIG),
+        Synonym("log.retention.hours", "168", Source.DEFAULT_CONFIG),
+    )
+
+
+def test_an_unset_key_has_no_value_and_a_fixed_one_is_read_only():
+    entries = describe_broker(dynamic(log_dirs="/a,/b"))
+
+    assert entry(entries, "broker.rack").value is None
+    assert entry(entries, "broker.rack").source is Source.DEFAULT_CONFIG
+    directories = entry(entries, "log.dirs")
+    assert (directories.value, directories.source) == ("/a,/b", Source.STATIC_BROKER_CONFIG)
+    assert directories.read_only
+
+
+def test_the_resource_without_a_name_shows_only_the_clusters_defaults():
+    config = dynamic(max_connections="9")
+    config.apply(cluster_defaults={"max.connections": "5"}, overrides={"max.connections": "6"})
+
+    (only,) = describe_cluster_defaults(config)
+
+    assert (only.name, only.value) == ("max.connections", "5")
+    assert only.source is Source.DYNAMIC_DEFAULT_BROKER_CONFIG
+
+
+def test_a_topic_key_stands_over_the_brokers_keys():
+    config = dynamic(log_retention_hours="1")
+
+    inherited = entry(describe_topic({}, config), "retention.ms")
+    overridden = entry(describe_topic({"retention.ms": "7"}, config), "retention.ms")
+
+    assert (inherited.value, inherited.source) == ("3600000", Source.STATIC_BROKER_CONFIG)
+    assert inherited.synonyms[0].name == "log.retention.hours"
+    assert (overridden.value, overridden.source) == ("7", Source.DYNAMIC_TOPIC_CONFIG)
+    assert overridden.synonyms[0] == Synonym("retention.ms", "7", Source.DYNAMIC_TOPIC_CONFIG)

@@ -1,0 +1,61 @@
+"""Values and their texts: Java's way of writing them, and every key's own default."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.key import java_text
+from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
+
+KEYS = [*BrokerConfig.KEYS.values(), *TopicConfig.KEYS.values()]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
+def test_a_default_is_a_value_that_its_key_takes(key):
+    if key.default is not None:
+        assert key.parse(key.text(key.default)) == key.default
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
+def test_every_key_says_what_it_means(key):
+    assert key.doc.endswith(".")
+    assert key.attribute == key.name.replace(".", "_")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (True, "true"),
+        (0.5, "0.5"),
+        (1.0, "1.0"),
+        (1e7, "1.0E7"),
+        (0.00012, "1.2E-4"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+        (-12345678.9, "-1.23456789E7"),
+        (("a", "b"), "[a, b]"),
+        (-1, "-1"),
+    ],
+)
+def test_values_are_written_as_java_writes_them(value, text):
+    assert java_text(value) == text
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_no_double_changes_by_being_written(value):
+    assert float(java_text(value)) == value
+
+
+def test_every_topic_key_inherits_from_broker_keys_or_from_none():
+    without = set(TopicConfig.KEYS) - set(BROKER_SYNONYMS)
+    assert without == {
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+    }
+    for name, synonyms in BROKER_SYNONYMS.items():
+        assert name in TopicConfig.KEYS
+        assert set(synonyms) <= set(BrokerConfig.KEYS)
+
+
+def test_topic_defaults_of_an_untouched_broker_are_the_topic_tables_own():
+    assert TopicConfig.resolve({}, BrokerConfig()) == TopicConfig()

@@ -1,0 +1,79 @@
+"""Listeners, what they advertise, and the mistakes people make with them."""
+
+import pytest
+
+from barnabas.config.key import ConfigError
+from barnabas.config.listeners import (
+    Address,
+    Listener,
+    parse_connection_overrides,
+    parse_host_port,
+    resolve_listeners,
+)
+
+MAP = ("PLAINTEXT:PLAINTEXT", "INSIDE:PLAINTEXT", "OUTSIDE:PLAINTEXT")
+
+
+def test_a_listener_advertises_itself_unless_told_otherwise():
+    assert resolve_listeners(["PLAINTEXT://localhost:9092"], None, MAP) == (
+        Listener("PLAINTEXT", "PLAINTEXT", Address("localhost", 9092), Address("localhost", 9092)),
+    )
+
+
+def test_several_listeners_have_their_own_advertised_addresses():
+    inside, outside = resolve_listeners(
+        ["INSIDE://broker:29092", "OUTSIDE://0.0.0.0:9092"],
+        ["outside://localhost:19092", "inside://broker:29092"],
+        MAP,
+    )
+    assert inside.advertised == Address("broker", 29092)
+    assert outside.address == Address("0.0.0.0", 9092)
+    assert outside.advertised == Address("localhost", 19092)
+
+
+def test_a_listener_may_stay_unadvertised():
+    inside, outside = resolve_listeners(
+        ["INSIDE://:1", "OUTSIDE://:2"], ["OUTSIDE://example.org:2"], MAP
+    )
+    assert inside.advertised is None
+    assert outside.advertised == Address("example.org", 2)
+
+
+def test_ipv6_hosts_lose_their_brackets_and_get_them_back():
+    (listener,) = resolve_listeners(["PLAINTEXT://[fe80::1%eth0]:9092"], None, MAP)
+    assert listener.address == Address("fe80::1%eth0", 9092)
+    assert str(listener.address) == "[fe80::1%eth0]:9092"
+
+
+def test_free_ports_and_one_port_of_both_families_are_no_conflict():
+    resolve_listeners(["INSIDE://:0", "OUTSIDE://:0"], None, MAP)
+    resolve_listeners(["INSIDE://127.0.0.1:9092", "OUTSIDE://[::1]:9092"], None, MAP)
+
+
+@pytest.mark.parametrize(
+    ("listeners", "advertised", "message"),
+    [
+        (["9092"], None, "NAME://host:port"),
+        (["PLAINTEXT://:70000"], None, "70000 is no port"),
+        (["PLAINTEXT://::1:9092"], None, "NAME://host:port"),
+        (["INSIDE://:1", "inside://:2"], None, "different name"),
+        (["INSIDE://:1", "OUTSIDE://:1"], None, "different port"),
+        (["INSIDE://:1"], ["OUTSIDE://host:1"], "subset"),
+        (["INSIDE://0.0.0.0:1"], None, "nonroutable meta-address 0.0.0.0"),
+        (["INSIDE://[::]:1"], None, "nonroutable meta-address ::"),
+        (["ELSEWHERE://:1"], None, "No security protocol defined for listener ELSEWHERE"),
+    ],
+)
+def test_mistakes_are_named(listeners, advertised, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve_listeners(listeners, advertised, MAP)
+
+
+def test_addresses_of_our_own_keys_are_bare():
+    assert parse_host_port("metrics.listener", "127.0.0.1:9464") == Address("127.0.0.1", 9464)
+    assert parse_host_port("metrics.listener", "[::1]:0") == Address("::1", 0)
+
+
+def test_connection_limits_of_single_hosts():
+    limits = parse_connection_overrides("k", "localhost:3, ::1:5")
+    assert limits == {"localhost": 3, "::1": 5}

@@ -1,0 +1,43 @@
+"""server.properties files and container environments."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.config.properties import from_environment, parse_properties
+
+
+@pytest.mark.parametrize(
+    ("text", "properties"),
+    [
+        ("a=1\nb = 2\r\nc:3\rd 4\n", {"a": "1", "b": "2", "c": "3", "d": "4"}),
+        ("# a=1\n  ! b=2\n\n \t\nc=3", {"c": "3"}),
+        ("a=1,\\\n   2,\\\n\t3", {"a": "1,2,3"}),
+        ("a=C:\\\\kafka\\\\", {"a": "C:\\kafka\\"}),
+        ("a=\\u00e9\\t\\z", {"a": "\u00e9\tz"}),
+        ("a\\ b\\=c=d=e", {"a b=c": "d=e"}),
+        ("a\nb=\nc=  x  ", {"a": "", "b": "", "c": "x  "}),
+        ("a=1\na=2", {"a": "2"}),
+        ("a=1\\", {"a": "1"}),
+        ("a=1\\\n# no comment", {"a": "1# no comment"}),
+    ],
+)
+def test_files_are_read_as_java_reads_them(text, properties):
+    assert parse_properties(text) == properties
+
+
+@given(st.text())
+def test_every_text_is_a_properties_file(text):
+    parse_properties(text)
+
+
+def test_variables_of_both_images_become_keys():
+    assert from_environment(
+        {
+            "KAFKA_LOG_DIRS": "/data",
+            "KAFKA_CFG_NODE_ID": "3",
+            "KAFKA_A___B__C_D": "x",
+            "KAFKA_HEAP_OPTS": "-Xmx1G",
+            "PATH": "/bin",
+        }
+    ) == {"log.dirs": "/data", "node.id": "3", "a-b_c.d": "x"}

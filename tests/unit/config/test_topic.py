@@ -1,0 +1,76 @@
+"""Topic overrides: what wins, what is refused."""
+
+import pytest
+
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.group import validate_group_overrides
+from barnabas.config.key import ConfigError
+from barnabas.config.topic import TopicConfig, validate_topic_overrides
+
+
+def test_an_override_wins_over_the_brokers_default():
+    broker = BrokerConfig.from_properties({"log.segment.bytes": "2000000", "log.roll.hours": "1"})
+
+    topic = TopicConfig.resolve({"segment.bytes": "3000000"}, broker)
+
+    assert topic.segment_bytes == 3_000_000
+    assert topic.segment_ms == 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"segment.bites": "1"}, "Unknown topic config name: segment.bites"),
+        ({"remote.storage.enable": "true"}, "Unknown topic config name: remote.storage.enable"),
+        (
+            {"retention.ms": "-2"},
+            "Invalid value -2 for configuration retention.ms: Value must be at least -1",
+        ),
+        (
+            {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "5"},
+            "conflict topic config setting min.compaction.lag.ms (9) > max.compaction.lag.ms (5)",
+        ),
+        (
+            {"leader.replication.throttled.replicas": "0"},
+            "Invalid value [0] for configuration leader.replication.throttled.replicas: "
+            "leader.replication.throttled.replicas must be the literal '*' or a list of replicas "
+            "in the following format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
+        ),
+    ],
+)
+def test_an_override_that_cannot_be_taken_is_refused(overrides, message):
+    with pytest.raises(ConfigError) as refused:
+        validate_topic_overrides(overrides, BrokerConfig())
+    assert str(refused.value) == message
+
+
+def test_the_conflict_of_lags_counts_the_brokers_default():
+    broker = BrokerConfig.from_properties({"log.cleaner.max.compaction.lag.ms": "5"})
+    with pytest.raises(ConfigError, match="conflict"):
+        validate_topic_overrides({"min.compaction.lag.ms": "9"}, broker)
+
+
+@pytest.mark.parametrize(
+    ("policy", "compacted", "deleted"),
+    [
+        ("delete", False, True),
+        ("compact", True, False),
+        ("compact, delete", True, True),
+        ("", False, False),
+    ],
+)
+def test_cleanup_policies_combine(policy, compacted, deleted):
+    topic = TopicConfig.resolve({"cleanup.policy": policy}, BrokerConfig())
+    assert (topic.compacted, topic.deleted) == (compacted, deleted)
+
+
+def test_a_throttled_replica_list_is_taken():
+    for replicas in ("*", "0:1,1:2", ""):
+        validate_topic_overrides(
+            {"follower.replication.throttled.replicas": replicas}, BrokerConfig()
+        )
+
+
+def test_no_group_key_is_taken_while_none_has_an_effect():
+    with pytest.raises(ConfigError, match="Unknown group config name"):
+        validate_group_overrides({"share.auto.offset.reset": "earliest"})

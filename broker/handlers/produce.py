@@ -1,0 +1,307 @@
+"""Produce (key 0): append one batch per partition, and answer when `acks` is satisfied.
+
+v7 zstd, v8 errors by record, v10 the current leader with NOT_LEADER_OR_FOLLOWER (KIP-951),
+v13 topic ids. A handler on the fast path: it returns the answer itself wherever nothing must be
+waited for, so the records are appended straight from the receive buffer.
+
+Transactions are not served yet: a transactional batch is answered INVALID_TXN_STATE, and without
+a transactional id TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as Kafka answers it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from barnabas.broker.metadata.cache import MetadataCache
+from barnabas.broker.replication.leader_hints import current_leader, endpoints
+from barnabas.broker.replication.partition import ACKS_ALL, Partition
+from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.server.context import CloseConnection, RequestContext
+from barnabas.metrics.catalogue import TopicMetrics
+from barnabas.metrics.registry import Cell
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.produce import (
+    API,
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from barnabas.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL
+from barnabas.storage.log import Appended
+from barnabas.storage.validator import RecordsRefused
+
+__all__ = ["API", "SERVES", "ProduceHandler", "error_response"]
+
+SERVES = range(3, 14)
+INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state"))
+_TOPIC_IDS_SINCE = 13
+_LEADER_HINTS_SINCE = 10
+_ATTRIBUTES_LOW_BYTE = 22
+_WITHOUT_LOG_START = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    )
+)
+
+
+class TopicCells(NamedTuple):
+    """The counters of one topic."""
+
+    requests: Cell
+    failed: Cell
+    messages_in: Cell
+    bytes_in: Cell
+    bytes_rejected: Cell
+
+
+class ProduceHandler:
+    """Serves producers. Internal topics are refused, whatever client id is claimed."""
+
+    def __init__(
+        self, replicas: ReplicaManager, cache: MetadataCache, metrics: TopicMetrics
+    ) -> None:
+        self._replicas = replicas
+        self._cache = cache
+        self._metrics = metrics
+        self._cells: dict[str, TopicCells] = {}
+
+    def handle(
+        self, request: ProduceRequest, context: RequestContext
+    ) -> "ProduceResponse | None | asyncio.Future[ProduceResponse]":
+        if request.acks not in (ACKS_ALL, 0, 1):
+            response = error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
+            return self._answer(request, response, context)
+        if request.transactional_id is None and _is_transactional(request):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        waits: list[_Wait] = []
+        topics = [
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=self._append_topic(topic, request.acks, context, waits),
+            )
+            for topic in request.topic_data
+        ]
+        response = ProduceResponse(responses=topics)
+        if waits and request.acks:
+            return _Acknowledgement(response, waits, request.timeout_ms).future
+        return self._answer(request, response, context)
+
+    def _answer(
+        self, request: ProduceRequest, response: ProduceResponse, context: RequestContext
+    ) -> ProduceResponse | None:
+        failed = any(
+            partition.error_code for topic in response.responses
+            for partition in topic.partition_responses
+        )  # fmt: skip
+        if failed and context.api_version >= _LEADER_HINTS_SINCE:
+            self._add_endpoints(response, context.listener)
+        if request.acks != 0:
+            return response
+        if failed:
+            raise CloseConnection
+        return None
+
+    def _append_topic(
+        self, topic: TopicProduceData, acks: int, context: RequestContext, waits: "list[_Wait]"
+    ) -> list[PartitionProduceResponse]:
+        by_id = context.api_version >= _TOPIC_IDS_SINCE
+        name = self._cache.topic_name(topic.topic_id) if by_id else topic.name
+        if name is None:
+            return [_error(data, ErrorCode.UNKNOWN_TOPIC_ID) for data in topic.partition_data]
+        return [
+            self._append(name, data, acks, context, waits) for data in topic.partition_data
+        ]
+
+    def _append(
+        self,
+        topic: str,
+        data: PartitionProduceData,
+        acks: int,
+        context: RequestContext,
+        waits: "list[_Wait]",
+    ) -> PartitionProduceResponse:
+        partition: Partition | None = None
+        try:
+            partition = self._replicas.partition(topic, data.index)
+            records = _records(topic, data)
+            appended = partition.append_as_leader(
+                records,
+                now_ms=context.received_ms,
+                required_acks=acks,
+                produce_version=context.api_version,
+            )
+        except KafkaError as error:
+            return self._refused(topic, data, error, partition)
+        cells = self._topic_cells(topic)
+        cells.requests.value += 1
+        if not appended.duplicate:
+            cells.bytes_in.value += len(records)
+            cells.messages_in.value += appended.last_offset - appended.first_offset + 1
+        answer = PartitionProduceResponse(
+            index=data.index,
+            base_offset=appended.first_offset,
+            log_append_time_ms=appended.log_append_time,
+            log_start_offset=appended.log_start_offset,
+        )
+        if acks == ACKS_ALL and partition.high_watermark <= appended.last_offset:
+            waits.append(_Wait(partition, appended, answer, partition.add_waiter))
+        elif acks == 1 and partition.flushes_first:
+            waits.append(_Wait(partition, appended, answer, partition.add_flush_waiter))
+        return answer
+
+    def _refused(
+        self, topic: str, data: PartitionProduceData, error: KafkaError, partition: Partition | None
+    ) -> PartitionProduceResponse:
+        answer = _error(data, error.code)
+        if partition is not None:
+            cells = self._topic_cells(topic)
+            cells.requests.value += 1
+            cells.failed.value += 1
+            if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+                cells.bytes_rejected.value += len(data.records or b"")
+            if error.code not in _WITHOUT_LOG_START:
+                answer.log_start_offset = partition.log.log_start_offset
+        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            leader = current_leader(self._cache, topic, data.index)
+            answer.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
+        if isinstance(error, RecordsRefused):
+            answer.error_message = error.message
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                for index, message in error.record_errors
+            ]
+        return answer
+
+    def _add_endpoints(self, response: ProduceResponse, listener: str) -> None:
+        leaders = (
+            partition.current_leader.leader_id
+            for topic in response.responses
+            for partition in topic.partition_responses
+            if partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        )
+        response.node_endpoints = [
+            NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            for node in endpoints(self._cache, leaders, listener)
+        ]
+
+    def _topic_cells(self, topic: str) -> TopicCells:
+        cells = self._cells.get(topic)
+        if cells is None:
+            metrics = self._metrics
+            cells = self._cells[topic] = TopicCells(
+                metrics.produce_requests.cell(topic),
+                metrics.failed_produce_requests.cell(topic),
+                metrics.messages_in.cell(topic),
+                metrics.bytes_in.cell(topic),
+                metrics.bytes_rejected.cell(topic),
+            )
+        return cells
+
+
+class _Wait(NamedTuple):
+    """One partition whose acknowledgement is not there yet."""
+
+    partition: Partition
+    appended: Appended
+    answer: PartitionProduceResponse
+    add: Callable[[int, Callable[[KafkaError | None], None]], None]
+
+
+class _Acknowledgement:
+    """The answer to a request of which some partitions are still waited for."""
+
+    def __init__(self, response: ProduceResponse, waits: list[_Wait], timeout_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[ProduceResponse] = loop.create_future()
+        self._response = response
+        self._open = dict(enumerate(waits))
+        self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._timed_out)
+        for number, wait in enumerate(waits):
+            wait.add(wait.appended.last_offset + 1, self._waiter(number))
+
+    def _waiter(self, number: int) -> Callable[[KafkaError | None], None]:
+        return lambda error: self._reached(number, error)
+
+    def _reached(self, number: int, error: KafkaError | None) -> None:
+        wait = self._open.pop(number, None)
+        if wait is None:
+            return
+        if error is not None:
+            wait.answer.error_code = error.code
+        elif wait.partition.is_under_min_isr and wait.add == wait.partition.add_waiter:
+            wait.answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        if not self._open:
+            self._answer()
+
+    def _timed_out(self) -> None:
+        for wait in self._open.values():
+            wait.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self._open.clear()
+        self._answer()
+
+    def _answer(self) -> None:
+        self._timer.cancel()
+        if not self.future.done():
+            self.future.set_result(self._response)
+
+
+def _records(topic: str, data: PartitionProduceData) -> bytes | memoryview:
+    """The records to append; raises KafkaError where nobody may append them."""
+    records = data.records
+    assert records is None or isinstance(records, bytes | memoryview)
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if not records:
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    if _has_transactional_batch(records):
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+    return records
+
+
+def _is_transactional(request: ProduceRequest) -> bool:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if isinstance(records, bytes | memoryview) and _has_transactional_batch(records):
+                return True
+    return False
+
+
+def _has_transactional_batch(records: bytes | memoryview) -> bool:
+    # A request holds one batch per partition; the validator refuses a second one.
+    return len(records) >= HEADER_SIZE and bool(records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL)
+
+
+def _error(data: PartitionProduceData, code: ErrorCode) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
+
+
+def error_response(
+    request: ProduceRequest,
+    code: ErrorCode,
+    version: int,  # noqa: ARG001
+) -> ProduceResponse:
+    """Every partition of the request answered with `code`."""
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[_error(data, code) for data in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )

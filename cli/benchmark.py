@@ -73,7 +73,7 @@ def benchmark(
         if created:
             await admin.create_topic(topic, partitions=1)
         try:
-            start = (await admin.list_offsets({(topic, 0): LATEST}))[topic, 0].offset
+            start = (await admin.find_offsets({(topic, 0): LATEST}))[topic, 0].offset
             produced = await _produce(cluster, settings, topic, records, os.urandom(size))
             consumed = await _consume(cluster, topic, start, records)
         finally:

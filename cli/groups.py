@@ -47,7 +47,7 @@ def describe(target: Target, group: str) -> None:
         readers = _readers(described)
         committed = await admin.group_offsets(group)
         wanted = sorted({*readers, *committed})
-        ends = await admin.list_offsets(dict.fromkeys(wanted, LATEST)) if wanted else {}
+        ends = await admin.find_offsets(dict.fromkeys(wanted, LATEST)) if wanted else {}
         rows = []
         for topic, partition in wanted:
             row = committed.get((topic, partition))
@@ -87,7 +87,9 @@ def _readers(described: DescribedGroup) -> dict[TopicPartition, dict[str, str]]:
 
 @groups.command("reset-offsets")
 @click.argument("group")
-@click.option("-t", "--topic", "names", multiple=True, help="Only these topics; else all committed.")
+@click.option(
+    "-t", "--topic", "names", multiple=True, help="Only these topics; else all committed."
+)
 @click.option("--to-earliest", "to", flag_value="earliest", help="To the start of the log.")
 @click.option("--to-latest", "to", flag_value="latest", help="To the end of the log.")
 @click.option("--to-offset", type=int, help="To this offset.")
@@ -112,13 +114,15 @@ def reset_offsets(
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
         admin = Admin(cluster)
-        committed = {tp: row.committed_offset for tp, row in (await admin.group_offsets(group)).items()}
+        committed = {
+            tp: row.committed_offset for tp, row in (await admin.group_offsets(group)).items()
+        }
         wanted = await _wanted(cluster, committed, names)
-        first = await admin.list_offsets(dict.fromkeys(wanted, EARLIEST))
-        last = await admin.list_offsets(dict.fromkeys(wanted, LATEST))
+        first = await admin.find_offsets(dict.fromkeys(wanted, EARLIEST))
+        last = await admin.find_offsets(dict.fromkeys(wanted, LATEST))
         found = {}
         if to_timestamp is not None:
-            found = await admin.list_offsets(dict.fromkeys(wanted, to_timestamp))
+            found = await admin.find_offsets(dict.fromkeys(wanted, to_timestamp))
         plan = {}
         for tp in wanted:
             low, high = first[tp].offset, last[tp].offset

@@ -51,8 +51,8 @@ def describe(target: Target, name: str) -> None:
         topic = await cluster.topic(name)
         wanted = [(name, p) for p, leader in topic.leaders.items() if leader >= 0]
         admin = Admin(cluster)
-        first = await admin.list_offsets(dict.fromkeys(wanted, EARLIEST))
-        last = await admin.list_offsets(dict.fromkeys(wanted, LATEST))
+        first = await admin.find_offsets(dict.fromkeys(wanted, EARLIEST))
+        last = await admin.find_offsets(dict.fromkeys(wanted, LATEST))
         return [
             {
                 "partition": p.partition_index,

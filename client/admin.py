@@ -142,9 +142,9 @@ class Admin:
         await self._cluster.retrying(attempt)
         self._cluster.topics.pop(name, None)
 
-    async def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[
-        TopicPartition, int
-    ]:
+    async def delete_records(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
         """Deletes records below each offset (-1: the high watermark); gives the new log starts."""
 
         async def one(topic: str, partition: int, offset: int) -> int:
@@ -174,13 +174,13 @@ class Admin:
             )
         return done
 
-    async def list_offsets(
+    async def find_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, list_offsets.ListOffsetsPartitionResponse]:
         """Offsets by timestamp in ms, or by EARLIEST, LATEST, MAX_TIMESTAMP."""
-        return await self._cluster.retrying(lambda: self._list_offsets(wanted, read_committed))
+        return await self._cluster.retrying(lambda: self._find_offsets(wanted, read_committed))
 
-    async def _list_offsets(
+    async def _find_offsets(
         self, wanted: Mapping[TopicPartition, int], read_committed: bool
     ) -> dict[TopicPartition, list_offsets.ListOffsetsPartitionResponse]:
         by_leader: dict[int, dict[str, list[list_offsets.ListOffsetsPartition]]] = defaultdict(

@@ -136,13 +136,12 @@ class Cluster:
         self, topics: Iterable[str] | None = None, *, create: bool = False
     ) -> metadata.MetadataResponse:
         """Asks for Metadata of `topics` (None: all) and remembers what it says."""
-        wanted = None if topics is None else list(topics)
-        rows = wanted and [metadata.MetadataRequestTopic(name=name) for name in wanted]
+        rows = None
+        if topics is not None:
+            rows = [metadata.MetadataRequestTopic(name=name) for name in topics]
         response: metadata.MetadataResponse = await self.ask(
             metadata.API,
-            metadata.MetadataRequest(
-                topics=None if wanted is None else rows or [], allow_auto_topic_creation=create
-            ),
+            metadata.MetadataRequest(topics=rows, allow_auto_topic_creation=create),
         )
         check(response.error_code)
         self.nodes = {b.node_id: Node(b.node_id, b.host, b.port) for b in response.brokers}

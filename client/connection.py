@@ -4,13 +4,14 @@ import asyncio
 from collections import deque
 from typing import Any, NamedTuple
 
-from barnabas.protocol.codec import decode, encode, encode_parts
-from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.frame import FrameReader
 from barnabas.protocol.header import (
     decode_response_header,
     encode_request_header,
 )
+
+from barnabas.protocol.codec import decode, encode_parts
+from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.messages import api_versions
 from barnabas.protocol.schema import Api
 
@@ -71,7 +72,8 @@ class Connection(asyncio.BufferedProtocol):
         best = min(api.versions[-1], served[-1]) if served else -1
         if served is None or best < max(api.versions[0], served[0]):
             raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION, f"the broker does not serve {api.name} as we speak it"
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the broker does not serve {api.name} as we speak it",
             )
         return best
 

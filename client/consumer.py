@@ -58,15 +58,15 @@ class Consumer:
 
     async def seek_to_timestamp(self, wanted: Mapping[TopicPartition, int]) -> None:
         """Moves partitions to their first record at or after a time in ms; the end if none is."""
-        found = await self._admin.list_offsets(wanted)
+        found = await self._admin.find_offsets(wanted)
         for partition, row in found.items():
             self.positions[partition] = row.offset if row.offset >= 0 else LATEST
 
     async def seek_back(self, wanted: Iterable[TopicPartition], count: int) -> None:
         """Moves partitions to `count` records before their end, or to their start."""
         partitions = list(wanted)
-        first = await self._admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
-        last = await self._admin.list_offsets(dict.fromkeys(partitions, LATEST))
+        first = await self._admin.find_offsets(dict.fromkeys(partitions, EARLIEST))
+        last = await self._admin.find_offsets(dict.fromkeys(partitions, LATEST))
         for partition in partitions:
             back = last[partition].offset - count
             self.positions[partition] = max(back, first[partition].offset)
@@ -88,7 +88,7 @@ class Consumer:
         wanted = {tp: offset for tp, offset in self.positions.items() if offset < 0}
         if not wanted:
             return
-        found = await self._admin.list_offsets(wanted, read_committed=self.settings.read_committed)
+        found = await self._admin.find_offsets(wanted, read_committed=self.settings.read_committed)
         for partition, row in found.items():
             self.positions[partition] = row.offset
 
@@ -155,13 +155,9 @@ class Consumer:
             return []
         return list(self._visible(topic, row, whole_batches(row.records)))
 
-    def _visible(
-        self, topic: str, row: fetch.PartitionData, data: memoryview
-    ) -> Iterator[Message]:
+    def _visible(self, topic: str, row: fetch.PartitionData, data: memoryview) -> Iterator[Message]:
         key = (topic, row.partition_index)
-        aborted = sorted(
-            (t.first_offset, t.producer_id) for t in row.aborted_transactions or ()
-        )
+        aborted = sorted((t.first_offset, t.producer_id) for t in row.aborted_transactions or ())
         ignored: set[int] = set()
         for pos, header in iter_headers(data):
             while aborted and aborted[0][0] <= header.last_offset:

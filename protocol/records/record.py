@@ -1,10 +1,8 @@
 """Single records: building batches, and *inflating* them again where somebody must look inside."""
 
 from collections.abc import Iterator, Sequence
-from struct import Struct
 from typing import NamedTuple
 
-from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records.batch import (
     COMPRESSION_MASK,
     CONTROL,
@@ -16,7 +14,6 @@ from barnabas.protocol.records.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
-    NO_TIMESTAMP,
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,

@@ -48,7 +48,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         # A step below any timer's resolution, so that equal deadlines fall together.
         self._clock_resolution = 1e-9
         self._random = random.Random(seed)
-        self._servers: dict[int, "_Server"] = {}
+        self._servers: dict[int, _Server] = {}
         self._next_port = 50_000
         self.trace: list[str] = []
 
@@ -137,9 +137,7 @@ class _SocketName:
 class MemoryTransport(asyncio.Transport):
     """One end of a connection in memory: bytes arrive whole, in order, in a later turn."""
 
-    def __init__(
-        self, loop: VirtualLoop, name: tuple[str, int], peername: tuple[str, int]
-    ) -> None:
+    def __init__(self, loop: VirtualLoop, name: tuple[str, int], peername: tuple[str, int]) -> None:
         super().__init__({"sockname": name, "peername": peername})
         self._loop = loop
         self._protocol: Any = None
@@ -147,7 +145,7 @@ class MemoryTransport(asyncio.Transport):
         self._reading = True
         self._closing = False
         self._arrival = 0.0
-        self.peer: "MemoryTransport"
+        self.peer: MemoryTransport
 
     def start(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol

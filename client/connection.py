@@ -50,7 +50,7 @@ class Connection(asyncio.BufferedProtocol):
     async def open(
         cls, host: str, port: int, *, client_id: str = SOFTWARE_NAME, timeout: float = 30.0
     ) -> "Connection":
-        """Connects and learns the broker's versions; raises BrokerUnreachable within `timeout` s."""
+        """Connects and learns the broker's versions; BrokerUnreachable within `timeout` s."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
@@ -73,7 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         if served is None or best < max(api.versions[0], served[0]):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"the broker does not serve {api.name} as we speak it",
+                f"the broker serves no version of {api.name} we speak",
             )
         return best
 
@@ -129,9 +129,9 @@ class Connection(asyncio.BufferedProtocol):
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         header = encode_request_header(api.key, version, correlation_id, self._client_id)
-        parts = encode_parts(request, version)
-        size = len(header) + sum(len(part) for part in parts)
-        self._transport.writelines([size.to_bytes(4, "big"), header, *parts])
+        body = encode(request, version)
+        size = len(header) + len(body)
+        self._transport.writelines([size.to_bytes(4, "big"), header, body])
         return correlation_id
 
     # What asyncio calls.

@@ -1,4 +1,4 @@
-"""Java's choice of a partition: murmur2 of the key, so that keys land where Java clients put them."""
+"""Java's choice of a partition: murmur2 of the key, so that keys land where Java puts them."""
 
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995

@@ -1,1 +1,1 @@
-"""Record batches, magic 2: *deflated* as they travel and rest, *inflated* only where a name says so."""
+"""Record batches, magic 2: *deflated* as they travel, *inflated* where a name says so."""

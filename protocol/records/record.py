@@ -54,7 +54,7 @@ def build_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """A batch of `records`, whose offsets must rise from `base_offset` (the first one's if None)."""
+    """A batch of `records`, with offsets that rise from `base_offset` (or the first)."""
     if not records:
         raise ValueError("a batch needs a record")
     base = records[0].offset if base_offset is None else base_offset

@@ -10,7 +10,7 @@ from barnabas.protocol.header import (
     encode_request_header,
 )
 
-from barnabas.protocol.codec import decode, encode_parts
+from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.messages import api_versions
 from barnabas.protocol.schema import Api

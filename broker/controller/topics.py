@@ -1,7 +1,7 @@
 """Rules for new topics and new partitions; pure. All raise KafkaError with what a client reads."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -36,36 +36,37 @@ def check_name(name: str) -> None:
     elif name in (".", ".."):
         reason = f"'{name}' is not allowed"
     elif len(name) > MAX_NAME_LENGTH:
-        reason = (
-            f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
-        )
+        reason = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
     elif not _LEGAL.fullmatch(name):
         reason = (
             f"'{name}' contains one or more characters other than ASCII alphanumerics, "
             "'.', '_' and '-'"
         )
     if reason is not None:
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}"
-        )
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
 
 
-def check_new_name(name: str, existing: Iterable[str]) -> None:
+def check_new_name(name: str, existing: Collection[str]) -> None:
     """Raises for a name that is illegal, taken, or too like another: metrics write '.' as '_'."""
     check_name(name)
+    if name in existing:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if "." not in name and "_" not in name:
+        return
     folded = name.replace(".", "_")
-    collision = None
     for other in existing:
-        if other == name:
-            raise KafkaError(
-                ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
-            )
         if other.replace(".", "_") == folded:
-            collision = other
-    if collision is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with existing topic: {other}",
+            )
+
+
+def refuse_internal(name: str) -> None:
+    """Raises INVALID_TOPIC_EXCEPTION for topics that only the broker itself makes and unmakes."""
+    if name in INTERNAL_TOPICS:
         raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"Topic '{name}' collides with existing topic: {collision}",
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is kept by the brokers themselves."
         )
 
 
@@ -109,9 +110,7 @@ def assign_partitions(
     """Broker ids by partition for the partitions that take a topic up to `count`."""
     present = len(topic.partitions)
     if count == present:
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s)."
-        )
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
     if count < present:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
@@ -128,7 +127,7 @@ def assign_partitions(
         )
     assigned = {}
     for index, brokers in enumerate(assignments, present):
-        _check_assignment(index, brokers, topic.replication_factor, state)
+        _check_assignment(brokers, topic.replication_factor, state)
         assigned[index] = tuple(brokers)
     return assigned
 
@@ -157,7 +156,7 @@ def _assign_manually(new: NewTopic, state: ClusterState) -> dict[int, tuple[int,
             raise _bad_assignment(
                 f"Found multiple manual partition assignments for partition {index}"
             )
-        _check_assignment(index, brokers, factor, state)
+        _check_assignment(brokers, factor, state)
         factor = len(brokers)
         assigned[index] = tuple(brokers)
     if set(assigned) != set(range(len(assigned))):
@@ -166,7 +165,7 @@ def _assign_manually(new: NewTopic, state: ClusterState) -> dict[int, tuple[int,
 
 
 def _check_assignment(
-    index: int, brokers: Sequence[int], factor: int | None, state: ClusterState
+    brokers: Sequence[int], factor: int | None, state: ClusterState
 ) -> None:
     if not brokers:
         raise _bad_assignment("The manual partition assignment includes an empty replica list.")

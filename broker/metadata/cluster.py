@@ -45,9 +45,7 @@ async def register_broker(store: MetadataStore, info: BrokerInfo, now_ms: int) -
 
 async def announce_log_dir_failure(store: MetadataStore, broker_id: int) -> None:
     """Tell the controller that replicas of this broker went offline with their directory."""
-    await store.create(
-        znodes.LOG_DIR_EVENT, znodes.encode_log_dir_event(broker_id), sequence=True
-    )
+    await store.create(znodes.LOG_DIR_EVENT, znodes.encode_log_dir_event(broker_id), sequence=True)
 
 
 async def _missing(store: MetadataStore) -> list[Op]:

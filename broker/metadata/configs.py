@@ -1,0 +1,168 @@
+"""Dynamic configuration: what stands under /config, and whom on this broker it concerns.
+
+An alteration is one transaction: the values, and a sequential node under /config/changes that makes
+every broker read them anew. The broker that alters answers after it has applied them itself.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+
+import structlog
+
+from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.store import (
+    BadVersion,
+    Create,
+    Delete,
+    MetadataStore,
+    NodeExists,
+    NoNode,
+    Op,
+    SetData,
+    Watching,
+)
+from barnabas.config.dynamic import DynamicConfig
+from barnabas.config.key import ConfigError
+from barnabas.config.topic import TopicConfig
+
+KEPT_CHANGES = 100
+"""Notifications that stay for brokers that are slow to read them; one that missed more has been
+away and reads everything anew when it comes back."""
+
+Change = Callable[[dict[str, str]], dict[str, str]]
+TopicFollower = Callable[[str, TopicConfig], None]
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_log = structlog.get_logger(__name__)
+
+
+class Configs:
+    """The configurations that this broker works with: its own, and those of its topics."""
+
+    def __init__(self, store: MetadataStore, broker: DynamicConfig, broker_id: int) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self.broker = broker
+        self._overrides: dict[str, Mapping[str, str]] = {}
+        self._topics: dict[str, TopicConfig] = {}
+        self._followers: list[TopicFollower] = []
+        self._watching: Watching | None = None
+        self._newest_change = ""
+        broker.follow(lambda _config: self._broker_changed())
+
+    async def start(self, soon: Callable[[], None]) -> None:
+        """Read what concerns the broker. `soon` is called when `catch_up` should be awaited."""
+        self._watching = self._store.watch_children(znodes.CONFIG_CHANGES, lambda _path: soon())
+        changes = await self._store.children(znodes.CONFIG_CHANGES)
+        self._newest_change = max(changes, default="")
+        await self._apply("brokers", str(self._broker_id))
+
+    def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def topic(self, name: str) -> TopicConfig:
+        """What holds for a topic of which this broker has a replica."""
+        config = self._topics.get(name)
+        if config is None:
+            overrides = self._overrides.get(name, _NOTHING)
+            config = self._topics[name] = TopicConfig.resolve(overrides, self.broker.current)
+        return config
+
+    def follow_topics(self, follower: TopicFollower) -> None:
+        """Call back with the topic's name after its configuration has changed."""
+        self._followers.append(follower)
+
+    async def load_topics(self, names: Iterable[str]) -> None:
+        """Read the configurations of topics whose replicas come to this broker."""
+        for name in names:
+            await self._apply("topics", name)
+
+    def forget_topics(self, names: Iterable[str]) -> None:
+        """The replicas of these topics were deleted."""
+        for name in names:
+            self._overrides.pop(name, None)
+            self._topics.pop(name, None)
+
+    async def read(self, kind: str, name: str) -> dict[str, str]:
+        """What is stored for an entity; empty where nothing is."""
+        try:
+            data, _ = await self._store.get(znodes.config_path(kind, name))
+        except NoNode:
+            return {}
+        return znodes.decode_config(data)
+
+    async def names(self, kind: str) -> list[str]:
+        """The entities of a kind for which something is stored."""
+        return [
+            znodes.config_name(node)
+            for node in await self._store.children(f"{znodes.CONFIG}/{kind}")
+        ]
+
+    async def alter(self, kind: str, name: str, change: Change) -> None:
+        """Replace what is stored by what `change` makes of it, and apply it on this broker.
+
+        Raises what `change` raises, and NoNode where the topic has gone.
+        """
+        path = znodes.config_path(kind, name)
+        notice = Create(
+            znodes.CONFIG_CHANGE, znodes.encode_config_change(kind, name), sequence=True
+        )
+        while True:
+            try:
+                data, stat = await self._store.get(path)
+                values = change(znodes.decode_config(data))
+                write: Op = SetData(path, znodes.encode_config(values), stat.version)
+            except NoNode:
+                if kind == "topics":
+                    raise
+                write = Create(path, znodes.encode_config(change({})))
+            with suppress(BadVersion, NodeExists):
+                await self._store.multi([write, notice])
+                break
+        await self._apply(kind, name)
+
+    async def catch_up(self) -> None:
+        """Apply what other brokers have altered since the last time."""
+        changes = await self._store.children(znodes.CONFIG_CHANGES)
+        for change in changes:
+            if change > self._newest_change:
+                self._newest_change = change
+                with suppress(NoNode):
+                    data, _ = await self._store.get(f"{znodes.CONFIG_CHANGES}/{change}")
+                    await self._apply(*znodes.decode_config_change(data))
+        for change in changes[:-KEPT_CHANGES]:
+            with suppress(NoNode):
+                await self._store.multi([Delete(f"{znodes.CONFIG_CHANGES}/{change}")])
+
+    async def _apply(self, kind: str, name: str) -> None:
+        if kind == "brokers" and name in (str(self._broker_id), znodes.DEFAULT_ENTITY):
+            try:
+                self.broker.apply(
+                    cluster_defaults=await self.read(kind, znodes.DEFAULT_ENTITY),
+                    overrides=await self.read(kind, str(self._broker_id)),
+                )
+            except ConfigError as error:
+                # Written by another version of the broker: what held before goes on to hold.
+                _log.error("dynamic broker configuration refused", reason=str(error))
+        elif kind == "topics":
+            self._topic_changed(name, await self.read(kind, name))
+
+    def _topic_changed(self, name: str, overrides: Mapping[str, str]) -> None:
+        known = {key: value for key, value in overrides.items() if key in TopicConfig.KEYS}
+        if known == self._overrides.get(name, _NOTHING):
+            return
+        self._overrides[name] = known
+        self._topics.pop(name, None)
+        self._tell(name)
+
+    def _broker_changed(self) -> None:
+        names = list(self._topics)
+        self._topics.clear()
+        for name in names:
+            self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        config = self.topic(name)
+        for follower in self._followers:
+            follower(name, config)

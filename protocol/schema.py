@@ -11,4 +11,290 @@ specifier gives the versions in which the field exists, its default and its tag:
 
 A field that a version lacks decodes as its default; encoding a value other than the default into
 such a version raises ProtocolError unless the field is `ignorable`.
+
+Declaring is cheap, because a broker imports every message before its first request: annotations
+are resolved, and constructors and codecs compiled, when they are first needed.
 """
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, ClassVar, Final, TypeVar, cast, dataclass_transform, get_args
+
+from barnabas.protocol.types import Wire
+
+LAST_VERSION: Final = 32767
+"""`until` of a field that no version has dropped."""
+
+
+class _Missing:
+    """The type of `MISSING`, with a repr for error messages."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+"""No default: the constructor requires the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A resolved wire type: `item` is the element of an array, `struct` the class of a struct."""
+
+    kind: str
+    nullable: bool = False
+    item: "Type | None" = None
+    struct: "type[Message] | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Specifier:
+    """What `field`, `since` and `tagged` said about a field."""
+
+    first: int = 0
+    last: int = LAST_VERSION
+    default: Any = MISSING
+    default_factory: Callable[[], Any] | None = None
+    nullable: int = 0
+    ignorable: bool = False
+    tag: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One declared field: where it exists, how it travels, and what stands in for it elsewhere."""
+
+    name: str
+    type: Type
+    spec: _Specifier
+
+    def exists(self, version: int) -> bool:
+        """Whether `version` has this field at all, in line or as a tagged field."""
+        return self.spec.first <= version <= self.spec.last
+
+    def nullable(self, version: int) -> bool:
+        """Whether null may travel in `version`."""
+        return self.type.nullable and version >= self.spec.nullable
+
+    def default(self) -> Any:
+        """A fresh default value; only for fields that have one."""
+        if self.spec.default_factory is not None:
+            return self.spec.default_factory()
+        return self.spec.default
+
+
+def field(
+    *,
+    default: Any = MISSING,
+    default_factory: Callable[[], Any] | None = None,
+    until: int = LAST_VERSION,
+    nullable: int = 0,
+    ignorable: bool = False,
+) -> Any:
+    """A field of the first version on; `until` is its last version, `nullable` its first null."""
+    return _Specifier(0, until, default, default_factory, nullable, ignorable)
+
+
+def since(
+    version: int,
+    *,
+    default: Any = MISSING,
+    default_factory: Callable[[], Any] | None = None,
+    until: int = LAST_VERSION,
+    nullable: int = 0,
+    ignorable: bool = False,
+) -> Any:
+    """A field that a later `version` brought; older ones decode it as its default."""
+    return _Specifier(version, until, default, default_factory, nullable, ignorable)
+
+
+def tagged(
+    tag: int,
+    *,
+    since: int,
+    default: Any = MISSING,
+    default_factory: Callable[[], Any] | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """A tagged field (KIP-482): sent only where its value differs from the default."""
+    return _Specifier(since, LAST_VERSION, default, default_factory, 0, ignorable, tag)
+
+
+_PLAIN = _Specifier()
+
+
+class Message:
+    """Base of every declared struct: slotted, mutable, compared by value, built by keywords."""
+
+    __slots__ = ()
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+    _specifiers: ClassVar[dict[str, _Specifier]]
+    _fields: ClassVar[tuple[Field, ...] | None]
+    _schema: ClassVar["Schema | None"]
+
+    def __init__(self, **values: Any) -> None:
+        """Compile this class's own constructor, then be it: most classes are never built."""
+        _compile_init(type(self))
+        self.__init__(**values)  # type: ignore[misc]
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self._specifiers)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._specifiers)
+        return f"{type(self).__name__}({values})"
+
+
+M = TypeVar("M")
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field, since, tagged))
+def message(cls: type[M]) -> type[M]:
+    """Turn a class of annotated fields into a slotted `Message` with a keyword-only constructor."""
+    annotations: dict[str, Any] = getattr(cls, "__annotations__", {})
+    specifiers = {name: cls.__dict__.get(name, _PLAIN) for name in annotations}
+    body: dict[str, Any] = {
+        name: value
+        for name, value in cls.__dict__.items()
+        if name not in annotations and name not in ("__dict__", "__weakref__")
+    }
+    body |= {
+        "__slots__": tuple(annotations),
+        "_specifiers": specifiers,
+        "_fields": None,
+        "_schema": None,
+    }
+    return cast(type[M], type(cls.__name__, (Message,), body))
+
+
+def fields_of(cls: type[Message]) -> tuple[Field, ...]:
+    """The fields of a message class in wire order, resolved once."""
+    if cls._fields is None:
+        cls._fields = tuple(
+            Field(name, _resolve(annotation), cls._specifiers[name])
+            for name, annotation in cls.__annotations__.items()
+        )
+    return cls._fields
+
+
+def _resolve(annotation: Any) -> Type:
+    """An annotation of `types.py`, or a message class, as a `Type`."""
+    if isinstance(annotation, type) and issubclass(annotation, Message):
+        return Type("struct", struct=annotation)
+    wire: Wire = annotation.__metadata__[0]
+    if wire.kind == "array":
+        return Type("array", wire.nullable, item=_resolve(_argument(annotation.__origin__)))
+    if wire.kind == "struct":
+        return Type("struct", wire.nullable, struct=get_args(annotation.__origin__)[0])
+    return Type(wire.kind, wire.nullable)
+
+
+def _argument(container: Any) -> Any:
+    """X of `list[X]` and of `list[X] | None`."""
+    inner = get_args(container)[0]
+    return get_args(inner)[0] if type(None) in get_args(container) else inner
+
+
+def _compile_init(cls: type[Message]) -> None:
+    """Give a message class a keyword-only constructor that checks presence and nothing else."""
+    parameters, body = [], []
+    environment: dict[str, Any] = {"MISSING": MISSING}
+    for name, spec in cls._specifiers.items():
+        if spec.default_factory is not None:
+            environment[f"new_{name}"] = spec.default_factory
+            parameters.append(f"{name}=MISSING")
+            body.append(f"self.{name} = new_{name}() if {name} is MISSING else {name}")
+            continue
+        if spec.default is not MISSING:
+            environment[f"default_{name}"] = spec.default
+            parameters.append(f"{name}=default_{name}")
+        else:
+            parameters.append(name)
+        body.append(f"self.{name} = {name}")
+    head = f"def __init__(self{', *, ' if parameters else ''}{', '.join(parameters)}):"
+    exec("\n    ".join([head, *(body or ["pass"])]), environment)
+    cls.__init__ = environment["__init__"]  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The versions of a message and the first flexible one (KIP-482); None where none is."""
+
+    cls: type[Any]
+    versions: range
+    flexible: int | None = None
+
+    def __post_init__(self) -> None:
+        self.cls._schema = self
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether `version` has compact lengths and tagged fields."""
+        return self.flexible is not None and version >= self.flexible
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """A request and its response; `versions` are those whose bodies this codec knows."""
+
+    key: int
+    name: str
+    versions: range
+    flexible: int | None
+    request: type[Any]
+    response: type[Any]
+
+    def __post_init__(self) -> None:
+        Schema(self.request, self.versions, self.flexible)
+        Schema(self.response, self.versions, self.flexible)
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether `version` has compact lengths and tagged fields; decides the header too."""
+        return self.flexible is not None and version >= self.flexible
+
+
+APIS: Final[dict[int, str]] = {
+    0: "produce",
+    1: "fetch",
+    2: "list_offsets",
+    3: "metadata",
+    4: "leader_and_isr",
+    5: "stop_replica",
+    6: "update_metadata",
+    8: "offset_commit",
+    9: "offset_fetch",
+    10: "find_coordinator",
+    11: "join_group",
+    12: "heartbeat",
+    13: "leave_group",
+    14: "sync_group",
+    15: "describe_groups",
+    16: "list_groups",
+    18: "api_versions",
+    19: "create_topics",
+    20: "delete_topics",
+    21: "delete_records",
+    22: "init_producer_id",
+    23: "offset_for_leader_epoch",
+    32: "describe_configs",
+    33: "alter_configs",
+    35: "describe_log_dirs",
+    37: "create_partitions",
+    42: "delete_groups",
+    44: "incremental_alter_configs",
+    47: "offset_delete",
+    60: "describe_cluster",
+    74: "list_config_resources",
+    75: "describe_topic_partitions",
+}
+"""Every API by key; the name is its module in `barnabas.protocol.messages`."""
+
+
+@cache
+def api(key: int) -> Api:
+    """The API of a key, its module imported when first asked for; KeyError for an unknown key."""
+    found: Api = import_module(f"barnabas.protocol.messages.{APIS[key]}").API
+    return found

@@ -1,6 +1,6 @@
 """What consumers put into JoinGroup and SyncGroup."""
 
-from barnabas.protocol.schema import field, message, since
+from barnabas.protocol.schema import Schema, field, message, since
 from barnabas.protocol.types import Array, Int32, NullableBytes, NullableString, String
 
 
@@ -29,3 +29,7 @@ class AssignedPartitions:
 class ConsumerProtocolAssignment:
     assigned_partitions: Array[AssignedPartitions]
     user_data: NullableBytes = field(default=None)
+
+
+SUBSCRIPTION = Schema(ConsumerProtocolSubscription, range(4))
+ASSIGNMENT = Schema(ConsumerProtocolAssignment, range(4))

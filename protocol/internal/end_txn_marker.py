@@ -1,6 +1,6 @@
 """Keys and values of control records."""
 
-from barnabas.protocol.schema import message
+from barnabas.protocol.schema import Schema, message
 from barnabas.protocol.types import Int16, Int32
 
 
@@ -12,3 +12,7 @@ class ControlRecordTypeSchema:
 @message
 class EndTxnMarker:
     coordinator_epoch: Int32
+
+
+CONTROL_RECORD_TYPE = Schema(ControlRecordTypeSchema, range(1))
+END_TXN_MARKER = Schema(EndTxnMarker, range(1))

@@ -1,6 +1,6 @@
 """Classic groups as records of `__consumer_offsets`."""
 
-from barnabas.protocol.schema import field, message, since
+from barnabas.protocol.schema import Schema, field, message, since
 from barnabas.protocol.types import Array, Bytes, Int32, Int64, NullableString, String
 
 
@@ -29,3 +29,7 @@ class GroupMetadataValue:
     leader: NullableString
     current_state_timestamp: Int64 = since(2, default=-1, ignorable=True)
     members: Array[MemberMetadata]
+
+
+GROUP_METADATA_KEY = Schema(GroupMetadataKey, range(1))
+GROUP_METADATA_VALUE = Schema(GroupMetadataValue, range(5), flexible=4)

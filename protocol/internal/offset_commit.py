@@ -1,7 +1,7 @@
 """Committed offsets as records of `__consumer_offsets`."""
 
-from barnabas.protocol.schema import field, message, since, tagged
-from barnabas.protocol.types import Int32, Int64, String, Uuid, ZERO_UUID
+from barnabas.protocol.schema import Schema, field, message, since, tagged
+from barnabas.protocol.types import ZERO_UUID, Int32, Int64, String, Uuid
 
 
 @message
@@ -19,3 +19,7 @@ class OffsetCommitValue:
     commit_timestamp: Int64
     expire_timestamp: Int64 = since(1, until=1, default=-1, ignorable=True)
     topic_id: Uuid = tagged(0, since=4, default=ZERO_UUID, ignorable=True)
+
+
+OFFSET_COMMIT_KEY = Schema(OffsetCommitKey, range(1))
+OFFSET_COMMIT_VALUE = Schema(OffsetCommitValue, range(5), flexible=4)

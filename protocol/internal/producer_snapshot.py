@@ -1,6 +1,6 @@
 """Producer state as the `.snapshot` files hold it."""
 
-from barnabas.protocol.schema import field, message
+from barnabas.protocol.schema import Schema, field, message
 from barnabas.protocol.types import Array, Int16, Int32, Int64, Uint32
 
 
@@ -20,3 +20,6 @@ class ProducerEntry:
 class ProducerSnapshot:
     crc: Uint32 = field(default=0)
     producer_entries: Array[ProducerEntry] = field(default_factory=list)
+
+
+PRODUCER_SNAPSHOT = Schema(ProducerSnapshot, range(1, 2))

@@ -40,7 +40,7 @@ class AlterConfigsResponse:
 API = Api(
     key=33,
     name="AlterConfigs",
-    versions=range(0, 3),
+    versions=range(3),
     flexible=2,
     request=AlterConfigsRequest,
     response=AlterConfigsResponse,

@@ -49,7 +49,7 @@ class ApiVersionsResponse:
 API = Api(
     key=18,
     name="ApiVersions",
-    versions=range(0, 5),
+    versions=range(5),
     flexible=3,
     request=ApiVersionsRequest,
     response=ApiVersionsResponse,

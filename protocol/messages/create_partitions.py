@@ -39,7 +39,7 @@ class CreatePartitionsResponse:
 API = Api(
     key=37,
     name="CreatePartitions",
-    versions=range(0, 4),
+    versions=range(4),
     flexible=2,
     request=CreatePartitionsRequest,
     response=CreatePartitionsResponse,

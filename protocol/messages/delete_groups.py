@@ -24,7 +24,7 @@ class DeleteGroupsResponse:
 API = Api(
     key=42,
     name="DeleteGroups",
-    versions=range(0, 3),
+    versions=range(3),
     flexible=2,
     request=DeleteGroupsRequest,
     response=DeleteGroupsResponse,

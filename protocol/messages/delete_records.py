@@ -44,7 +44,7 @@ class DeleteRecordsResponse:
 API = Api(
     key=21,
     name="DeleteRecords",
-    versions=range(0, 3),
+    versions=range(3),
     flexible=2,
     request=DeleteRecordsRequest,
     response=DeleteRecordsResponse,

@@ -35,7 +35,7 @@ class DescribeClusterResponse:
 API = Api(
     key=60,
     name="DescribeCluster",
-    versions=range(0, 3),
+    versions=range(3),
     flexible=0,
     request=DescribeClusterRequest,
     response=DescribeClusterResponse,

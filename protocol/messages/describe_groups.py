@@ -41,7 +41,7 @@ class DescribeGroupsResponse:
 API = Api(
     key=15,
     name="DescribeGroups",
-    versions=range(0, 7),
+    versions=range(7),
     flexible=5,
     request=DescribeGroupsRequest,
     response=DescribeGroupsResponse,

@@ -71,7 +71,7 @@ class DescribeTopicPartitionsResponse:
 API = Api(
     key=75,
     name="DescribeTopicPartitions",
-    versions=range(0, 1),
+    versions=range(1),
     flexible=0,
     request=DescribeTopicPartitionsRequest,
     response=DescribeTopicPartitionsResponse,

@@ -35,7 +35,7 @@ class FindCoordinatorResponse:
 API = Api(
     key=10,
     name="FindCoordinator",
-    versions=range(0, 7),
+    versions=range(7),
     flexible=3,
     request=FindCoordinatorRequest,
     response=FindCoordinatorResponse,

@@ -21,7 +21,7 @@ class HeartbeatResponse:
 API = Api(
     key=12,
     name="Heartbeat",
-    versions=range(0, 5),
+    versions=range(5),
     flexible=4,
     request=HeartbeatRequest,
     response=HeartbeatResponse,

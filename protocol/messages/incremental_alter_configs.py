@@ -41,7 +41,7 @@ class IncrementalAlterConfigsResponse:
 API = Api(
     key=44,
     name="IncrementalAlterConfigs",
-    versions=range(0, 2),
+    versions=range(2),
     flexible=1,
     request=IncrementalAlterConfigsRequest,
     response=IncrementalAlterConfigsResponse,

@@ -27,7 +27,7 @@ class InitProducerIdResponse:
 API = Api(
     key=22,
     name="InitProducerId",
-    versions=range(0, 6),
+    versions=range(6),
     flexible=2,
     request=InitProducerIdRequest,
     response=InitProducerIdResponse,

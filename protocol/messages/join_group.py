@@ -45,7 +45,7 @@ class JoinGroupResponse:
 API = Api(
     key=11,
     name="JoinGroup",
-    versions=range(0, 10),
+    versions=range(10),
     flexible=6,
     request=JoinGroupRequest,
     response=JoinGroupResponse,

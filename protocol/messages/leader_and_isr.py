@@ -71,7 +71,7 @@ class LeaderAndIsrResponse:
 API = Api(
     key=4,
     name="LeaderAndIsr",
-    versions=range(0, 8),
+    versions=range(8),
     flexible=4,
     request=LeaderAndIsrRequest,
     response=LeaderAndIsrResponse,

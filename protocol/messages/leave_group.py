@@ -35,7 +35,7 @@ class LeaveGroupResponse:
 API = Api(
     key=13,
     name="LeaveGroup",
-    versions=range(0, 6),
+    versions=range(6),
     flexible=4,
     request=LeaveGroupRequest,
     response=LeaveGroupResponse,

@@ -25,7 +25,7 @@ class ListConfigResourcesResponse:
 API = Api(
     key=74,
     name="ListConfigResources",
-    versions=range(0, 2),
+    versions=range(2),
     flexible=0,
     request=ListConfigResourcesRequest,
     response=ListConfigResourcesResponse,

@@ -28,7 +28,7 @@ class ListGroupsResponse:
 API = Api(
     key=16,
     name="ListGroups",
-    versions=range(0, 6),
+    versions=range(6),
     flexible=3,
     request=ListGroupsRequest,
     response=ListGroupsResponse,

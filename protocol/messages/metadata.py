@@ -71,7 +71,7 @@ class MetadataResponse:
 API = Api(
     key=3,
     name="Metadata",
-    versions=range(0, 14),
+    versions=range(14),
     flexible=9,
     request=MetadataRequest,
     response=MetadataResponse,

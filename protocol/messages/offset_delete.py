@@ -43,7 +43,7 @@ class OffsetDeleteResponse:
 API = Api(
     key=47,
     name="OffsetDelete",
-    versions=range(0, 1),
+    versions=range(1),
     flexible=None,
     request=OffsetDeleteRequest,
     response=OffsetDeleteResponse,

@@ -57,7 +57,7 @@ class StopReplicaResponse:
 API = Api(
     key=5,
     name="StopReplica",
-    versions=range(0, 5),
+    versions=range(5),
     flexible=2,
     request=StopReplicaRequest,
     response=StopReplicaResponse,

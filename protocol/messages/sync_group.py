@@ -33,7 +33,7 @@ class SyncGroupResponse:
 API = Api(
     key=14,
     name="SyncGroup",
-    versions=range(0, 6),
+    versions=range(6),
     flexible=4,
     request=SyncGroupRequest,
     response=SyncGroupResponse,

@@ -74,7 +74,7 @@ class UpdateMetadataResponse:
 API = Api(
     key=6,
     name="UpdateMetadata",
-    versions=range(0, 9),
+    versions=range(9),
     flexible=6,
     request=UpdateMetadataRequest,
     response=UpdateMetadataResponse,

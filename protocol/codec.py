@@ -1,0 +1,40 @@
+"""Encode and decode messages: the entry points of compiled codecs (see `compile`)."""
+
+from typing import Any, TypeVar, cast
+
+from barnabas.protocol.compile_decode import decoder
+from barnabas.protocol.compile_encode import encoder
+from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.types import RecordsSource
+
+__all__ = ["decode", "decoder", "encode", "encode_parts", "encoder"]
+
+M = TypeVar("M")
+
+
+def decode(cls: type[M], version: int, buf: bytes | bytearray | memoryview, offset: int = 0) -> M:
+    """The message in `buf` from `offset` to its end.
+
+    Records fields are views of `buf`; everything else is copied. Raises ProtocolError where the
+    bytes are not exactly one message of this version, or the version is not one of the message's.
+    """
+    return cast(M, decoder(cls, version)(buf, offset))
+
+
+def encode(message: Any, version: int) -> bytes:
+    """A message as bytes; ProtocolError where a field cannot travel in this version.
+
+    Records that are still in a log (RecordsSource) need `encode_parts`.
+    """
+    parts = encoder(type(message), version)(message)
+    if len(parts) == 1:
+        return cast(bytes, parts[0])
+    try:
+        return b"".join(parts)
+    except TypeError as error:
+        raise ProtocolError("records that are not in memory need encode_parts") from error
+
+
+def encode_parts(message: Any, version: int) -> list[bytes | memoryview | RecordsSource]:
+    """A message as pieces in wire order, records passed through uncopied."""
+    return encoder(type(message), version)(message)

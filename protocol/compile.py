@@ -1,0 +1,196 @@
+"""What both compilers share (`compile_decode`, `compile_encode`).
+
+They turn (message, version) into straight-line Python, once, when it is first needed.
+
+The generated decoder and encoder are one function each for the whole message, nested structs and
+arrays included. Adjacent fixed-size fields travel through one `Struct`, together with the length
+that follows them, so that a typical struct costs one call.
+
+Reading past the end needs no test of its own: a slice comes out short, but the position moves on
+by the claimed length, and either the next read fails or the final position is not the end. Only
+array counts are tested, against the bytes that remain, before anything is allocated.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from struct import Struct, calcsize
+from typing import Any
+
+from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.schema import Field, Message, Schema, Type, fields_of
+
+FORMATS = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
+    "uuid": "16s",
+}
+"""Kinds of fixed size, as `struct` writes them (big-endian)."""
+
+MAX_STRING = 0x7FFF
+SMALL = 16
+"""Arrays of numbers shorter than this have a `Struct` of their own."""
+
+
+def read_uvarint(buf: Any, position: int) -> tuple[int, int]:
+    """An unsigned varint of at most five bytes and the position behind it."""
+    value = shift = 0
+    while True:
+        byte = buf[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 28:
+            raise ProtocolError("a varint is longer than five bytes")
+    if value > 0xFFFFFFFF:
+        raise ProtocolError("a varint does not fit 32 bits")
+    return value, position
+
+
+def write_uvarint(value: int) -> bytes:
+    """A number of at most 32 bits as an unsigned varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_string_length(buf: Any, position: int) -> tuple[int, int]:
+    """A compact string's length as it travels: one more than its bytes, 0 for null."""
+    length, position = read_uvarint(buf, position)
+    if length > MAX_STRING + 1:
+        raise ProtocolError(f"a string of {length - 1} bytes is longer than {MAX_STRING}")
+    return length, position
+
+
+def write_string_length(length: int) -> bytes:
+    """The inverse of `read_string_length`."""
+    if length > MAX_STRING + 1:
+        raise ProtocolError(f"a string of {length - 1} bytes is longer than {MAX_STRING}")
+    return write_uvarint(length)
+
+
+def skip_tags(buf: Any, position: int) -> int:
+    """Step over a section of tagged fields none of which this version knows."""
+    count, position = read_uvarint(buf, position)
+    for _ in range(count):
+        _, position = read_uvarint(buf, position)
+        size, position = read_uvarint(buf, position)
+        position += size
+    return position
+
+
+def min_size(kind: Type, schema: Schema, version: int) -> int:
+    """The fewest bytes a value of this type takes: what bounds an array's count."""
+    compact = schema.is_flexible(version)
+    if kind.kind in FORMATS:
+        return calcsize(">" + FORMATS[kind.kind])
+    if kind.kind == "string":
+        return 1 if compact else 2
+    if kind.kind != "struct":
+        return 1 if compact else 4
+    if kind.nullable:
+        return 1
+    assert kind.struct is not None
+    inline = [f for f in fields_of(kind.struct) if f.exists(version) and f.spec.tag is None]
+    return sum(min_size(f.type, schema, version) for f in inline) + compact
+
+
+@cache
+def schema_of(cls: type[Any]) -> Schema:
+    """The schema that was declared for a message; TypeError for one that only lives inside."""
+    schema: Schema | None = cls._schema
+    if schema is None:
+        raise TypeError(f"{cls.__name__} is part of another message and has no versions of its own")
+    return schema
+
+
+class Source:
+    """Lines of a function in the making, the names it uses, and the run of fixed fields."""
+
+    def __init__(self, schema: Schema, version: int) -> None:
+        if version not in schema.versions:
+            raise ProtocolError(f"{schema.cls.__name__} has no version {version}")
+        self.schema = schema
+        self.version = version
+        self.compact = schema.is_flexible(version)
+        self.names: dict[str, Any] = {}
+        self.run: list[tuple[str, str]] = []
+        self._lines: list[str] = []
+        self._indent = 1
+        self._count = 0
+
+    def emit(self, line: str) -> None:
+        self._lines.append("    " * self._indent + line)
+
+    def local(self, prefix: str) -> str:
+        """A fresh name of a local variable."""
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def constant(self, value: Any, hint: str) -> str:
+        """The name under which the function sees `value`."""
+        for name, known in self.names.items():
+            if known is value:
+                return name
+        name = self.local(hint)
+        self.names[name] = value
+        return name
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """An indented block; runs of fixed fields end at its borders."""
+        self.flush()
+        self.emit(head)
+        self._indent += 1
+        yield
+        self.flush()
+        self._indent -= 1
+
+    def flush(self) -> None:
+        """Emit the pending run of fixed fields."""
+        raise NotImplementedError
+
+    def inline(self, cls: type[Message]) -> list[Field]:
+        """The untagged fields of this version."""
+        return [f for f in fields_of(cls) if f.exists(self.version) and f.spec.tag is None]
+
+    def tags(self, cls: type[Message]) -> list[Field]:
+        """The tagged fields of this version by rising tag."""
+        known = [f for f in fields_of(cls) if f.exists(self.version) and f.spec.tag is not None]
+        return sorted(known, key=lambda f: f.spec.tag or 0)
+
+    def compiled(self, head: str) -> Callable[..., Any]:
+        """The function of this source; `head` is its `def` line."""
+        text = "\n".join([head, *self._lines])
+        cls = self.schema.cls
+        exec(compile(text, f"<{cls.__name__} v{self.version}>", "exec"), self.names)
+        return self.names["compiled"]  # type: ignore[no-any-return]
+
+
+@cache
+def struct_for(fmt: str) -> Struct:
+    """The big-endian `Struct` of a run of fixed fields."""
+    return Struct(">" + fmt)
+
+
+@cache
+def small_unpackers(fmt: str) -> tuple[Callable[..., Any], ...]:
+    """Unpackers of 0, 1, 2... equal numbers."""
+    return tuple(struct_for(fmt * n).unpack_from for n in range(SMALL))
+
+
+@cache
+def small_packers(fmt: str) -> tuple[Callable[..., Any], ...]:
+    """Packers of 0, 1, 2... equal numbers."""
+    return tuple(struct_for(fmt * n).pack for n in range(SMALL))

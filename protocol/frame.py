@@ -1,0 +1,109 @@
+"""Frames out of a byte stream: four bytes of size, then as many bytes of request or response.
+
+The reader owns the receive buffer and hands out views of it, so a frame is never copied between
+the socket and its decoder. The buffer is small where little is said, and grows with the bytes that
+have arrived rather than with the size that a peer claims.
+"""
+
+from struct import Struct
+from typing import Final
+
+from barnabas.protocol.errors import ProtocolError
+
+_SIZE: Final = Struct(">i")
+
+SMALLEST_BUFFER: Final = 8 * 1024
+LARGEST_IDLE_BUFFER: Final = 256 * 1024
+"""Bytes to read ahead for a peer that keeps filling its buffer; larger frames borrow more."""
+_GROWTH: Final = 4
+
+
+class FrameReader:
+    """Cuts frames of at most `max_size` bytes out of what is written into its buffer.
+
+    `writable` and `wrote` are the two halves of `asyncio.BufferedProtocol`'s receiving side.
+    """
+
+    __slots__ = ("_buffer", "_end", "_room", "_start", "_view", "max_size")
+
+    def __init__(self, max_size: int) -> None:
+        self.max_size = max_size
+        self._room = SMALLEST_BUFFER
+        self._start = 0
+        self._end = 0
+        self._allocate(SMALLEST_BUFFER)
+
+    @property
+    def buffered(self) -> int:
+        """Bytes received and not yet handed out."""
+        return self._end - self._start
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of memory the buffer takes."""
+        return len(self._buffer)
+
+    def writable(self) -> memoryview:
+        """Where the next bytes belong; never empty. Ends the life of every frame handed out."""
+        pending = self._end - self._start
+        needed = 4 if pending < 4 else 4 + self._frame_size()
+        # A claimed size is believed only as far as bytes have come to bear it out.
+        wanted = max(self._room, min(needed, _GROWTH * pending), pending + 1)
+        if len(self._buffer) < wanted or (not pending and len(self._buffer) > wanted):
+            kept = self._view[self._start : self._end]
+            self._allocate(wanted)
+            self._view[:pending] = kept
+            self._start, self._end = 0, pending
+        elif not pending:
+            self._start = self._end = 0
+        elif self._end == len(self._buffer) or self._start + needed > len(self._buffer):
+            self._view[:pending] = self._view[self._start : self._end]
+            self._start, self._end = 0, pending
+        return self._view[self._end :]
+
+    def wrote(self, count: int) -> None:
+        """`count` bytes now stand at the beginning of what `writable` returned."""
+        self._end += count
+        if self._end == len(self._buffer) and self._room < LARGEST_IDLE_BUFFER:
+            self._room *= 2
+
+    def next_frame(self) -> memoryview | None:
+        """The body of the next whole frame, or None; a view that lives until `writable`.
+
+        Raises ProtocolError on a size that is negative or above `max_size`.
+        """
+        if self._end - self._start < 4:
+            return None
+        begin = self._start + 4
+        end = begin + self._frame_size()
+        if end > self._end:
+            return None
+        self._start = end
+        return self._view[begin:end]
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Take bytes that were received elsewhere."""
+        rest = memoryview(data)
+        while rest:
+            room = self.writable()
+            count = min(len(room), len(rest))
+            room[:count] = rest[:count]
+            self.wrote(count)
+            rest = rest[count:]
+
+    def trim(self) -> None:
+        """Give memory back, where nothing is pending: for a connection that has fallen silent."""
+        self._room = SMALLEST_BUFFER
+        if not self.buffered and len(self._buffer) > SMALLEST_BUFFER:
+            self._start = self._end = 0
+            self._allocate(SMALLEST_BUFFER)
+
+    def _frame_size(self) -> int:
+        size: int = _SIZE.unpack_from(self._buffer, self._start)[0]
+        if not 0 <= size <= self.max_size:
+            raise ProtocolError(f"a frame of {size} bytes; at most {self.max_size} are accepted")
+        return size
+
+    def _allocate(self, size: int) -> None:
+        self._buffer = bytearray(size)
+        self._view = memoryview(self._buffer)

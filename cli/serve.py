@@ -1,0 +1,113 @@
+"""`barnabas serve`: one broker in this process, on the embedded metadata store."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from barnabas.broker.app import Broker
+    from barnabas.config.broker import BrokerConfig
+
+DEFAULT_LISTENER = "localhost:9092"
+
+
+def default_data_directory() -> Path:
+    """Where a broker keeps its data unless told: under the user's state directory (XDG)."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "barnabas"
+
+
+@click.command()
+@click.option("-l", "--listen", metavar="HOST:PORT", help=f"Address to serve [{DEFAULT_LISTENER}].")
+@click.option("-d", "--data", type=click.Path(path_type=Path), help="Directory of the data.")
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A server.properties file.",
+)
+@click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
+@click.option("--strict-config", is_flag=True, help="Refuse keys that have no effect here.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz here.")
+@click.option("--log-level", default="info", show_default=True)
+def serve(
+    listen: str | None,
+    data: Path | None,
+    file: Path | None,
+    sets: tuple[str, ...],
+    strict_config: bool,
+    metrics: str | None,
+    log_level: str,
+) -> None:
+    """Run a broker until it is told to stop.
+
+    Settings: KAFKA_... environment variables, over --config, under --set and the other options.
+    """
+    # Imported late: `barnabas --help` needs no broker.
+    from barnabas.config.broker import BrokerConfig
+    from barnabas.config.key import ConfigError
+    from barnabas.config.properties import from_environment, parse_properties
+
+    properties = parse_properties(file.read_text()) if file is not None else {}
+    properties |= from_environment(os.environ)
+    for pair in sets:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"{pair!r} is not KEY=VALUE")
+        properties[key.strip()] = value
+    if listen is not None:
+        properties["listeners"] = f"PLAINTEXT://{listen}"
+    if data is not None:
+        properties["log.dirs"] = str(data)
+    if metrics is not None:
+        properties["metrics.listener"] = metrics
+    properties.setdefault("listeners", f"PLAINTEXT://{DEFAULT_LISTENER}")
+    if not properties.keys() & {"log.dir", "log.dirs"}:
+        properties["log.dirs"] = str(default_data_directory())
+    try:
+        config = BrokerConfig.from_properties(properties, strict=strict_config)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
+    run(config, log_level=log_level)
+
+
+def run(config: "BrokerConfig", *, log_level: str) -> None:
+    """Runs a broker until SIGINT or SIGTERM."""
+    import uvloop
+
+    from barnabas.broker.observability.logging import configure
+
+    configure(level=log_level)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config))
+
+
+async def _serve(config: "BrokerConfig") -> None:
+    from barnabas.broker.app import Broker
+
+    broker = Broker(config)
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await broker.start()
+    try:
+        _greet(broker, config)
+        await stop.wait()
+    finally:
+        await broker.stop()
+
+
+def _greet(broker: "Broker", config: "BrokerConfig") -> None:
+    where = ", ".join(config.data_directories)
+    click.echo(f"Barnabas serves {broker.bootstrap_servers}; its data is in {where}.")
+    if not sys.stdout.isatty():
+        return
+    at = "" if broker.bootstrap_servers == DEFAULT_LISTENER else f" -b {broker.bootstrap_servers}"
+    click.echo(f"  produce:  echo hello | barnabas produce greetings{at}")
+    click.echo(f"  consume:  barnabas consume greetings --from beginning{at}")
+    click.echo("  stop:     Ctrl-C")

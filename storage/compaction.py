@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
+from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records.batch import (
     HEADER_SIZE,
     BatchHeader,
@@ -27,10 +28,8 @@ from barnabas.protocol.records.record import Record, iter_records, rewrite_batch
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files import File, Files
 from barnabas.storage.offset_index import OffsetIndex
-from barnabas.storage.segment import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
+from barnabas.storage.segment import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
 from barnabas.storage.time_index import TimeIndex
-
-CLEANED = ".cleaned"
 
 KEY_COST = 200
 """Bytes of memory that a key in the map takes, about."""
@@ -40,15 +39,7 @@ _WRITE_BYTES = 1 << 20
 _MAX_OFFSET_SPAN = 2**31 - 1
 
 Pace = Callable[[int], None]
-"""Told of bytes read or written; may sleep to keep to a rate."""
-
-
-class Producer(NamedTuple):
-    """The last a log knows of a live producer: state that must survive in some batch."""
-
-    epoch: int
-    last_offset: int
-    """Of its last batch; -1 if only a marker tells its epoch."""
+"""Told of bytes read or written; may sleep to keep to the job's rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +58,10 @@ class CompactionJob:
     index_bytes: int
     index_interval: int
     max_keys: int
-    producers: dict[int, Producer] = field(default_factory=dict)
+    bytes_per_second: float
+    """Of reading and writing together."""
+    producers: dict[int, int] = field(default_factory=dict)
+    """Last offset of the last batch of each live producer: its header must stay."""
 
 
 class CleanedGroup(NamedTuple):
@@ -87,6 +81,14 @@ class Compacted(NamedTuple):
     bytes_written: int
     records_read: int
     records_kept: int
+
+
+class CompactionFailed(Exception):
+    """The job did not come to its end. `damaged`: the log is at fault, so will be the next try."""
+
+    def __init__(self, reason: str, *, damaged: bool) -> None:
+        super().__init__(reason)
+        self.damaged = damaged
 
 
 class TransactionalData(Protocol):
@@ -143,12 +145,16 @@ def compact(
 ) -> Iterator[CleanedGroup | Compacted]:
     """Yields each group once its files are durable, then what was done in all.
 
-    Raises CorruptRecordError where the log is damaged, ProtocolError where records are, OSError.
+    Raises CompactionFailed.
     """
-    for name in files.listdir(job.directory):
-        if name.endswith(CLEANED):
-            files.unlink(os.path.join(job.directory, name))
-    return _Compaction(files, job, transactions, pace).run()
+    try:
+        for name in files.listdir(job.directory):
+            if name.endswith(CLEANED):
+                files.unlink(os.path.join(job.directory, name))
+        yield from _Compaction(files, job, transactions, pace).run()
+    except (ProtocolError, OSError) as error:
+        damaged = isinstance(error, ProtocolError)
+        raise CompactionFailed(f"{job.directory}: {error}", damaged=damaged) from error
 
 
 class _Compaction:
@@ -265,9 +271,9 @@ class _Compaction:
     def _stays_empty(self, header: BatchHeader, end: int) -> bool:
         """Whether a batch without records is kept for what its header says: a live producer's
         last sequence, or the last offset of the part that is clean now."""
-        producer = self._job.producers.get(header.producer_id)
-        return header.next_offset == end or (
-            producer is not None and producer.last_offset == header.last_offset
+        return (
+            header.next_offset == end
+            or self._job.producers.get(header.producer_id) == header.last_offset
         )
 
     def _batches(self, base: int, size: int) -> Iterator[tuple[memoryview, BatchHeader]]:

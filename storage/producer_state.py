@@ -10,11 +10,9 @@ No disk and no clock: snapshots are files of `producer_snapshot.py`, times are a
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
-
 from barnabas.protocol.records.batch import (
     CONTROL,
     MAX_SEQUENCE,
@@ -63,6 +61,11 @@ class ProducerEntry(NamedTuple):
     current_txn_first_offset: int | None = None
 
     @property
+    def last_offset(self) -> int:
+        """Of its last batch; -1 where there is none of this epoch."""
+        return self.batches[-1].last_offset if self.batches else -1
+
+    @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
@@ -87,8 +90,7 @@ class CompletedTxn(NamedTuple):
     aborted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(NamedTuple):
     """What an append will change, decided before its bytes are written."""
 
     entries: Sequence[ProducerEntry] = ()
@@ -168,6 +170,8 @@ class ProducerStateManager:
                 duplicate = _check_sequence(entry, header)
                 if duplicate is not None:
                     return Update(duplicate=duplicate)
+            else:
+                _check_epoch(entry, header, origin)
             entry = entries[producer_id] = _append(entry, header, first, origin)
             if entry.current_txn_first_offset == first:
                 started.append((first, producer_id))
@@ -287,22 +291,20 @@ def _is_full(entry: ProducerEntry) -> bool:
 
 
 def _metadata(header: BatchHeader, first_offset: int) -> BatchMetadata:
-    return BatchMetadata(
-        header.last_sequence,
-        first_offset + header.last_offset_delta,
-        header.last_offset_delta,
-        header.max_timestamp,
-    )
+    delta = header.last_offset_delta
+    last_sequence = (header.base_sequence + delta) & MAX_SEQUENCE
+    return BatchMetadata(last_sequence, first_offset + delta, delta, header.max_timestamp)
 
 
-def _check_epoch(entry: ProducerEntry | None, producer_epoch: int, origin: Origin) -> None:
-    if entry is None or producer_epoch >= entry.producer_epoch or origin is Origin.REPLICATION:
+def _check_epoch(entry: ProducerEntry | None, header: BatchHeader, origin: Origin) -> None:
+    if entry is None or origin is Origin.REPLICATION:
         return
-    raise KafkaError(
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        f"Epoch {producer_epoch} of producer {entry.producer_id} is smaller than the last seen, "
-        f"{entry.producer_epoch}",
-    )
+    if header.producer_epoch < entry.producer_epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"Epoch {header.producer_epoch} of producer {entry.producer_id} is smaller "
+            f"than the last seen, {entry.producer_epoch}",
+        )
 
 
 def _check_sequence(entry: ProducerEntry | None, header: BatchHeader) -> BatchMetadata | None:
@@ -321,7 +323,7 @@ def _check_sequence(entry: ProducerEntry | None, header: BatchHeader) -> BatchMe
             return duplicate
         reason = f"{sequence} (incoming seq. number), {last} (current end sequence number)"
     else:
-        _check_epoch(entry, header.producer_epoch, Origin.CLIENT)
+        _check_epoch(entry, header, Origin.CLIENT)
         if sequence == 0:
             return None
         reason = f"{sequence} as the first one of epoch {header.producer_epoch}"
@@ -334,7 +336,6 @@ def _check_sequence(entry: ProducerEntry | None, header: BatchHeader) -> BatchMe
 def _append(
     entry: ProducerEntry | None, header: BatchHeader, first_offset: int, origin: Origin
 ) -> ProducerEntry:
-    _check_epoch(entry, header.producer_epoch, origin)
     batch = _metadata(header, first_offset)
     txn_first = first_offset if header.is_transactional else None
     if entry is None:
@@ -372,7 +373,7 @@ def _end_txn(
     origin: Origin,
     completed: list[CompletedTxn],
 ) -> ProducerEntry:
-    _check_epoch(entry, header.producer_epoch, origin)
+    _check_epoch(entry, header, origin)
     if entry is None:
         entry = ProducerEntry(header.producer_id, header.producer_epoch)
     if marker.coordinator_epoch < entry.coordinator_epoch and origin is not Origin.REPLICATION:

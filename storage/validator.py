@@ -10,8 +10,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
-
 from barnabas.protocol.records.batch import (
+    COMPRESSION_MASK,
     CONTROL,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
@@ -155,21 +155,17 @@ def _invalid(message: str) -> KafkaError:
 
 def _one_batch(data: Buffer) -> list[tuple[int, BatchHeader]]:
     # KIP-98: from Produce v3 on a partition's records are exactly one batch.
-    if len(data) < LOG_OVERHEAD or read_prefix(data)[1] > len(data):
-        raise _invalid("a Produce request must have one record batch for each partition")
-    header = _header(data)
-    if header.size != len(data):
-        raise _invalid("a Produce request must have only one record batch for each partition")
-    return [(0, header)]
-
-
-def _header(data: Buffer) -> BatchHeader:
     try:
-        return read_header(data)
+        header = read_header(data)
     except UnsupportedMagicError as error:
         raise _invalid(str(error)) from None
     except CorruptRecordError as error:
+        if len(data) < LOG_OVERHEAD or read_prefix(data)[1] > len(data):
+            raise _invalid("a partition of a Produce request needs one record batch") from None
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    if LOG_OVERHEAD + header.batch_length != len(data):
+        raise _invalid("a partition of a Produce request must have only one record batch")
+    return [(0, header)]
 
 
 def _all_batches(data: Buffer) -> list[tuple[int, BatchHeader]]:
@@ -182,7 +178,7 @@ def _all_batches(data: Buffer) -> list[tuple[int, BatchHeader]]:
 def _check_batch(
     data: Buffer, pos: int, header: BatchHeader, rules: Rules, origin: Origin, now_ms: int
 ) -> None:
-    if header.size > rules.max_message_bytes:
+    if LOG_OVERHEAD + header.batch_length > rules.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {header.size} bytes exceeds max.message.bytes, {rules.max_message_bytes}",
@@ -194,7 +190,7 @@ def _check_batch(
             f"a batch that counts {header.record_count} records "
             f"cannot have {header.last_offset_delta} as its last offset delta"
         )
-    if header.attributes & 7 > Compression.ZSTD:
+    if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {header.compression}"
         )
@@ -227,12 +223,12 @@ def _check_timestamps(header: BatchHeader, rules: Rules, now_ms: int) -> None:
     cost more than the rest of the append."""
     earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
     for stamp in (header.base_timestamp, header.max_timestamp):
-        if stamp != NO_TIMESTAMP and not earliest <= stamp <= latest:
+        if not earliest <= stamp <= latest and stamp != NO_TIMESTAMP:
             text = f"timestamp {stamp} is out of range [{earliest}, {latest}]"
             index = 0 if stamp == header.base_timestamp else header.last_offset_delta
             raise RecordsRefused(
                 ErrorCode.INVALID_TIMESTAMP,
-                f"One or more records have been rejected due to invalid timestamp: {text}",
+                "One or more records have been rejected due to invalid timestamp",
                 (RecordError(index, text),),
             )
 

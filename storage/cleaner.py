@@ -1,0 +1,221 @@
+"""Which log is compacted next, and how the compacted segments come into it.
+
+On the loop: `LogCleaner.start` picks the log with the greatest share of dirty bytes, `swap` puts a
+group of finished segments in, `finish` moves the point up to which the log is clean. In a thread:
+`Cleaning.next_group`, which waits for the worker, and `write_checkpoint`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from barnabas.storage.checkpoints import (
+    CorruptCheckpointError,
+    Offsets,
+    read_offsets,
+    write_offsets,
+)
+from barnabas.storage.compaction import (
+    KEY_COST,
+    CleanedGroup,
+    Compacted,
+    CompactionFailed,
+    CompactionJob,
+)
+from barnabas.storage.files import Files
+from barnabas.storage.log import Log
+from barnabas.storage.segment import Segment
+from barnabas.storage.trim import swap_in_compacted
+
+CHECKPOINT_NAME = "cleaner-offset-checkpoint"
+
+Worker = Callable[[CompactionJob], Iterator[CleanedGroup | Compacted]]
+"""Runs a job: `CleanerProcess.clean`, or `compact` itself where there is only one process."""
+
+
+class Limits(NamedTuple):
+    """What one compaction may use."""
+
+    dedupe_buffer_bytes: int
+    """`log.cleaner.dedupe.buffer.size`"""
+    bytes_per_second: float
+    """`log.cleaner.io.max.bytes.per.second`"""
+
+
+class Dirt(NamedTuple):
+    """How much of a log could be compacted. Offsets exclusive at their end, sizes in bytes."""
+
+    first_dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool
+    """A record has waited longer than `max.compaction.lag.ms`."""
+
+    def is_due(self, min_ratio: float) -> bool:
+        """Whether it is worth the work, by `min.cleanable.dirty.ratio`, or cannot wait longer."""
+        return self.dirty_bytes > 0 and (self.overdue or self.ratio > min_ratio)
+
+    @property
+    def ratio(self) -> float:
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+
+class Cleaning:
+    """One log on its way through the worker."""
+
+    def __init__(self, log: Log, job: CompactionJob, results: Iterator[CleanedGroup | Compacted]):
+        self.log = log
+        self.job = job
+        self.done: Compacted | None = None
+        self._results = results
+
+    def next_group(self) -> CleanedGroup | None:
+        """Waits for the worker; None when the job is done. Raises CompactionFailed.
+
+        Belongs in a thread.
+        """
+        result = next(self._results)
+        if isinstance(result, Compacted):
+            self.done = result
+            return None
+        return result
+
+
+class LogCleaner:
+    """Chooses and compacts logs, one at a time. `logs` may change between calls."""
+
+    def __init__(self, files: Files, worker: Worker) -> None:
+        self._files = files
+        self._worker = worker
+        self._clean_until: dict[str, Offsets] = {}
+        self._damaged: set[Log] = set()
+
+    def start(self, logs: Iterable[Log], limits: Limits, now_ms: int) -> Cleaning | None:
+        """Begins with the dirtiest log that needs it; None if none does."""
+        best: tuple[Dirt, Log] | None = None
+        for log in logs:
+            if not log.config.compacted or log.closed or log in self._damaged:
+                continue
+            dirt = measure(log, self._clean_offsets(log).get(_name(log), 0), now_ms)
+            if dirt.is_due(log.config.min_cleanable_dirty_ratio) and (
+                best is None or dirt.ratio > best[0].ratio
+            ):
+                best = dirt, log
+        if best is None:
+            return None
+        dirt, log = best
+        job = make_job(log, dirt, limits, now_ms)
+        return Cleaning(log, job, self._worker(job))
+
+    def swap(self, cleaning: Cleaning, group: CleanedGroup, now_ms: int) -> list[str]:
+        """Puts a finished segment in the place of those it was made from; returns the paths to
+        unlink, later and off the loop.
+
+        Raises CompactionFailed where the log has changed under the worker, LogDirFailed.
+        """
+        log = cleaning.log
+        sizes = {segment.base_offset: segment.size for segment in log.segments}
+        planned = dict(cleaning.job.segments)
+        if log.closed or any(sizes.get(base) != planned[base] for base in group.replaced):
+            raise CompactionFailed(f"{log} lost segments meanwhile", damaged=False)
+        try:
+            return swap_in_compacted(log, group.base_offset, group.replaced, now_ms=now_ms)
+        except OSError as error:
+            log.place.log_dir.fail(error)
+
+    def finish(self, cleaning: Cleaning) -> None:
+        """The log is clean up to where the worker came."""
+        if cleaning.done is not None:
+            log = cleaning.log
+            self._clean_offsets(log)[_name(log)] = cleaning.done.end_offset
+
+    def fail(self, cleaning: Cleaning, error: CompactionFailed) -> None:
+        """A job has failed: a damaged log is left alone until the next start."""
+        if error.damaged:
+            self._damaged.add(cleaning.log)
+
+    def forget(self, log: Log) -> None:
+        """The log was deleted: another of its name starts with nothing clean."""
+        self._clean_offsets(log).pop(_name(log), None)
+        self._damaged.discard(log)
+
+    def checkpoint(self, log_dir: str) -> Callable[[], None]:
+        """What writes the directory's checkpoint of this moment, in a thread; raises OSError."""
+        offsets = dict(self._clean_until.get(log_dir, {}))
+        return lambda: write_offsets(self._files, f"{log_dir}/{CHECKPOINT_NAME}", offsets)
+
+    def _clean_offsets(self, log: Log) -> Offsets:
+        log_dir = log.place.log_dir.path
+        if log_dir not in self._clean_until:
+            try:
+                offsets = read_offsets(self._files, f"{log_dir}/{CHECKPOINT_NAME}")
+            except CorruptCheckpointError:
+                # What is clean already is then read once more.
+                offsets = {}
+            self._clean_until[log_dir] = offsets
+        return self._clean_until[log_dir]
+
+
+def measure(log: Log, clean_until: int, now_ms: int) -> Dirt:
+    """The dirt of a log that was compacted up to `clean_until`.
+
+    Never dirt: what `Log.cleanable_end` keeps, and segments with records younger than
+    `min.compaction.lag.ms`.
+    """
+    config = log.config
+    segments = list(log.segments)
+    starts = [segment.base_offset for segment in segments]
+    if not log.log_start_offset <= clean_until <= starts[-1]:
+        # Not what this log was compacted to: it was truncated, or its start has moved on.
+        clean_until = log.log_start_offset
+    youngest = now_ms - config.min_compaction_lag_ms
+    clean_bytes = dirty_bytes = 0
+    overdue = False
+    end = clean_until
+    for segment, stop in zip(segments, starts[1:], strict=False):
+        if stop <= clean_until:
+            clean_bytes += segment.size
+            continue
+        if stop > log.cleanable_end:
+            break
+        if config.min_compaction_lag_ms > 0 and segment.max_timestamp > youngest:
+            break
+        dirty_bytes += segment.size
+        overdue |= _has_waited(segment, now_ms - config.max_compaction_lag_ms)
+        end = stop
+    return Dirt(clean_until, end, clean_bytes, dirty_bytes, overdue)
+
+
+def _has_waited(segment: Segment, oldest: int) -> bool:
+    if oldest <= 0 or not segment.size:
+        return False
+    _, header = next(segment.headers())
+    return 0 < header.max_timestamp < oldest
+
+
+def make_job(log: Log, dirt: Dirt, limits: Limits, now_ms: int) -> CompactionJob:
+    """What the worker must know to compact `log`."""
+    config = log.config
+    return CompactionJob(
+        directory=log.directory,
+        segments=tuple(
+            (segment.base_offset, segment.size)
+            for segment in log.segments
+            if segment.base_offset < dirt.end_offset
+        ),
+        first_dirty_offset=dirt.first_dirty_offset,
+        end_offset=dirt.end_offset,
+        now_ms=now_ms,
+        delete_retention_ms=config.delete_retention_ms,
+        segment_bytes=config.segment_bytes,
+        index_bytes=config.segment_index_bytes,
+        index_interval=config.index_interval_bytes,
+        max_keys=max(limits.dedupe_buffer_bytes // KEY_COST, 1),
+        bytes_per_second=max(limits.bytes_per_second, 1.0),
+        producers={entry.producer_id: entry.last_offset for entry in log.producers},
+    )
+
+
+def _name(log: Log) -> tuple[str, int]:
+    return log.topic, log.partition

@@ -1,0 +1,151 @@
+"""The process that compacts: `python -m barnabas.storage.cleaner_worker`, and its handle.
+
+Compaction walks over every record, and a busy thread would starve the event loop; a busy process
+does it no harm. Jobs go in and results come out as one line of JSON each. The worker writes
+nothing but files `*.cleaned`: if it dies, or is killed, the job is done again some day.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TextIO
+
+from barnabas.storage.compaction import (
+    CleanedGroup,
+    Compacted,
+    CompactionFailed,
+    CompactionJob,
+    TransactionsUndecided,
+    compact,
+)
+from barnabas.storage.files import Files, OsFiles
+
+_NICENESS = 10
+
+
+class CleanerProcess:
+    """The worker, started with the first job; one job at a time."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def clean(self, job: CompactionJob) -> Iterator[CleanedGroup | Compacted]:
+        """Yields as `compact` does; blocks, so it belongs in a thread. Raises CompactionFailed.
+
+        Closing it in the middle of a job ends the process.
+        """
+        finished = False
+        try:
+            for line in self._ask(job):
+                result = _decode_result(line)
+                finished = isinstance(result, Compacted)
+                yield result
+                if finished:
+                    return
+        except BrokenPipeError:
+            finished = False
+        finally:
+            if not finished:
+                self.stop()
+        raise CompactionFailed("the worker process died", damaged=False)
+
+    def stop(self) -> None:
+        """Ends the process, in the middle of a job if there is one; from any thread."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            # What was still to be said to the process is of no interest any more.
+            with suppress(BrokenPipeError), process:
+                pass
+
+    def _ask(self, job: CompactionJob) -> TextIO:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "barnabas.storage.cleaner_worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                # An interrupt from the terminal is for the broker, which ends this process.
+                start_new_session=True,
+            )
+        process = self._process
+        assert isinstance(process.stdin, TextIO)
+        assert isinstance(process.stdout, TextIO)
+        process.stdin.write(_encode_job(job))
+        process.stdin.flush()
+        return process.stdout
+
+
+class Throttle:
+    """Keeps reading and writing to a rate, in bytes per second."""
+
+    def __init__(
+        self, rate: float, clock: Callable[[], float], sleep: Callable[[float], None]
+    ) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._sleep = sleep
+        self._due = clock()
+
+    def __call__(self, amount: int) -> None:
+        now = self._clock()
+        self._due = max(self._due, now) + amount / self._rate
+        if self._due > now:
+            self._sleep(self._due - now)
+
+
+def serve(jobs: TextIO, results: TextIO, files: Files, parent: Callable[[], int]) -> None:
+    """Answers jobs until there are no more; `parent` tells the id of the parent process."""
+    broker = parent()
+
+    def pace(amount: int) -> None:
+        # Without its broker nobody wants the files, and the next broker's worker makes its own.
+        if parent() != broker:
+            raise SystemExit("the broker is gone")
+        throttle(amount)
+
+    for line in jobs:
+        job = _decode_job(line)
+        throttle = Throttle(job.bytes_per_second, time.monotonic, time.sleep)
+        try:
+            for result in compact(files, job, transactions=TransactionsUndecided(), pace=pace):
+                _answer(results, {type(result).__name__: result._asdict()})
+        except CompactionFailed as error:
+            _answer(results, {"error": str(error), "damaged": error.damaged})
+
+
+def _answer(results: TextIO, answer: dict[str, object]) -> None:
+    results.write(json.dumps(answer) + "\n")
+    results.flush()
+
+
+def _encode_job(job: CompactionJob) -> str:
+    return json.dumps(asdict(job)) + "\n"
+
+
+def _decode_job(line: str) -> CompactionJob:
+    fields = json.loads(line)
+    fields["segments"] = tuple((base, size) for base, size in fields["segments"])
+    fields["producers"] = {int(key): offset for key, offset in fields["producers"].items()}
+    return CompactionJob(**fields)
+
+
+def _decode_result(line: str) -> CleanedGroup | Compacted:
+    answer = json.loads(line)
+    if "error" in answer:
+        raise CompactionFailed(answer["error"], damaged=answer["damaged"])
+    if "Compacted" in answer:
+        return Compacted(**answer["Compacted"])
+    group = answer["CleanedGroup"]
+    return CleanedGroup(group["base_offset"], tuple(group["replaced"]), group["size"])
+
+
+if __name__ == "__main__":
+    os.nice(_NICENESS)
+    serve(sys.stdin, sys.stdout, OsFiles(), os.getppid)

@@ -11,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from barnabas.broker.app import Broker
+
     from barnabas.config.broker import BrokerConfig
 
 DEFAULT_LISTENER = "localhost:9092"

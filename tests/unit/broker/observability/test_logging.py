@@ -1,0 +1,120 @@
+"""Log lines and levels."""
+
+import io
+import json
+import logging
+
+import pytest
+
+from barnabas.broker.observability.logging import (
+    ROOT,
+    LoggerLevels,
+    get_logger,
+    render_logs,
+)
+from barnabas.config.key import ConfigError
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def logs_to():
+    root = logging.getLogger()
+    level, handlers = root.level, []
+
+    def attach(stream):
+        handlers.append(render_logs(stream))
+        return stream
+
+    yield attach
+    for handler in handlers:
+        root.removeHandler(handler)
+    root.setLevel(level)
+
+
+def test_elsewhere_than_on_a_terminal_a_line_is_one_json_object(logs_to):
+    stream = logs_to(io.StringIO())
+    logging.getLogger("barnabas.example").warning("took %d ms", 7, extra={"topic": "orders"})
+
+    line = json.loads(stream.getvalue())
+
+    assert line["event"] == "took 7 ms"
+    assert line["level"] == "warning"
+    assert line["logger"] == "barnabas.example"
+    assert line["topic"] == "orders"
+    assert line["timestamp"].endswith("Z")
+
+
+def test_an_event_with_values_is_a_line_of_its_logger(logs_to, caplog):
+    stream = logs_to(io.StringIO())
+    logger = get_logger("barnabas.example.events")
+    logger.info("topic created", topic="orders", partitions=3)
+    logger.debug("not loud enough")
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        logger.exception("failed")
+
+    created, failed = map(json.loads, stream.getvalue().splitlines())
+
+    assert created["event"] == "topic created"
+    assert (created["topic"], created["partitions"]) == ("orders", 3)
+    assert (created["logger"], created["level"]) == ("barnabas.example.events", "info")
+    assert "ValueError: broken" in failed["exception"]
+    assert "orders" in caplog.text
+
+
+def test_a_terminal_shows_what_a_client_sent_and_does_not_obey_it(logs_to):
+    stream = logs_to(Terminal())
+    logging.getLogger("barnabas.example").info(
+        "client %s", "evil\x1b[2J", extra={"client_id": "two\nlines\u2028"}
+    )
+
+    text = stream.getvalue()
+
+    assert "evil\\x1b[2J" in text
+    assert "two\\nlines\\u2028" in text
+    assert text.count("\n") == 1
+
+
+def test_a_traceback_keeps_its_lines_and_loses_its_control_characters(logs_to):
+    stream = logs_to(Terminal())
+    try:
+        raise ValueError("\x1b[31mred")
+    except ValueError:
+        logging.getLogger("barnabas.example").exception("failed")
+
+    assert "\n" in stream.getvalue().strip()
+    assert "\\x1b[31mred" in stream.getvalue()
+
+
+def test_levels_change_while_running_and_can_be_inherited_again(logs_to):
+    stream, levels = logs_to(io.StringIO()), LoggerLevels()
+    logger = logging.getLogger("barnabas.example.levels")
+
+    levels.change("barnabas.example.levels", "DEBUG")
+    logger.debug("seen")
+    assert levels.levels()["barnabas.example.levels"] == "DEBUG"
+    levels.change("barnabas.example.levels", None)
+    logger.debug("unseen")
+    assert levels.levels()["barnabas.example.levels"] == "INFO"
+    assert levels.levels()[ROOT] == "INFO"
+
+    assert "seen" in stream.getvalue()
+    assert "unseen" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "message"),
+    [
+        ("no.such.logger", "INFO", "does not exist"),
+        (ROOT, None, "root logger"),
+        (ROOT, "LOUD", "Valid log levels are FATAL, ERROR, WARN, INFO, DEBUG, TRACE"),
+    ],
+)
+def test_changes_that_cannot_be_made_are_refused(name, level, message):
+    with pytest.raises(ConfigError, match=message):
+        LoggerLevels().check([(name, level)])

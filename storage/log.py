@@ -1,0 +1,403 @@
+"""One replica's log: append, read, truncate, and the offsets that say what is safe and visible.
+
+    log start offset <= last stable offset <= high watermark <= log end offset
+                        flushed offset (what an fsync has covered) <= log end offset
+
+All methods run on the event loop; only `FlushJob.run` may leave it. Protocol-visible faults are
+KafkaError; a disk that fails is LogDirFailed, and takes the whole log directory offline.
+"""
+
+from typing import TYPE_CHECKING
+
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import (
+    NO_TIMESTAMP,
+    BatchHeader,
+    crc_matches,
+    iter_headers,
+    set_base_offset_and_epoch,
+)
+from barnabas.protocol.records.varint import Buffer
+from barnabas.storage.flush import FlushJob, FlushState
+from barnabas.storage.leader_epochs import LeaderEpochCache
+from barnabas.storage.log_dir import on_disk
+from barnabas.storage.log_parts import Appended, LogOptions, LogParts, LogPlace
+from barnabas.storage.log_slice import LogSlice
+from barnabas.storage.producer_state import Update
+from barnabas.storage.rebuild import rebuild_producers
+from barnabas.storage.retention import should_roll
+from barnabas.storage.segment import Segment
+from barnabas.storage.segments import TimestampAndOffset
+from barnabas.storage.trim import drop_segments, segments_to_drop, swap_in_compacted
+from barnabas.storage.txn_index import AbortedTxn
+from barnabas.storage.validator import Origin, Rules, check_codec_of_version, validate
+
+if TYPE_CHECKING:
+    from barnabas.config.topic import TopicConfig
+
+
+class Log:
+    """The log of one replica. Sizes in bytes, times in ms since the epoch, ends exclusive."""
+
+    def __init__(
+        self, place: LogPlace, parts: LogParts, config: "TopicConfig", options: LogOptions
+    ) -> None:
+        self.place = place
+        self.log_dir = place.log_dir
+        self.topic = place.topic
+        self.partition = place.partition
+        self.topic_id = place.topic_id
+        self.segments = parts.segments
+        self.producers = parts.producers
+        self.epochs = parts.epochs
+        self.log_start_offset = parts.log_start_offset
+        self.log_end_offset = parts.log_end_offset
+        self.high_watermark = parts.log_start_offset
+        self.recovery_point = parts.recovery_point
+        """What the checkpoint on disk says is flushed: a crash scans from there."""
+        self.snapshots = parts.snapshots
+        self.closed = False
+        self.doomed: list[str] = []
+        """Renamed files, to be unlinked after file.delete.delay.ms, off the loop."""
+        self._options = options
+        self._flush = FlushState(parts.recovery_point, parts.segments.active.base_offset)
+        self._epochs_changed = False
+        self.configure(config)
+
+    def configure(self, config: "TopicConfig") -> None:
+        """Takes over the topic's configuration, now and whenever it changes."""
+        self.config = config
+        self._rules = Rules.of(config)
+        self._draw_jitter()
+
+    def _draw_jitter(self) -> None:
+        config = self.config
+        roll_ms = config.segment_ms
+        if "compact" in config.cleanup_policy and config.max_compaction_lag_ms > 0:
+            roll_ms = min(roll_ms, config.max_compaction_lag_ms)
+        self._roll_ms = roll_ms - self._options.roll_jitter(min(config.segment_jitter_ms, roll_ms))
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic}-{self.partition}, {self.log_start_offset}..{self.log_end_offset})"
+
+    @property
+    def directory(self) -> str:
+        return self.place.directory
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments, without their indexes."""
+        return self.segments.size
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open: where read_committed ends (KIP-98)."""
+        first_unstable = self.producers.first_unstable_offset
+        if first_unstable is None or first_unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(first_unstable, self.log_start_offset)
+
+    @property
+    def cleanable_end(self) -> int:
+        """Compaction ends here: the active segment, unstable data and what a crash would scan
+        again stay as they were written, so that recovery can tell a hole from a cleaned stretch."""
+        return min(self.segments.active.base_offset, self.last_stable_offset, self.recovery_point)
+
+    # --- appending
+
+    @on_disk
+    def append_as_leader(
+        self,
+        data: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        produce_version: int | None = None,
+    ) -> Appended:
+        """Validates and appends one request's batches; offsets are stamped into `data` in place.
+
+        A batch of an idempotent producer that is here already is answered with its offsets. Raises
+        KafkaError as `validate` and `ProducerStateManager.prepare` do; then nothing has changed.
+        """
+        if produce_version is not None:
+            check_codec_of_version(data, produce_version)
+        data, batches = validate(data, self._rules, origin=origin, now_ms=now_ms)
+        first_offset = self.log_end_offset
+        update = self.producers.prepare(data, batches, origin=origin, base_offset=first_offset)
+        if update.duplicate is not None:
+            seen = update.duplicate
+            return Appended(
+                seen.first_offset, seen.last_offset, seen.timestamp, self.log_start_offset, True
+            )
+        if isinstance(data, bytes) or (isinstance(data, memoryview) and data.readonly):
+            data = bytearray(data)
+        end_offset = first_offset
+        for pos, header in batches:
+            set_base_offset_and_epoch(data, pos, end_offset, leader_epoch)
+            end_offset += header.last_offset_delta + 1
+        self._write(data, batches, end_offset, now_ms, renumbered=True)
+        self._epochs_changed |= self.epochs.assign(leader_epoch, first_offset)
+        self._commit(update, end_offset)
+        append_time = now_ms if self._rules.log_append_time else NO_TIMESTAMP
+        return Appended(first_offset, end_offset - 1, append_time, self.log_start_offset)
+
+    @on_disk
+    def append_as_follower(self, data: Buffer, *, now_ms: int) -> None:
+        """Appends batches as a leader sent them, offsets and epochs included.
+
+        Raises CorruptRecordError, or KafkaError(CORRUPT_MESSAGE) where a CRC or the order of
+        offsets is wrong; then nothing has changed.
+        """
+        batches = list(iter_headers(data))
+        if not batches:
+            return
+        end_offset = self.log_end_offset
+        for pos, header in batches:
+            if header.base_offset < end_offset or not crc_matches(data, pos, header):
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE, f"a leader sent {header} for offset {end_offset}"
+                )
+            end_offset = header.next_offset
+        update = self.producers.prepare(data, batches, origin=Origin.REPLICATION)
+        self._write(data, batches, end_offset, now_ms, renumbered=False)
+        for _, header in batches:
+            self._epochs_changed |= self.epochs.assign(
+                header.partition_leader_epoch, header.base_offset
+            )
+        self._commit(update, end_offset)
+
+    def _write(
+        self,
+        data: Buffer,
+        batches: list[tuple[int, BatchHeader]],
+        end_offset: int,
+        now_ms: int,
+        *,
+        renumbered: bool,
+    ) -> None:
+        segment = self.segments.active
+        newest = max([header.max_timestamp for _, header in batches])
+        if should_roll(
+            size=segment.size,
+            incoming=len(data),
+            segment_bytes=self.config.segment_bytes,
+            waited_ms=segment.waited_ms(newest, now_ms),
+            segment_ms=self._roll_ms,
+            relative_offset=end_offset - 1 - segment.base_offset,
+            index_full=segment.index_full,
+        ):
+            segment = self.roll(now_ms=now_ms)
+        segment.append(data, batches, renumbered=renumbered)
+
+    def _commit(self, update: Update, end_offset: int) -> None:
+        aborted = self.producers.commit(update, end_offset)
+        if aborted:
+            self.segments.active.append_aborted(aborted)
+        self.log_end_offset = end_offset
+
+    @on_disk
+    def roll(self, *, now_ms: int) -> Segment:
+        """Ends the active segment, unless it is empty; returns the active one."""
+        old = self.segments.active
+        if not old.size:
+            return old
+        self._flush.wants(old.deactivate())
+        self._flush.wants(self.snapshots.take(self.producers))
+        segment = old.successor(self.log_end_offset, self.config, now_ms)
+        segment.activate()
+        self.segments.add(segment)
+        self._draw_jitter()
+        return segment
+
+    def assign_leader_epoch(self, leader_epoch: int) -> None:
+        """A leader of this epoch writes from the log's end on (KIP-101)."""
+        self._epochs_changed |= self.epochs.assign(leader_epoch, self.log_end_offset)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Everything below `offset` is committed; never moves back, nor past the log's end."""
+        offset = min(offset, self.log_end_offset)
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            self.producers.on_high_watermark(offset)
+
+    # --- reading
+
+    @on_disk
+    def read(self, offset: int, max_bytes: int, *, limit: int, min_one: bool = True) -> LogSlice:
+        """Whole batches from the one that has `offset`, below `limit`, in at most `max_bytes`.
+
+        With `min_one` the first batch comes whatever its size. Raises
+        KafkaError(OFFSET_OUT_OF_RANGE).
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not in {self.log_start_offset}..{self.log_end_offset}",
+            )
+        return self.segments.read(offset, max_bytes, limit=limit, min_one=min_one)
+
+    @on_disk
+    def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+        """The first record that is not older than `timestamp` in ms; inflates one batch."""
+        return self.segments.find_timestamp(timestamp, self.log_start_offset)
+
+    @on_disk
+    def offset_of_max_timestamp(self) -> TimestampAndOffset | None:
+        """The first record with the greatest timestamp (KIP-734); inflates one batch."""
+        return self.segments.find_max_timestamp()
+
+    def offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """The greatest epoch not after `leader_epoch` and where it ended; (-1, -1) if unknown."""
+        return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
+
+    @on_disk
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
+        """What a read_committed reader of [start_offset, end_offset) must skip."""
+        return self.segments.aborted_transactions(start_offset, end_offset)
+
+    # --- flushing
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below it an fsync has covered."""
+        return self._flush.flushed_offset
+
+    def begin_flush(self) -> FlushJob:
+        """An fsync of all there is now; `run` it off the loop, then `finish_flush`."""
+        active = self.segments.active
+        changed, self._epochs_changed = self._epochs_changed, False
+        return self._flush.begin(
+            self.place.files,
+            self.directory,
+            active.file(),
+            up_to=self.log_end_offset,
+            newest=active.base_offset,
+            epochs=LeaderEpochCache(self.epochs.entries) if changed else None,
+        )
+
+    def finish_flush(self, job: FlushJob) -> int:
+        """Counts a job that has run, unless a truncation has made it void; the flushed offset.
+
+        Raises LogDirFailed where the disk failed.
+        """
+        if job.error is not None and not self.closed:
+            self.log_dir.fail(job.error)
+        self._flush.finish(job)
+        return self.flushed_offset
+
+    def flush(self) -> int:
+        """The three steps at once, for where waiting does no harm."""
+        self.log_dir.require_online()
+        job = self.begin_flush()
+        job.run()
+        return self.finish_flush(job)
+
+    @on_disk
+    def close(self) -> None:
+        """Flushes everything, so that the next start has nothing to recover."""
+        self.closed = True
+        active = self.segments.active
+        self._flush.wants(active.deactivate())
+        self._flush.wants(self.snapshots.take(self.producers))
+        self._epochs_changed = True
+        job = self.begin_flush()
+        job.run()
+        if job.error is not None:
+            raise job.error
+        self._flush.finish(job)
+        self.recovery_point = self.log_end_offset
+
+    # --- taking away
+
+    @on_disk
+    def truncate_to(self, offset: int, *, now_ms: int) -> None:
+        """Forgets what is at `offset` and after it, durably; a batch that reaches over it goes
+        whole. Open transactions and producers are again what the rest of the log says."""
+        if offset >= self.log_end_offset:
+            return
+        self._lower_recovery_point(offset)
+        if offset < self.segments.first.base_offset:
+            self.start_again_at(offset, now_ms=now_ms)
+            return
+        while self.segments.active.base_offset > offset:
+            self.segments.remove_newest().delete()
+        active = self.segments.active
+        active.activate()
+        active.truncate_to(offset)
+        active.file().sync()
+        self.place.files.sync_dir(self.directory)
+        self._ended_at(active.next_offset, now_ms)
+
+    @on_disk
+    def start_again_at(self, offset: int, *, now_ms: int) -> None:
+        """Empties the log, which begins at `offset` now: a follower too far from its leader."""
+        self._lower_recovery_point(min(offset, self.log_start_offset))
+        old = self.segments.remove_newest()
+        old.delete()
+        while self.segments:
+            self.segments.remove_newest().delete()
+        self.segments.add(old.successor(offset, self.config, now_ms))
+        self.segments.active.activate()
+        self.place.files.sync_dir(self.directory)
+        self.epochs.clear()
+        self.log_start_offset = offset
+        self._ended_at(offset, now_ms)
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        # Before anything else: what will be written here must be scanned after a crash.
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            self._options.checkpoint_recovery_points(self.log_dir)
+
+    def _ended_at(self, end: int, now_ms: int) -> None:
+        self.log_end_offset = end
+        self.log_start_offset = min(self.log_start_offset, end)
+        self.high_watermark = min(self.high_watermark, end)
+        self._flush.truncated(end)
+        self._epochs_changed |= self.epochs.truncate_from_end(end)
+        rebuild_producers(
+            self.segments,
+            self.producers,
+            self.snapshots,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=end,
+            now_ms=now_ms,
+            expiration_ms=self._options.producer_expiration_ms,
+        )
+        self.producers.on_high_watermark(self.high_watermark)
+
+    def delete_records_before(self, offset: int) -> None:
+        """The log starts at `offset` now; whole segments before it go with the next retention.
+
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) past the high watermark.
+        """
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"cannot start at {offset}, past the high watermark {self.high_watermark}",
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self._epochs_changed |= self.epochs.truncate_from_start(offset)
+            self.producers.on_log_start(offset)
+
+    @on_disk
+    def drop_old_segments(self, *, now_ms: int) -> int:
+        """Applies retention by log start offset, size and time; how many segments went."""
+        count = segments_to_drop(self, now_ms)
+        if count:
+            if count == len(self.segments):
+                self.roll(now_ms=now_ms)
+            self.doomed += drop_segments(self.segments, count)
+            start = self.segments.first.base_offset
+            self.delete_records_before(start)
+            self.doomed += self.snapshots.remove_before(start)
+        return count
+
+    @on_disk
+    def replace_segments(self, base_offset: int, replaced: tuple[int, ...]) -> None:
+        """Puts a compacted segment, durable as `<base_offset>.*.cleaned`, where others are."""
+        self.doomed += swap_in_compacted(
+            self.place.files, self.segments, base_offset, replaced, self.config
+        )

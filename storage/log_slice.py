@@ -1,0 +1,34 @@
+"""A stretch of a log on its way to a socket: ranges of files, read as the socket drains."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from barnabas.storage.files import File
+
+FileRange = tuple[File, int, int]
+"""A file, a position in it and a length, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSlice:
+    """Whole batches from the one that has `start_offset` on. Costs no memory until it is read.
+
+    It holds its files open: it stays readable while segments are rolled, renamed and deleted.
+    """
+
+    start_offset: int
+    ranges: tuple[FileRange, ...]
+
+    def __len__(self) -> int:
+        """Bytes in all ranges."""
+        return sum(length for _, _, length in self.ranges)
+
+    def chunks(self, max_bytes: int = 1 << 20) -> Iterator[FileRange]:
+        """The ranges in pieces of at most `max_bytes`."""
+        for file, position, length in self.ranges:
+            for at in range(position, position + length, max_bytes):
+                yield file, at, min(max_bytes, position + length - at)
+
+    def read_bytes(self) -> bytes:
+        """All of it, for small slices; raises OSError."""
+        return b"".join(file.read(length, position) for file, position, length in self.ranges)

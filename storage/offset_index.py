@@ -1,0 +1,53 @@
+"""`<base offset>.index`: where in its segment an offset is, about once in index.interval.bytes.
+
+Kafka's format: entries of 8 bytes, big-endian: int32 last offset of a batch, relative to the base
+offset, and int32 position of that batch in the segment file.
+"""
+
+from struct import Struct
+
+from barnabas.storage.sparse_index import Entry, SparseIndex
+
+
+def _offset(entry: Entry) -> int:
+    return entry[0]
+
+
+def _position(entry: Entry) -> int:
+    return entry[1]
+
+
+class OffsetIndex(SparseIndex):
+    """Last offsets of batches and their positions; both rise."""
+
+    __slots__ = ()
+
+    ENTRY = Struct(">ii")
+
+    @property
+    def is_full(self) -> bool:
+        return self.entries >= self.max_entries
+
+    def append(self, last_offset: int, position: int) -> None:
+        """Enters the batch that ends with `last_offset` and begins at `position`."""
+        self._append(last_offset - self.base_offset, position)
+
+    def lookup(self, offset: int) -> int:
+        """A position from which a walk over the batches cannot miss `offset`."""
+        entry = self._floor(offset - self.base_offset, _offset)
+        return 0 if entry is None else entry[1]
+
+    def position_before(self, position: int) -> int:
+        """The last known start of a batch that is not after `position`."""
+        entry = self._floor(position, _position)
+        return 0 if entry is None else entry[1]
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops what is not wholly below `offset`."""
+        self._truncate(offset - self.base_offset, _offset)
+
+    def is_sane(self, segment_bytes: int, file_bytes: int) -> bool:
+        """Whether the file can belong to a segment of this size; does not read every entry."""
+        if file_bytes % self.ENTRY.size:
+            return False
+        return self.last is None or (self.last[0] >= 0 and 0 <= self.last[1] < segment_bytes)

@@ -1,0 +1,322 @@
+"""One segment of a log: `<20 digits of the base offset>.log` and its indexes.
+
+Only the segment that is appended to keeps its file open. Older ones are opened by whoever reads
+them, so descriptors grow with partitions and readers, not with data.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from barnabas.protocol.records.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    BatchHeader,
+    CorruptRecordError,
+    peek_header,
+)
+from barnabas.protocol.records.varint import Buffer
+from barnabas.storage.files import File, Files
+from barnabas.storage.offset_index import OffsetIndex
+from barnabas.storage.time_index import TimeIndex
+from barnabas.storage.txn_index import ENTRY_SIZE, AbortedTxn, decode, encode
+
+if TYPE_CHECKING:
+    from barnabas.config.topic import TopicConfig
+
+LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
+KINDS_LOG_LAST = (INDEX, TIME_INDEX, TXN_INDEX, LOG)
+CLEANED, SWAP, DELETED = ".cleaned", ".swap", ".deleted"
+
+_WALK_BYTES = 8192
+_HINTS = 64
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """Kafka's name of a file that begins at `offset`."""
+    return f"{offset:020d}{suffix}"
+
+
+Located = tuple[int, BatchHeader]
+"""Position of a batch in its segment file, and its header."""
+
+
+class Segment:
+    """A stretch of the log. Offsets are absolute, positions and sizes in bytes."""
+
+    __slots__ = (
+        "_files",
+        "_hints",
+        "_index_interval",
+        "_since_index_entry",
+        "active_file",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "first_timestamp",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "offset_index",
+        "size",
+        "time_index",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        *,
+        index_bytes: int,
+        index_interval: int,
+        created_ms: int,
+    ) -> None:
+        self._files = files
+        self.directory = directory
+        self.base_offset = base_offset
+        self.created_ms = created_ms
+        self.active_file: File | None = None
+        self.offset_index = OffsetIndex(files, self.path(INDEX), base_offset, index_bytes)
+        self.time_index = TimeIndex(files, self.path(TIME_INDEX), base_offset, index_bytes)
+        self._index_interval = index_interval
+        self._since_index_entry = 0
+        self.size = files.size(self.path(LOG)) if files.exists(self.path(LOG)) else 0
+        self.next_offset = base_offset
+        self.first_timestamp: int | None = None
+        self.max_timestamp = self.time_index.last_timestamp
+        self.max_timestamp_offset = self.time_index.last_offset
+        # Offset -> position of the batch that has it: ends of recent appends and reads, where
+        # the next reads begin.
+        self._hints: dict[int, int] = {}
+
+    def __repr__(self) -> str:
+        return f"Segment({self.base_offset}..{self.next_offset}, {self.size} bytes)"
+
+    def path(self, suffix: str) -> str:
+        return os.path.join(self.directory, file_name(self.base_offset, suffix))
+
+    def file(self) -> File:
+        """The log file; the caller's reference keeps it readable, whatever becomes of the name."""
+        return self.active_file or self._files.open(self.path(LOG))
+
+    # --- writing
+
+    def activate(self) -> None:
+        """Makes the segment the one that is appended to."""
+        self.active_file = self._files.open(self.path(LOG), create=True)
+
+    def deactivate(self) -> list[File]:
+        """Completes the indexes of a segment that nothing will be appended to; returns all of its
+        files, to be synced."""
+        self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        files = [self.file(), self.offset_index.write(), self.time_index.write()]
+        if self._files.exists(self.path(TXN_INDEX)):
+            files.append(self._files.open(self.path(TXN_INDEX)))
+        self.active_file = None
+        return files
+
+    def successor(self, base_offset: int, config: "TopicConfig", now_ms: int) -> "Segment":
+        """An empty segment that follows this one."""
+        return Segment(
+            self._files,
+            self.directory,
+            base_offset,
+            index_bytes=config.segment_index_bytes,
+            index_interval=config.index_interval_bytes,
+            created_ms=now_ms,
+        )
+
+    def append(
+        self, data: Buffer, batches: list[tuple[int, BatchHeader]], *, renumbered: bool
+    ) -> None:
+        """Writes batches that carry their offsets in `data`.
+
+        Where a leader has just `renumbered` them the headers are older than the offsets, which
+        then go on from the segment's end without a gap.
+        """
+        assert self.active_file is not None
+        self.active_file.append(data)
+        position = self.size
+        for pos, header in batches:
+            start = self.next_offset if renumbered else header.base_offset
+            self.note_batch(start + header.last_offset_delta, position + pos, header)
+        self.size = position + len(data)
+        self._hint(self.next_offset, self.size)
+
+    def note_batch(self, last_offset: int, position: int, header: BatchHeader) -> None:
+        """Takes a written batch into the indexes and into what the segment knows of itself."""
+        max_timestamp = header.max_timestamp
+        if self.first_timestamp is None:
+            self.first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self._since_index_entry > self._index_interval:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+            self._since_index_entry = 0
+        self._since_index_entry += LOG_OVERHEAD + header.batch_length
+        self.next_offset = last_offset + 1
+
+    @property
+    def index_full(self) -> bool:
+        return self.offset_index.is_full or self.time_index.is_full
+
+    @property
+    def largest_timestamp(self) -> int:
+        """Of the records; of the segment itself where they have none."""
+        return self.created_ms if self.max_timestamp < 0 else self.max_timestamp
+
+    def waited_ms(self, newest_timestamp: int, now_ms: int) -> int:
+        """How old the segment is when a batch with this greatest timestamp arrives: by the
+        records' own time, so that replaying old data rolls as it did the first time."""
+        first = self.first_timestamp
+        if first is None or first < 0 or newest_timestamp < 0:
+            return now_ms - self.created_ms
+        return newest_timestamp - first
+
+    def append_aborted(self, aborted: list[AbortedTxn]) -> None:
+        """Enters transactions whose abort markers are in the segment."""
+        file = self._files.open(self.path(TXN_INDEX), create=True)
+        file.append(b"".join(map(encode, aborted)))
+
+    def read_aborted(self) -> list[AbortedTxn]:
+        """Raises CorruptTxnIndexError."""
+        path = self.path(TXN_INDEX)
+        if not self._files.exists(path):
+            return []
+        return decode(self._files.read_bytes(path), base_offset=self.base_offset)
+
+    def truncate_aborted(self, offset: int) -> None:
+        """Drops the transactions whose markers are at `offset` or later."""
+        path = self.path(TXN_INDEX)
+        if self._files.exists(path):
+            kept = [txn for txn in self.read_aborted() if txn.last_offset < offset]
+            self._files.open(path).truncate(len(kept) * ENTRY_SIZE)
+
+    def rename(self, suffix: str) -> list[str]:
+        """Appends `suffix` to the name of each file; returns the new paths."""
+        renamed = []
+        for kind in self._kinds():
+            path = self.path(kind)
+            self._files.rename(path, path + suffix)
+            renamed.append(path + suffix)
+        return renamed
+
+    def delete(self) -> None:
+        """Unlinks the files; who has the log file open can still read it."""
+        for kind in self._kinds():
+            self._files.unlink(self.path(kind))
+        self.active_file = None
+
+    def _kinds(self) -> list[str]:
+        # The log first: without it the rest is nothing, and is removed by recovery.
+        kinds = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+        return [kind for kind in kinds if self._files.exists(self.path(kind))]
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the batches that reach `offset`."""
+        located = self.locate(offset)
+        if located is not None:
+            position, header = located
+            self.cut(position, min(offset, header.base_offset))
+            self.truncate_aborted(offset)
+
+    def cut(self, position: int, next_offset: int) -> None:
+        """Ends the segment at a batch's start: bytes from `position` on are gone."""
+        self.file().truncate(position)
+        self.size = position
+        self.next_offset = next_offset
+        self.offset_index.truncate_to(next_offset)
+        self.time_index.truncate_to(next_offset)
+        self._hints.clear()
+        self._since_index_entry = 0
+        if position == 0:
+            self.first_timestamp = None
+        self._restore_max_timestamp()
+
+    def _restore_max_timestamp(self) -> None:
+        """After a cut: what the time index knows, and the batches it does not cover yet."""
+        self.max_timestamp = self.time_index.last_timestamp
+        self.max_timestamp_offset = self.time_index.last_offset
+        start = self.offset_index.lookup(self.max_timestamp_offset)
+        for _, header in self.headers(start if self.time_index.entries else 0):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = header.last_offset
+
+    # --- finding
+
+    def locate(self, offset: int) -> Located | None:
+        """The first batch whose last offset is `offset` or greater."""
+        if offset >= self.next_offset:
+            return None
+        hint = self._hints.get(offset)
+        start = self.offset_index.lookup(offset) if hint is None else hint
+        for position, header in self.headers(start):
+            if header.last_offset >= offset:
+                return position, header
+        return None
+
+    def position_of(self, offset: int) -> int:
+        """Where the first batch that reaches `offset` begins; the size if there is none."""
+        if offset >= self.next_offset:
+            return self.size
+        hint = self._hints.get(offset)
+        if hint is not None:
+            return hint
+        located = self.locate(offset)
+        return self.size if located is None else located[0]
+
+    def fit(self, start: int, end: int, max_bytes: int) -> int:
+        """The last batch boundary in [start, end] that is not `max_bytes` past `start`.
+
+        `start` and `end` are batch boundaries.
+        """
+        target = start + max_bytes
+        if end <= target:
+            return end
+        for position, header in self.headers(max(start, self.offset_index.position_before(target))):
+            if position + header.size > target:
+                # The next read of whoever gets this one begins here.
+                self._hint(header.base_offset, position)
+                return position
+        return end
+
+    def headers(self, position: int = 0) -> Iterator[Located]:
+        """Walks over batches from a batch's start to the end of the segment.
+
+        Raises CorruptRecordError where there is no batch: the index lied, or the log is damaged.
+        """
+        file = self.file()
+        chunk, chunk_start = b"", 0
+        while position < self.size:
+            at = position - chunk_start
+            if at + HEADER_SIZE > len(chunk):
+                chunk, chunk_start, at = file.read(_WALK_BYTES, position), position, 0
+                if len(chunk) < HEADER_SIZE:
+                    raise CorruptRecordError(f"{self.path(LOG)} ends within a header")
+            header = peek_header(chunk, at)
+            if not self._may_hold(position, header):
+                raise CorruptRecordError(f"{self.path(LOG)} has no batch at {position}")
+            yield position, header
+            position += header.size
+
+    def _may_hold(self, position: int, header: BatchHeader) -> bool:
+        return (
+            self.base_offset <= header.base_offset
+            and header.last_offset_delta >= 0
+            and header.next_offset <= self.next_offset
+            and position + header.size <= self.size
+        )
+
+    def read_batch(self, position: int, header: BatchHeader) -> bytes:
+        """All bytes of one batch."""
+        return self.file().read(header.size, position)
+
+    def _hint(self, offset: int, position: int) -> None:
+        hints = self._hints
+        if len(hints) >= _HINTS:
+            hints.clear()
+        hints[offset] = position

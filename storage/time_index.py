@@ -1,0 +1,58 @@
+"""`<base offset>.timeindex`: from which offset on records can be as young as a timestamp.
+
+Kafka's format: entries of 12 bytes, big-endian: int64 greatest timestamp so far, and int32 last
+offset of the batch that has it, relative to the base offset.
+"""
+
+from struct import Struct
+
+from barnabas.storage.sparse_index import Entry, SparseIndex
+
+
+def _timestamp(entry: Entry) -> int:
+    return entry[0]
+
+
+def _offset(entry: Entry) -> int:
+    return entry[1]
+
+
+class TimeIndex(SparseIndex):
+    """Greatest timestamps, in ms, and offsets; timestamps rise, offsets never fall."""
+
+    __slots__ = ()
+
+    ENTRY = Struct(">qi")
+
+    @property
+    def is_full(self) -> bool:
+        # One place stays free for the entry that every segment gets when it is closed.
+        return self.entries >= self.max_entries - 1
+
+    @property
+    def last_timestamp(self) -> int:
+        return -1 if self.last is None else self.last[0]
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset if self.last is None else self.base_offset + self.last[1]
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Enters the greatest timestamp so far, if it is greater than the last entry's."""
+        if timestamp > self.last_timestamp and timestamp >= 0:
+            self._append(timestamp, offset - self.base_offset)
+
+    def lookup(self, timestamp: int) -> int:
+        """An offset before which no record is as young as `timestamp`."""
+        entry = self._floor(timestamp - 1, _timestamp)
+        return self.base_offset if entry is None else self.base_offset + entry[1]
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the entries at `offset` and after it."""
+        self._truncate(offset - self.base_offset, _offset)
+
+    def is_sane(self, file_bytes: int) -> bool:
+        """Whether the file can be a time index; does not read every entry."""
+        if file_bytes % self.ENTRY.size:
+            return False
+        return self.last is None or self.last[1] >= 0

@@ -39,6 +39,14 @@ class FrameReader:
         return self._end - self._start
 
     @property
+    def awaited(self) -> int:
+        """Bytes that the frame at the front takes in all, 0 while its size is not known.
+
+        Raises ProtocolError as `next_frame` does.
+        """
+        return 4 + self._frame_size() if self._end - self._start >= 4 else 0
+
+    @property
     def capacity(self) -> int:
         """Bytes of memory the buffer takes."""
         return len(self._buffer)

@@ -19,7 +19,7 @@ from barnabas.protocol.messages.api_versions import (
     ApiVersionsResponse,
 )
 
-SERVES = range(0, 5)
+SERVES = range(5)
 _CLIENT_SINCE = 3
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

@@ -12,13 +12,12 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+from barnabas.broker.replication.replica_manager import ReplicaManager
+
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.replication.leader_hints import current_leader, endpoints
 from barnabas.broker.replication.partition import ACKS_ALL, Partition
-from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import CloseConnection, RequestContext
-from barnabas.metrics.catalogue import TopicMetrics
-from barnabas.metrics.registry import Cell
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.produce import (
     API,
@@ -56,63 +55,39 @@ _WITHOUT_LOG_START = frozenset(
 )
 
 
-class TopicCells(NamedTuple):
-    """The counters of one topic."""
-
-    requests: Cell
-    failed: Cell
-    messages_in: Cell
-    bytes_in: Cell
-    bytes_rejected: Cell
-
-
 class ProduceHandler:
     """Serves producers. Internal topics are refused, whatever client id is claimed."""
 
-    def __init__(
-        self, replicas: ReplicaManager, cache: MetadataCache, metrics: TopicMetrics
-    ) -> None:
+    def __init__(self, replicas: ReplicaManager, cache: MetadataCache) -> None:
         self._replicas = replicas
         self._cache = cache
-        self._metrics = metrics
-        self._cells: dict[str, TopicCells] = {}
 
     def handle(
         self, request: ProduceRequest, context: RequestContext
     ) -> "ProduceResponse | None | asyncio.Future[ProduceResponse]":
         if request.acks not in (ACKS_ALL, 0, 1):
-            response = error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
-            return self._answer(request, response, context)
+            return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
         if request.transactional_id is None and _is_transactional(request):
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         waits: list[_Wait] = []
-        topics = [
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=self._append_topic(topic, request.acks, context, waits),
-            )
-            for topic in request.topic_data
-        ]
-        response = ProduceResponse(responses=topics)
-        if waits and request.acks:
+        response = ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_responses=self._append_topic(topic, request.acks, context, waits),
+                )
+                for topic in request.topic_data
+            ]
+        )
+        if _has_failed(response):
+            if request.acks == 0:
+                raise CloseConnection
+            if context.api_version >= _LEADER_HINTS_SINCE:
+                self._add_endpoints(response, context.listener)
+        if waits:
             return _Acknowledgement(response, waits, request.timeout_ms).future
-        return self._answer(request, response, context)
-
-    def _answer(
-        self, request: ProduceRequest, response: ProduceResponse, context: RequestContext
-    ) -> ProduceResponse | None:
-        failed = any(
-            partition.error_code for topic in response.responses
-            for partition in topic.partition_responses
-        )  # fmt: skip
-        if failed and context.api_version >= _LEADER_HINTS_SINCE:
-            self._add_endpoints(response, context.listener)
-        if request.acks != 0:
-            return response
-        if failed:
-            raise CloseConnection
-        return None
+        return response if request.acks else None
 
     def _append_topic(
         self, topic: TopicProduceData, acks: int, context: RequestContext, waits: "list[_Wait]"
@@ -145,8 +120,8 @@ class ProduceHandler:
             )
         except KafkaError as error:
             return self._refused(topic, data, error, partition)
-        cells = self._topic_cells(topic)
-        cells.requests.value += 1
+        cells = partition.cells
+        cells.produces.value += 1
         if not appended.duplicate:
             cells.bytes_in.value += len(records)
             cells.messages_in.value += appended.last_offset - appended.first_offset + 1
@@ -167,9 +142,9 @@ class ProduceHandler:
     ) -> PartitionProduceResponse:
         answer = _error(data, error.code)
         if partition is not None:
-            cells = self._topic_cells(topic)
-            cells.requests.value += 1
-            cells.failed.value += 1
+            cells = partition.cells
+            cells.produces.value += 1
+            cells.failed_produces.value += 1
             if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
                 cells.bytes_rejected.value += len(data.records or b"")
             if error.code not in _WITHOUT_LOG_START:
@@ -196,19 +171,6 @@ class ProduceHandler:
             NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
             for node in endpoints(self._cache, leaders, listener)
         ]
-
-    def _topic_cells(self, topic: str) -> TopicCells:
-        cells = self._cells.get(topic)
-        if cells is None:
-            metrics = self._metrics
-            cells = self._cells[topic] = TopicCells(
-                metrics.produce_requests.cell(topic),
-                metrics.failed_produce_requests.cell(topic),
-                metrics.messages_in.cell(topic),
-                metrics.bytes_in.cell(topic),
-                metrics.bytes_rejected.cell(topic),
-            )
-        return cells
 
 
 class _Wait(NamedTuple):
@@ -285,6 +247,14 @@ def _has_transactional_batch(records: bytes | memoryview) -> bool:
     return len(records) >= HEADER_SIZE and bool(records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL)
 
 
+def _has_failed(response: ProduceResponse) -> bool:
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code:
+                return True
+    return False
+
+
 def _error(data: PartitionProduceData, code: ErrorCode) -> PartitionProduceResponse:
     return PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
 
@@ -294,7 +264,9 @@ def error_response(
     code: ErrorCode,
     version: int,  # noqa: ARG001
 ) -> ProduceResponse:
-    """Every partition of the request answered with `code`."""
+    """Every partition answered with `code`; raises CloseConnection where acks=0 forbids answers."""
+    if request.acks == 0:
+        raise CloseConnection
     return ProduceResponse(
         responses=[
             TopicProduceResponse(

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from barnabas.broker.replication.isr import committed_end, effective_min_isr
 from barnabas.broker.replication.purgatory import OffsetWaiters, Waiter
+from barnabas.broker.replication.topic_cells import TopicCells
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
 from barnabas.storage.log import Appended, Log
@@ -17,6 +18,8 @@ from barnabas.storage.validator import Origin
 NO_LEADER = -1
 NO_EPOCH = -1
 ACKS_ALL = -1
+HIGH_WATERMARK = -1
+"""Asked for as an offset in DeleteRecords: everything that is committed."""
 
 
 class Reader(Protocol):
@@ -36,6 +39,7 @@ class Partition:
         "_min_isr",
         "_request_flush",
         "_sole",
+        "cells",
         "committed",
         "flushed",
         "index",
@@ -52,9 +56,14 @@ class Partition:
     )
 
     def __init__(
-        self, log: Log, broker_id: int, request_flush: Callable[["Partition"], None]
+        self,
+        log: Log,
+        broker_id: int,
+        cells: TopicCells,
+        request_flush: Callable[["Partition"], None],
     ) -> None:
         self.log = log
+        self.cells = cells
         self.topic = log.topic
         self.index = log.partition
         self.topic_id = log.topic_id
@@ -197,6 +206,20 @@ class Partition:
     def _wake_readers(self) -> None:
         for reader in tuple(self.readers):
             reader.woken()
+
+    def delete_records(self, offset: int) -> int:
+        """Let the log start at `offset`, -1 for the high watermark; the new low watermark.
+
+        Raises KafkaError: OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION on a log that is not deleted.
+        """
+        if "delete" not in self.log.config.cleanup_policy:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION)
+        if offset == HIGH_WATERMARK:
+            offset = self.log.high_watermark
+        if offset < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        self.log.delete_records_before(offset)
+        return self.log.log_start_offset
 
     # -- state that others read ------------------------------------------------------------------
 

@@ -15,10 +15,10 @@ import structlog
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.context import ANONYMOUS
-from barnabas.broker.server.dispatch import Dispatcher, Exchange, Part
+from barnabas.broker.server.dispatch import Dispatcher, Exchange
 from barnabas.broker.server.drain import MAX_CHUNK, MIN_CHUNK, Drain
 from barnabas.protocol.errors import ProtocolError
-from barnabas.protocol.frame import FrameReader
+from barnabas.protocol.frame import LARGEST_IDLE_BUFFER, FrameReader
 from barnabas.storage.log_slice import LogSlice
 
 MAX_OVERLAPPING = 64
@@ -133,6 +133,11 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the broker, not the peer, has the next word."""
         return bool(self._exchanges)
 
+    def trim(self) -> None:
+        """Give back the memory of a connection that has fallen silent."""
+        if self._stalled is None:
+            self._reader.trim()
+
     def finish(self) -> None:
         """Answer what was begun, begin nothing more, then close."""
         self._closing = True
@@ -233,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _room_for_next(self) -> bool:
         """Whether the frame being received fits the broker's memory bound."""
-        wanted = self._reader.own_allocation
+        wanted = self._large_frame()
         if wanted == self._granted:
             return True
         self._release_memory()
@@ -246,8 +251,13 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def _memory_granted(self) -> None:
-        self._granted = self._reader.own_allocation
+        self._granted = self._large_frame()
         self._balance_reading()
+
+    def _large_frame(self) -> int:
+        """Bytes of the frame at the front, where it is too large for the idle buffer."""
+        size = self._reader.awaited
+        return size if size > LARGEST_IDLE_BUFFER else 0
 
     def _release_memory(self) -> None:
         if self._granted:

@@ -8,7 +8,7 @@ that a handler raises is UNKNOWN_SERVER_ERROR, with a traceback in the log.
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 

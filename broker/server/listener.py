@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from barnabas.broker.clock import Clock
 from barnabas.broker.server.connection import Connection, Shared
 
 _log = structlog.get_logger(__name__)
@@ -100,11 +101,26 @@ class ConnectionCount:
             del self._by_host[host]
 
 
+@dataclass(slots=True)
+class _Seen:
+    """When a connection last moved, as far as the sweeps have seen."""
+
+    progress: int
+    since: float
+
+
 class Listener:
     """One named listener: its socket and the connections that came through it."""
 
     def __init__(
-        self, name: str, host: str, port: int, *, shared: Shared, count: ConnectionCount
+        self,
+        name: str,
+        host: str,
+        port: int,
+        *,
+        shared: Shared,
+        count: ConnectionCount,
+        clock: Clock,
     ) -> None:
         self.name = name
         self.host = host
@@ -112,7 +128,8 @@ class Listener:
         """The port asked for; after `start` the port that was bound."""
         self._shared = shared
         self._count = count
-        self._connections: dict[Connection, int] = {}
+        self._clock = clock
+        self._connections: dict[Connection, _Seen] = {}
         self._server: Server | None = None
         self._drained: asyncio.Event = asyncio.Event()
 
@@ -128,7 +145,7 @@ class Listener:
             _log.warning("connection refused", host=connection.host, listener=self.name)
             connection.abort()
             return
-        self._connections[connection] = connection.progress
+        self._connections[connection] = _Seen(connection.progress, self._clock.monotonic())
 
     def closed(self, connection: Connection) -> None:
         if self._connections.pop(connection, None) is not None:
@@ -141,17 +158,22 @@ class Listener:
         """Connections open now."""
         return len(self._connections)
 
-    def close_idle(self) -> None:
-        """Cut the connections on which nothing has moved since the last call.
+    def sweep(self, now: float, max_idle: float) -> int:
+        """Cut the connections that stood still for `max_idle` seconds; how many they were.
 
-        The caller calls it once per `connections.max.idle.ms`. A connection whose answer the
-        broker still owes is never idle; one whose peer does not take its answer is.
+        A connection whose answer the broker still owes is never idle; one whose peer does not
+        take its answer is. Memory of those that have fallen silent is given back.
         """
+        expired = 0
         for connection, seen in list(self._connections.items()):
-            if connection.waiting_for_handler or connection.progress != seen:
-                self._connections[connection] = connection.progress
-            else:
+            if connection.waiting_for_handler or connection.progress != seen.progress:
+                seen.progress, seen.since = connection.progress, now
+            elif now - seen.since >= max_idle >= 0:
+                expired += 1
                 connection.abort()
+            else:
+                connection.trim()
+        return expired
 
     def stop_accepting(self) -> None:
         """Refuse new connections and begin no new request on the open ones."""

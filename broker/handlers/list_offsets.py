@@ -1,0 +1,126 @@
+"""ListOffsets (key 2): offsets by time, and the ends of a log.
+
+Timestamps with a meaning of their own: -1 the end (by isolation level), -2 the start, -3 the
+greatest timestamp (v7), -4 the start on this broker's disk (v8), -5 the end of what lies in remote
+storage (v9), -6 the first offset not yet there (v11). There is no remote storage here, so -4 is
+-2, and -5 and -6 find nothing, as Kafka answers without it.
+"""
+
+from collections import Counter
+
+from barnabas.broker.replication.replica_manager import ReplicaManager
+
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.server.context import RequestContext
+from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
+from barnabas.protocol.messages.list_offsets import (
+    API,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+__all__ = ["API", "SERVES", "ListOffsetsHandler", "error_response"]
+
+SERVES = range(1, 12)
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+_SINCE = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_LEADER_EPOCH_SINCE = 4
+_READ_COMMITTED = 1
+
+
+class ListOffsetsHandler:
+    """Answers from the logs this broker leads."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+
+    def handle(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+        asked_for = Counter(
+            (topic.name, asked.partition_index)
+            for topic in request.topics
+            for asked in topic.partitions
+        )
+        read_committed = request.isolation_level == _READ_COMMITTED
+        topics = []
+        for topic in request.topics:
+            answers = []
+            for asked in topic.partitions:
+                try:
+                    if asked_for[topic.name, asked.partition_index] > 1:
+                        raise KafkaError(ErrorCode.INVALID_REQUEST)
+                    partition = self._replicas.partition(topic.name, asked.partition_index)
+                    partition.require_leader(asked.current_leader_epoch)
+                    answer = _find(partition, asked, context.api_version, read_committed)
+                except KafkaError as error:
+                    code = downgrade(API.key, context.api_version, error.code)
+                    answer = _error(asked, code)
+                answers.append(answer)
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        return ListOffsetsResponse(topics=topics)
+
+
+def _find(
+    partition: Partition, asked: ListOffsetsPartition, version: int, read_committed: bool
+) -> ListOffsetsPartitionResponse:
+    log, timestamp = partition.log, asked.timestamp
+    end = partition.readable_end(read_committed=read_committed)
+    answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+    if timestamp < 0 and version < _SINCE.get(timestamp, SERVES.stop):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return answer
+    if timestamp == LATEST:
+        answer.offset = end
+        epoch = partition.leader_epoch
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        answer.offset = log.log_start_offset
+        epoch = log.epochs.epoch_for_offset(log.log_start_offset)
+    else:
+        found = (
+            log.offset_of_max_timestamp()
+            if timestamp == MAX_TIMESTAMP
+            else log.offset_for_timestamp(timestamp)
+        )
+        if found is None or found.offset >= end:
+            return answer
+        answer.offset = found.offset
+        answer.timestamp = found.timestamp
+        epoch = found.leader_epoch
+    if version >= _LEADER_EPOCH_SINCE:
+        answer.leader_epoch = epoch
+    return answer
+
+
+def _error(asked: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
+
+
+def error_response(
+    request: ListOffsetsRequest,
+    code: ErrorCode,
+    version: int,  # noqa: ARG001
+) -> ListOffsetsResponse:
+    """Every partition of the request answered with `code`."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name, partitions=[_error(asked, code) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )

@@ -110,6 +110,7 @@ class BrokerConfig(NetworkKeys, LogKeys, TopicDefaultKeys, GroupKeys):
             + ",".join(listener.name for listener in advertised)
         )
 
+    @property
     def data_directories(self) -> tuple[str, ...]:
         """The directories that hold partitions."""
         return self.log_dirs or self.log_dir

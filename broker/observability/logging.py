@@ -8,6 +8,7 @@ resource (KIP-412).
 
 import logging
 import re
+import sys
 from collections.abc import Iterable
 from typing import Final, TextIO
 
@@ -50,8 +51,12 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     return logger
 
 
-def render_logs(stream: TextIO, *, level: str = "INFO") -> logging.Handler:
-    """Send every log line of the process to `stream`; returns the handler, for its removal."""
+def configure(stream: TextIO | None = None, *, level: str = "INFO") -> logging.Handler:
+    """Send every log line of the process to `stream`, by default standard error.
+
+    `level` is one of Kafka's, in any case. Returns the handler, for its removal.
+    """
+    stream = stream or sys.stderr
     renderer: Processor = (
         structlog.dev.ConsoleRenderer() if stream.isatty() else structlog.processors.JSONRenderer()
     )
@@ -72,7 +77,7 @@ def render_logs(stream: TextIO, *, level: str = "INFO") -> logging.Handler:
     )
     root = logging.getLogger()
     root.addHandler(handler)
-    root.setLevel(_LEVELS[level])
+    root.setLevel(_LEVELS[level.upper()])
     return handler
 
 

@@ -31,7 +31,7 @@ def test_the_file_that_kafka_ships_starts_a_broker_with_one_warning():
     config = BrokerConfig.from_properties(SHIPPED_WITH_KAFKA)
 
     assert config.broker_id == 1
-    assert config.data_directories() == ("/tmp/kraft-combined-logs",)
+    assert config.data_directories == ("/tmp/kraft-combined-logs",)
     assert [listener.address for listener in config.resolved_listeners()] == [Address("", 9092)]
     assert config.warnings == (
         "These configuration keys have no effect here: controller.listener.names, "
@@ -50,7 +50,7 @@ def test_without_properties_every_key_has_its_default():
 
     assert config.num_partitions == 1
     assert config.log_dirs is None
-    assert config.data_directories() == ("barnabas-data",)
+    assert config.data_directories == ("barnabas-data",)
     assert config.warnings == ()
 
 

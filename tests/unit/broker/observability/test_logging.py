@@ -9,8 +9,8 @@ import pytest
 from barnabas.broker.observability.logging import (
     ROOT,
     LoggerLevels,
+    configure,
     get_logger,
-    render_logs,
 )
 from barnabas.config.key import ConfigError
 
@@ -26,7 +26,7 @@ def logs_to():
     level, handlers = root.level, []
 
     def attach(stream):
-        handlers.append(render_logs(stream))
+        handlers.append(configure(stream))
         return stream
 
     yield attach

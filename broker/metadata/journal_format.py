@@ -166,7 +166,8 @@ def _frame_at(data: bytes, at: int) -> memoryview | None:
         return None
     marker, length, crc = _FRAME.unpack_from(data, at)
     at += _FRAME.size
-    if marker != _MARKER or length > len(data) - at:
+    # The checksum of nothing is zero, so a torn frame head before zeros must not pass as a frame.
+    if marker != _MARKER or not 0 < length <= len(data) - at:
         return None
     payload = memoryview(data)[at : at + length]
     return payload if crc32c(payload) == crc else None

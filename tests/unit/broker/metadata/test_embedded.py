@@ -1,0 +1,254 @@
+"""The embedded store does what every store must, and what its journal promises."""
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import settings
+
+from barnabas.broker.metadata.embedded import EmbeddedSession, EmbeddedStore, open_store
+from barnabas.broker.metadata.journal_format import JournalError
+from barnabas.broker.metadata.store import (
+    BadVersion,
+    Create,
+    MetadataStore,
+    NoNode,
+    StoreUnavailable,
+    ensure_path,
+)
+from barnabas.broker.offload import InlineOffload, ThreadOffload
+from barnabas.storage.files import File, OsFiles
+from tests.unit.broker.metadata.store_machine import Harness, StoreMachine
+
+
+class EmbeddedHarness:
+    root = "/machine"
+
+    def __init__(self, directory: str, store: EmbeddedStore) -> None:
+        self.directory = directory
+        self.store = store
+
+    async def session(self) -> MetadataStore:
+        return self.store.session()
+
+    async def expire(self, session: MetadataStore) -> None:
+        await self.store.expire(session.session_id)
+
+    async def restart(self) -> bool:
+        abandon(self.store)
+        self.store = await open_store(OsFiles(), self.directory, InlineOffload())
+        return True
+
+    async def settle(self) -> None:
+        await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        await self.store.close()
+
+
+def abandon(store: EmbeddedStore) -> None:
+    """What kill -9 leaves behind: the files, and no lock."""
+    store._journal.close()
+
+
+class EmbeddedMachine(StoreMachine):
+    async def start(self) -> Harness:
+        self.directory = tempfile.TemporaryDirectory(dir="/dev/shm")
+        path = os.path.join(self.directory.name, "metadata")
+        store = await open_store(OsFiles(), path, InlineOffload())
+        await store.session().create(EmbeddedHarness.root)
+        return EmbeddedHarness(path, store)
+
+    def teardown(self) -> None:
+        super().teardown()
+        if hasattr(self, "directory"):
+            self.directory.cleanup()
+
+
+TestEmbeddedStore = EmbeddedMachine.TestCase
+TestEmbeddedStore.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    return str(tmp_path / "metadata")
+
+
+async def open_here(directory: str) -> EmbeddedStore:
+    return await open_store(OsFiles(), directory, InlineOffload())
+
+
+def journal_of(directory: str) -> Path:
+    return Path(directory) / "metadata.journal"
+
+
+async def test_what_was_answered_survives_kill_9(directory: str) -> None:
+    store = await open_here(directory)
+    session = store.session()
+    await ensure_path(session, "/brokers/topics")
+    await session.create("/brokers/topics/t", b"one")
+    await session.set("/brokers/topics/t", b"two")
+    await session.create("/controller", ephemeral=True)
+    abandon(store)
+
+    again = (await open_here(directory)).session()
+    data, stat = await again.get("/brokers/topics/t")
+    assert (data, stat.version) == (b"two", 1)
+    assert await again.exists("/controller") is None
+    assert again.session_id != session.session_id
+
+
+async def test_a_tail_torn_anywhere_is_cut_off(directory: str) -> None:
+    store = await open_here(directory)
+    session = store.session()
+    await session.create("/kept", b"k")
+    whole = journal_of(directory).read_bytes()
+    await session.multi([Create("/torn", b"t"), Create("/torn/too", b"not zero at the end")])
+    longer = journal_of(directory).read_bytes()
+    abandon(store)
+    for length in range(len(whole), len(longer)):
+        for filler in (b"", bytes(len(longer) - length)):
+            journal_of(directory).write_bytes(longer[:length] + filler)
+            store = await open_here(directory)
+            assert await store.session().children("/") == ["kept"]
+            # What is written behind the cut is found again.
+            await store.session().create("/next")
+            abandon(store)
+            store = await open_here(directory)
+            assert await store.session().children("/") == ["kept", "next"]
+            abandon(store)
+
+
+async def test_damage_before_good_entries_is_refused(directory: str) -> None:
+    store = await open_here(directory)
+    await store.session().create("/a", b"first")
+    await store.session().create("/b", b"second")
+    abandon(store)
+    data = bytearray(journal_of(directory).read_bytes())
+    data[data.index(b"first")] ^= 1
+    journal_of(directory).write_bytes(data)
+    with pytest.raises(JournalError, match="damaged at byte"):
+        await open_here(directory)
+
+
+@pytest.mark.parametrize("length", [0, 5, 12, 40])
+async def test_a_journal_without_a_snapshot_is_refused(directory: str, length: int) -> None:
+    abandon(await open_here(directory))
+    data = journal_of(directory).read_bytes()
+    journal_of(directory).write_bytes(data[:length])
+    with pytest.raises(JournalError):
+        await open_here(directory)
+
+
+async def test_a_newer_format_is_refused_with_advice(directory: str) -> None:
+    abandon(await open_here(directory))
+    data = bytearray(journal_of(directory).read_bytes())
+    data[8:10] = (2).to_bytes(2, "big")
+    journal_of(directory).write_bytes(data)
+    with pytest.raises(JournalError, match="format 2.*start the newer version"):
+        await open_here(directory)
+    assert journal_of(directory).read_bytes() == data
+
+
+async def test_a_directory_in_use_is_refused(directory: str) -> None:
+    store = await open_here(directory)
+    with pytest.raises(BlockingIOError):
+        await open_here(directory)
+    await store.close()
+    await (await open_here(directory)).close()
+
+
+async def test_a_journal_that_has_grown_is_replaced(directory: str) -> None:
+    store = await open_here(directory)
+    session = store.session()
+    await session.create("/n")
+    for _ in range(50):
+        await session.set("/n", os.urandom(50_000))
+    last, stat = await session.get("/n")
+    assert journal_of(directory).stat().st_size < 1_200_000
+    abandon(store)
+    again = (await open_here(directory)).session()
+    assert await again.get("/n") == (last, stat)
+
+
+async def test_zxids_are_never_used_twice(directory: str) -> None:
+    seen = set()
+    for _ in range(3):
+        store = await open_here(directory)
+        session = store.session()
+        created = await session.create("/e", ephemeral=True)
+        assert created.stat.czxid not in seen
+        seen.add(created.stat.czxid)
+        abandon(store)
+
+
+async def test_a_change_outlives_its_impatient_caller(directory: str) -> None:
+    offload = ThreadOffload()
+    store = await open_store(OsFiles(), directory, offload)
+    session = store.session()
+    task = asyncio.create_task(session.create("/a", b"x"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await session.create("/b")
+    assert await session.children("/") == ["a", "b"]
+    abandon(store)
+    assert await (await open_here(directory)).session().children("/") == ["a", "b"]
+    offload.close()
+
+
+async def test_sessions_compete_for_versions(directory: str) -> None:
+    offload = ThreadOffload()
+    store = await open_store(OsFiles(), directory, offload)
+    sessions = [store.session() for _ in range(5)]
+    await sessions[0].create("/n")
+    results = await asyncio.gather(
+        *(session.set("/n", b"mine", 0) for session in sessions), return_exceptions=True
+    )
+    assert [type(result) for result in results].count(BadVersion) == 4
+    offload.close()
+
+
+class _FailingFile:
+    """A file of which one method fails from now on."""
+
+    def __init__(self, file: File, method: str) -> None:
+        self._file = file
+        self._method = method
+
+    def __getattr__(self, name: str) -> object:
+        if name == self._method:
+            return self._fail
+        return getattr(self._file, name)
+
+    def _fail(self, *_: object) -> None:
+        raise OSError(5, "input/output error")
+
+
+@pytest.mark.parametrize("method", ["append", "sync"])
+async def test_after_a_failed_write_nothing_is_answered_any_more(
+    directory: str, method: str
+) -> None:
+    store = await open_here(directory)
+    session = store.session()
+    await session.create("/before")
+    journal = store._journal
+    journal._file = cast(File, _FailingFile(cast(File, journal._file), method))
+    with pytest.raises(StoreUnavailable):
+        await session.create("/never")
+    with pytest.raises(NoNode):
+        await session.get("/never")
+    with pytest.raises(StoreUnavailable):
+        await session.set("/before", b"")
+
+
+async def test_a_session_is_the_port() -> None:
+    def check(_: type[MetadataStore]) -> None:
+        """mypy compares the signatures."""
+
+    check(EmbeddedSession)

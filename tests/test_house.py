@@ -1,0 +1,165 @@
+"""The rules of the house that a machine can check; docs/ARCHITECTURE.md has their reasons."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FLOORS = (
+    "broker",
+    "cli",
+    "client",
+    "config",
+    "coordinator",
+    "metrics",
+    "protocol",
+    "storage",
+    "testing",
+)
+OUTSIDE = ("tests", "benchmarks", "docs")
+LONGEST_FILE = 400
+LONGEST_FUNCTION = 60
+NOT_ON_FLOOR_ONE = {
+    "asyncio",
+    "concurrent",
+    "io",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "selectors",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+}
+
+
+@cache
+def sources(*folders: str) -> tuple[Path, ...]:
+    return tuple(path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), path)
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything that a module imports."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, "." * node.level + (node.module or "")
+
+
+def place(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_a_floor_is_imported_through_its_relative_link(floor):
+    link = ROOT / "barnabas" / floor
+    assert link.is_symlink()
+    assert link.readlink() == Path("..") / floor
+    assert (ROOT / floor / "__init__.py").exists()
+
+
+def test_every_folder_with_an_init_file_is_a_floor():
+    assert sorted(path.parent.name for path in ROOT.glob("*/__init__.py")) == sorted(
+        (*FLOORS, "barnabas")
+    )
+
+
+def test_nobody_imports_a_bare_floor_or_a_relative_name():
+    offenders = [
+        place(path, line)
+        for path in sources(*FLOORS, *OUTSIDE, "barnabas")
+        for line, name in imports(path)
+        if name.startswith(".") or name.partition(".")[0] in FLOORS
+    ]
+    assert offenders == []
+
+
+def test_floor_one_has_no_io_no_clock_and_no_event_loop():
+    offenders = [
+        f"{place(path, line)} imports {name}"
+        for path in sources("protocol", "config", "metrics")
+        for line, name in imports(path)
+        if name.partition(".")[0] in NOT_ON_FLOOR_ONE
+    ]
+    assert offenders == []
+
+
+def test_rooms_are_small():
+    offenders = [
+        f"{path.relative_to(ROOT)}: {lines} lines"
+        for path in sources(*FLOORS, *OUTSIDE)
+        if (lines := len(path.read_text().splitlines())) > LONGEST_FILE
+    ]
+    assert offenders == []
+
+
+def test_functions_fit_on_a_screen():
+    offenders = [
+        f"{place(path, node.lineno)} {node.name}: {lines} lines"
+        for path in sources(*FLOORS, *OUTSIDE)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or 0) - node.lineno + 1) > LONGEST_FUNCTION
+    ]
+    assert offenders == []
+
+
+def test_every_module_says_what_it_is():
+    offenders = [
+        str(path.relative_to(ROOT))
+        for path in sources(*FLOORS)
+        if path.read_text().strip() and ast.get_docstring(tree(path)) is None
+    ]
+    assert offenders == []
+
+
+def test_nothing_is_left_for_later():
+    marks = re.compile(r"#\s*(TODO|FIXME|XXX|HACK)\b")
+    offenders = [
+        place(path, number)
+        for path in sources(*FLOORS, *OUTSIDE)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if marks.search(line)
+    ]
+    assert offenders == []
+
+
+def test_no_error_is_swallowed():
+    """An empty handler hides what happened; contextlib.suppress at least names what is meant."""
+    offenders = [
+        place(path, node.lineno)
+        for path in sources(*FLOORS)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or all(isinstance(line, ast.Pass) for line in node.body))
+    ]
+    assert offenders == []
+
+
+def test_no_state_is_global():
+    offenders = [
+        place(path, node.lineno)
+        for path in sources(*FLOORS)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Global)
+    ]
+    assert offenders == []
+
+
+def test_a_handler_has_the_name_of_its_message():
+    messages = {path.name for path in (ROOT / "protocol" / "messages").glob("*.py")}
+    handlers = {path.name for path in (ROOT / "broker" / "handlers").glob("*.py")}
+    assert handlers <= messages

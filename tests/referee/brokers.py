@@ -1,0 +1,31 @@
+"""How both brokers are set up for a comparison."""
+
+from barnabas.protocol.messages.api_versions import API, ApiVersionsRequest
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.referee.scenario import Peer
+
+SHARED = {
+    "auto.create.topics.enable": "true",
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.replication.factor": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "6000",
+}
+"""Properties that Kafka and Barnabas are both given."""
+
+
+def warm_up(host: str, port: int) -> None:
+    """Returns when the broker coordinates groups, of each partition of its offsets topic."""
+    with Peer(host, port, API, 0, "warm-up") as peer:
+        peer.do(ApiVersionsRequest())
+        for group in "abcdefgh":
+            peer.do(
+                FindCoordinatorRequest(coordinator_keys=[group]),
+                until=lambda r: r.coordinators[0].error_code == 0,
+            )
+            asked = OffsetFetchRequestGroup(group_id=group, topics=None)
+            peer.do(
+                OffsetFetchRequest(groups=[asked]),
+                until=lambda r: r.groups[0].error_code == 0,
+            )

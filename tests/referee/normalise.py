@@ -1,0 +1,162 @@
+"""The published table: what may differ between two answers before they are compared.
+
+Everything that this table does not name is compared as it is. docs/COMPATIBILITY.md prints it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from fnmatch import fnmatchcase
+from typing import Any
+
+from barnabas.protocol.records.batch import BatchHeader, crc_matches, iter_headers
+from barnabas.protocol.schema import Message, fields_of
+from tests.referee.raw import SERVED
+from tests.referee.scenario import CLOSED, Exchange
+
+
+class How(Enum):
+    """What happens to a field before the comparison."""
+
+    NAMED = "each distinct value gets a name, by first appearance in the scenario"
+    PRESENT = "only whether it is there"
+    SORTED = "the order of the list does not count"
+    SERVED = "only what Barnabas serves"
+    IGNORED = "not compared"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of the table: which field (`Api.field.field`, `*` for any), how, and why."""
+
+    path: str
+    how: How
+    why: str
+
+
+TABLE = (
+    Rule("*.error_message", How.PRESENT, "texts for people are our own"),
+    Rule("*.batch_index_error_message", How.PRESENT, "texts for people are our own"),
+    Rule("*.cluster_id", How.PRESENT, "each cluster has its own"),
+    Rule("*.port", How.NAMED, "each broker listens on its own"),
+    Rule("*.topic_id", How.NAMED, "drawn at random"),
+    Rule("*.member_id", How.NAMED, "ends in a random uuid"),
+    Rule("JoinGroup.leader", How.NAMED, "ends in a random uuid"),
+    Rule("Fetch.session_id", How.NAMED, "drawn at random"),
+    Rule("*.producer_id", How.NAMED, "depends on who asked before"),
+    Rule("*.log_append_time_ms", How.PRESENT, "the broker's clock"),
+    Rule("DescribeLogDirs.results.log_dir", How.PRESENT, "a path on this machine"),
+    Rule("DescribeLogDirs.results.*_bytes", How.PRESENT, "of the machine's disk"),
+    Rule("ApiVersions.api_keys", How.SERVED, "other APIs come with later releases"),
+)
+
+ABSENT: tuple[Any, ...] = (None, "", -1, 0, bytes(16))
+"""Values that say "none" and are never given a name."""
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=-)[A-Za-z0-9_-]{22}$")
+
+
+def plain(value: Any, version: int) -> Any:
+    """A message as dicts and lists, with the fields that its version has; records as batches."""
+    if isinstance(value, Message):
+        return {
+            spec.name: (
+                _batches(getattr(value, spec.name))
+                if spec.type.kind == "records"
+                else plain(getattr(value, spec.name), version)
+            )
+            for spec in fields_of(type(value))
+            if spec.exists(version)
+        }
+    if isinstance(value, list | tuple):
+        return [plain(item, version) for item in value]
+    return value
+
+
+def _batches(records: Any) -> Any:
+    if records is None:
+        return None
+    return [_batch(records, at, header) for at, header in iter_headers(records)]
+
+
+def _batch(records: Any, at: int, header: BatchHeader) -> dict[str, Any]:
+    shown = header._asdict()
+    shown["crc"] = "fits" if crc_matches(records, at, header) else "does not fit"
+    if header.timestamp_type:
+        shown["log_append_time_ms"] = shown.pop("max_timestamp")
+    return shown | {"payload": bytes(records[at + 61 : at + header.size]).hex()}
+
+
+@dataclass(slots=True)
+class Normaliser:
+    """Applies the table to the answers of one scenario on one broker, in their order."""
+
+    names: dict[Any, str] = field(default_factory=dict)
+
+    def __call__(self, exchange: Exchange) -> Any:
+        """The answer as it is compared."""
+        if exchange.answer == CLOSED:
+            return CLOSED
+        return self._walk(exchange.api.name, plain(exchange.answer, exchange.version))
+
+    def _walk(self, path: str, value: Any) -> Any:
+        for rule in TABLE:
+            if fnmatchcase(path, rule.path):
+                value = self._apply(rule.how, value)
+        return self._inside(path, value)
+
+    def _inside(self, path: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._walk(f"{path}.{key}", item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._inside(path, item) for item in value]
+        return value
+
+    def _apply(self, how: How, value: Any) -> Any:
+        match how:
+            case How.IGNORED:
+                return "ignored"
+            case How.PRESENT:
+                return "absent" if value in ABSENT else "present"
+            case How.SORTED:
+                return sorted(value, key=_identity)
+            case How.SERVED:
+                return [entry for entry in value if entry["api_key"] in SERVED]
+            case How.NAMED:
+                return self._named(value)
+
+    def _named(self, value: Any) -> Any:
+        if value in ABSENT:
+            return value
+        if isinstance(value, str):
+            return _UUID.sub(lambda found: self._name(found[0]), value)
+        return self._name(value)
+
+    def _name(self, value: Any) -> str:
+        return self.names.setdefault(value, f"#{len(self.names) + 1}")
+
+
+def _identity(entry: Any) -> Any:
+    """What an entry of a list is about: its names and indexes, not its contents."""
+    if not isinstance(entry, dict):
+        return entry
+    return [value for value in entry.values() if isinstance(value, str) or type(value) is int]
+
+
+def differences(kafka: Any, ours: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Where two normalised answers differ: the field, Kafka's value and ours."""
+    if isinstance(kafka, dict) and isinstance(ours, dict) and kafka.keys() == ours.keys():
+        for key in kafka:
+            yield from differences(kafka[key], ours[key], f"{path}.{key}")
+    elif isinstance(kafka, list) and isinstance(ours, list) and len(kafka) == len(ours):
+        for index, pair in enumerate(zip(kafka, ours, strict=True)):
+            yield from differences(*pair, f"{path}[{index}]")
+    elif kafka != ours:
+        yield path, kafka, ours
+
+
+def normalised(transcript: Iterable[Exchange]) -> list[Any]:
+    """All answers of a transcript; names count over the whole of it."""
+    normalise = Normaliser()
+    return [normalise(exchange) for exchange in transcript]

@@ -1,0 +1,102 @@
+"""A small blocking client that sends exactly what a scenario says, also where it is wrong."""
+
+import socket
+import struct
+from collections import deque
+from types import TracebackType
+from typing import Any, Self
+
+from barnabas.protocol.codec import decode, encode
+from barnabas.protocol.header import decode_response_header, encode_request_header
+from barnabas.protocol.schema import Api, api
+
+SERVED = (
+    *(0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23),
+    *(32, 33, 35, 37, 42, 44, 47, 60, 74, 75),
+)
+"""The API keys that Barnabas serves; the others of Kafka come with later releases."""
+
+APIS: dict[type, Api] = {api(key).request: api(key) for key in SERVED}
+
+
+class Closed(Exception):
+    """The broker closed the connection instead of answering."""
+
+
+class Connection:
+    """One connection; requests may be pipelined, answers come in their order."""
+
+    def __init__(self, host: str, port: int, client_id: str, timeout_s: float = 20) -> None:
+        self._socket = socket.create_connection((host, port), timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._input = self._socket.makefile("rb")
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._expected: deque[tuple[Api, int, int]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._input.close()
+        self._socket.close()
+
+    def post(
+        self,
+        request: Any,
+        version: int,
+        *,
+        answered: bool = True,
+        answer_version: int | None = None,
+    ) -> None:
+        """Sends a request; `take` gives its answer, if it has one."""
+        api = APIS[type(request)]
+        self.post_bytes(api, version, encode(request, version), answered, answer_version)
+
+    def post_bytes(
+        self,
+        api: Api,
+        version: int,
+        body: bytes,
+        answered: bool = True,
+        answer_version: int | None = None,
+    ) -> None:
+        """Sends a request whose body is already encoded, rightly or wrongly."""
+        self._correlation_id += 1
+        header = encode_request_header(api.key, version, self._correlation_id, self._client_id)
+        if answered:
+            answers_in = version if answer_version is None else answer_version
+            self._expected.append((api, answers_in, self._correlation_id))
+        try:
+            self._socket.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise Closed from error
+
+    def take(self) -> Any:
+        """The answer to the oldest unanswered request; Closed when the broker hung up."""
+        api, version, correlation_id = self._expected.popleft()
+        frame = self._frame()
+        answered, offset = decode_response_header(api.key, version, frame)
+        assert answered == correlation_id, f"answer to {answered} instead of {correlation_id}"
+        return decode(api.response, version, frame, offset)
+
+    def _frame(self) -> bytes:
+        (length,) = struct.unpack(">i", self._read(4))
+        return self._read(length)
+
+    def _read(self, size: int) -> bytes:
+        try:
+            data = self._input.read(size)
+        except ConnectionResetError as error:
+            raise Closed from error
+        if len(data) < size:
+            raise Closed
+        return data

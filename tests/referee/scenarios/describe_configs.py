@@ -1,0 +1,112 @@
+"""DescribeConfigs of topics, brokers and groups."""
+
+from barnabas.protocol.messages.describe_configs import (
+    API,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from tests.referee import given
+from tests.referee.scenario import Peer, Scenarios
+from tests.referee.scenarios.incremental_alter_configs import BROKER, GROUP, SET, TOPIC, alter
+
+scenario = Scenarios(API)
+
+
+def describe(kind: int, name: str, *keys: str, synonyms: bool = False) -> DescribeConfigsRequest:
+    wanted = DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=list(keys) if keys else None
+    )
+    return DescribeConfigsRequest(resources=[wanted], include_synonyms=synonyms)
+
+
+@scenario
+def defaults_of_a_topic(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(describe(TOPIC, to.name, "retention.ms", "cleanup.policy", "max.message.bytes"))
+
+
+@scenario
+def every_key_of_a_topic(s: Peer) -> None:
+    to = given.topic(s, configs={"retention.ms": "1000"})
+    s.ask(describe(TOPIC, to.name))
+
+
+@scenario
+def synonyms_of_a_topics_key(s: Peer) -> None:
+    to = given.topic(s, configs={"segment.bytes": "2000000"})
+    keys = ("segment.bytes", "retention.ms", "segment.ms", "min.insync.replicas")
+    s.ask(describe(TOPIC, to.name, *keys, synonyms=True))
+
+
+@scenario
+def a_topic_changes_its_mind(s: Peer) -> None:
+    to = given.topic(s, configs={"retention.ms": "1000"})
+    s.ask(describe(TOPIC, to.name, "retention.ms"))
+    s.do(alter(TOPIC, to.name, ("retention.ms", SET, "2000")))
+    two = lambda r: r.results[0].configs[0].value == "2000"  # noqa: E731
+    s.ask(describe(TOPIC, to.name, "retention.ms"), until=two)
+
+
+@scenario
+def an_unknown_topic(s: Peer) -> None:
+    s.ask(describe(TOPIC, s.name()))
+
+
+@scenario
+def a_name_that_no_topic_may_have(s: Peer) -> None:
+    s.ask(describe(TOPIC, "no/slash"))
+
+
+@scenario
+def an_unknown_key(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(describe(TOPIC, to.name, "no.such.key", "retention.ms"))
+
+
+@scenario
+def keys_of_the_broker(s: Peer) -> None:
+    keys = ("num.partitions", "log.segment.bytes", "message.max.bytes", "compression.type")
+    s.ask(describe(BROKER, "1", *keys))
+    s.ask(describe(BROKER, "1", "log.retention.ms", "log.retention.hours", synonyms=True))
+
+
+@scenario
+def defaults_of_all_brokers(s: Peer) -> None:
+    s.ask(describe(BROKER, "", "num.partitions", "log.cleaner.threads"))
+
+
+@scenario
+def another_broker_and_no_broker(s: Peer) -> None:
+    s.ask(describe(BROKER, "2"))
+    s.ask(describe(BROKER, "one"))
+
+
+@scenario
+def keys_of_a_group(s: Peer) -> None:
+    s.ask(describe(GROUP, s.name(), "consumer.session.timeout.ms"))
+    s.ask(describe(GROUP, "", "consumer.session.timeout.ms"))
+
+
+@scenario
+def a_kind_that_nobody_knows(s: Peer) -> None:
+    s.ask(describe(1, "what"))
+    s.ask(describe(99, "what"))
+
+
+@scenario
+def no_resources(s: Peer) -> None:
+    s.ask(DescribeConfigsRequest(resources=[]))
+
+
+@scenario
+def two_topics_and_a_broker(s: Peer) -> None:
+    a, b = given.topic(s, "a"), given.topic(s, "b", configs={"retention.ms": "7"})
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=[key])
+        for kind, name, key in (
+            (TOPIC, a.name, "retention.ms"),
+            (TOPIC, b.name, "retention.ms"),
+            (BROKER, "1", "num.partitions"),
+        )
+    ]
+    s.ask(DescribeConfigsRequest(resources=resources))

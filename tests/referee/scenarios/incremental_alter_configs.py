@@ -1,0 +1,149 @@
+"""IncrementalAlterConfigs: set, delete, append, subtract."""
+
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from barnabas.protocol.messages.incremental_alter_configs import (
+    API,
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.referee import given
+from tests.referee.scenario import Peer, Scenarios
+
+scenario = Scenarios(API)
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def alter(
+    kind: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False
+) -> IncrementalAlterConfigsRequest:
+    configs = [AlterableConfig(name=k, config_operation=op, value=v) for k, op, v in changes]
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    return IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+
+
+def is_now(s: Peer, kind: int, name: str, key: str, value: str) -> None:
+    """Records the config as it is described, once it has the value."""
+    wanted = DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=[key]
+    )
+    s.ask(
+        DescribeConfigsRequest(resources=[wanted], include_synonyms=True),
+        until=lambda r: r.results[0].configs[0].value == value,
+    )
+
+
+@scenario
+def a_topics_key_is_set_and_deleted(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(alter(TOPIC, to.name, ("retention.ms", SET, "12345")))
+    is_now(s, TOPIC, to.name, "retention.ms", "12345")
+    s.ask(alter(TOPIC, to.name, ("retention.ms", DELETE, None)))
+    is_now(s, TOPIC, to.name, "retention.ms", "604800000")
+
+
+@scenario
+def a_list_is_appended_to_and_subtracted_from(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(alter(TOPIC, to.name, ("cleanup.policy", APPEND, "compact")))
+    is_now(s, TOPIC, to.name, "cleanup.policy", "delete,compact")
+    s.ask(alter(TOPIC, to.name, ("cleanup.policy", SUBTRACT, "delete")))
+    is_now(s, TOPIC, to.name, "cleanup.policy", "compact")
+
+
+@scenario
+def append_to_what_is_not_a_list(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(alter(TOPIC, to.name, ("retention.ms", APPEND, "1")))
+    s.ask(alter(TOPIC, to.name, ("retention.ms", SUBTRACT, "1")))
+
+
+@scenario
+def the_limit_holds_at_once(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(alter(TOPIC, to.name, ("max.message.bytes", SET, "200")))
+    is_now(s, TOPIC, to.name, "max.message.bytes", "200")
+    s.ask(
+        given.produce(s, to, given.batch(b"x" * 300)),
+        until=lambda r: r.responses[0].partition_responses[0].error_code != 0,
+    )
+
+
+@scenario
+def validate_only_changes_nothing(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(alter(TOPIC, to.name, ("retention.ms", SET, "5"), validate_only=True))
+    s.ask(alter(TOPIC, to.name, ("retention.ms", SET, "soon"), validate_only=True))
+    is_now(s, TOPIC, to.name, "retention.ms", "604800000")
+
+
+@scenario
+def keys_and_values_that_do_not_fit(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(alter(TOPIC, to.name, ("no.such.key", SET, "1")))
+    s.ask(alter(TOPIC, to.name, ("retention.ms", SET, "soon")))
+    s.ask(alter(TOPIC, to.name, ("retention.ms", SET, None)))
+    s.ask(alter(TOPIC, to.name, ("cleanup.policy", SET, "burn")))
+    s.ask(alter(TOPIC, to.name, ("min.insync.replicas", SET, "0")))
+
+
+@scenario
+def an_operation_that_does_not_exist(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(alter(TOPIC, to.name, ("retention.ms", 9, "1")))
+
+
+@scenario
+def one_of_two_keys_is_wrong_and_none_changes(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(alter(TOPIC, to.name, ("segment.bytes", SET, "2000000"), ("retention.ms", SET, "x")))
+    is_now(s, TOPIC, to.name, "segment.bytes", "1073741824")
+
+
+@scenario
+def the_same_key_twice(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(alter(TOPIC, to.name, ("retention.ms", SET, "1"), ("retention.ms", SET, "2")))
+
+
+@scenario
+def an_unknown_topic(s: Peer) -> None:
+    s.ask(alter(TOPIC, s.name(), ("retention.ms", SET, "1")))
+
+
+@scenario
+def a_name_that_no_topic_may_have(s: Peer) -> None:
+    s.ask(alter(TOPIC, "no/slash", ("retention.ms", SET, "1")))
+
+
+@scenario
+def a_dynamic_key_of_all_brokers(s: Peer) -> None:
+    s.ask(alter(BROKER, "", ("log.cleaner.backoff.ms", SET, "14000")))
+    is_now(s, BROKER, "", "log.cleaner.backoff.ms", "14000")
+    is_now(s, BROKER, "1", "log.cleaner.backoff.ms", "14000")
+    s.ask(alter(BROKER, "", ("log.cleaner.backoff.ms", DELETE, None)))
+    is_now(s, BROKER, "1", "log.cleaner.backoff.ms", "15000")
+
+
+@scenario
+def a_dynamic_key_of_one_broker(s: Peer) -> None:
+    s.ask(alter(BROKER, "1", ("log.cleaner.backoff.ms", SET, "13000")))
+    is_now(s, BROKER, "1", "log.cleaner.backoff.ms", "13000")
+    s.ask(alter(BROKER, "1", ("log.cleaner.backoff.ms", DELETE, None)))
+    is_now(s, BROKER, "1", "log.cleaner.backoff.ms", "15000")
+
+
+@scenario
+def a_brokers_key_that_needs_a_restart(s: Peer) -> None:
+    s.ask(alter(BROKER, "1", ("num.partitions", SET, "3")))
+    s.ask(alter(BROKER, "", ("broker.rack", SET, "a")))
+
+
+@scenario
+def a_kind_that_nobody_knows(s: Peer) -> None:
+    s.ask(alter(99, "what", ("key", SET, "1")))

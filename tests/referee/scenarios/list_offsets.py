@@ -1,0 +1,116 @@
+"""ListOffsets: earliest, latest, by timestamp, and the special timestamps of newer versions."""
+
+from barnabas.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from barnabas.protocol.messages.list_offsets import (
+    API,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from tests.referee import given
+from tests.referee.given import NOW, list_offsets
+from tests.referee.scenario import Peer, Scenarios
+
+scenario = Scenarios(API)
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = range(-1, -7, -1)
+
+
+def two_batches(s: Peer) -> given.Topic:
+    to = given.topic(s, partitions=2)
+    given.records(s, to, b"a", b"b", b"c")
+    given.records(s, to, b"d", b"e")
+    return to
+
+
+@scenario
+def earliest_and_latest(s: Peer) -> None:
+    to = two_batches(s)
+    s.ask(list_offsets(to.name, (0, EARLIEST), (1, EARLIEST)))
+    s.ask(list_offsets(to.name, (0, LATEST), (1, LATEST)))
+    given.records(s, to, b"f")
+    s.ask(list_offsets(to.name, (0, LATEST)))
+
+
+@scenario
+def by_timestamp(s: Peer) -> None:
+    to = two_batches(s)
+    for timestamp in (0, NOW, NOW + 1, NOW + 2, NOW + 3):
+        s.ask(list_offsets(to.name, (0, timestamp), (1, timestamp)))
+
+
+@scenario
+def after_records_were_deleted(s: Peer) -> None:
+    to = two_batches(s)
+    gone = DeleteRecordsTopic(
+        name=to.name, partitions=[DeleteRecordsPartition(partition_index=0, offset=2)]
+    )
+    s.ask(DeleteRecordsRequest(topics=[gone], timeout_ms=10_000))
+    s.ask(list_offsets(to.name, (0, EARLIEST)))
+    s.ask(list_offsets(to.name, (0, NOW)))
+
+
+@scenario
+def an_unknown_topic_and_partition(s: Peer) -> None:
+    to = two_batches(s)
+    s.ask(list_offsets(s.name("unknown"), (0, LATEST)))
+    s.ask(list_offsets(to.name, (5, LATEST), (0, LATEST)))
+
+
+@scenario
+def the_same_partition_twice(s: Peer) -> None:
+    to = two_batches(s)
+    s.ask(list_offsets(to.name, (0, LATEST), (0, EARLIEST)))
+
+
+@scenario(since=2)
+def committed_records_only(s: Peer) -> None:
+    to = two_batches(s)
+    s.ask(list_offsets(to.name, (0, LATEST), isolation_level=1))
+    s.ask(list_offsets(to.name, (0, NOW), isolation_level=1))
+
+
+@scenario(since=4)
+def leader_epochs_of_the_past_and_the_future(s: Peer) -> None:
+    to = two_batches(s)
+    for epoch in (0, 1):
+        partition = ListOffsetsPartition(
+            partition_index=0, timestamp=LATEST, current_leader_epoch=epoch
+        )
+        topics = [ListOffsetsTopic(name=to.name, partitions=[partition])]
+        s.ask(ListOffsetsRequest(replica_id=-1, topics=topics))
+
+
+@scenario
+def the_record_with_the_largest_timestamp(s: Peer) -> None:
+    to = two_batches(s)
+    s.ask(list_offsets(to.name, (0, MAX_TIMESTAMP), (1, MAX_TIMESTAMP)))
+    given.records(s, to, *(b"x" for _ in range(5)))
+    s.ask(list_offsets(to.name, (0, MAX_TIMESTAMP)))
+
+
+@scenario
+def offsets_of_tiers(s: Peer) -> None:
+    to = two_batches(s)
+    s.ask(list_offsets(to.name, (0, EARLIEST_LOCAL)))
+    s.ask(list_offsets(to.name, (0, LATEST_TIERED)))
+    s.ask(list_offsets(to.name, (0, EARLIEST_PENDING)))
+
+
+@scenario
+def a_special_timestamp_that_nobody_knows(s: Peer) -> None:
+    to = two_batches(s)
+    s.ask(list_offsets(to.name, (0, -7)))
+
+
+@scenario
+def as_a_replica_and_for_debugging(s: Peer) -> None:
+    to = two_batches(s)
+    partitions = [ListOffsetsPartition(partition_index=0, timestamp=LATEST)]
+    for replica_id in (-2, 1, 5):
+        topics = [ListOffsetsTopic(name=to.name, partitions=partitions)]
+        s.ask(ListOffsetsRequest(replica_id=replica_id, topics=topics))

@@ -1,0 +1,32 @@
+"""What no handler sees: versions that are not served and bodies that are cut off."""
+
+from barnabas.protocol.codec import encode
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.schema import Api
+from tests.referee.raw import APIS
+from tests.referee.scenario import Peer, Scenarios
+
+API_VERSIONS = 18
+
+
+def malformed(api: Api) -> Scenarios:
+    """Scenarios that every API but ApiVersions has."""
+    scenario = Scenarios(api)
+
+    @scenario
+    def a_body_without_bytes(s: Peer) -> None:
+        s.ask_bytes(b"", s.version)
+        s.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+
+    @scenario
+    def a_body_of_the_wrong_bytes(s: Peer) -> None:
+        s.ask_bytes(b"\xff" * 40, s.version)
+
+    @scenario(since=api.versions[-1])
+    def a_version_after_the_highest(s: Peer) -> None:
+        s.ask_bytes(b"", api.versions[-1] + 1)
+
+    return scenario
+
+
+ALL = [malformed(api) for api in APIS.values() if api.key != API_VERSIONS]

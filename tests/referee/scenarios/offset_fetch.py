@@ -1,0 +1,103 @@
+"""OffsetFetch: one group, and since version 8 several."""
+
+from typing import Any
+
+from barnabas.protocol.messages.offset_fetch import (
+    API,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from tests.referee import given
+from tests.referee.given import committed, offset_fetch
+from tests.referee.scenario import Peer, Scenarios
+
+scenario = Scenarios(API)
+
+ALL_TOPICS = 2
+ERROR_PER_GROUP = 8
+BY_ID = 10
+
+
+@scenario
+def what_was_committed(s: Peer) -> None:
+    to, group = given.topic(s, partitions=2), s.name("g")
+    committed(s, group, to, 5)
+    s.ask(offset_fetch(s.version, group, (to, [0, 1])))
+    committed(s, group, to, 6, partition=1)
+    s.ask(offset_fetch(s.version, group, (to, [1, 0])))
+
+
+@scenario
+def a_group_that_nobody_knows(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(offset_fetch(s.version, s.name("unknown"), (to, [0])))
+
+
+@scenario
+def a_group_without_a_name(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(offset_fetch(s.version, "", (to, [0])))
+
+
+@scenario
+def an_unknown_topic_and_partition(s: Peer) -> None:
+    to, group = given.topic(s), s.name("g")
+    committed(s, group, to, 5)
+    ghost = given.Topic(s.name("ghost"), b"0123456789abcdef")
+    s.ask(offset_fetch(s.version, group, (ghost, [0])))
+    s.ask(offset_fetch(s.version, group, (to, [0, 7])))
+
+
+@scenario(since=ALL_TOPICS)
+def all_topics(s: Peer) -> None:
+    a, b, group = given.topic(s, "a"), given.topic(s, "b", partitions=2), s.name("g")
+    s.ask(offset_fetch(s.version, group, None))
+    committed(s, group, a, 1)
+    committed(s, group, b, 2, partition=1)
+    s.ask(offset_fetch(s.version, group, None))
+
+
+@scenario
+def no_topics(s: Peer) -> None:
+    to, group = given.topic(s), s.name("g")
+    committed(s, group, to, 5)
+    s.ask(offset_fetch(s.version, group))
+
+
+@scenario(since=7)
+def stable_offsets_only(s: Peer) -> None:
+    to, group = given.topic(s), s.name("g")
+    committed(s, group, to, 5)
+    s.ask(offset_fetch(s.version, group, (to, [0]), require_stable=True))
+
+
+@scenario(since=ERROR_PER_GROUP)
+def several_groups(s: Peer) -> None:
+    to = given.topic(s)
+    committed(s, s.name("a"), to, 1)
+    committed(s, s.name("b"), to, 2)
+    name, id = (to.name, bytes(16)) if s.version < BY_ID else ("", to.id)
+    wanted = [OffsetFetchRequestTopics(name=name, topic_id=id, partition_indexes=[0])]
+    groups: list[Any] = [
+        OffsetFetchRequestGroup(group_id=s.name(suffix), topics=wanted) for suffix in "abc"
+    ]
+    s.ask(OffsetFetchRequest(groups=groups))
+
+
+@scenario(since=9)
+def as_a_member_of_a_classic_group(s: Peer) -> None:
+    to, me = given.topic(s), given.member(s)
+    request = offset_fetch(s.version, me.group, (to, [0]))
+    request.groups[0].member_id = me.id
+    request.groups[0].member_epoch = me.generation
+    s.ask(request)
+    request.groups[0].member_id = "nobody"
+    s.ask(request)
+
+
+@scenario
+def a_group_with_members(s: Peer) -> None:
+    to, me = given.topic(s), given.member(s)
+    s.do(given.commit(me.group, to, 9, member_id=me.id, generation=me.generation))
+    s.ask(offset_fetch(s.version, me.group, (to, [0])))

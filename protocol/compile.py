@@ -106,7 +106,6 @@ def min_size(kind: Type, schema: Schema, version: int) -> int:
     return sum(min_size(f.type, schema, version) for f in inline) + compact
 
 
-@cache
 def schema_of(cls: type[Any]) -> Schema:
     """The schema that was declared for a message; TypeError for one that only lives inside."""
     schema: Schema | None = cls._schema
@@ -153,8 +152,11 @@ class Source:
         self.flush()
         self.emit(head)
         self._indent += 1
+        lines = len(self._lines)
         yield
         self.flush()
+        if len(self._lines) == lines:
+            self.emit("pass")
         self._indent -= 1
 
     def flush(self) -> None:

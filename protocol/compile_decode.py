@@ -1,7 +1,6 @@
 """Compiles the decoder of one version of a message: bytes in, slotted objects out."""
 
 from collections.abc import Callable
-from functools import cache
 from struct import calcsize, unpack_from
 from struct import error as StructError
 from typing import Any
@@ -22,10 +21,12 @@ from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.schema import Field, Message, Type, fields_of
 
 
-@cache
 def decoder(cls: type[Any], version: int) -> Callable[..., Any]:
     """The function `decode(buf, offset=0)` of this version; ProtocolError for an unknown one."""
-    return _DecoderSource(schema_of(cls), version).build()
+    known: dict[int, Callable[..., Any]] = cls._decoders
+    if version not in known:
+        known[version] = _DecoderSource(schema_of(cls), version).build()
+    return known[version]
 
 
 class _DecoderSource(Source):

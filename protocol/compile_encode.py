@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from struct import error as StructError
 from struct import pack
 from typing import Any
@@ -21,14 +20,16 @@ from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.schema import Field, Message, Type, fields_of
 
 
-@cache
 def encoder(cls: type[Any], version: int) -> Callable[[Any], list[Any]]:
     """The function `encode(obj) -> parts` of this version; ProtocolError for an unknown one.
 
     Parts are bytes, and between them records as they were given: bytes, a memoryview or a
     RecordsSource.
     """
-    return _EncoderSource(schema_of(cls), version).build()
+    known: dict[int, Callable[..., Any]] = cls._encoders
+    if version not in known:
+        known[version] = _EncoderSource(schema_of(cls), version).build()
+    return known[version]
 
 
 class _EncoderSource(Source):
@@ -141,33 +142,33 @@ class _EncoderSource(Source):
             long = f"{self._packed(run)} + {long}"
         self.emit(f"{self._add}({short} if {length} < 128 else {long})")
 
-    def _sized(self, nullable: bool, source: str, null: str) -> tuple[str, str]:
-        """Locals for a value and its length as it travels; `null` stands in where it is null."""
+    def _sized(self, nullable: bool, source: str, turn: str = "") -> tuple[str, str]:
+        """Locals for a value, put through `turn`, and for its length as it travels."""
         value, length = self.local("v"), self.local("n")
-        self.emit(f"{value} = {source}")
+        self.emit(f"{value} = {source}{'' if nullable else turn}")
         counted = f"len({value}) + 1" if self.compact else f"len({value})"
-        if nullable:
-            with self.unflushed_block(f"if {value} is None:"):
-                self.emit(f"{value} = {null}")
-                self.emit(f"{length} = {0 if self.compact else -1}")
-            with self.unflushed_block("else:"):
-                self.emit(f"{length} = {counted}")
-        else:
+        if not nullable:
+            self.emit(f"{length} = {counted}")
+            return value, length
+        with self.unflushed_block(f"if {value} is None:"):
+            self.emit(f"{length} = {0 if self.compact else -1}")
+            self.emit(f'{value} = b""')
+        with self.unflushed_block("else:"):
+            if turn:
+                self.emit(f"{value} = {value}{turn}")
             self.emit(f"{length} = {counted}")
         return value, length
 
     def _string(self, nullable: bool, source: str) -> None:
-        text = f"{source} and {source}.encode()" if nullable else f"{source}.encode()"
-        value, length = self._sized(nullable, text, 'b""')
+        value, length = self._sized(nullable, source, ".encode()")
         self._length(length, "string_length")
         self.emit(f"{self._add}({value})")
 
     def _blob(self, kind: str, nullable: bool, source: str) -> None:
-        value, length = self._sized(nullable, source, 'b""')
+        value, length = self._sized(nullable, source)
         self._length(length)
         if kind == "records":
-            self.emit("parts.append(join(out))")
-            self.emit(f"parts.append({value})")
+            self.emit("parts += join(out), " + value)
             self.emit("out.clear()")
         else:
             self.emit(f"{self._add}({value})")
@@ -175,7 +176,7 @@ class _EncoderSource(Source):
     def _array(self, kind: Type, nullable: bool, source: str) -> None:
         assert kind.item is not None
         item = kind.item
-        value, length = self._sized(nullable, source, "()")
+        value, length = self._sized(nullable, source)
         self._length(length)
         if item.kind in FORMATS:
             fmt = FORMATS[item.kind]

@@ -133,6 +133,8 @@ class Message:
     _specifiers: ClassVar[dict[str, _Specifier]]
     _fields: ClassVar[tuple[Field, ...] | None]
     _schema: ClassVar["Schema | None"]
+    _decoders: ClassVar[dict[int, Callable[..., Any]]]
+    _encoders: ClassVar[dict[int, Callable[..., Any]]]
 
     def __init__(self, **values: Any) -> None:
         """Compile this class's own constructor, then be it: most classes are never built."""
@@ -167,6 +169,8 @@ def message(cls: type[M]) -> type[M]:
         "_specifiers": specifiers,
         "_fields": None,
         "_schema": None,
+        "_decoders": {},
+        "_encoders": {},
     }
     return cast(type[M], type(cls.__name__, (Message,), body))
 

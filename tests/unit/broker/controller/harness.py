@@ -1,0 +1,172 @@
+"""A cluster of controllers and brokers without disks or sockets: one store, several sessions."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from barnabas.broker.clock import SystemClock
+from barnabas.broker.controller.channel import ChannelClosed
+from barnabas.broker.controller.controller import Controller
+from barnabas.broker.controller.receiver import ControlReceiver
+from barnabas.broker.controller.topic_admin import Defaults
+from barnabas.broker.metadata.cache import MetadataCache
+from barnabas.broker.metadata.cluster import prepare_cluster, register_broker
+from barnabas.broker.metadata.embedded import EmbeddedSession, EmbeddedStore, open_store
+from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo
+from barnabas.broker.offload import InlineOffload
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from barnabas.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from barnabas.protocol.messages.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from barnabas.storage.files import OsFiles
+
+
+class FakeReplicas:
+    """Remembers what it was told; replicas in `broken` cannot serve."""
+
+    def __init__(self) -> None:
+        self.states: dict[tuple[str, int], LeaderAndIsrPartitionState] = {}
+        self.deleted: list[tuple[str, int]] = []
+        self.broken: set[tuple[str, int]] = set()
+        self.full_requests = 0
+
+    async def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        if request.type == 2:
+            self.full_requests += 1
+            self.states.clear()
+        topics = []
+        for topic in request.topic_states:
+            errors = []
+            for state in topic.partition_states:
+                at = (topic.topic_name, state.partition_index)
+                self.states[at] = state
+                code = ErrorCode.KAFKA_STORAGE_ERROR if at in self.broken else ErrorCode.NONE
+                errors.append(
+                    LeaderAndIsrPartitionError(
+                        partition_index=state.partition_index, error_code=code
+                    )
+                )
+            topics.append(
+                LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors)
+            )
+        return LeaderAndIsrResponse(topics=topics)
+
+    async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                self.states.pop((topic.topic_name, state.partition_index), None)
+                self.deleted.append((topic.topic_name, state.partition_index))
+        return StopReplicaResponse(partition_errors=[])
+
+
+class Unplugged:
+    """The channel to a broker that is gone."""
+
+    async def leader_and_isr(self, _: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        raise ChannelClosed
+
+    async def update_metadata(self, _: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        raise ChannelClosed
+
+    async def stop_replica(self, _: StopReplicaRequest) -> StopReplicaResponse:
+        raise ChannelClosed
+
+
+@dataclass
+class FakeBroker:
+    """One incarnation of a broker."""
+
+    info: BrokerInfo
+    session: EmbeddedSession
+    cache: MetadataCache
+    replicas: FakeReplicas
+    receiver: ControlReceiver
+    controller: Controller
+
+
+@dataclass
+class FakeCluster:
+    store: EmbeddedStore
+    brokers: dict[int, FakeBroker] = field(default_factory=dict)
+    receivers: dict[int, ControlReceiver | Unplugged] = field(default_factory=dict)
+    unclean: set[str] = field(default_factory=set)
+    fatal: list[BaseException] = field(default_factory=list)
+    defaults: Defaults = Defaults(1, 1)
+
+    async def start(self, broker_id: int, rack: str | None = None) -> FakeBroker:
+        session = self.store.session()
+        cluster_id = await prepare_cluster(session, "cluster")
+        endpoint = BrokerEndpoint("PLAINTEXT", "PLAINTEXT", f"host{broker_id}", 9092)
+        cache = MetadataCache(cluster_id)
+        replicas = FakeReplicas()
+        receiver = self.receivers[broker_id] = ControlReceiver(replicas, cache, self._load)
+        info = await register_broker(session, BrokerInfo(broker_id, (endpoint,), rack), 0)
+        receiver.broker_epoch = info.epoch
+        controller = Controller(
+            session,
+            broker_id,
+            clock=SystemClock(),
+            random=Random(broker_id),
+            connect=self._connect,
+            unclean=lambda topic: topic in self.unclean,
+            defaults=lambda: self.defaults,
+            check_configs=check_configs,
+            on_fatal=self.fatal.append,
+        )
+        broker = FakeBroker(info, session, cache, replicas, receiver, controller)
+        self.brokers[broker_id] = broker
+        await controller.start()
+        await until(lambda: cache.ready)
+        return broker
+
+    async def kill(self, broker_id: int) -> None:
+        """The broker is silent until its session ends."""
+        broker = self.brokers.pop(broker_id)
+        del self.receivers[broker_id]
+        await self.store.expire(broker.session.session_id)
+        await broker.controller.stop()
+
+    async def close(self) -> None:
+        for broker in list(self.brokers.values()):
+            await broker.controller.stop()
+        await self.store.close()
+
+    def _connect(self, info: BrokerInfo) -> ControlReceiver | Unplugged:
+        return self.receivers.get(info.id, Unplugged())
+
+    async def _load(self, _names: object) -> None:
+        await asyncio.sleep(0)
+
+
+def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in configs.items() if value is not None}
+
+
+async def open_cluster(directory: Path) -> FakeCluster:
+    store = await open_store(OsFiles(), str(directory / "metadata"), InlineOffload())
+    return FakeCluster(store)
+
+
+async def until(condition: Callable[[], object], seconds: float = 5) -> None:
+    """Wait for what other tasks bring about."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def eventually(work: Callable[[], Awaitable[object]], seconds: float = 5) -> None:
+    """As `until`, for a condition that must be awaited."""
+    async with asyncio.timeout(seconds):
+        while not await work():
+            await asyncio.sleep(0)

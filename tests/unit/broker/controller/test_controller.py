@@ -1,0 +1,288 @@
+"""The controller decides, writes down and tells; its successor goes on where it stopped."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker.controller.topic_admin import CreatedTopic, NewPartitions
+from barnabas.broker.controller.topics import NewTopic
+from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.cluster import (
+    BrokerIdInUse,
+    announce_log_dir_failure,
+    register_broker,
+)
+from barnabas.broker.metadata.embedded import open_store
+from barnabas.broker.metadata.znodes import LeaderAndIsr
+from barnabas.broker.offload import InlineOffload
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.update_metadata import UpdateMetadataRequest
+from barnabas.storage.files import OsFiles
+from tests.unit.broker.controller.harness import (
+    FakeBroker,
+    FakeCluster,
+    eventually,
+    open_cluster,
+    until,
+)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[FakeCluster]:
+    cluster = await open_cluster(tmp_path)
+    yield cluster
+    await cluster.close()
+    assert not cluster.fatal
+
+
+async def create(broker: FakeBroker, *topics: NewTopic) -> dict[str, CreatedTopic | KafkaError]:
+    return await broker.controller.create_topics(topics, timeout=5)
+
+
+async def state_of(cluster: FakeCluster, topic: str, partition: int = 0) -> LeaderAndIsr:
+    session = cluster.store.session()
+    data, stat = await session.get(znodes.state_path(topic, partition))
+    await session.close()
+    return znodes.decode_state(data, stat.version)
+
+
+async def test_a_single_broker_is_elected_and_told_everything(cluster: FakeCluster) -> None:
+    broker = await cluster.start(1)
+    assert broker.controller.active
+    assert broker.cache.controller_id == 1
+    assert broker.cache.endpoint(1, "PLAINTEXT") == ("host1", 9092)
+    assert broker.cache.cluster_id == "cluster"
+
+
+async def test_a_created_topic_is_known_when_the_answer_comes(cluster: FakeCluster) -> None:
+    broker = await cluster.start(1)
+    answer = (await create(broker, NewTopic("t", 3, 1)))["t"]
+    assert isinstance(answer, CreatedTopic)
+    assert (answer.num_partitions, answer.replication_factor) == (3, 1)
+    assert sorted(broker.replicas.states) == [("t", 0), ("t", 1), ("t", 2)]
+    topic = broker.cache.topic("t")
+    assert topic is not None
+    assert topic is broker.cache.topic_by_id(answer.topic_id)
+    assert [each.leader for each in topic.partitions.values()] == [1, 1, 1]
+    assert await state_of(cluster, "t") == LeaderAndIsr(1, 0, (1,), 1)
+
+
+async def test_each_topic_succeeds_or_fails_on_its_own(cluster: FakeCluster) -> None:
+    broker = await cluster.start(1)
+    answers = await create(broker, NewTopic("good"), NewTopic("bad", replication_factor=2))
+    assert isinstance(answers["good"], CreatedTopic)
+    refused = answers["bad"]
+    assert isinstance(refused, KafkaError)
+    assert refused.code is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert broker.cache.topic("bad") is None
+
+
+async def test_validate_only_changes_nothing(cluster: FakeCluster) -> None:
+    broker = await cluster.start(1)
+    answers = await broker.controller.create_topics(
+        [NewTopic("t", 2, 1)], timeout=5, validate_only=True
+    )
+    assert isinstance(answers["t"], CreatedTopic)
+    assert broker.cache.topic("t") is None
+    assert isinstance((await create(broker, NewTopic("t", 2, 1)))["t"], CreatedTopic)
+
+
+async def test_a_request_whose_time_is_up_is_not_begun(cluster: FakeCluster) -> None:
+    broker = await cluster.start(1)
+    with pytest.raises(KafkaError) as caught:
+        await broker.controller.create_topics([NewTopic("t")], timeout=0)
+    assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+    assert broker.cache.topic("t") is None
+
+
+async def test_a_topic_of_many_partitions_takes_several_transactions(
+    cluster: FakeCluster,
+) -> None:
+    broker = await cluster.start(1)
+    await create(broker, NewTopic("wide", 1200, 1))
+    assert len(broker.replicas.states) == 1200
+    await broker.controller.delete_topics(["wide"], timeout=5)
+    assert len(broker.replicas.deleted) == 1200
+    session = cluster.store.session()
+    assert await session.children(znodes.TOPICS) == []
+    await session.close()
+
+
+async def test_partitions_are_added_behind_the_last(cluster: FakeCluster) -> None:
+    broker = await cluster.start(1)
+    await create(broker, NewTopic("t", 2, 1))
+    answers = await broker.controller.create_partitions([NewPartitions("t", 4)], timeout=5)
+    assert answers == {"t": None}
+    topic = broker.cache.topic("t")
+    assert topic is not None
+    assert sorted(topic.partitions) == [0, 1, 2, 3]
+    assert (await state_of(cluster, "t", 3)).leader == 1
+    shrinking = await broker.controller.create_partitions([NewPartitions("t", 3)], timeout=5)
+    assert isinstance(shrinking["t"], KafkaError)
+
+
+async def test_a_deleted_topic_leaves_nothing_and_its_name_is_free(cluster: FakeCluster) -> None:
+    broker = await cluster.start(1)
+    first = (await create(broker, NewTopic("t")))["t"]
+    assert isinstance(first, CreatedTopic)
+    by_id, unknown = await broker.controller.delete_topics([first.topic_id, "other"], timeout=5)
+    assert not isinstance(by_id, KafkaError)
+    assert by_id.name == "t"
+    assert isinstance(unknown, KafkaError)
+    assert broker.cache.topic("t") is None
+    assert broker.cache.topic_by_id(first.topic_id) is None
+    assert broker.replicas.deleted == [("t", 0)]
+    session = cluster.store.session()
+    for path in (znodes.TOPICS, znodes.DELETE_TOPICS, "/config/topics"):
+        assert await session.children(path) == []
+    await session.close()
+    second = (await create(broker, NewTopic("t")))["t"]
+    assert isinstance(second, CreatedTopic)
+    assert second.topic_id != first.topic_id
+
+
+async def test_a_restart_raises_every_leader_epoch(tmp_path: Path) -> None:
+    cluster = await open_cluster(tmp_path)
+    await create(await cluster.start(1), NewTopic("t", 2, 1))
+    await cluster.close()
+    cluster = await open_cluster(tmp_path)
+    broker = await cluster.start(1)
+    assert broker.replicas.full_requests == 1
+    state = broker.replicas.states["t", 1]
+    assert (state.leader, state.leader_epoch, state.isr) == (1, 1, [1])
+    assert (await state_of(cluster, "t")).controller_epoch == 2
+    await cluster.close()
+
+
+async def test_an_unfinished_deletion_is_finished_after_a_restart(tmp_path: Path) -> None:
+    cluster = await open_cluster(tmp_path)
+    await create(await cluster.start(1), NewTopic("gone"), NewTopic("kept"))
+    session = cluster.store.session()
+    await session.create(znodes.delete_topic_path("gone"))
+    await cluster.close()
+    cluster = await open_cluster(tmp_path)
+    broker = await cluster.start(1)
+    assert list(broker.cache.topics) == ["kept"]
+    assert broker.replicas.deleted == [("gone", 0)]
+    await cluster.close()
+    store = await open_store(OsFiles(), str(tmp_path / "metadata"), InlineOffload())
+    assert await store.session().children(znodes.TOPICS) == ["kept"]
+    await store.close()
+
+
+async def test_the_next_broker_takes_over_from_a_dead_controller(cluster: FakeCluster) -> None:
+    first, second = await cluster.start(1), await cluster.start(2)
+    assert first.controller.active
+    assert not second.controller.active
+    with pytest.raises(KafkaError) as caught:
+        await create(second, NewTopic("t"))
+    assert caught.value.code is ErrorCode.NOT_CONTROLLER
+    await create(first, NewTopic("t", assignments=[(0, [1, 2])]))
+    await cluster.kill(1)
+    await until(lambda: second.controller.active)
+    await until(lambda: ("t", 0) in second.replicas.states)
+    await until(lambda: second.replicas.states["t", 0].leader == 2)
+    assert await state_of(cluster, "t") == LeaderAndIsr(2, 1, (2,), 2)
+    await until(lambda: second.cache.controller_id == 2)
+    assert list(second.cache.brokers) == [2]
+
+
+async def test_a_leader_that_dies_is_replaced_from_the_in_sync_set(cluster: FakeCluster) -> None:
+    controller = await cluster.start(1)
+    for broker in (2, 3):
+        await cluster.start(broker)
+    await create(controller, NewTopic("t", assignments=[(0, [2, 3, 1])]))
+    await cluster.kill(2)
+    await until(lambda: controller.replicas.states["t", 0].leader == 3)
+    assert await state_of(cluster, "t") == LeaderAndIsr(3, 1, (3, 1), 1)
+    partition = controller.cache.partition("t", 0)
+    assert partition is not None
+    assert partition.offline_replicas == (2,)
+
+
+async def test_a_dead_sole_replica_leads_again_when_it_comes_back(cluster: FakeCluster) -> None:
+    controller = await cluster.start(1)
+    await cluster.start(2)
+    await create(controller, NewTopic("t", assignments=[(0, [2])]))
+    await cluster.kill(2)
+    await until(lambda: controller.cache.partition("t", 0).leader == -1)  # type: ignore[union-attr]
+    assert await state_of(cluster, "t") == LeaderAndIsr(-1, 1, (2,), 1)
+    back = await cluster.start(2)
+    await until(lambda: ("t", 0) in back.replicas.states)
+    assert back.replicas.full_requests == 1
+    assert await state_of(cluster, "t") == LeaderAndIsr(2, 2, (2,), 1)
+
+
+async def test_an_unclean_election_needs_the_topics_consent(cluster: FakeCluster) -> None:
+    controller = await cluster.start(1)
+    await cluster.start(2)
+    await cluster.start(3)
+    cluster.unclean.add("careless")
+    both = [NewTopic(name, assignments=[(0, [2, 3])]) for name in ("careful", "careless")]
+    await create(controller, *both)
+    await cluster.kill(3)
+    await cluster.kill(2)
+    await cluster.start(3)
+
+    async def elected() -> bool:
+        return (await state_of(cluster, "careless")).leader == 3
+
+    await eventually(elected)
+    assert (await state_of(cluster, "careless")).isr == (3,)
+    assert (await state_of(cluster, "careful")).leader == -1
+    assert (await state_of(cluster, "careful")).isr == (2,)
+
+
+async def test_replicas_of_a_failed_directory_are_taken_offline(cluster: FakeCluster) -> None:
+    broker = await cluster.start(1)
+    await create(broker, NewTopic("t", 2, 1))
+    broker.replicas.broken.add(("t", 1))
+    await announce_log_dir_failure(broker.session, 1)
+    await until(lambda: broker.cache.partition("t", 1).leader == -1)  # type: ignore[union-attr]
+    broken, healthy = broker.cache.partition("t", 1), broker.cache.partition("t", 0)
+    assert broken is not None
+    assert healthy is not None
+    assert broken.offline_replicas == (1,)
+    assert healthy.leader == 1
+    session = cluster.store.session()
+    assert await session.children(znodes.LOG_DIR_EVENTS) == []
+
+
+async def test_a_deposed_controller_writes_nothing_more(cluster: FakeCluster) -> None:
+    broker = await cluster.start(1)
+    session = cluster.store.session()
+    await session.set(znodes.CONTROLLER_EPOCH, b"7")
+    with pytest.raises(KafkaError) as caught:
+        await create(broker, NewTopic("t"))
+    assert caught.value.code is ErrorCode.NOT_CONTROLLER
+    assert await session.children(znodes.TOPICS) == []
+    # It left the office, which makes for another election.
+    await until(lambda: broker.controller.active)
+    await create(broker, NewTopic("t"))
+    assert await state_of(cluster, "t") == LeaderAndIsr(1, 0, (1,), 8)
+
+
+async def test_messages_of_the_past_are_refused(cluster: FakeCluster) -> None:
+    broker = await cluster.start(1)
+
+    def update(controller_epoch: int, broker_epoch: int) -> UpdateMetadataRequest:
+        return UpdateMetadataRequest(
+            controller_id=9,
+            controller_epoch=controller_epoch,
+            broker_epoch=broker_epoch,
+            live_brokers=[],
+        )
+
+    epoch = broker.info.epoch
+    stale = await broker.receiver.update_metadata(update(0, epoch))
+    assert stale.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    other_life = await broker.receiver.update_metadata(update(1, epoch - 1))
+    assert other_life.error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert broker.cache.controller_id == 1
+
+
+async def test_two_brokers_cannot_have_one_id(cluster: FakeCluster) -> None:
+    broker = await cluster.start(1)
+    with pytest.raises(BrokerIdInUse, match="give this one another"):
+        await register_broker(cluster.store.session(), broker.info, 0)

@@ -24,7 +24,6 @@ from barnabas.storage.compaction import (
 from barnabas.storage.files import Files
 from barnabas.storage.log import Log
 from barnabas.storage.segment import Segment
-from barnabas.storage.trim import swap_in_compacted
 
 CHECKPOINT_NAME = "cleaner-offset-checkpoint"
 
@@ -108,9 +107,8 @@ class LogCleaner:
         job = make_job(log, dirt, limits, now_ms)
         return Cleaning(log, job, self._worker(job))
 
-    def swap(self, cleaning: Cleaning, group: CleanedGroup, now_ms: int) -> list[str]:
-        """Puts a finished segment in the place of those it was made from; returns the paths to
-        unlink, later and off the loop.
+    def swap(self, cleaning: Cleaning, group: CleanedGroup) -> None:
+        """Puts a finished segment in the place of those it was made from.
 
         Raises CompactionFailed where the log has changed under the worker, LogDirFailed.
         """
@@ -119,10 +117,7 @@ class LogCleaner:
         planned = dict(cleaning.job.segments)
         if log.closed or any(sizes.get(base) != planned[base] for base in group.replaced):
             raise CompactionFailed(f"{log} lost segments meanwhile", damaged=False)
-        try:
-            return swap_in_compacted(log, group.base_offset, group.replaced, now_ms=now_ms)
-        except OSError as error:
-            log.place.log_dir.fail(error)
+        log.replace_segments(group.base_offset, group.replaced)
 
     def finish(self, cleaning: Cleaning) -> None:
         """The log is clean up to where the worker came."""

@@ -1,0 +1,414 @@
+"""Producer state: "no duplicate, no gap", epochs, open transactions, expiry."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import MAX_SEQUENCE, BatchHeader, read_header
+from barnabas.protocol.records.control import ControlType, Marker, build_marker
+from barnabas.protocol.records.record import Record, build_batch, rewrite_batch
+from barnabas.storage.producer_state import BatchMetadata, ProducerStateManager, Update
+from barnabas.storage.txn_index import AbortedTxn
+from barnabas.storage.validator import Origin
+
+PID = 7
+
+
+def header(
+    sequence: int,
+    count: int = 1,
+    *,
+    producer_id: int = PID,
+    epoch: int = 0,
+    transactional: bool = False,
+    timestamp: int = 1000,
+) -> BatchHeader:
+    batch = build_batch(
+        [Record(i, timestamp, b"k", b"v") for i in range(count)],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
+    return read_header(batch)
+
+
+class Partition:
+    """A log that only counts offsets, over the state under test."""
+
+    def __init__(self) -> None:
+        self.state = ProducerStateManager()
+        self.end = 0
+
+    def prepare(self, batch: BatchHeader, origin: Origin = Origin.CLIENT) -> Update:
+        return self.state.prepare(b"", [(0, batch)], origin=origin, base_offset=self.end)
+
+    def append(self, batch: BatchHeader, origin: Origin = Origin.CLIENT) -> BatchMetadata | None:
+        """The duplicate that `batch` is; None once it is in the log."""
+        update = self.prepare(batch, origin)
+        if update.duplicate is None:
+            self.end += batch.last_offset_delta + 1
+            self.state.commit(update, self.end)
+        return update.duplicate
+
+    def end_txn(
+        self,
+        kind: ControlType = ControlType.COMMIT,
+        *,
+        producer_id: int = PID,
+        epoch: int = 0,
+        coordinator_epoch: int = 0,
+        origin: Origin = Origin.COORDINATOR,
+    ) -> list[AbortedTxn]:
+        marker = build_marker(
+            Marker(kind, coordinator_epoch),
+            offset=0,
+            timestamp=2000,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
+        batches = [(0, read_header(marker))]
+        update = self.state.prepare(marker, batches, origin=origin, base_offset=self.end)
+        self.end += 1
+        return self.state.commit(update, self.end)
+
+    def refuses(self, batch: BatchHeader, origin: Origin = Origin.CLIENT) -> ErrorCode:
+        before = list(self.state)
+        with pytest.raises(KafkaError) as caught:
+            self.prepare(batch, origin)
+        assert list(self.state) == before
+        return caught.value.code
+
+
+@pytest.fixture
+def log() -> Partition:
+    return Partition()
+
+
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_each_of_the_last_five_batches_is_known_again_with_its_offsets(log: Partition) -> None:
+    for sequence in range(0, 14, 2):
+        assert log.append(header(sequence, 2, timestamp=sequence)) is None
+    for sequence in range(4, 14, 2):
+        duplicate = log.append(header(sequence, 2))
+        assert duplicate == BatchMetadata(sequence + 1, sequence + 1, 1, sequence)
+        assert duplicate.first_offset == sequence
+    assert log.end == 14
+
+
+def test_what_is_older_than_the_window_or_overlaps_is_out_of_order(log: Partition) -> None:
+    for sequence in range(0, 14, 2):
+        log.append(header(sequence, 2))
+    assert log.refuses(header(2, 2)) is OUT_OF_ORDER
+    assert log.refuses(header(12, 3)) is OUT_OF_ORDER
+    assert log.refuses(header(13, 1)) is OUT_OF_ORDER
+    assert log.refuses(header(15, 1)) is OUT_OF_ORDER
+
+
+def test_nothing_changes_before_the_commit(log: Partition) -> None:
+    update = log.prepare(header(0))
+    assert list(log.state) == []
+    assert log.state.map_end_offset == 0
+    log.state.commit(update, 1)
+    assert [entry.last_sequence for entry in log.state] == [0]
+    assert log.state.map_end_offset == 1
+
+
+def test_batches_without_producer_leave_no_trace(log: Partition) -> None:
+    log.append(read_header(build_batch([Record(0, 0, None, None)])))
+    assert len(log.state) == 0
+    assert log.state.map_end_offset == 1
+
+
+def test_an_unknown_producer_may_begin_at_any_sequence(log: Partition) -> None:
+    assert log.append(header(4711)) is None
+    assert log.append(header(4712)) is None
+
+
+@pytest.mark.parametrize("tail", [1, 5])
+def test_sequences_wrap_to_zero(log: Partition, tail: int) -> None:
+    log.append(header(MAX_SEQUENCE - tail + 1, tail))
+    assert log.refuses(header(1)) is OUT_OF_ORDER
+    assert log.append(header(0)) is None
+    assert log.append(header(MAX_SEQUENCE - tail + 1, tail)) is not None
+
+
+def test_a_batch_may_straddle_the_wrap(log: Partition) -> None:
+    log.append(header(MAX_SEQUENCE - 1, 4))
+    assert log.append(header(MAX_SEQUENCE - 1, 4)) is not None
+    entry = log.state.entry(PID)
+    assert entry is not None
+    assert (entry.batches[0].first_sequence, entry.last_sequence) == (MAX_SEQUENCE - 1, 1)
+    assert log.append(header(2)) is None
+
+
+def test_a_new_epoch_begins_at_zero_and_forgets_the_window(log: Partition) -> None:
+    log.append(header(0))
+    assert log.refuses(header(1, epoch=1)) is OUT_OF_ORDER
+    assert log.append(header(0, epoch=1)) is None
+    entry = log.state.entry(PID)
+    assert entry is not None
+    assert (entry.producer_epoch, len(entry.batches)) == (1, 1)
+
+
+def test_an_old_epoch_is_fenced_even_for_a_duplicate(log: Partition) -> None:
+    log.append(header(0))
+    log.append(header(0, epoch=1))
+    assert log.refuses(header(0)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert log.refuses(header(1)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert log.refuses(header(1), Origin.COORDINATOR) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_follower_takes_what_its_leader_took(log: Partition) -> None:
+    log.append(header(0, epoch=3))
+    log.append(header(77, epoch=2), Origin.REPLICATION)
+    entry = log.state.entry(PID)
+    assert entry is not None
+    assert (entry.producer_epoch, entry.last_sequence) == (2, 77)
+
+
+def test_several_batches_of_one_producer_in_one_append_are_taken_in_turn() -> None:
+    state = ProducerStateManager()
+    batches = [(0, header(0, 2)), (0, header(2, 3)._replace(base_offset=2))]
+    assert state.replay(b"", batches) == []
+    entry = state.entry(PID)
+    assert entry is not None
+    assert [batch.last_offset for batch in entry.batches] == [1, 4]
+    assert state.map_end_offset == 5
+
+
+def test_an_open_transaction_holds_back_the_unstable_offset(log: Partition) -> None:
+    log.append(header(0))
+    log.append(header(1, transactional=True))
+    log.append(header(2, transactional=True))
+    assert log.state.first_unstable_offset == 1
+    assert log.end_txn() == []
+    assert log.state.first_unstable_offset == 1
+    log.state.on_high_watermark(3)
+    assert log.state.first_unstable_offset == 1
+    log.state.on_high_watermark(4)
+    assert log.state.first_unstable_offset is None
+
+
+def test_an_aborted_transaction_goes_into_the_index_with_the_stable_offset_it_left(
+    log: Partition,
+) -> None:
+    log.append(header(0, producer_id=1, transactional=True))
+    log.append(header(0, producer_id=2, transactional=True))
+    log.append(header(0, producer_id=3, transactional=True))
+    assert log.end_txn(ControlType.ABORT, producer_id=1) == [AbortedTxn(1, 0, 3, 1)]
+    assert log.end_txn(ControlType.COMMIT, producer_id=2) == []
+    assert log.end_txn(ControlType.ABORT, producer_id=3) == [AbortedTxn(3, 2, 5, 6)]
+
+
+def test_a_marker_without_transaction_is_remembered_for_its_epochs_only(log: Partition) -> None:
+    assert log.end_txn(ControlType.ABORT, epoch=4, coordinator_epoch=2) == []
+    entry = log.state.entry(PID)
+    assert entry is not None
+    assert (entry.producer_epoch, entry.coordinator_epoch, entry.batches) == (4, 2, ())
+    assert log.refuses(header(1, epoch=4)) is OUT_OF_ORDER
+    assert log.append(header(0, epoch=4)) is None
+
+
+def test_a_marker_of_a_new_epoch_clears_the_window_and_one_of_the_same_does_not(
+    log: Partition,
+) -> None:
+    log.append(header(0, transactional=True))
+    log.end_txn()
+    assert log.append(header(0, transactional=True)) is not None
+    log.end_txn(epoch=1)
+    assert log.append(header(0, epoch=1)) is None
+
+
+def test_an_old_coordinator_is_fenced(log: Partition) -> None:
+    log.append(header(0, transactional=True))
+    log.end_txn(coordinator_epoch=5)
+    with pytest.raises(KafkaError) as caught:
+        log.end_txn(coordinator_epoch=4)
+    assert caught.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    log.end_txn(coordinator_epoch=4, origin=Origin.REPLICATION)
+
+
+def test_plain_batches_are_refused_while_the_producers_transaction_is_open(log: Partition) -> None:
+    log.append(header(0, transactional=True))
+    assert log.refuses(header(1)) is ErrorCode.INVALID_TXN_STATE
+    log.append(header(1), Origin.REPLICATION)
+
+
+def test_what_compaction_emptied_still_counts() -> None:
+    state = ProducerStateManager()
+    marker = build_marker(
+        Marker(ControlType.COMMIT, 1), offset=0, timestamp=1, producer_id=PID, producer_epoch=0
+    )
+    data = read_header(rewrite_batch(header(5, 3), []))
+    control = read_header(rewrite_batch(read_header(marker), []))._replace(base_offset=3)
+    state.replay(b"", [(0, data), (0, control)])
+    entry = state.entry(PID)
+    assert entry is not None
+    assert (entry.last_sequence, entry.last_offset, entry.coordinator_epoch) == (7, 2, -1)
+
+
+def test_idle_producers_expire_unless_a_transaction_is_open(log: Partition) -> None:
+    log.append(header(0, producer_id=1, timestamp=1000))
+    log.append(header(0, producer_id=2, timestamp=1001))
+    log.append(header(0, producer_id=3, timestamp=0, transactional=True))
+    assert log.state.expire(1099, 100) == 0
+    assert log.state.expire(1100, 100) == 1
+    assert [entry.producer_id for entry in log.state] == [2, 3]
+
+
+def test_deleting_records_forgets_no_producer(log: Partition) -> None:
+    log.append(header(0))
+    log.state.on_log_start(10)
+    assert len(log.state) == 1
+    assert log.state.map_end_offset == 10
+
+
+# --- snapshots
+
+
+def load(state: ProducerStateManager, *, windows_known: bool, now_ms: int = 0) -> Partition:
+    """Another partition that knows what a snapshot of `state` says."""
+    entries = [
+        entry if windows_known else entry._replace(batches=entry.batches[-1:]) for entry in state
+    ]
+    restored = Partition()
+    restored.end = state.map_end_offset
+    restored.state.load(
+        restored.end, entries, windows_known=windows_known, now_ms=now_ms, expiration_ms=5000
+    )
+    return restored
+
+
+def test_a_snapshot_brings_open_transactions_back_in_offset_order(log: Partition) -> None:
+    log.append(header(0, producer_id=2, transactional=True))
+    log.append(header(0, producer_id=1, transactional=True))
+    log.append(header(1, producer_id=2, transactional=True))
+    restored = load(log.state, windows_known=True)
+    assert restored.state.first_unstable_offset == 0
+    restored.end_txn(producer_id=2)
+    restored.state.on_high_watermark(100)
+    assert restored.state.first_unstable_offset == 1
+
+
+def test_a_snapshot_leaves_expired_producers_out(log: Partition) -> None:
+    log.append(header(0, producer_id=1, timestamp=1000))
+    log.append(header(0, producer_id=2, timestamp=2000))
+    restored = load(log.state, windows_known=True, now_ms=6000)
+    assert [entry.producer_id for entry in restored.state] == [2]
+
+
+def test_windows_come_back_from_the_batches_before_the_snapshot(log: Partition) -> None:
+    headers = []
+    for sequence in range(9):
+        for producer_id in (1, 2):
+            batch = header(sequence, producer_id=producer_id)
+            headers.append(batch._replace(base_offset=log.end))
+            log.append(batch)
+    restored = load(log.state, windows_known=False)
+    assert restored.state.windows_wanted
+    restored.state.extend_windows(headers[12:])
+    assert restored.state.windows_wanted
+    restored.state.extend_windows(headers[6:12])
+    assert not restored.state.windows_wanted
+    assert list(restored.state) == list(log.state)
+
+
+def test_windows_do_not_reach_into_an_earlier_epoch(log: Partition) -> None:
+    headers = []
+    for epoch in (0, 1):
+        for sequence in range(2):
+            batch = header(sequence, epoch=epoch)
+            headers.append(batch._replace(base_offset=log.end))
+            log.append(batch)
+    restored = load(log.state, windows_known=False)
+    restored.state.extend_windows(headers)
+    assert not restored.state.windows_wanted
+    assert list(restored.state) == list(log.state)
+
+
+def test_no_batches_are_wanted_where_nothing_can_be_before(log: Partition) -> None:
+    log.append(header(0))
+    assert not load(log.state, windows_known=False).state.windows_wanted
+
+
+# --- against a model
+
+
+@dataclass(frozen=True)
+class Sent:
+    epoch: int
+    first: int
+    last: int
+    offset: int = -1
+
+
+class Model:
+    """All batches ever appended of one producer, and the rules in their plainest form."""
+
+    def __init__(self) -> None:
+        self.batches: list[Sent] = []
+
+    @property
+    def next_sequence(self) -> int:
+        return self.batches[-1].last + 1 if self.batches else 0
+
+    def expect(self, sent: Sent) -> ErrorCode | int | None:
+        """An error, the offset of a duplicate, or None where the batch is the next one."""
+        if not self.batches:
+            return None
+        newest = self.batches[-1]
+        if sent.epoch < newest.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if sent.epoch > newest.epoch:
+            return None if sent.first == 0 else OUT_OF_ORDER
+        if sent.first == newest.last + 1:
+            return None
+        for known in [batch for batch in self.batches if batch.epoch == sent.epoch][-5:]:
+            if (known.first, known.last) == (sent.first, sent.last):
+                return known.offset
+        return OUT_OF_ORDER
+
+
+def answer(log: Partition, producer_id: int, sent: Sent) -> ErrorCode | int | None:
+    """What the state under test says to a batch; in the model's terms."""
+    count = sent.last - sent.first + 1
+    try:
+        duplicate = log.append(header(sent.first, count, producer_id=producer_id, epoch=sent.epoch))
+    except KafkaError as error:
+        return error.code
+    return None if duplicate is None else duplicate.first_offset
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_every_answer_is_the_models(data: st.DataObject) -> None:
+    log = Partition()
+    models = {1: Model(), 2: Model()}
+    kinds = st.sampled_from(["next", "next", "next", "repeat", "any", "bump", "restart"])
+    for kind in data.draw(st.lists(kinds, max_size=40)):
+        if kind == "restart":
+            log = load(log.state, windows_known=True)
+            continue
+        producer_id = data.draw(st.sampled_from([1, 2]))
+        model = models[producer_id]
+        epoch = model.batches[-1].epoch if model.batches else 0
+        count = data.draw(st.integers(1, 3))
+        sent = Sent(epoch, model.next_sequence, model.next_sequence + count - 1)
+        if kind == "repeat" and model.batches:
+            sent = data.draw(st.sampled_from(model.batches[-7:]))
+        elif kind == "any":
+            first = data.draw(st.integers(0, model.next_sequence + 1))
+            sent = Sent(data.draw(st.integers(max(epoch - 1, 0), epoch + 1)), first, first + count)
+        elif kind == "bump":
+            sent = Sent(epoch + 1, 0, count - 1)
+        expected = model.expect(sent)
+        offset = log.end
+        assert answer(log, producer_id, sent) == expected
+        if expected is None:
+            model.batches.append(Sent(sent.epoch, sent.first, sent.last, offset))

@@ -1,0 +1,121 @@
+"""When segments end and when they go."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.storage.retention import deletable_segments, should_roll
+
+
+@dataclass
+class Facts:
+    base_offset: int
+    size: int = 100
+    largest_timestamp: int = 1000
+
+
+def segments(*sizes: int, **fields: int) -> list[Facts]:
+    return [Facts(10 * i, size, **fields) for i, size in enumerate(sizes)]
+
+
+def count(log: list[Facts], **changes: Any) -> int:
+    facts: dict[str, Any] = {
+        "cleanup_policy": ("delete",),
+        "retention_ms": -1,
+        "retention_bytes": -1,
+        "log_start_offset": 0,
+        "log_end_offset": 10 * len(log),
+        "high_watermark": 10 * len(log),
+        "now_ms": 1000,
+    }
+    return deletable_segments(log, **{**facts, **changes})
+
+
+def test_without_limits_everything_stays() -> None:
+    assert count(segments(100, 100, 100)) == 0
+
+
+@pytest.mark.parametrize(("limit", "gone"), [(300, 0), (299, 0), (200, 1), (199, 1), (0, 3)])
+def test_size_drops_a_segment_when_the_rest_still_reaches_the_limit(limit: int, gone: int) -> None:
+    assert count(segments(100, 100, 100), retention_bytes=limit) == gone
+
+
+@pytest.mark.parametrize(("now", "gone"), [(1500, 0), (1501, 3)])
+def test_age_counts_from_the_youngest_record(now: int, gone: int) -> None:
+    assert count(segments(1, 1, 1), retention_ms=500, now_ms=now) == gone
+
+
+def test_a_young_segment_protects_those_after_it() -> None:
+    log = segments(1, 1, 1)
+    log[1].largest_timestamp = 9000
+    assert count(log, retention_ms=500, now_ms=2000) == 1
+
+
+def test_nothing_above_the_high_watermark_goes() -> None:
+    assert count(segments(1, 1, 1), retention_ms=0, now_ms=9000, high_watermark=19) == 1
+
+
+def test_an_empty_active_segment_stays() -> None:
+    assert count(segments(100, 0), retention_ms=0, now_ms=9000) == 1
+
+
+@pytest.mark.parametrize(("start", "gone"), [(9, 0), (10, 1), (25, 2), (30, 2)])
+def test_what_lies_before_the_log_start_goes_but_never_the_active_one(
+    start: int, gone: int
+) -> None:
+    assert count(segments(1, 1, 1), log_start_offset=start) == gone
+
+
+@pytest.mark.parametrize("policy", [("compact",), ()])
+def test_a_log_that_is_not_deleted_loses_only_what_is_before_its_start(
+    policy: tuple[str, ...],
+) -> None:
+    limits = {"cleanup_policy": policy, "retention_ms": 0, "retention_bytes": 0, "now_ms": 9000}
+    assert count(segments(1, 1, 1), **limits) == 0
+    assert count(segments(1, 1, 1), log_start_offset=10, **limits) == 1
+
+
+def test_both_policies_together_delete() -> None:
+    limits = {"cleanup_policy": ("compact", "delete"), "retention_ms": 0, "now_ms": 9000}
+    assert count(segments(1, 1), **limits) == 2
+
+
+@given(st.lists(st.integers(0, 100), max_size=6), st.integers(0, 400))
+def test_by_size_never_less_than_the_limit_is_left(sizes: list[int], limit: int) -> None:
+    log = segments(*sizes)
+    gone = count(log, retention_bytes=limit)
+    kept = sum(sizes[gone:])
+    assert kept >= min(limit, sum(sizes))
+    if gone < len(log) - 1:
+        assert kept - sizes[gone] < limit
+
+
+ROLL: dict[str, Any] = {
+    "size": 900,
+    "incoming": 100,
+    "segment_bytes": 1000,
+    "waited_ms": 50,
+    "segment_ms": 50,
+    "relative_offset": 2**31 - 1,
+    "index_full": False,
+}
+
+
+def test_a_segment_stays_at_each_of_its_limits() -> None:
+    assert not should_roll(**ROLL)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"incoming": 101}, {"waited_ms": 51}, {"relative_offset": 2**31}, {"index_full": True}],
+    ids=str,
+)
+def test_a_segment_ends_past_any_limit(change: dict[str, Any]) -> None:
+    assert should_roll(**{**ROLL, **change})
+
+
+def test_an_empty_segment_does_not_end_by_age() -> None:
+    assert not should_roll(**{**ROLL, "size": 0, "waited_ms": 10**9})

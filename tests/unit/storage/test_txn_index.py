@@ -1,0 +1,101 @@
+"""The index of aborted transactions: Kafka's bytes, and which reads it concerns."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.storage.files import OsFiles
+from barnabas.storage.txn_index import (
+    ENTRY_SIZE,
+    AbortedTxn,
+    CorruptTxnIndexError,
+    TxnIndex,
+    decode,
+    encode,
+    search,
+)
+
+TXNS = [AbortedTxn(1, 10, 20, 15), AbortedTxn(2, 15, 30, 25), AbortedTxn(3, 25, 40, 41)]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> TxnIndex:
+    return TxnIndex(OsFiles(), str(tmp_path / "00000000000000000010.txnindex"), 10)
+
+
+def test_an_entry_has_kafkas_34_bytes() -> None:
+    assert encode(AbortedTxn(1, 2, 3, 4)).hex() == "0000" + "".join(
+        f"{n:016x}" for n in (1, 2, 3, 4)
+    )
+    assert ENTRY_SIZE == 34
+
+
+def test_no_file_is_made_before_the_first_abort(index: TxnIndex, tmp_path: Path) -> None:
+    index.append([])
+    index.reset()
+    index.truncate_to(5)
+    assert index.entries() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_entries_outlive_the_object(index: TxnIndex) -> None:
+    index.append(TXNS[:1])
+    index.append(TXNS[1:])
+    assert TxnIndex(OsFiles(), index.path, 10).entries() == TXNS
+
+
+def test_truncation_drops_the_markers_from_an_offset_on(index: TxnIndex) -> None:
+    index.append(TXNS)
+    index.truncate_to(41)
+    assert index.entries() == TXNS
+    index.truncate_to(40)
+    assert index.entries() == TXNS[:2]
+    index.truncate_to(30)
+    assert index.entries() == TXNS[:1]
+    index.reset()
+    assert index.entries() == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        encode(TXNS[0])[:-1],
+        b"\x00\x01" + encode(TXNS[0])[2:],
+        encode(AbortedTxn(1, 5, 9, 10)),
+        encode(AbortedTxn(1, 21, 20, 21)),
+    ],
+    ids=["cut off", "other version", "of an earlier segment", "ends before it begins"],
+)
+def test_a_damaged_index_is_named(data: bytes) -> None:
+    with pytest.raises(CorruptTxnIndexError):
+        decode(data, base_offset=10)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[AbortedTxn]:
+    """Transactions that begin and abort in any interleaving, with the stable offsets they leave."""
+    open_: dict[int, int] = {}
+    aborted = []
+    for offset in range(draw(st.integers(0, 30))):
+        producer = draw(st.integers(0, 3))
+        if producer in open_:
+            first = open_.pop(producer)
+            aborted.append(
+                AbortedTxn(producer, first, offset, min(open_.values(), default=offset + 1))
+            )
+        else:
+            open_[producer] = offset
+    return aborted
+
+
+@given(histories(), st.integers(0, 30), st.integers(0, 30))
+def test_a_search_finds_exactly_what_overlaps(
+    history: list[AbortedTxn], start: int, length: int
+) -> None:
+    end = start + length
+    found, complete = search(history, start, end)
+    wanted = [t for t in history if t.last_offset >= start and t.first_offset < end]
+    assert found == wanted
+    assert complete == any(t.last_stable_offset >= end for t in history)

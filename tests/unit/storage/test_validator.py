@@ -1,0 +1,275 @@
+"""What a log refuses, by which error, and what it lets through unchanged."""
+
+from dataclasses import replace
+from struct import pack_into
+
+import pytest
+
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.topic import TopicConfig
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import (
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    crc_matches,
+    pack_batch,
+    read_header,
+)
+from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.control import ControlType, Marker, build_marker
+from barnabas.protocol.records.record import Record, build_batch, iter_records
+from barnabas.storage.validator import (
+    Origin,
+    RecordsRefused,
+    Rules,
+    Validated,
+    check_codec_of_version,
+    validate,
+)
+
+NOW = 1_700_000_000_000
+RULES = Rules(max_message_bytes=100_000, segment_bytes=1_000_000)
+RECORDS = [Record(i, NOW + i, b"key-%d" % i, b"value") for i in range(3)]
+BATCH = build_batch(RECORDS)
+
+
+def judge(data: bytes, rules: Rules = RULES, origin: Origin = Origin.CLIENT) -> Validated:
+    return validate(data, rules, origin=origin, now_ms=NOW)
+
+
+def refusal(data: bytes, rules: Rules = RULES, origin: Origin = Origin.CLIENT) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        judge(data, rules, origin)
+    return caught.value.code
+
+
+def changed(batch: bytes = BATCH, **fields: int) -> bytes:
+    """A batch with other header fields and the CRC that goes with them."""
+    return pack_batch(read_header(batch)._replace(**fields), batch[HEADER_SIZE:])
+
+
+def test_a_good_batch_passes_without_a_copy() -> None:
+    view = memoryview(BATCH)
+    data, batches = validate(view, RULES, origin=Origin.CLIENT, now_ms=NOW)
+    assert data is view
+    assert batches == [(0, read_header(BATCH))]
+
+
+@pytest.mark.parametrize("cut", [0, 5, 30, len(BATCH) - 1])
+def test_a_client_must_send_a_whole_batch(cut: int) -> None:
+    assert refusal(BATCH[:cut]) is ErrorCode.INVALID_RECORD
+
+
+def test_a_client_must_send_no_second_batch() -> None:
+    assert refusal(BATCH + BATCH) is ErrorCode.INVALID_RECORD
+
+
+def test_a_coordinator_may_write_several_batches() -> None:
+    batches = judge(BATCH + BATCH, origin=Origin.COORDINATOR).batches
+    assert [pos for pos, _ in batches] == [0, len(BATCH)]
+
+
+def test_what_a_coordinator_writes_is_judged_too() -> None:
+    assert refusal(BATCH + BATCH[:-1], origin=Origin.COORDINATOR) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_old_message_formats_are_refused() -> None:
+    old = bytearray(BATCH)
+    old[16] = 1
+    assert refusal(bytes(old)) is ErrorCode.INVALID_RECORD
+
+
+def test_an_unknown_message_format_is_corrupt() -> None:
+    future = bytearray(BATCH)
+    future[16] = 3
+    assert refusal(bytes(future)) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_length_shorter_than_a_header_is_corrupt() -> None:
+    short = bytearray(BATCH)
+    pack_into(">i", short, 8, 20)
+    assert refusal(bytes(short)) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("at", [17, 21, 43, len(BATCH) - 1])
+def test_a_flipped_bit_is_corrupt(at: int) -> None:
+    damaged = bytearray(BATCH)
+    damaged[at] ^= 0x40
+    assert refusal(bytes(damaged)) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"record_count": 2},
+        {"record_count": 0, "last_offset_delta": -1},
+        {"record_count": -1, "last_offset_delta": -2},
+        {"last_offset_delta": 3},
+        {"base_offset": 7},
+        {"attributes": 0x20},
+        {"producer_id": 5, "producer_epoch": 0, "base_sequence": -1},
+        {"producer_id": 5, "producer_epoch": -1, "base_sequence": 0},
+        {"attributes": 0x10},
+    ],
+    ids=str,
+)
+def test_a_client_cannot_forge_a_header(fields: dict[str, int]) -> None:
+    assert refusal(changed(**fields)) is ErrorCode.INVALID_RECORD
+
+
+def test_a_coordinator_may_write_a_marker() -> None:
+    marker = build_marker(
+        Marker(ControlType.ABORT, 3), offset=0, timestamp=NOW, producer_id=5, producer_epoch=1
+    )
+    assert judge(marker, origin=Origin.COORDINATOR).data is marker
+
+
+def test_a_batch_of_exactly_the_limit_passes_and_one_byte_more_does_not() -> None:
+    assert judge(BATCH, replace(RULES, max_message_bytes=len(BATCH)))
+    too_small = replace(RULES, max_message_bytes=len(BATCH) - 1)
+    assert refusal(BATCH, too_small) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_the_size_is_judged_before_the_crc() -> None:
+    damaged = BATCH[:-1] + b"!"
+    too_small = replace(RULES, max_message_bytes=len(BATCH) - 1)
+    assert refusal(damaged, too_small) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_an_append_must_fit_into_a_segment() -> None:
+    rules = replace(RULES, segment_bytes=len(BATCH) - 1)
+    assert refusal(BATCH, rules) is ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_an_unknown_codec_is_refused(codec: int) -> None:
+    assert refusal(changed(attributes=codec)) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+@pytest.mark.parametrize(("version", "codec", "passes"), [
+    (6, Compression.ZSTD, False),
+    (7, Compression.ZSTD, True),
+    (3, Compression.GZIP, True),
+])  # fmt: skip
+def test_zstd_needs_produce_7(version: int, codec: Compression, passes: bool) -> None:
+    batch = build_batch(RECORDS, compression=codec)
+    if passes:
+        check_codec_of_version(batch, version)
+    else:
+        with pytest.raises(KafkaError) as caught:
+            check_codec_of_version(batch, version)
+        assert caught.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+@pytest.mark.parametrize(("stamp", "passes"), [
+    (NOW - 1000, True),
+    (NOW - 1001, False),
+    (NOW + 500, True),
+    (NOW + 501, False),
+    (-1, True),
+])  # fmt: skip
+def test_timestamps_must_be_near_the_brokers_clock(stamp: int, passes: bool) -> None:
+    rules = replace(RULES, before_max_ms=1000, after_max_ms=500)
+    batch = build_batch([Record(0, NOW, None, b""), Record(1, stamp, None, b"")])
+    batch = batch if stamp >= NOW else build_batch([Record(0, stamp, None, b"")])
+    if passes:
+        assert judge(batch, rules)
+        return
+    with pytest.raises(RecordsRefused) as caught:
+        judge(batch, rules)
+    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+    assert caught.value.record_errors[0].batch_index == (1 if stamp > NOW else 0)
+
+
+def test_log_append_time_takes_the_brokers_clock_whatever_the_producer_says() -> None:
+    batch = build_batch([Record(0, 17, b"k", b"v"), Record(1, 2 * NOW, b"k", b"v")])
+    data, [(pos, header)] = judge(batch, replace(RULES, log_append_time=True))
+    assert batch == build_batch([Record(0, 17, b"k", b"v"), Record(1, 2 * NOW, b"k", b"v")])
+    assert crc_matches(data, pos, header)
+    assert (header.timestamp_type, header.max_timestamp) == (1, NOW)
+    assert [record.timestamp for record in iter_records(data, pos, header)] == [NOW, NOW]
+
+
+def test_log_append_time_is_stamped_in_place_where_the_buffer_allows() -> None:
+    buffer = bytearray(BATCH)
+    assert validate(
+        buffer, replace(RULES, log_append_time=True), origin=Origin.CLIENT, now_ms=NOW
+    ).data is buffer  # fmt: skip
+
+
+def test_producers_may_not_claim_log_append_time() -> None:
+    with pytest.raises(RecordsRefused) as caught:
+        judge(changed(attributes=LOG_APPEND_TIME))
+    assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_a_compacted_topic_refuses_records_without_key(codec: Compression) -> None:
+    records = [RECORDS[0], Record(1, NOW, None, b"v"), Record(2, NOW, b"", b"v")]
+    with pytest.raises(RecordsRefused) as caught:
+        judge(build_batch(records, compression=codec), replace(RULES, keys_required=True))
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in caught.value.record_errors] == [1]
+
+
+def test_a_compacted_topic_keeps_the_bytes_of_a_batch_with_keys() -> None:
+    batch = build_batch(RECORDS, compression=Compression.LZ4)
+    assert judge(batch, replace(RULES, keys_required=True)).data is batch
+
+
+def test_a_compacted_topic_sees_through_lies_about_the_records() -> None:
+    rules = replace(RULES, keys_required=True)
+    assert refusal(changed(record_count=2, last_offset_delta=1), rules) is ErrorCode.INVALID_RECORD
+    gap = build_batch([RECORDS[0], RECORDS[2]])
+    lie = changed(gap, last_offset_delta=1)
+    assert refusal(lie, rules) is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("source", Compression)
+@pytest.mark.parametrize("target", Compression)
+def test_compression_type_is_what_ends_up_on_disk(source: Compression, target: Compression) -> None:
+    batch = build_batch(
+        RECORDS, compression=source, producer_id=9, producer_epoch=2, base_sequence=40
+    )
+    data, [(pos, header)] = judge(batch, replace(RULES, compression=target))
+    assert header.compression == target
+    assert (data is batch) == (source is target)
+    assert crc_matches(data, pos, header)
+    assert list(iter_records(data, pos, header)) == RECORDS
+    # Delta of the last offset, timestamps, producer id and epoch, sequence.
+    assert header[6:12] == read_header(batch)[6:12]
+
+
+def test_a_batch_that_grows_over_the_limit_in_the_topics_codec_is_refused() -> None:
+    batch = build_batch([Record(0, NOW, b"k", b"v" * 10_000)], compression=Compression.ZSTD)
+    rules = replace(RULES, max_message_bytes=1000, compression=Compression.NONE)
+    assert refusal(batch, rules) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_decompression_bomb_is_refused() -> None:
+    bomb = build_batch([Record(0, NOW, b"k", bytes(40 << 20))], compression=Compression.ZSTD)
+    rules = replace(RULES, keys_required=True)
+    assert refusal(bomb, rules) is ErrorCode.INVALID_RECORD
+
+
+def test_rules_follow_the_topics_configuration() -> None:
+    overrides = {
+        "cleanup.policy": "compact,delete",
+        "compression.type": "gzip",
+        "compression.gzip.level": "3",
+        "max.message.bytes": "1234",
+        "message.timestamp.type": "LogAppendTime",
+        "message.timestamp.after.max.ms": "5",
+    }
+    config = TopicConfig.resolve(overrides, BrokerConfig.from_properties({}))
+    rules = Rules.of(config)
+    assert rules.keys_required
+    assert rules.log_append_time
+    assert (rules.compression, rules.compression_level) == (Compression.GZIP, 3)
+    assert (rules.max_message_bytes, rules.after_max_ms) == (1234, 5)
+    plain = Rules.of(TopicConfig.resolve({}, BrokerConfig.from_properties({})))
+    assert (plain.compression, plain.keys_required, plain.log_append_time) == (None, False, False)
+    none = TopicConfig.resolve(
+        {"compression.type": "uncompressed"}, BrokerConfig.from_properties({})
+    )
+    assert Rules.of(none).compression is Compression.NONE

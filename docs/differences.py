@@ -1,0 +1,179 @@
+"""What Barnabas leaves out of Apache Kafka 4.3, and what it does otherwise: the written part of
+docs/COMPATIBILITY.md."""
+
+from typing import NamedTuple
+
+
+class Missing(NamedTuple):
+    """APIs of Kafka 4.3 that are not served, by key, and why."""
+
+    apis: dict[int, str]
+    why: str
+
+
+class Difference(NamedTuple):
+    """Something that a client or an operator can notice."""
+
+    about: str
+    here: str
+    kafka: str
+    why: str
+
+
+MISSING = (
+    Missing(
+        {
+            24: "AddPartitionsToTxn",
+            25: "AddOffsetsToTxn",
+            26: "EndTxn",
+            27: "WriteTxnMarkers",
+            28: "TxnOffsetCommit",
+            61: "DescribeProducers",
+            65: "DescribeTransactions",
+            66: "ListTransactions",
+        },
+        "Transactions come with the next release. Log, coordinator runtime and clients' "
+        "read_committed are built for them.",
+    ),
+    Missing(
+        {
+            34: "AlterReplicaLogDirs",
+            43: "ElectLeaders",
+            45: "AlterPartitionReassignments",
+            46: "ListPartitionReassignments",
+        },
+        "They move replicas, of which there is one until clusters come.",
+    ),
+    Missing(
+        {
+            17: "SaslHandshake",
+            29: "DescribeAcls",
+            30: "CreateAcls",
+            31: "DeleteAcls",
+            36: "SaslAuthenticate",
+            38: "CreateDelegationToken",
+            39: "RenewDelegationToken",
+            40: "ExpireDelegationToken",
+            41: "DescribeDelegationToken",
+            48: "DescribeClientQuotas",
+            49: "AlterClientQuotas",
+            50: "DescribeUserScramCredentials",
+            51: "AlterUserScramCredentials",
+        },
+        "Security and quotas come later. A configuration that asks for them is refused.",
+    ),
+    Missing(
+        {68: "ConsumerGroupHeartbeat", 69: "ConsumerGroupDescribe"},
+        "The consumer protocol of KIP-848 comes later; clients use the classic one by default.",
+    ),
+    Missing(
+        {
+            76: "ShareGroupHeartbeat",
+            77: "ShareGroupDescribe",
+            78: "ShareFetch",
+            79: "ShareAcknowledge",
+            83: "InitializeShareGroupState",
+            84: "ReadShareGroupState",
+            85: "WriteShareGroupState",
+            86: "DeleteShareGroupState",
+            87: "ReadShareGroupStateSummary",
+            90: "DescribeShareGroupOffsets",
+            91: "AlterShareGroupOffsets",
+            92: "DeleteShareGroupOffsets",
+        },
+        "Share groups (KIP-932) come later.",
+    ),
+    Missing(
+        {88: "StreamsGroupHeartbeat", 89: "StreamsGroupDescribe"},
+        "Streams groups (KIP-1071) are not planned; Kafka Streams works on classic groups.",
+    ),
+    Missing(
+        {
+            55: "DescribeQuorum",
+            57: "UpdateFeatures",
+            64: "UnregisterBroker",
+            80: "AddRaftVoter",
+            81: "RemoveRaftVoter",
+        },
+        "They administer KRaft, which Barnabas does not have.",
+    ),
+    Missing(
+        {71: "GetTelemetrySubscriptions", 72: "PushTelemetry"},
+        "Clients push metrics only to brokers that announce it, and no receiver is here (KIP-714).",
+    ),
+)
+
+DIFFERENCES = (
+    Difference(
+        "Produce: timestamps",
+        "The limits of message.timestamp.before.max.ms and .after.max.ms are held against the "
+        "first and the largest timestamp of a batch, as its header gives them.",
+        "Every record is looked at.",
+        "A batch stays compressed from socket to disk. Looking at each record would cost more "
+        "than everything else that is done to it.",
+    ),
+    Difference(
+        "Produce: internal topics",
+        "No client may write to them.",
+        "The client id `__admin_client` may.",
+        "A client chooses its client id.",
+    ),
+    Difference(
+        "ApiVersions: features",
+        "No finalized and no supported features are told.",
+        "metadata.version, group.version, transaction.version and others are.",
+        "They are levels of what is not served yet.",
+    ),
+    Difference(
+        "Internal topics",
+        "One replica and min.insync.replicas 1 while the broker is alone with its embedded "
+        "metadata.",
+        "Creation waits for as many brokers as offsets.topic.replication.factor, 3, asks for.",
+        "One broker must work without a setting. In a cluster the factor is never smaller than "
+        "asked for.",
+    ),
+    Difference(
+        "Broker keys",
+        "DescribeConfigs lists the keys below and AlterConfigs takes no other.",
+        "Every key of KRaft is listed, and unknown ones are stored.",
+        "A key that is accepted has its effect.",
+    ),
+    Difference(
+        "Broker keys: listeners",
+        "listeners, advertised.listeners and listener.security.protocol.map are read at start-up.",
+        "They can be altered for one broker while it runs.",
+        "Sockets are opened once.",
+    ),
+    Difference(
+        "Broker keys: node.id",
+        "One key, listed as broker.id; both names are taken from files.",
+        "Two keys that must agree.",
+        "They mean the same.",
+    ),
+    Difference(
+        "queued.max.request.bytes",
+        "128 MiB by default.",
+        "No limit by default.",
+        "A limit on every queue: many connections must not take all memory.",
+    ),
+    Difference(
+        "Group keys",
+        "None is taken.",
+        "Keys for consumer, share and streams groups.",
+        "They have no effect on classic groups.",
+    ),
+    Difference(
+        "Producer snapshots",
+        "Beside each `.snapshot`, which is Kafka's, lies a `.window` file with the four batches "
+        "per producer that Kafka's format has no room for.",
+        "After a restart only the last batch of a producer is known.",
+        "A retry of one of the other four is still recognised after a crash.",
+    ),
+    Difference(
+        "Texts",
+        "Error messages and the documentation of configuration keys are our own words, but for "
+        "those of configuration errors that tools show.",
+        "Kafka's.",
+        "They are for people.",
+    ),
+)

@@ -1,0 +1,44 @@
+"""docs/COMPATIBILITY.md says what the code does."""
+
+import pytest
+
+from docs.differences import MISSING
+from docs.generate import TARGET, document, served
+
+KAFKA_4_3 = {
+    *range(4),
+    *range(8, 52),
+    55,
+    57,
+    60,
+    61,
+    64,
+    65,
+    66,
+    68,
+    69,
+    71,
+    72,
+    *range(74, 82),
+} | {*range(83, 93)}
+"""Keys of the APIs that a broker of Kafka 4.3 answers clients and other brokers."""
+
+BETWEEN_BROKERS = {4, 5, 6}
+"""LeaderAndIsr, StopReplica, UpdateMetadata: Kafka had them until 4.0."""
+
+
+def test_the_document_is_what_the_code_generates():
+    assert TARGET.read_text() == document(), "run `python -m docs.generate`"
+
+
+def test_an_api_of_kafka_is_served_or_missing_with_a_reason():
+    keys = [api.key for api, _ in served()]
+    missing = [key for reason in MISSING for key in reason.apis]
+    assert len({*keys, *missing}) == len(keys) + len(missing)
+    assert {*keys, *missing} - BETWEEN_BROKERS == KAFKA_4_3
+
+
+@pytest.mark.parametrize("row", served(), ids=lambda row: row[0].name)
+def test_a_handler_serves_no_version_that_its_messages_lack(row):
+    api, versions = row
+    assert set(versions) <= set(api.versions)

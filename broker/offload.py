@@ -45,7 +45,7 @@ class ThreadOffload:
 class InlineOffload:
     """Runs the work at once on the loop: for the simulation, where nothing really blocks."""
 
-    def submit(self, lane: str, work: Callable[[], T]) -> asyncio.Future[T]:
+    def submit(self, lane: str, work: Callable[[], T]) -> asyncio.Future[T]:  # noqa: ARG002
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         try:
             future.set_result(work())

@@ -51,9 +51,9 @@ class ApiVersionsHandler:
 
 
 def error_response(
-    request: ApiVersionsRequest | None,  # noqa: ARG001
+    _request: ApiVersionsRequest | None,
     code: ErrorCode,
-    version: int,  # noqa: ARG001
+    _version: int,
 ) -> ApiVersionsResponse:
     """An answer without features; UNSUPPORTED_VERSION tells the versions of this API."""
     known = []

@@ -4,9 +4,8 @@ Refused for topics that are only compacted (POLICY_VIOLATION), whose readers exp
 of every key, and for internal topics.
 """
 
-from barnabas.broker.replication.replica_manager import ReplicaManager
-
 from barnabas.broker.handlers.produce import INTERNAL_TOPICS
+from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_records import (
@@ -30,7 +29,7 @@ class DeleteRecordsHandler:
         self._replicas = replicas
 
     def handle(
-        self, request: DeleteRecordsRequest, context: RequestContext
+        self, request: DeleteRecordsRequest, _context: RequestContext
     ) -> DeleteRecordsResponse:
         return DeleteRecordsResponse(
             topics=[
@@ -65,7 +64,7 @@ def _error(asked: DeleteRecordsPartition, code: ErrorCode) -> DeleteRecordsParti
 def error_response(
     request: DeleteRecordsRequest,
     code: ErrorCode,
-    version: int,  # noqa: ARG001
+    _version: int,
 ) -> DeleteRecordsResponse:
     """Every partition of the request answered with `code`."""
     return DeleteRecordsResponse(

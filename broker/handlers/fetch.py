@@ -9,8 +9,6 @@ appends and the high watermark, never by polling.
 import asyncio
 from collections.abc import Callable
 
-from barnabas.broker.replication.replica_manager import ReplicaManager
-
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.replication.fetch_session import (
     FetchContext,
@@ -19,6 +17,7 @@ from barnabas.broker.replication.fetch_session import (
 )
 from barnabas.broker.replication.leader_hints import current_leader, endpoints
 from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.fetch import (
@@ -292,9 +291,9 @@ def _error(wanted: FetchPartition, code: ErrorCode) -> PartitionData:
 
 
 def error_response(
-    request: FetchRequest,  # noqa: ARG001
+    _request: FetchRequest,
     code: ErrorCode,
-    version: int,  # noqa: ARG001
+    _version: int,
 ) -> FetchResponse:
     """An error of the whole request, as of its session."""
     return FetchResponse(error_code=code, responses=[])

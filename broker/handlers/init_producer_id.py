@@ -29,7 +29,7 @@ class InitProducerIdHandler:
     async def handle(
         self,
         request: InitProducerIdRequest,
-        context: RequestContext,  # noqa: ARG002
+        _context: RequestContext,
     ) -> InitProducerIdResponse:
         has_id = request.producer_id != NO_PRODUCER_ID
         if request.transactional_id == "" or has_id != (
@@ -42,9 +42,9 @@ class InitProducerIdHandler:
 
 
 def error_response(
-    request: InitProducerIdRequest,  # noqa: ARG001
+    _request: InitProducerIdRequest,
     code: ErrorCode,
-    version: int,  # noqa: ARG001
+    _version: int,
 ) -> InitProducerIdResponse:
     """No producer id, and why."""
     return InitProducerIdResponse(

@@ -8,9 +8,8 @@ storage (v9), -6 the first offset not yet there (v11). There is no remote storag
 
 from collections import Counter
 
-from barnabas.broker.replication.replica_manager import ReplicaManager
-
 from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.list_offsets import (
@@ -113,7 +112,7 @@ def _error(asked: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartition
 def error_response(
     request: ListOffsetsRequest,
     code: ErrorCode,
-    version: int,  # noqa: ARG001
+    _version: int,
 ) -> ListOffsetsResponse:
     """Every partition of the request answered with `code`."""
     return ListOffsetsResponse(

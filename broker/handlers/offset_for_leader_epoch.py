@@ -2,7 +2,6 @@
 log was truncated under it (KIP-101, KIP-320). v3 tells who asks, v4 is flexible."""
 
 from barnabas.broker.replication.replica_manager import ReplicaManager
-
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.offset_for_leader_epoch import (
@@ -26,7 +25,7 @@ class OffsetForLeaderEpochHandler:
         self._replicas = replicas
 
     def handle(
-        self, request: OffsetForLeaderEpochRequest, context: RequestContext
+        self, request: OffsetForLeaderEpochRequest, _context: RequestContext
     ) -> OffsetForLeaderEpochResponse:
         return OffsetForLeaderEpochResponse(
             topics=[
@@ -51,7 +50,7 @@ class OffsetForLeaderEpochHandler:
 def error_response(
     request: OffsetForLeaderEpochRequest,
     code: ErrorCode,
-    version: int,  # noqa: ARG001
+    _version: int,
 ) -> OffsetForLeaderEpochResponse:
     """Every partition of the request answered with `code`."""
     return OffsetForLeaderEpochResponse(

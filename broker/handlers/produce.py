@@ -12,11 +12,10 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from barnabas.broker.replication.replica_manager import ReplicaManager
-
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.replication.leader_hints import current_leader, endpoints
 from barnabas.broker.replication.partition import ACKS_ALL, Partition
+from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.produce import (
@@ -32,7 +31,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from barnabas.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL
-from barnabas.storage.log import Appended
+from barnabas.storage.log_parts import Appended
 from barnabas.storage.validator import RecordsRefused
 
 __all__ = ["API", "SERVES", "ProduceHandler", "error_response"]
@@ -64,7 +63,7 @@ class ProduceHandler:
 
     def handle(
         self, request: ProduceRequest, context: RequestContext
-    ) -> "ProduceResponse | None | asyncio.Future[ProduceResponse]":
+    ) -> "ProduceResponse | asyncio.Future[ProduceResponse] | None":
         if request.acks not in (ACKS_ALL, 0, 1):
             return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
         if request.transactional_id is None and _is_transactional(request):
@@ -96,9 +95,7 @@ class ProduceHandler:
         name = self._cache.topic_name(topic.topic_id) if by_id else topic.name
         if name is None:
             return [_error(data, ErrorCode.UNKNOWN_TOPIC_ID) for data in topic.partition_data]
-        return [
-            self._append(name, data, acks, context, waits) for data in topic.partition_data
-        ]
+        return [self._append(name, data, acks, context, waits) for data in topic.partition_data]
 
     def _append(
         self,
@@ -262,7 +259,7 @@ def _error(data: PartitionProduceData, code: ErrorCode) -> PartitionProduceRespo
 def error_response(
     request: ProduceRequest,
     code: ErrorCode,
-    version: int,  # noqa: ARG001
+    _version: int,
 ) -> ProduceResponse:
     """Every partition answered with `code`; raises CloseConnection where acks=0 forbids answers."""
     if request.acks == 0:

@@ -12,7 +12,8 @@ from barnabas.broker.replication.purgatory import OffsetWaiters, Waiter
 from barnabas.broker.replication.topic_cells import TopicCells
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
-from barnabas.storage.log import Appended, Log
+from barnabas.storage.log import Log
+from barnabas.storage.log_parts import Appended
 from barnabas.storage.validator import Origin
 
 NO_LEADER = -1
@@ -105,6 +106,7 @@ class Partition:
             if new_epoch:
                 self.log.assign_leader_epoch(state.leader_epoch)
             self.config_changed()
+            self._grown()
         elif was_leader:
             self.resign()
         return self.is_leader != was_leader or (new_epoch and self.is_leader)
@@ -162,10 +164,10 @@ class Partition:
             origin=origin,
             produce_version=produce_version,
         )
-        self._appended()
+        self._grown()
         return appended
 
-    def _appended(self) -> None:
+    def _grown(self) -> None:
         log = self.log
         if log.log_end_offset - log.flushed_offset >= log.config.flush_messages:
             self._request_flush(self)
@@ -175,6 +177,11 @@ class Partition:
         """The log's fsynced end moved (told by the flusher)."""
         self.flushed.reached(self.log.flushed_offset)
         self._advance()
+
+    def log_failed(self, error: KafkaError) -> None:
+        """The disk failed under the log: what waits is not acknowledged."""
+        self.committed.fail(error)
+        self.flushed.fail(error)
 
     def follower_fetched(self, replica_id: int, log_end: int) -> None:
         """A follower asked for records from `log_end` on: it has everything before."""

@@ -15,7 +15,7 @@ import structlog
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.context import ANONYMOUS
-from barnabas.broker.server.dispatch import Dispatcher, Exchange
+from barnabas.broker.server.dispatch import Dispatcher, Exchange, Part
 from barnabas.broker.server.drain import MAX_CHUNK, MIN_CHUNK, Drain
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.frame import LARGEST_IDLE_BUFFER, FrameReader
@@ -69,7 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: Any = None
         self._exchanges: deque[Exchange] = deque()
         self._stalled: memoryview | None = None
-        self._out: deque[bytes | memoryview | LogSlice | Drain] = deque()
+        self._out: deque[Part | Drain] = deque()
         self._granted = 0
         self._chunk = 2 * MIN_CHUNK
         self._write_paused = False
@@ -215,9 +215,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, error: ProtocolError) -> None:
         """Bytes that are no request: answer what came before them, then close."""
-        _log.warning(
-            "connection closed", host=self.host, listener=self.listener, reason=str(error)
-        )
+        _log.warning("connection closed", host=self.host, listener=self.listener, reason=str(error))
         self._send_answers()
         self.finish()
 

@@ -10,7 +10,7 @@ import asyncio
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import structlog
 
@@ -22,12 +22,13 @@ from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError, downg
 from barnabas.protocol.header import decode_request_header, encode_response_header
 from barnabas.protocol.messages import api_versions, produce
 from barnabas.protocol.schema import Api
-from barnabas.protocol.types import RecordsSource
+from barnabas.storage.log_slice import LogSlice
 
-Part = bytes | memoryview | RecordsSource
+Part = bytes | memoryview | LogSlice
 Handle = Callable[[Any, RequestContext], Any]
 ErrorAnswer = Callable[[Any, ErrorCode, int], Any]
 
+_ERROR_NAMES = {code.value: code.name for code in ErrorCode}
 _LENGTH = struct.Struct(">i")
 _log = structlog.get_logger(__name__)
 
@@ -195,7 +196,7 @@ class Dispatcher:
                 return
             code = getattr(response, "error_code", 0)
             if code:
-                self._count_error(served, ErrorCode(code))
+                self._count_error(served, code)
         self._end(exchange)
 
     def _end(self, exchange: Exchange) -> None:
@@ -223,14 +224,15 @@ class Dispatcher:
             _log.error("error answer failed", api=route.api.name, exc_info=second)
             exchange.close = True
 
-    def _count_error(self, served: _Served, code: ErrorCode) -> None:
-        self._metrics.errors.cell(served.route.api.name, code.name).value += 1
+    def _count_error(self, served: _Served, code: int) -> None:
+        self._metrics.errors.cell(served.route.api.name, _ERROR_NAMES[code]).value += 1
 
 
 def framed(context: RequestContext, response: Any) -> list[Part]:
     """The answer as it leaves: length, header, body; records stay where they are."""
     version = context.api_version
-    body: list[Part] = encode_parts(response, version)
+    # The only records source that a handler ever puts into an answer is a slice of a log.
+    body = cast(list[Part], encode_parts(response, version))
     head = encode_response_header(context.api_key, version, context.correlation_id)
     first = body[0]
     if len(body) == 1 and isinstance(first, bytes):

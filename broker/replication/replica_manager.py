@@ -1,0 +1,252 @@
+"""Every replica on this broker, and what the controller makes of them.
+
+Opening and deleting logs waits for the disk and therefore leaves the loop; who leads, who is in
+sync and what is committed changes only on it.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import structlog
+from barnabas.storage.log_manager import LogManager
+
+from barnabas.broker.metadata.cache import MetadataCache
+from barnabas.broker.offload import Offload
+from barnabas.broker.replication.flusher import Flusher
+from barnabas.broker.replication.partition import NO_EPOCH, Partition
+from barnabas.broker.replication.topic_cells import TopicCells, forget
+from barnabas.config.topic import TopicConfig
+from barnabas.metrics.catalogue import TopicMetrics
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    LeaderAndIsrTopicState,
+)
+from barnabas.protocol.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from barnabas.protocol.types import ZERO_UUID
+from barnabas.storage.log import Log
+
+_LANE = "logs"
+_ANY_EPOCH = -2
+"""Leader epoch of a StopReplica that deletes whatever is there."""
+_log = structlog.get_logger(__name__)
+
+
+class LeadershipObserver(Protocol):
+    """Who acts when this broker begins or ceases to lead a partition: the coordinators."""
+
+    def elected(self, partition: Partition, /) -> None: ...
+
+    def resigned(self, partition: Partition, /) -> None: ...
+
+
+class ReplicaManager:
+    """The partitions of this broker, by topic and index."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        *,
+        logs: LogManager,
+        cache: MetadataCache,
+        flusher: Flusher,
+        offload: Offload,
+        topic_config: Callable[[str], TopicConfig],
+        metrics: TopicMetrics,
+    ) -> None:
+        self._broker_id = broker_id
+        self._logs = logs
+        self._cache = cache
+        self._flusher = flusher
+        self._offload = offload
+        self._topic_config = topic_config
+        self._metrics = metrics
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._offline: set[tuple[str, int]] = set()
+        self._cells: dict[str, TopicCells] = {}
+        self._observers: list[tuple[str, LeadershipObserver]] = []
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._partitions.values())
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    @property
+    def leading(self) -> list[Partition]:
+        """The partitions that this broker leads."""
+        return [partition for partition in self if partition.is_leader]
+
+    @property
+    def offline_count(self) -> int:
+        """Replicas whose log directory has failed."""
+        return len(self._offline)
+
+    def observe(self, topic: str, observer: LeadershipObserver) -> None:
+        """Tell `observer` of every change of leadership in a topic."""
+        self._observers.append((topic, observer))
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """The replica of a partition on this broker.
+
+        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER where only other
+        brokers have one, KAFKA_STORAGE_ERROR where its directory has failed.
+        """
+        partition = self._partitions.get((topic, index))
+        if partition is not None:
+            return partition
+        if (topic, index) in self._offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        if self._cache.partition(topic, index) is not None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    # -- what the controller says ----------------------------------------------------------------
+
+    async def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """Create, lead or follow what the controller says, partition by partition."""
+        topics = []
+        for topic in request.topic_states:
+            errors = [
+                LeaderAndIsrPartitionError(
+                    partition_index=state.partition_index,
+                    error_code=await self._apply(topic, state),
+                )
+                for state in topic.partition_states
+            ]
+            topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
+        return LeaderAndIsrResponse(topics=topics)
+
+    async def _apply(
+        self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState
+    ) -> ErrorCode:
+        key = (topic.topic_name, state.partition_index)
+        if self._broker_id not in state.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            partition = self._partitions.get(key)
+            if partition is None:
+                partition = await self._open(topic, state)
+            elif topic.topic_id not in (partition.topic_id, ZERO_UUID):
+                return ErrorCode.INCONSISTENT_TOPIC_ID
+            changed = partition.apply(state)
+        except KafkaError as error:
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self._offline.add(key)
+            return error.code
+        if changed:
+            self._tell(partition)
+        return ErrorCode.NONE
+
+    async def _open(
+        self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState
+    ) -> Partition:
+        name, index = topic.topic_name, state.partition_index
+        config = self._topic_config(name)
+        log = self._logs.get(name, index)
+        if log is not None and log.topic_id != topic.topic_id:
+            # Of a topic of the same name that was deleted while this broker was away.
+            await self._delete_log(log)
+            log = None
+        if log is None:
+            log = await self._offload.submit(
+                _LANE, lambda: self._logs.create(name, index, topic.topic_id, config)
+            )
+        else:
+            log.configure(config)
+        cells = self._cells.get(name)
+        if cells is None:
+            cells = self._cells[name] = TopicCells(self._metrics, name)
+        partition = Partition(log, self._broker_id, cells, self._flusher.request)
+        self._partitions[name, index] = partition
+        self._offline.discard((name, index))
+        return partition
+
+    async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stop serving replicas, and delete those that the controller wants gone."""
+        errors = [
+            StopReplicaPartitionError(
+                topic_name=topic.topic_name,
+                partition_index=state.partition_index,
+                error_code=await self._stop(topic.topic_name, state),
+            )
+            for topic in request.topic_states
+            for state in topic.partition_states
+        ]
+        return StopReplicaResponse(partition_errors=errors)
+
+    async def _stop(self, topic: str, state: StopReplicaPartitionState) -> ErrorCode:
+        key = (topic, state.partition_index)
+        partition = self._partitions.get(key)
+        if (
+            partition is not None
+            and state.leader_epoch not in (NO_EPOCH, _ANY_EPOCH)
+            and state.leader_epoch < partition.leader_epoch
+        ):
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if partition is not None:
+            del self._partitions[key]
+            self._resign(partition)
+        if not state.delete_partition:
+            return ErrorCode.NONE
+        self._offline.discard(key)
+        log = self._logs.get(*key)
+        try:
+            if log is not None:
+                await self._delete_log(log)
+        except KafkaError as error:
+            return error.code
+        if not any(name == topic for name, _ in self._partitions):
+            self._cells.pop(topic, None)
+            forget(self._metrics, topic)
+        return ErrorCode.NONE
+
+    async def _delete_log(self, log: Log) -> None:
+        await self._offload.submit(_LANE, lambda: self._logs.delete(log.topic, log.partition))
+
+    # -- what happens on this broker -------------------------------------------------------------
+
+    def configure(self, topic: str, config: TopicConfig) -> None:
+        """A topic's configuration has changed."""
+        for (name, _), partition in self._partitions.items():
+            if name == topic:
+                partition.log.configure(config)
+                partition.config_changed()
+
+    def log_dir_failed(self, path: str) -> None:
+        """A log directory is offline: its replicas serve nobody until the next start."""
+        failed = [each for each in self if each.log.place.log_dir.path == path]
+        _log.error("log directory offline", path=path, replicas=len(failed))
+        for partition in failed:
+            key = (partition.topic, partition.index)
+            del self._partitions[key]
+            self._offline.add(key)
+            self._resign(partition)
+
+    def resign_all(self) -> None:
+        """The broker stops: nobody who waits will be answered, nothing more is appended."""
+        for partition in self:
+            self._resign(partition)
+
+    def _resign(self, partition: Partition) -> None:
+        was_leader = partition.is_leader
+        partition.resign()
+        if was_leader:
+            self._tell(partition)
+
+    def _tell(self, partition: Partition) -> None:
+        for topic, observer in self._observers:
+            if topic == partition.topic:
+                if partition.is_leader:
+                    observer.elected(partition)
+                else:
+                    observer.resigned(partition)

@@ -176,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(error)
 
     def _may_begin(self, frame: memoryview) -> bool:
-        if self._write_paused or self._out:
+        if self._write_paused or self._on_disk:
             return False
         waiting = self._exchanges
         return not waiting or (

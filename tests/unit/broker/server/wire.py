@@ -1,0 +1,168 @@
+"""A scripted socket and a small dispatch table for tests of connections."""
+
+import asyncio
+import struct
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from barnabas.broker.clock import SystemClock
+from barnabas.broker.offload import InlineOffload
+from barnabas.broker.server.budget import RequestMemory
+from barnabas.broker.server.connection import Connection, Shared
+from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.dispatch import Dispatcher, Route
+from barnabas.metrics.catalogue import BrokerMetrics
+from barnabas.metrics.registry import Registry
+from barnabas.protocol.codec import encode
+from barnabas.protocol.header import encode_request_header
+from barnabas.protocol.messages import api_versions, heartbeat, produce
+
+MAX_REQUEST = 4 << 20
+
+
+class ScriptedTransport:
+    """Takes what is written, and says when the peer's window is full."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.reading = True
+        self.closed = False
+        self.aborted = False
+        self.window: int | None = None
+        self.protocol: Connection | None = None
+
+    def get_extra_info(self, _name: str) -> Any:
+        return ("10.0.0.1", 4000)
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        self.high = high
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.written += data
+        if self.window is not None and len(self.written) > self.window and self.protocol:
+            self.protocol.pause_writing()
+
+    def writelines(self, parts: list[bytes | memoryview]) -> None:
+        self.write(b"".join(parts))
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = self.aborted = True
+
+
+class Owner:
+    """Counts what connections tell their listener."""
+
+    name = "PLAINTEXT"
+
+    def __init__(self) -> None:
+        self.open: list[Connection] = []
+
+    def opened(self, connection: Connection) -> None:
+        self.open.append(connection)
+
+    def closed(self, connection: Connection) -> None:
+        self.open.remove(connection)
+
+
+class Peer:
+    """A client whose requests go to `handle`: Produce, Heartbeat and ApiVersions are routed."""
+
+    def __init__(
+        self,
+        handle: Callable[[Any, RequestContext], Any],
+        *,
+        memory: RequestMemory | None = None,
+    ) -> None:
+        routes = [
+            Route(module.API, module.API.versions, handle, _refuse)
+            for module in (produce, heartbeat, api_versions)
+        ]
+        metrics = BrokerMetrics(Registry())
+        self.memory = memory or RequestMemory(1 << 30)
+        shared = Shared(
+            dispatcher=Dispatcher(routes, clock=SystemClock(), metrics=metrics.requests),
+            offload=InlineOffload(),
+            memory=self.memory,
+            max_request_bytes=MAX_REQUEST,
+        )
+        self.owner = Owner()
+        self.transport = ScriptedTransport()
+        self.connection = Connection(shared, self.owner, 1)
+        self.transport.protocol = self.connection
+        self.connection.connection_made(self.transport)
+        self._numbers = count(1)
+
+    def send(self, api: Any, version: int, request: Any) -> int:
+        """Send one request; its correlation id."""
+        number = next(self._numbers)
+        self.send_bytes(frame(api, version, number, request))
+        return number
+
+    def send_bytes(self, data: bytes) -> None:
+        """Deliver bytes as far as the broker reads."""
+        while data and self.transport.reading and not self.transport.closed:
+            room = self.connection.get_buffer(-1)
+            size = min(len(room), len(data))
+            room[:size] = data[:size]
+            self.connection.buffer_updated(size)
+            data = data[size:]
+        self.unread = data
+
+    def answered(self) -> list[int]:
+        """Correlation ids of the answers so far."""
+        numbers, data = [], bytes(self.transport.written)
+        while data:
+            size, number = struct.unpack_from(">ii", data)
+            numbers.append(number)
+            data = data[4 + size :]
+        return numbers
+
+    def lose(self) -> None:
+        """The peer is gone."""
+        self.transport.closed = True
+        self.connection.connection_lost(None)
+
+
+def frame(api: Any, version: int, number: int, request: Any) -> bytes:
+    """A request as it travels."""
+    body = encode_request_header(api.key, version, number, "test") + encode(request, version)
+    return struct.pack(">i", len(body)) + body
+
+
+def produce_request(payload: bytes = b"", acks: int = -1) -> produce.ProduceRequest:
+    data = produce.PartitionProduceData(index=0, records=payload)
+    topic = produce.TopicProduceData(name="t", partition_data=[data])
+    return produce.ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic])
+
+
+def heartbeat_request() -> heartbeat.HeartbeatRequest:
+    return heartbeat.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+
+
+async def turn() -> None:
+    """Let the loop run what is ready."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def _refuse(request: Any, code: int, _version: int) -> Any:
+    if isinstance(request, produce.ProduceRequest):
+        return produce.ProduceResponse(responses=[], throttle_time_ms=int(code))
+    if isinstance(request, heartbeat.HeartbeatRequest):
+        return heartbeat.HeartbeatResponse(error_code=int(code))
+    return api_versions.ApiVersionsResponse(error_code=int(code), api_keys=[])

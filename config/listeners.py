@@ -79,7 +79,7 @@ def resolve_listeners(
 
 def without_controllers(listeners: Sequence[str], controllers: Iterable[str]) -> tuple[str, ...]:
     """Those addresses that are not of a KRaft controller, which this broker has none of."""
-    names = {name.strip().upper() for name in controllers}
+    names = {name.strip().upper() for name in controllers if name.strip()}
     return tuple(text for text in listeners if text.partition(":")[0].upper() not in names)
 
 

@@ -39,20 +39,29 @@ class HttpEndpoint:
         self._registry = registry
         self._not_ready = not_ready
         self._server: asyncio.Server | None = None
+        self._exchanges: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the bound port; OSError where the address cannot be had."""
         self._server = await asyncio.start_server(
-            self._exchange, host or None, port, limit=_HEAD_LIMIT
+            self._accept, host or None, port, limit=_HEAD_LIMIT
         )
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
     async def stop(self) -> None:
-        """Stop listening. Exchanges that are under way end by their own deadline."""
+        """Stop listening and break off what is under way."""
         if self._server is not None:
             self._server.close()
             self._server = None
+        for exchange in self._exchanges:
+            exchange.cancel()
+        await asyncio.gather(*self._exchanges, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        exchange = asyncio.get_running_loop().create_task(self._exchange(reader, writer))
+        self._exchanges.add(exchange)
+        exchange.add_done_callback(self._exchanges.discard)
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request, one response: probes and scrapers come seconds apart."""

@@ -54,8 +54,11 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 def configure(stream: TextIO | None = None, *, level: str = "INFO") -> logging.Handler:
     """Send every log line of the process to `stream`, by default standard error.
 
-    `level` is one of Kafka's, in any case. Returns the handler, for its removal.
+    `level` is one of Kafka's, in any case; ConfigError where it is none. Returns the handler, for
+    its removal.
     """
+    if level.upper() not in _LEVELS:
+        raise ConfigError(f"{level} is no log level. Valid log levels are {', '.join(_LEVELS)}")
     stream = stream or sys.stderr
     renderer: Processor = (
         structlog.dev.ConsoleRenderer() if stream.isatty() else structlog.processors.JSONRenderer()

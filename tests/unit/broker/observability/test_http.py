@@ -85,3 +85,18 @@ async def test_a_client_that_leaves_early_harms_nobody(endpoint):
     writer.write(b"GET /met")
     writer.transport.abort()
     assert (await get(port, "/healthz"))[1] == b"ok\n"
+
+
+async def test_stopping_breaks_off_a_slow_client():
+    endpoint = HttpEndpoint(Registry(), lambda: ())
+    port = await endpoint.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /metrics HTTP/1.1\r\n")
+    await get(port, "/healthz")
+
+    await endpoint.stop()
+
+    assert await asyncio.wait_for(reader.read(), 5) == b""
+    writer.close()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)

@@ -107,6 +107,11 @@ def test_levels_change_while_running_and_can_be_inherited_again(logs_to):
     assert "unseen" not in stream.getvalue()
 
 
+def test_an_unknown_level_is_refused_with_the_known_ones():
+    with pytest.raises(ConfigError, match="loud is no log level"):
+        configure(io.StringIO(), level="loud")
+
+
 @pytest.mark.parametrize(
     ("name", "level", "message"),
     [

@@ -1,6 +1,8 @@
 """What of a log an fsync has covered, and the fsync itself, split so that only the waiting leaves
 the event loop: many appends share one (group commit)."""
 
+import os
+
 from barnabas.storage.files import File, Files
 from barnabas.storage.leader_epochs import LeaderEpochCache, write_epochs
 
@@ -8,7 +10,8 @@ from barnabas.storage.leader_epochs import LeaderEpochCache, write_epochs
 class FlushJob:
     """Makes durable what a log held when the job began; it has reached `up_to` once finished.
 
-    `directory` is synced where `names` is set, `epochs` are a private copy for the checkpoint.
+    With `names` the names in its directory and the directory's own are made durable too; `epochs`
+    are a private copy for the checkpoint.
     """
 
     __slots__ = (
@@ -52,6 +55,7 @@ class FlushJob:
                 file.sync()
             if self._names:
                 self._file_system.sync_dir(self._directory)
+                self._file_system.sync_dir(os.path.dirname(self._directory))
             if self._epochs is not None:
                 write_epochs(self._file_system, self._directory, self._epochs)
         except OSError as error:
@@ -63,10 +67,10 @@ class FlushState:
 
     __slots__ = ("_jobs", "_named", "_unsynced", "flushed_offset")
 
-    def __init__(self, flushed_offset: int, newest: int) -> None:
-        """`newest` is the base offset of the newest segment, whose name is durable."""
+    def __init__(self, flushed_offset: int) -> None:
         self.flushed_offset = flushed_offset
-        self._named = newest
+        # Base offset of the newest segment whose name is durable.
+        self._named = -1
         # Files that nothing will be appended to, of rolled segments and producer snapshots.
         self._unsynced: list[File] = []
         self._jobs: list[FlushJob] = []
@@ -74,14 +78,6 @@ class FlushState:
     def wants(self, files: list[File]) -> None:
         """These files are complete, and no fsync has covered them."""
         self._unsynced += files
-
-    def is_named(self, base_offset: int) -> bool:
-        """Whether the name of this segment is durable."""
-        return base_offset <= self._named
-
-    def named(self, base_offset: int) -> None:
-        """The directory was synced when this segment was the newest."""
-        self._named = max(self._named, base_offset)
 
     def begin(
         self,
@@ -99,7 +95,7 @@ class FlushState:
             [*self._unsynced, active],
             up_to=up_to,
             newest=newest,
-            names=not self.is_named(newest),
+            names=newest > self._named,
             epochs=epochs,
         )
         self._unsynced = []
@@ -112,7 +108,7 @@ class FlushState:
         while self._jobs and self._jobs[0].done:
             counted = self._jobs.pop(0)
             self.flushed_offset = max(self.flushed_offset, counted.up_to)
-            self.named(counted.newest)
+            self._named = max(self._named, counted.newest)
 
     def truncated(self, offset: int) -> None:
         """The log ends at `offset` now, durably: what is under way no longer counts."""

@@ -13,6 +13,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
     NO_TIMESTAMP,
     BatchHeader,
+    CorruptRecordError,
     crc_matches,
     iter_headers,
     set_base_offset_and_epoch,
@@ -60,7 +61,8 @@ class Log:
         self.doomed: list[str] = []
         """Renamed files, to be unlinked after file.delete.delay.ms, off the loop."""
         self._options = options
-        self._flush = FlushState(parts.recovery_point, parts.segments.active.base_offset)
+        self._flush = FlushState(parts.recovery_point)
+        self._flush.wants(parts.unsynced)
         self._epochs_changed = False
         self.configure(config)
 
@@ -193,7 +195,7 @@ class Log:
     def _commit(self, update: Update, end_offset: int) -> None:
         aborted = self.producers.commit(update, end_offset)
         if aborted:
-            self.segments.active.append_aborted(aborted)
+            self.segments.active.txn_index.append(aborted)
         self.log_end_offset = end_offset
 
     @on_disk
@@ -227,15 +229,18 @@ class Log:
     def read(self, offset: int, max_bytes: int, *, limit: int, min_one: bool = True) -> LogSlice:
         """Whole batches from the one that has `offset`, below `limit`, in at most `max_bytes`.
 
-        With `min_one` the first batch comes whatever its size. Raises
-        KafkaError(OFFSET_OUT_OF_RANGE).
+        With `min_one` the first batch comes whatever its size. Raises KafkaError:
+        OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} is not in {self.log_start_offset}..{self.log_end_offset}",
             )
-        return self.segments.read(offset, max_bytes, limit=limit, min_one=min_one)
+        try:
+            return self.segments.read(offset, max_bytes, limit=limit, min_one=min_one)
+        except CorruptRecordError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
     @on_disk
     def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:

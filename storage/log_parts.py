@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.storage.files import Files
+from barnabas.storage.files import File, Files
 from barnabas.storage.leader_epochs import LeaderEpochCache
 from barnabas.storage.log_dir import LogDir
 from barnabas.storage.producer_snapshot import Snapshots
@@ -45,6 +45,8 @@ class LogParts:
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
+    unsynced: list[File]
+    """Complete files that may not be durable."""
 
 
 @dataclass(frozen=True, slots=True)

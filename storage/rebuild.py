@@ -1,9 +1,11 @@
 """Producer state from the log itself: the newest valid snapshot, then the batches after it."""
 
-from barnabas.protocol.records.batch import BatchHeader
+from collections.abc import Iterator
+
+from barnabas.protocol.records.batch import BatchHeader, CorruptRecordError
 from barnabas.storage.producer_snapshot import Snapshots
 from barnabas.storage.producer_state import ProducerStateManager
-from barnabas.storage.segment import Segment
+from barnabas.storage.segment import Located, Segment
 from barnabas.storage.segments import Segments
 
 
@@ -35,11 +37,11 @@ def rebuild_producers(
     for segment in segments.from_offset(start):
         rebuilds_index = from_offset is not None and segment.base_offset >= from_offset
         if rebuilds_index:
-            segment.truncate_aborted(segment.base_offset)
-        for position, header in segment.headers(segment.position_of(start)):
+            segment.txn_index.reset()
+        for position, header in readable_headers(segment, start):
             aborted = producers.replay(*_replayable(segment, position, header))
             if aborted and rebuilds_index:
-                segment.append_aborted(aborted)
+                segment.txn_index.append(aborted)
     producers.map_end_offset = log_end_offset
 
 
@@ -56,5 +58,17 @@ def _extend_windows(segments: Segments, producers: ProducerStateManager, before:
         if not producers.windows_wanted:
             return
         if segment.base_offset < before:
-            headers = [header for _, header in segment.headers()]
+            headers = [header for _, header in readable_headers(segment)]
             producers.extend_windows([h for h in headers if h.last_offset < before])
+
+
+def readable_headers(segment: Segment, offset: int = 0) -> Iterator[Located]:
+    """The batches from `offset` on, up to a damaged one.
+
+    Damage in a stretch that was once durable is for whoever reads it to be told of; a log opens
+    all the same.
+    """
+    try:
+        yield from segment.headers(segment.position_of(offset))
+    except CorruptRecordError:
+        return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from barnabas.protocol.records.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
+    NO_TIMESTAMP,
     BatchHeader,
     CorruptRecordError,
     peek_header,
@@ -19,7 +20,7 @@ from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files import File, Files
 from barnabas.storage.offset_index import OffsetIndex
 from barnabas.storage.time_index import TimeIndex
-from barnabas.storage.txn_index import ENTRY_SIZE, AbortedTxn, decode, encode
+from barnabas.storage.txn_index_file import TxnIndexFile
 
 if TYPE_CHECKING:
     from barnabas.config.topic import TopicConfig
@@ -30,6 +31,7 @@ CLEANED, SWAP, DELETED = ".cleaned", ".swap", ".deleted"
 
 _WALK_BYTES = 8192
 _HINTS = 64
+_MAX_OFFSETS = 2**31
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -60,6 +62,7 @@ class Segment:
         "offset_index",
         "size",
         "time_index",
+        "txn_index",
     )
 
     def __init__(
@@ -79,6 +82,7 @@ class Segment:
         self.active_file: File | None = None
         self.offset_index = OffsetIndex(files, self.path(INDEX), base_offset, index_bytes)
         self.time_index = TimeIndex(files, self.path(TIME_INDEX), base_offset, index_bytes)
+        self.txn_index = TxnIndexFile(files, self.path(TXN_INDEX), base_offset)
         self._index_interval = index_interval
         self._since_index_entry = 0
         self.size = files.size(self.path(LOG)) if files.exists(self.path(LOG)) else 0
@@ -111,8 +115,8 @@ class Segment:
         files, to be synced."""
         self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         files = [self.file(), self.offset_index.write(), self.time_index.write()]
-        if self._files.exists(self.path(TXN_INDEX)):
-            files.append(self._files.open(self.path(TXN_INDEX)))
+        if self.txn_index.exists:
+            files.append(self._files.open(self.txn_index.path))
         self.active_file = None
         return files
 
@@ -176,25 +180,6 @@ class Segment:
             return now_ms - self.created_ms
         return newest_timestamp - first
 
-    def append_aborted(self, aborted: list[AbortedTxn]) -> None:
-        """Enters transactions whose abort markers are in the segment."""
-        file = self._files.open(self.path(TXN_INDEX), create=True)
-        file.append(b"".join(map(encode, aborted)))
-
-    def read_aborted(self) -> list[AbortedTxn]:
-        """Raises CorruptTxnIndexError."""
-        path = self.path(TXN_INDEX)
-        if not self._files.exists(path):
-            return []
-        return decode(self._files.read_bytes(path), base_offset=self.base_offset)
-
-    def truncate_aborted(self, offset: int) -> None:
-        """Drops the transactions whose markers are at `offset` or later."""
-        path = self.path(TXN_INDEX)
-        if self._files.exists(path):
-            kept = [txn for txn in self.read_aborted() if txn.last_offset < offset]
-            self._files.open(path).truncate(len(kept) * ENTRY_SIZE)
-
     def rename(self, suffix: str) -> list[str]:
         """Appends `suffix` to the name of each file; returns the new paths."""
         renamed = []
@@ -221,7 +206,7 @@ class Segment:
         if located is not None:
             position, header = located
             self.cut(position, min(offset, header.base_offset))
-            self.truncate_aborted(offset)
+            self.txn_index.truncate_to(offset)
 
     def cut(self, position: int, next_offset: int) -> None:
         """Ends the segment at a batch's start: bytes from `position` on are gone."""
@@ -232,19 +217,61 @@ class Segment:
         self.time_index.truncate_to(next_offset)
         self._hints.clear()
         self._since_index_entry = 0
-        if position == 0:
-            self.first_timestamp = None
-        self._restore_max_timestamp()
+        self._resume()
 
-    def _restore_max_timestamp(self) -> None:
-        """After a cut: what the time index knows, and the batches it does not cover yet."""
+    # --- opening
+
+    @property
+    def has_sane_indexes(self) -> bool:
+        """Whether the index files can be this segment's, as far as a glance tells."""
+        if not self.size:
+            return True
+        paths = (self.path(INDEX), self.path(TIME_INDEX))
+        return (
+            all(self._files.exists(path) for path in paths)
+            and self.offset_index.is_sane(self.size, self._files.size(paths[0]))
+            and self.time_index.is_sane(self._files.size(paths[1]))
+        )
+
+    def find_end(self) -> bool:
+        """Takes up a segment that was closed as the active one; False where it must be scanned."""
+        if not self.has_sane_indexes:
+            return False
+        self.next_offset = self.base_offset + _MAX_OFFSETS
+        try:
+            self._resume()
+        except CorruptRecordError:
+            self.next_offset = self.base_offset
+            return False
+        return True
+
+    def _resume(self) -> None:
+        """From the last index entry on: where the segment ends, its greatest timestamp."""
         self.max_timestamp = self.time_index.last_timestamp
         self.max_timestamp_offset = self.time_index.last_offset
-        start = self.offset_index.lookup(self.max_timestamp_offset)
-        for _, header in self.headers(start if self.time_index.entries else 0):
+        self.first_timestamp = None
+        start = 0 if self.offset_index.last is None else self.offset_index.last[1]
+        self._since_index_entry = self.size - start
+        end = self.base_offset
+        for _, header in self.headers(0):
+            self.first_timestamp = header.max_timestamp
+            break
+        for _, header in self.headers(start):
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = header.last_offset
+            end = header.next_offset
+        self.next_offset = end
+
+    def forget(self) -> None:
+        """Back to knowing nothing but the file: `note_batch` builds everything up again."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.next_offset = self.base_offset
+        self.first_timestamp = None
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        self._since_index_entry = 0
+        self._hints.clear()
 
     # --- finding
 

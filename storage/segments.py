@@ -8,6 +8,7 @@ from typing import NamedTuple
 from barnabas.protocol.records.batch import BatchHeader, CorruptRecordError
 from barnabas.protocol.records.record import Record, iter_records
 from barnabas.storage.log_slice import FileRange, LogSlice
+from barnabas.storage.scan import rebuild_indexes
 from barnabas.storage.segment import Segment
 from barnabas.storage.txn_index import AbortedTxn, search
 
@@ -71,17 +72,24 @@ class Segments:
 
     def read(self, offset: int, max_bytes: int, *, limit: int, min_one: bool) -> LogSlice:
         """Whole batches from the one that reaches `offset`, all below `limit`, in `max_bytes`;
-        with `min_one` the first batch whatever its size."""
+        with `min_one` the first batch whatever its size.
+
+        An index that lies is rebuilt. Raises CorruptRecordError where the log itself is damaged.
+        """
         ranges: list[FileRange] = []
         reached = offset
         for segment in self.from_offset(offset):
             if reached >= limit:
                 break
-            start = segment.position_of(reached)
-            bound = segment.position_of(limit)
-            end = segment.fit(start, bound, max_bytes) if start < bound else start
-            if end == start < bound and min_one and not ranges:
-                end = start + _first_size(segment, start)
+            first = min_one and not ranges
+            try:
+                start, end = _stretch(segment, reached, limit, max_bytes, first)
+            except CorruptRecordError:
+                if ranges:
+                    # The next read begins here, and finds out.
+                    break
+                rebuild_indexes(segment)
+                start, end = _stretch(segment, reached, limit, max_bytes, first)
             if end > start:
                 ranges.append((segment.file(), start, end - start))
             if end < segment.size:
@@ -115,7 +123,7 @@ class Segments:
         """The aborted transactions that overlap [start_offset, end_offset)."""
         aborted: list[AbortedTxn] = []
         for segment in self.from_offset(start_offset):
-            found, complete = search(iter(segment.read_aborted()), start_offset, end_offset)
+            found, complete = search(iter(segment.txn_index.read()), start_offset, end_offset)
             aborted += found
             if complete:
                 break
@@ -125,9 +133,21 @@ class Segments:
         return max(bisect_right(self._segments, offset, key=_base_offset) - 1, 0)
 
 
-def _first_size(segment: Segment, position: int) -> int:
-    _, header = next(segment.headers(position))
-    return header.size
+def _stretch(
+    segment: Segment, offset: int, limit: int, max_bytes: int, first: bool
+) -> tuple[int, int]:
+    """Start and end of the whole batches to read; the `first` one has any size.
+
+    Raises CorruptRecordError.
+    """
+    start, bound = segment.position_of(offset), segment.position_of(limit)
+    if start >= bound:
+        return start, start
+    end = segment.fit(start, bound, max_bytes)
+    if end == start and first:
+        _, header = next(segment.headers(start))
+        end = start + header.size
+    return start, end
 
 
 def _inflate_find_timestamp(

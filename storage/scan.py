@@ -1,0 +1,84 @@
+"""Reading a segment that may be damaged: where the valid batches end, and what they say."""
+
+from collections.abc import Iterator
+
+from barnabas.protocol.records.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    CorruptRecordError,
+    crc_matches,
+    peek_header,
+)
+from barnabas.storage.files import File
+from barnabas.storage.leader_epochs import LeaderEpochCache
+from barnabas.storage.segment import Located, Segment
+
+_CHUNK = 1 << 20
+
+
+def scan(segment: Segment, epochs: LeaderEpochCache) -> None:
+    """Cuts the segment, durably, before its first batch that is torn, damaged or out of order.
+
+    Indexes are rebuilt and `epochs` goes on with the epochs of the batches.
+    """
+    segment.forget()
+    end = 0
+    for position, header in valid_batches(segment.file(), segment.base_offset):
+        segment.note_batch(header.last_offset, position, header)
+        if header.partition_leader_epoch >= 0:
+            epochs.assign(header.partition_leader_epoch, header.base_offset)
+        end = position + header.size
+    if end < segment.size:
+        file = segment.file()
+        file.truncate(end)
+        file.sync()
+        segment.size = end
+
+
+def rebuild_indexes(segment: Segment) -> None:
+    """Makes the indexes anew from the batches; where the log itself is damaged they end."""
+    next_offset = segment.next_offset
+    segment.forget()
+    for position, header in valid_batches(segment.file(), segment.base_offset):
+        segment.note_batch(header.last_offset, position, header)
+    segment.next_offset = next_offset
+    if segment.active_file is None:
+        segment.deactivate()
+
+
+def valid_batches(file: File, base_offset: int) -> Iterator[Located]:
+    """The batches up to the end of a segment file or to the first that is not as it was written."""
+    size = file.size()
+    position, next_offset = 0, base_offset
+    chunk = memoryview(b"")
+    while position < size:
+        header = _header(chunk)
+        if header is None or header.size > len(chunk):
+            wanted = _CHUNK if header is None else max(header.size, _CHUNK)
+            chunk = memoryview(file.read(min(wanted, size - position), position))
+            header = _header(chunk)
+        if header is None or not _is_valid(chunk, header, next_offset, base_offset):
+            return
+        yield position, header
+        position += header.size
+        next_offset = header.next_offset
+        chunk = chunk[header.size :]
+
+
+def _header(chunk: memoryview) -> BatchHeader | None:
+    if len(chunk) < HEADER_SIZE:
+        return None
+    try:
+        return peek_header(chunk)
+    except CorruptRecordError:
+        return None
+
+
+def _is_valid(chunk: memoryview, header: BatchHeader, next_offset: int, base_offset: int) -> bool:
+    return (
+        header.size <= len(chunk)
+        and header.base_offset >= next_offset
+        and header.last_offset_delta >= 0
+        and header.last_offset - base_offset < 2**31
+        and crc_matches(chunk, 0, header)
+    )

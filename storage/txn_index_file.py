@@ -1,0 +1,41 @@
+"""The `.txnindex` file of one segment, made when its first transaction is aborted."""
+
+from collections.abc import Sequence
+
+from barnabas.storage.files import Files
+from barnabas.storage.txn_index import ENTRY_SIZE, AbortedTxn, decode, encode
+
+
+class TxnIndexFile:
+    """Aborted transactions whose markers are in a segment, in the order of the markers."""
+
+    __slots__ = ("_base_offset", "_files", "path")
+
+    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+        self._files = files
+        self.path = path
+        self._base_offset = base_offset
+
+    @property
+    def exists(self) -> bool:
+        return self._files.exists(self.path)
+
+    def append(self, aborted: Sequence[AbortedTxn]) -> None:
+        self._files.open(self.path, create=True).append(b"".join(map(encode, aborted)))
+
+    def read(self) -> list[AbortedTxn]:
+        """Raises CorruptTxnIndexError."""
+        if not self.exists:
+            return []
+        return decode(self._files.read_bytes(self.path), base_offset=self._base_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops the transactions whose markers are at `offset` or later."""
+        if self.exists:
+            kept = [txn for txn in self.read() if txn.last_offset < offset]
+            self._files.open(self.path).truncate(len(kept) * ENTRY_SIZE)
+
+    def reset(self) -> None:
+        """Forgets all, to be rebuilt."""
+        if self.exists:
+            self._files.open(self.path).truncate(0)

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
-from barnabas.storage.files import Files
-
 _ENTRY = Struct(">hqqqq")
 ENTRY_SIZE = _ENTRY.size
 _VERSION = 0
@@ -64,43 +62,3 @@ def search(
         if txn.last_stable_offset >= upper_bound:
             return found, True
     return found, False
-
-
-class TxnIndex:
-    """The index file of one segment, made when its first transaction is aborted.
-
-    It is used rarely, so no descriptor is kept.
-    """
-
-    __slots__ = ("_base_offset", "_files", "path")
-
-    def __init__(self, files: Files, path: str, base_offset: int) -> None:
-        self._files = files
-        self._base_offset = base_offset
-        self.path = path
-
-    def append(self, txns: Iterable[AbortedTxn]) -> None:
-        """Enters transactions in the order of their markers; raises OSError."""
-        data = b"".join(map(encode, txns))
-        if data:
-            self._files.open(self.path, create=True).append(data)
-
-    def entries(self) -> list[AbortedTxn]:
-        """All entries; CorruptTxnIndexError where the file must be rebuilt."""
-        try:
-            data = self._files.read_bytes(self.path)
-        except FileNotFoundError:
-            return []
-        return decode(data, base_offset=self._base_offset)
-
-    def truncate_to(self, offset: int) -> None:
-        """Drops transactions whose marker lies at `offset` or later."""
-        entries = self.entries()
-        kept = sum(txn.last_offset < offset for txn in entries)
-        if kept < len(entries):
-            self._files.open(self.path).truncate(kept * ENTRY_SIZE)
-
-    def reset(self) -> None:
-        """Drops all, before the segment is scanned again."""
-        if self._files.exists(self.path):
-            self._files.open(self.path).truncate(0)

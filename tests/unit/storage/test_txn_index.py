@@ -1,28 +1,19 @@
 """The index of aborted transactions: Kafka's bytes, and which reads it concerns."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.storage.files import OsFiles
 from barnabas.storage.txn_index import (
     ENTRY_SIZE,
     AbortedTxn,
     CorruptTxnIndexError,
-    TxnIndex,
     decode,
     encode,
     search,
 )
 
 TXNS = [AbortedTxn(1, 10, 20, 15), AbortedTxn(2, 15, 30, 25), AbortedTxn(3, 25, 40, 41)]
-
-
-@pytest.fixture
-def index(tmp_path: Path) -> TxnIndex:
-    return TxnIndex(OsFiles(), str(tmp_path / "00000000000000000010.txnindex"), 10)
 
 
 def test_an_entry_has_kafkas_34_bytes() -> None:
@@ -32,30 +23,8 @@ def test_an_entry_has_kafkas_34_bytes() -> None:
     assert ENTRY_SIZE == 34
 
 
-def test_no_file_is_made_before_the_first_abort(index: TxnIndex, tmp_path: Path) -> None:
-    index.append([])
-    index.reset()
-    index.truncate_to(5)
-    assert index.entries() == []
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_entries_outlive_the_object(index: TxnIndex) -> None:
-    index.append(TXNS[:1])
-    index.append(TXNS[1:])
-    assert TxnIndex(OsFiles(), index.path, 10).entries() == TXNS
-
-
-def test_truncation_drops_the_markers_from_an_offset_on(index: TxnIndex) -> None:
-    index.append(TXNS)
-    index.truncate_to(41)
-    assert index.entries() == TXNS
-    index.truncate_to(40)
-    assert index.entries() == TXNS[:2]
-    index.truncate_to(30)
-    assert index.entries() == TXNS[:1]
-    index.reset()
-    assert index.entries() == []
+def test_entries_read_back() -> None:
+    assert decode(b"".join(map(encode, TXNS)), base_offset=10) == TXNS
 
 
 @pytest.mark.parametrize(

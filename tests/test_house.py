@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
+from barnabas.metrics.catalogue import BrokerMetrics
+from barnabas.metrics.registry import Family, Registry
+
 ROOT = Path(__file__).parents[1]
 FLOORS = (
     "broker",
@@ -163,3 +168,44 @@ def test_a_handler_has_the_name_of_its_message():
     messages = {path.name for path in (ROOT / "protocol" / "messages").glob("*.py")}
     handlers = {path.name for path in (ROOT / "broker" / "handlers").glob("*.py")}
     assert handlers <= messages
+
+
+READ_THROUGH = {
+    "advertised_listeners": "resolved_listeners",
+    "inter_broker_listener_name": "inter_broker_listener",
+    "listener_security_protocol_map": "resolved_listeners",
+    "listeners": "resolved_listeners",
+    "log_dir": "data_directories",
+    "log_dirs": "data_directories",
+}
+"""Keys that the broker's configuration offers together with others, under a name of its own."""
+
+
+def attributes_read(*folders: str) -> set[str]:
+    return {
+        node.attr
+        for path in sources(*folders)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Attribute)
+    }
+
+
+def test_a_key_that_is_accepted_is_read_by_somebody():
+    read = attributes_read(*(floor for floor in FLOORS if floor != "config"))
+    inherited = {name for names in BROKER_SYNONYMS.values() for name in names}
+    keys = [key for name, key in BrokerConfig.KEYS.items() if name not in inherited]
+    offenders = [
+        key.name
+        for key in [*keys, *TopicConfig.KEYS.values()]
+        if READ_THROUGH.get(key.attribute, key.attribute) not in read
+    ]
+    assert offenders == []
+
+
+def test_a_metric_that_is_announced_is_fed_by_somebody():
+    fed = attributes_read(*(floor for floor in FLOORS if floor != "metrics"))
+    rooms = vars(BrokerMetrics(Registry())).items()
+    announced = {name for name, room in rooms if isinstance(room, Family)} | {
+        name for _, room in rooms if not isinstance(room, Family) for name in vars(room)
+    }
+    assert announced - fed == set()

@@ -1,6 +1,8 @@
 """Dynamic layers, and how DescribeConfigs explains them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.describe import (
@@ -117,3 +119,20 @@ def test_a_topic_key_stands_over_the_brokers_keys():
     assert inherited.synonyms[0].name == "log.retention.hours"
     assert (overridden.value, overridden.source) == ("7", Source.DYNAMIC_TOPIC_CONFIG)
     assert overridden.synonyms[0] == Synonym("retention.ms", "7", Source.DYNAMIC_TOPIC_CONFIG)
+
+
+LIMITS = ("max.connections", "max.connections.per.ip", "log.cleaner.backoff.ms")
+layer = st.dictionaries(st.sampled_from(LIMITS), st.integers(0, 99).map(str))
+
+
+@given(file=layer, cluster=layer, broker=layer)
+def test_the_first_synonym_is_where_the_value_comes_from(file, cluster, broker):
+    config = DynamicConfig(BrokerConfig.from_properties(file))
+    config.apply(cluster_defaults=cluster, overrides=broker)
+
+    for name in LIMITS:
+        described = entry(describe_broker(config), name)
+        strongest = next((texts[name] for texts in (broker, cluster, file) if name in texts), None)
+        assert described.value == described.synonyms[0].value
+        assert described.source is described.synonyms[0].source
+        assert strongest in (None, described.value)

@@ -1,0 +1,390 @@
+"""Compaction against a plain reader: the last value of each key stays, offsets never change."""
+
+import tempfile
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.protocol.records.batch import BatchHeader, crc_matches, iter_headers
+from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.control import ControlType, Marker, build_marker
+from barnabas.protocol.records.record import Record, build_batch, iter_records
+from barnabas.storage.compaction import (
+    KEY_COST,
+    CleanedGroup,
+    Compacted,
+    CompactionFailed,
+    CompactionJob,
+    KeyMap,
+    TransactionsUndecided,
+    compact,
+)
+from barnabas.storage.files import OsFile, OsFiles
+from barnabas.storage.offset_index import OffsetIndex
+from barnabas.storage.time_index import TimeIndex
+from barnabas.storage.txn_index import AbortedTxn, encode
+
+NOW = 1_000_000
+DAY = 86_400_000
+
+
+class _UnsyncedFile(OsFile):
+    __slots__ = ()
+
+    def sync(self) -> None:
+        pass
+
+
+class Unsynced(OsFiles):
+    """Real files without the waiting for the disk."""
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        file = super().open(path, create=create)
+        file.__class__ = _UnsyncedFile
+        return file
+
+    def sync_dir(self, path: str) -> None:
+        pass
+
+
+FILES = Unsynced()
+
+
+class LogOnDisk:
+    """Segment files, and what is put in their place: a log reduced to what compaction sees."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.bases: list[int] = []
+        self.clean_until = 0
+        self.end = 0
+
+    def path(self, base: int, suffix: str = ".log") -> Path:
+        return self.directory / f"{base:020d}{suffix}"
+
+    def add_segment(self, batches: Sequence[bytes]) -> None:
+        self.bases.append(self.end)
+        self.path(self.end).write_bytes(b"".join(batches))
+        for _, header in iter_headers(b"".join(batches)):
+            self.end = header.next_offset
+
+    def batch(self, *pairs: tuple[bytes | None, bytes | None], base: int, **kind: int) -> bytes:
+        records = [
+            Record(base + i, NOW + base + i, key, value) for i, (key, value) in enumerate(pairs)
+        ]
+        return build_batch(records, **kind)
+
+    def job(self, **changes: object) -> CompactionJob:
+        job = CompactionJob(
+            directory=str(self.directory),
+            segments=tuple((base, self.path(base).stat().st_size) for base in self.bases),
+            first_dirty_offset=self.clean_until,
+            end_offset=self.end,
+            now_ms=NOW,
+            delete_retention_ms=DAY,
+            segment_bytes=1 << 20,
+            index_bytes=1 << 20,
+            index_interval=0,
+            max_keys=1000,
+            bytes_per_second=1e18,
+        )
+        return replace(job, **changes)  # type: ignore[arg-type]
+
+    def compact(self, **changes: object) -> Compacted:
+        job = self.job(**changes)
+        done = None
+        for result in compact(FILES, job, transactions=TransactionsUndecided()):
+            assert done is None
+            if isinstance(result, CleanedGroup):
+                self.swap(result)
+            else:
+                done = result
+        assert done is not None
+        self.clean_until = done.end_offset
+        return done
+
+    def swap(self, group: CleanedGroup) -> None:
+        for base in group.replaced:
+            for path in self.directory.glob(f"{base:020d}.*"):
+                if not path.name.endswith(".cleaned"):
+                    path.unlink()
+            self.bases.remove(base)
+        for path in self.directory.glob("*.cleaned"):
+            path.rename(path.with_suffix(""))
+        self.bases = sorted([*self.bases, group.base_offset])
+        assert self.path(group.base_offset).stat().st_size == group.size
+
+    def batches(self) -> Iterator[tuple[bytes, BatchHeader]]:
+        for base in self.bases:
+            data = self.path(base).read_bytes()
+            for pos, header in iter_headers(data):
+                assert crc_matches(data, pos, header)
+                yield data[pos : pos + header.size], header
+
+    def records(self) -> list[Record]:
+        return [
+            record
+            for batch, header in self.batches()
+            if not header.is_control
+            for record in iter_records(batch, 0, header)
+        ]
+
+    def table(self) -> dict[bytes | None, bytes]:
+        """What a reader from the beginning ends with."""
+        table: dict[bytes | None, bytes] = {}
+        for record in self.records():
+            if record.value is None:
+                table.pop(record.key, None)
+            else:
+                table[record.key] = record.value
+        return table
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogOnDisk:
+    return LogOnDisk(tmp_path)
+
+
+def put(log: LogOnDisk, *pairs: tuple[bytes | None, bytes | None], **kind: int) -> None:
+    """A segment of one batch."""
+    log.add_segment([log.batch(*pairs, base=log.end, **kind)])
+
+
+def test_of_each_key_the_last_record_stays_at_its_offset(log: LogOnDisk) -> None:
+    put(log, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
+    put(log, (b"c", b"1"), (b"b", b"2"))
+    before = log.records()
+    done = log.compact()
+    assert log.records() == [before[2], before[3], before[4]]
+    assert log.bases == [0]
+    assert (done.end_offset, done.records_read, done.records_kept) == (5, 5, 3)
+    assert [header.last_offset for _, header in log.batches()] == [2, 4]
+
+
+def test_what_is_not_touched_keeps_its_bytes(log: LogOnDisk) -> None:
+    put(log, (b"a", b"1"), (b"b", b"1"), compression=Compression.GZIP)
+    before = list(log.batches())
+    log.compact()
+    assert list(log.batches()) == before
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_a_thinned_batch_keeps_codec_sequences_and_last_offset(
+    log: LogOnDisk, codec: Compression
+) -> None:
+    kind = {"compression": codec, "producer_id": 5, "producer_epoch": 2, "base_sequence": 9}
+    put(log, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"), **kind)
+    put(log, (b"a", b"3"))
+    log.compact()
+    (_, header), _ = log.batches()
+    assert (header.base_offset, header.last_offset, header.record_count) == (0, 2, 1)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 2, 9)
+    assert header.last_sequence == 11
+    assert header.compression == codec
+
+
+def test_records_without_key_go(log: LogOnDisk) -> None:
+    put(log, (None, b"1"), (b"a", b"1"))
+    log.compact()
+    assert [record.key for record in log.records()] == [b"a"]
+
+
+def test_a_tombstone_stays_until_a_day_after_the_first_compaction_saw_it(log: LogOnDisk) -> None:
+    put(log, (b"a", b"1"))
+    put(log, (b"a", None), (b"b", b"1"))
+    log.compact()
+    (_, header) = next(iter(log.batches()))
+    assert header.delete_horizon_ms == NOW + DAY
+    assert [(r.key, r.value, r.timestamp) for r in log.records()] == [
+        (b"a", None, NOW + 1),
+        (b"b", b"1", NOW + 2),
+    ]
+    log.compact(first_dirty_offset=0, now_ms=NOW + DAY - 1)
+    assert len(log.records()) == 2
+    log.compact(first_dirty_offset=0, now_ms=NOW + DAY)
+    assert [record.key for record in log.records()] == [b"b"]
+    assert next(iter(log.batches()))[1].delete_horizon_ms == NOW + DAY
+
+
+def test_the_last_batch_of_a_live_producer_stays_without_its_records(log: LogOnDisk) -> None:
+    for sequence in range(3):
+        put(log, (b"a", b"x"), producer_id=5, producer_epoch=1, base_sequence=sequence)
+    put(log, (b"a", b"y"))
+    log.compact(producers={5: 2})
+    headers = [header for _, header in log.batches()]
+    assert [(h.base_offset, h.record_count) for h in headers] == [(2, 0), (3, 1)]
+    assert (headers[0].last_sequence, headers[0].producer_epoch) == (2, 1)
+    log.compact(first_dirty_offset=0)
+    assert [header.record_count for _, header in log.batches()] == [1]
+
+
+def test_the_last_offset_of_the_clean_part_stays_in_a_batch(log: LogOnDisk) -> None:
+    put(log, (b"a", b"1"))
+    put(log, (None, b"2"))
+    log.compact()
+    assert [(h.base_offset, h.record_count) for _, h in log.batches()] == [(0, 1), (1, 0)]
+
+
+def test_markers_are_never_dropped(log: LogOnDisk) -> None:
+    marker = build_marker(
+        Marker(ControlType.ABORT, 1), offset=0, timestamp=NOW, producer_id=5, producer_epoch=0
+    )
+    log.add_segment([marker])
+    put(log, (b"a", b"1"))
+    log.compact()
+    assert [header.is_control for _, header in log.batches()] == [True, False]
+
+
+def test_a_transactional_record_never_stands_in_for_another(log: LogOnDisk) -> None:
+    kind = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
+    put(log, (b"a", b"1"))
+    put(log, (b"a", b"2"), (b"b", None), base_sequence=0, **kind)
+    put(log, (b"c", b"1"), base_sequence=2, **kind)
+    put(log, (b"c", b"2"))
+    log.compact()
+    log.compact(first_dirty_offset=0, now_ms=NOW + 2 * DAY)
+    assert [(r.key, r.value) for r in log.records()] == [
+        (b"a", b"1"), (b"a", b"2"), (b"b", None), (b"c", b"2"),
+    ]  # fmt: skip
+
+
+def test_the_index_of_aborted_transactions_comes_along(log: LogOnDisk) -> None:
+    txns = [AbortedTxn(5, 0, 1, 2), AbortedTxn(6, 1, 2, 3)]
+    for base, txn in enumerate(txns):
+        put(log, (b"%d" % base, b"1"))
+        log.path(base, ".txnindex").write_bytes(encode(txn))
+    log.compact()
+    assert log.path(0, ".txnindex").read_bytes() == b"".join(map(encode, txns))
+
+
+def test_small_segments_become_one_and_none_too_large(log: LogOnDisk) -> None:
+    for number in range(6):
+        put(log, (b"%d" % number, b"x" * 100))
+    size = log.path(0).stat().st_size
+    log.compact(segment_bytes=2 * size)
+    assert log.bases == [0, 2, 4]
+    assert [record.offset for record in log.records()] == list(range(6))
+
+
+def test_a_full_key_map_ends_the_round_where_it_stands(log: LogOnDisk) -> None:
+    for number in range(4):
+        put(log, (b"k%d" % number, b"1"), (b"a", b"%d" % number))
+    done = log.compact(max_keys=3)
+    assert done.end_offset == 4
+    assert [r.value for r in log.records() if r.key == b"a"] == [b"1", b"2", b"3"]
+    while log.clean_until < log.end:
+        log.compact(max_keys=3)
+    assert [r.value for r in log.records() if r.key == b"a"] == [b"3"]
+
+
+def test_a_damaged_log_is_told_from_a_missing_one(log: LogOnDisk) -> None:
+    put(log, (b"a", b"1"))
+    job = log.job()
+    data = log.path(0).read_bytes()
+    log.path(0).write_bytes(data[:-1] + b"!")
+    with pytest.raises(CompactionFailed) as caught:
+        list(compact(FILES, job, transactions=TransactionsUndecided()))
+    assert caught.value.damaged
+    log.path(0).unlink()
+    with pytest.raises(CompactionFailed) as caught:
+        list(compact(FILES, job, transactions=TransactionsUndecided()))
+    assert not caught.value.damaged
+
+
+def test_what_an_earlier_worker_left_is_removed_first(log: LogOnDisk) -> None:
+    put(log, (b"a", b"1"))
+    log.path(0, ".log.cleaned").write_bytes(b"half a batch")
+    log.path(7, ".index.cleaned").write_bytes(b"")
+    before = log.records()
+    log.compact()
+    assert log.records() == before
+    assert not list(log.directory.glob("*.cleaned"))
+
+
+def test_batches_larger_than_the_read_buffer_pass(log: LogOnDisk) -> None:
+    big = b"x" * (3 << 20)
+    put(log, (b"a", big), (b"b", b"1"))
+    put(log, (b"b", big))
+    log.compact()
+    assert [(r.key, r.value) for r in log.records()] == [(b"a", big), (b"b", big)]
+
+
+def test_the_indexes_lead_to_batches(log: LogOnDisk) -> None:
+    log.add_segment([log.batch((b"%d" % n, b"x"), base=n) for n in range(20)])
+    log.compact(index_interval=0)
+    path = str(log.path(0, ".index"))
+    positions = {header.last_offset: 0 for _, header in log.batches()}
+    at = 0
+    for batch, header in log.batches():
+        positions[header.last_offset] = at
+        at += len(batch)
+    index = OffsetIndex(FILES, path, 0, 1 << 20)
+    entries = [index.entry_at(number) for number in range(index.entries)]
+    assert len(entries) == 19
+    assert all(positions[offset] == position for offset, position in entries)
+    times = TimeIndex(FILES, str(log.path(0, ".timeindex")), 0, 1 << 20)
+    assert times.last == (NOW + 19, 19)
+
+
+def test_long_keys_are_told_apart() -> None:
+    keys = KeyMap(10)
+    long = [b"x" * 1000 + b"%d" % n for n in range(3)]
+    for offset, key in enumerate(long):
+        assert keys.put(key, offset)
+    assert keys.put(long[0], 3)
+    superseded = [keys.is_superseded(Record(n, 0, key, b"")) for n, key in enumerate(long)]
+    assert superseded == [True, False, False]
+
+
+def test_the_key_map_stays_in_its_memory() -> None:
+    tracemalloc.start()
+    try:
+        keys = KeyMap(50_000)
+        before, _ = tracemalloc.get_traced_memory()
+        for offset in range(50_000):
+            keys.put(b"a key of some 40 bytes, which is long %05d" % offset, 10**6 + offset)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert not keys.put(b"one more", 10**7)
+    assert after - before <= 50_000 * KEY_COST
+
+
+records = st.tuples(
+    st.sampled_from([b"a", b"b", b"c", b"d" * 30, b"e" * 30]),
+    st.none() | st.binary(max_size=3),
+)
+segments = st.lists(st.lists(records, min_size=1, max_size=5), min_size=1, max_size=4)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.data())
+def test_a_reader_from_the_beginning_ends_with_the_same_table(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        log = LogOnDisk(Path(directory))
+        now = NOW
+        for _ in range(data.draw(st.integers(1, 4))):
+            for pairs in data.draw(segments):
+                base = log.end
+                cut = data.draw(st.integers(1, len(pairs)))
+                parts = [log.batch(*pairs[:cut], base=base)]
+                if pairs[cut:]:
+                    parts.append(log.batch(*pairs[cut:], base=base + cut))
+                log.add_segment(parts)
+            before, table = log.records(), log.table()
+            now += data.draw(st.integers(0, 2 * DAY))
+            done = log.compact(now_ms=now, max_keys=data.draw(st.integers(1, 6)))
+            after = log.records()
+            assert log.table() == table
+            # Nothing is invented or moved, and nothing past the end is touched.
+            assert set(after) <= set(before)
+            end = done.end_offset
+            assert [r for r in after if r.offset >= end] == [r for r in before if r.offset >= end]
+            clean = [record.key for record in after if record.offset < end]
+            assert len(clean) == len(set(clean))
+            assert max(header.next_offset for _, header in log.batches()) == log.end

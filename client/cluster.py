@@ -52,7 +52,7 @@ class TopicInfo:
 def check(code: int, message: str | None = None) -> None:
     """Raises KafkaError unless `code` is NONE."""
     if code:
-        raise KafkaError(ErrorCode(code), message)
+        raise KafkaError(ErrorCode.of(code), message)
 
 
 def parse_address(text: str) -> tuple[str, int]:

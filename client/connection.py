@@ -112,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
             served = {row.api_key: row.max_version for row in response.api_keys}
             response = await self._send(api, request, served.get(api.key, 0))
         if response.error_code:
-            raise KafkaError(ErrorCode(response.error_code))
+            raise KafkaError(ErrorCode.of(response.error_code))
         self.broker_versions = {
             row.api_key: range(row.min_version, row.max_version + 1) for row in response.api_keys
         }

@@ -132,7 +132,7 @@ class Consumer:
         timeout = self._cluster.timeout + self.settings.max_wait
         response = await connection.request(fetch.API, request, version=version, timeout=timeout)
         if response.error_code:
-            raise KafkaError(ErrorCode(response.error_code))
+            raise KafkaError(ErrorCode.of(response.error_code))
         return [
             message
             for topic_row in response.responses
@@ -148,7 +148,7 @@ class Consumer:
             self.positions[key] = self.settings.offset_reset
             return []
         if row.error_code:
-            raise KafkaError(ErrorCode(row.error_code), f"{topic}-{row.partition_index}")
+            raise KafkaError(ErrorCode.of(row.error_code), f"{topic}-{row.partition_index}")
         committed = self.settings.read_committed
         self.high_watermarks[key] = row.last_stable_offset if committed else row.high_watermark
         if not isinstance(row.records, bytes | memoryview):

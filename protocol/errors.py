@@ -20,6 +20,11 @@ class ErrorCode(IntEnum):
         member.retriable = retriable
         return member
 
+    @classmethod
+    def of(cls, code: int) -> "ErrorCode":
+        """The error that a code on the wire names; UNKNOWN_SERVER_ERROR for one of the future."""
+        return _BY_CODE.get(code, cls.UNKNOWN_SERVER_ERROR)
+
     UNKNOWN_SERVER_ERROR = -1, "the broker met a fault that it did not expect"
     NONE = 0, "no error"
     OFFSET_OUT_OF_RANGE = 1, "the offset lies outside the partition's log"
@@ -171,6 +176,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, "the streams topology's epoch is invalid"
     STREAMS_TOPOLOGY_FENCED = 132, "the streams topology is fenced"
     SHARE_SESSION_LIMIT_REACHED = 133, "the limit of share sessions is reached", True
+
+
+_BY_CODE: Final = {int(member): member for member in ErrorCode}
 
 
 class KafkaError(Exception):

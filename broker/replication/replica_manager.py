@@ -7,10 +7,10 @@ sync and what is committed changes only on it.
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-import structlog
 from barnabas.storage.log_manager import LogManager
 
 from barnabas.broker.metadata.cache import MetadataCache
+from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.partition import NO_EPOCH, Partition
@@ -38,7 +38,7 @@ from barnabas.storage.log import Log
 _LANE = "logs"
 _ANY_EPOCH = -2
 """Leader epoch of a StopReplica that deletes whatever is there."""
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class LeadershipObserver(Protocol):

@@ -10,8 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import structlog
-
+from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.context import ANONYMOUS
@@ -27,7 +26,7 @@ FRAMES_PER_TURN = 32
 BYTES_PER_TURN = 1024 * 1024
 WRITE_HIGH_WATER = 64 * 1024
 _PRODUCE = b"\x00\x00"
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-import structlog
-
 from barnabas.broker.clock import Clock
+from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.metrics.catalogue import RequestMetrics
 from barnabas.protocol.codec import decoder, encode_parts
@@ -30,7 +29,7 @@ ErrorAnswer = Callable[[Any, ErrorCode, int], Any]
 
 _ERROR_NAMES = {code.value: code.name for code in ErrorCode}
 _LENGTH = struct.Struct(">i")
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

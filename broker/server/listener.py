@@ -1,63 +1,17 @@
 """A listening socket, the limits on who may connect, and the end of idle or stuck connections."""
 
 import asyncio
-import socket
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import structlog
+from itertools import count
 
 from barnabas.broker.clock import Clock
+from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.connection import Connection, Shared
+from barnabas.broker.server.network import Network, Server
+from barnabas.metrics.catalogue import RequestMetrics
 
-_log = structlog.get_logger(__name__)
-
-
-class Server(Protocol):
-    """A bound socket: what `loop.create_server` gives."""
-
-    @property
-    def sockets(self) -> Any: ...
-
-    def close(self) -> None: ...
-
-
-class Network(Protocol):
-    """The door to sockets; the simulation lends one that has none."""
-
-    async def listen(
-        self, factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int
-    ) -> tuple[Server, int]:
-        """Accept connections at an address; the server, and the port it got."""
-        ...
-
-
-class TcpNetwork:
-    """Sockets of the operating system. Buffer sizes in bytes; -1 leaves them to the system."""
-
-    def __init__(self, *, backlog: int, send_buffer: int, receive_buffer: int) -> None:
-        self._backlog = backlog
-        self._send_buffer = send_buffer
-        self._receive_buffer = receive_buffer
-
-    async def listen(
-        self, factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int
-    ) -> tuple[Server, int]:
-        server = await asyncio.get_running_loop().create_server(
-            factory, host or None, port, backlog=self._backlog, reuse_address=True
-        )
-        for listening in server.sockets:
-            self._size_buffers(listening)
-        return server, int(server.sockets[0].getsockname()[1])
-
-    def _size_buffers(self, listening: socket.socket) -> None:
-        # Accepted sockets inherit the sizes, and the window scale is agreed on at the handshake.
-        if self._send_buffer > 0:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer)
-        if self._receive_buffer > 0:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
+_log = get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -74,8 +28,8 @@ class ConnectionCount:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self.accepted = 0
-        self.refused = 0
+        self.ids = count(1)
+        """Gives each connection of the broker a number."""
         self._by_host: Counter[str] = Counter()
 
     @property
@@ -88,9 +42,7 @@ class ConnectionCount:
         limits = self.limits
         per_host = limits.per_host_overrides.get(host, limits.per_host)
         if self.open >= limits.total or self._by_host[host] >= per_host:
-            self.refused += 1
             return False
-        self.accepted += 1
         self._by_host[host] += 1
         return True
 
@@ -121,30 +73,42 @@ class Listener:
         shared: Shared,
         count: ConnectionCount,
         clock: Clock,
+        metrics: RequestMetrics,
     ) -> None:
         self.name = name
         self.host = host
         self.port = port
-        """The port asked for; after `start` the port that was bound."""
+        """The port asked for; after `bind` the port that was bound."""
         self._shared = shared
         self._count = count
         self._clock = clock
         self._connections: dict[Connection, _Seen] = {}
         self._server: Server | None = None
-        self._drained: asyncio.Event = asyncio.Event()
+        self._stopping = False
+        self._drained = asyncio.Event()
+        self._opened = metrics.connections_opened.cell(name)
+        self._refused = metrics.connections_refused.cell(name)
 
-    async def start(self, network: Network) -> None:
-        """Bind and accept. Raises OSError where the address cannot be had."""
-        self._server, self.port = await network.listen(self._connect, self.host, self.port)
+    async def bind(self, network: Network) -> None:
+        """Take the address, so that `port` is known. Raises OSError where it cannot be had."""
+        self._server = await network.listen(self._connect, self.host, self.port)
+        self.port = self._server.port
+
+    async def serve(self) -> None:
+        """Accept connections."""
+        assert self._server is not None
+        await self._server.serve()
 
     def _connect(self) -> Connection:
-        return Connection(self._shared, self, self._count.accepted)
+        return Connection(self._shared, self, next(self._count.ids))
 
     def opened(self, connection: Connection) -> None:
-        if self._server is None or not self._count.admit(connection.host):
+        if self._stopping or not self._count.admit(connection.host):
+            self._refused.value += 1
             _log.warning("connection refused", host=connection.host, listener=self.name)
             connection.abort()
             return
+        self._opened.value += 1
         self._connections[connection] = _Seen(connection.progress, self._clock.monotonic())
 
     def closed(self, connection: Connection) -> None:
@@ -177,9 +141,9 @@ class Listener:
 
     def stop_accepting(self) -> None:
         """Refuse new connections and begin no new request on the open ones."""
+        self._stopping = True
         if self._server is not None:
             self._server.close()
-            self._server = None
         for connection in list(self._connections):
             connection.finish()
 

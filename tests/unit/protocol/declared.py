@@ -58,6 +58,9 @@ def messages(cls: type[Any], version: int) -> st.SearchStrategy[Any]:
 def _values(field: Field, version: int) -> st.SearchStrategy[Any]:
     if field.name == "error_code":
         return st.sampled_from([int(code) for code in ErrorCode])
+    if field.name.endswith("_ms") or "timestamp" in field.name:
+        # What foreign implementations can turn into a point or a span of time.
+        return st.integers(0, 2**31 - 1 if field.type.kind == "int32" else 4 * 10**12)
     nullable = field.nullable(version) and field.spec.tag is None
     return _of(field.type, nullable or field.default() is None, version)
 

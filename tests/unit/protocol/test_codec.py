@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.unit.protocol.declared import messages, versions
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from barnabas.protocol.codec import decode, encode, encode_parts
@@ -12,7 +12,11 @@ from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.interpret import interpret_decode, interpret_encode
 
 FEW = settings(
-    max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=4,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
 )
 
 

@@ -1,0 +1,104 @@
+"""Our messages beside kio's, which are generated from Kafka's definitions: shape and bytes."""
+
+import dataclasses
+import io
+import types
+from importlib import import_module
+from typing import Any, Union, get_args, get_origin
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.serial import entity_reader, entity_writer
+
+from barnabas.protocol.codec import decode, encode
+from barnabas.protocol.schema import APIS, Message, Type, api, fields_of
+from tests.unit.protocol.declared import messages
+from tests.unit.protocol.test_codec import FEW
+
+BETWEEN_BROKERS = (4, 5, 6)
+"""Kafka 4 dropped these, and kio with it."""
+
+KIO_INTERNAL = {
+    "ConsumerProtocolSubscription": "consumer_protocol_subscription",
+    "ConsumerProtocolAssignment": "consumer_protocol_assignment",
+}
+
+
+def pairs() -> list[Any]:
+    """(our class, version, kio's class)."""
+    found = []
+    for key in APIS:
+        if key in BETWEEN_BROKERS:
+            continue
+        ours = api(key)
+        for version in ours.versions:
+            for side, cls in (("request", ours.request), ("response", ours.response)):
+                module = import_module(f"kio.schema.{APIS[key]}.v{version}.{side}")
+                theirs = getattr(module, cls.__name__)
+                found.append(pytest.param(cls, version, theirs, id=f"{cls.__name__}-v{version}"))
+    return found
+
+
+def unwrapped(annotation: Any) -> Any:
+    """X of `X | None`."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return next(arg for arg in get_args(annotation) if arg is not type(None))
+    return annotation
+
+
+def assert_same_shape(ours: type[Message], version: int, theirs: Any) -> None:
+    mine = [f for f in fields_of(ours) if f.exists(version)]
+    foreign = dataclasses.fields(theirs)
+    # kio turns times into timedelta and datetime, and drops the unit from the name.
+    names = [f.name for f in mine]
+    assert [f.name.removesuffix("_ms") for f in mine] == [
+        f.name.removesuffix("_ms") for f in foreign
+    ], names
+    for field, other in zip(mine, foreign, strict=True):
+        where = f"{ours.__name__}.{field.name} v{version}"
+        assert field.spec.tag == other.metadata.get("tag"), where
+        assert_same_type(field.type, version, other.metadata.get("kafka_type"), other.type, where)
+        nullable = type(None) in get_args(other.type)
+        if field.type.kind not in ("uuid", "int64"):
+            assert field.nullable(version) == nullable, where
+        if field.spec.default_factory is None and isinstance(other.default, int | str):
+            assert field.spec.default == other.default, where
+
+
+def assert_same_type(ours: Type, version: int, kind: str | None, theirs: Any, where: str) -> None:
+    theirs = unwrapped(theirs)
+    if ours.kind == "array":
+        assert ours.item is not None
+        assert get_origin(theirs) is tuple, where
+        assert_same_type(ours.item, version, kind, get_args(theirs)[0], where)
+    elif ours.struct is not None:
+        assert_same_shape(ours.struct, version, theirs)
+    else:
+        same = {
+            "timedelta_i32": "int32",
+            "timedelta_i64": "int64",
+            "datetime_i64": "int64",
+            "error_code": "int16",
+        }
+        assert same.get(str(kind), kind) == ours.kind, where
+
+
+@pytest.mark.parametrize(("cls", "version", "theirs"), pairs())
+def test_declares_the_fields_that_kio_declares(cls: Any, version: int, theirs: Any) -> None:
+    assert_same_shape(cls, version, theirs)
+
+
+@pytest.mark.parametrize(("cls", "version", "theirs"), pairs())
+@FEW
+@given(data=st.data())
+def test_kio_reads_and_writes_the_same_bytes(
+    cls: Any, version: int, theirs: Any, data: st.DataObject
+) -> None:
+    encoded = encode(data.draw(messages(cls, version)), version)
+    foreign, size = entity_reader(theirs)(encoded, 0)
+    assert size == len(encoded)
+    again = io.BytesIO()
+    entity_writer(theirs)(again, foreign)
+    assert again.getvalue() == encoded
+    assert encode(decode(cls, version, again.getvalue()), version) == encoded

@@ -38,7 +38,7 @@ class Entry(NamedTuple):
     source: Source
     read_only: bool
     synonyms: tuple[Synonym, ...]
-    kind: Type
+    type: Type
     documentation: str
     sensitive: bool = False
 
@@ -66,7 +66,7 @@ def describe_broker(config: DynamicConfig) -> list[Entry]:
                 source=_source(synonyms),
                 read_only=key.update is Update.READ_ONLY,
                 synonyms=synonyms,
-                kind=key.kind,
+                type=key.type,
                 documentation=key.doc,
             )
         )
@@ -82,7 +82,7 @@ def describe_cluster_defaults(config: DynamicConfig) -> list[Entry]:
             source=Source.DYNAMIC_DEFAULT_BROKER_CONFIG,
             read_only=False,
             synonyms=(Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),),
-            kind=BrokerConfig.KEYS[name].kind,
+            type=BrokerConfig.KEYS[name].type,
             documentation=BrokerConfig.KEYS[name].doc,
         )
         for name, value in sorted(config.cluster_defaults.items())
@@ -102,7 +102,7 @@ def describe_topic(overrides: Mapping[str, str], config: DynamicConfig) -> list[
                 source=_source(synonyms),
                 read_only=False,
                 synonyms=synonyms,
-                kind=key.kind,
+                type=key.type,
                 documentation=key.doc,
             )
         )

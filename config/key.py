@@ -68,7 +68,7 @@ Check = Callable[[str, Any], None]
 class Key(Generic[T]):
     """Everything known about one key. `name` is filled in by the table that holds it."""
 
-    kind: Type
+    type: Type
     default: T
     doc: str
     update: Update
@@ -77,20 +77,20 @@ class Key(Generic[T]):
     name: str = ""
     attribute: str = ""
 
-    def __set_name__(self, owner: type, attribute: str) -> None:
+    def __set_name__(self, owner: object, attribute: str) -> None:
         self.attribute = attribute
         self.name = attribute.replace("_", ".")
 
     @overload
-    def __get__(self, table: None, owner: type) -> Self: ...
+    def __get__(self, table: None, owner: object) -> Self: ...
     @overload
-    def __get__(self, table: object, owner: type) -> T: ...
-    def __get__(self, table: object | None, owner: type) -> Self | T:
+    def __get__(self, table: object, owner: object) -> T: ...
+    def __get__(self, table: object | None, owner: object) -> Self | T:
         return self if table is None else self.default
 
     def parse(self, text: str) -> T:
         """The value that `text` stands for; ConfigError where it is malformed or out of range."""
-        value = _PARSERS[self.kind](self.name, text.strip(), self.kind)
+        value = _PARSERS[self.type](self.name, text.strip(), self.type)
         if self.check is not None:
             self.check(self.name, value)
         return value  # type: ignore[no-any-return]

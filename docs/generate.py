@@ -135,7 +135,7 @@ def _referee() -> Iterator[str]:
 def _key(key: Key[Any]) -> tuple[str, str, str, str]:
     default = _LARGEST.get(key.default) if isinstance(key.default, int | float) else None
     text = default or key.text(key.default)
-    return f"`{key.name}`", key.kind.name.lower(), "unset" if text is None else text, key.valid
+    return f"`{key.name}`", key.type.name.lower(), "unset" if text is None else text, key.valid
 
 
 def _versions(versions: range) -> str:

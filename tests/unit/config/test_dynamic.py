@@ -80,7 +80,7 @@ def test_a_broker_key_lists_its_layers_and_its_less_precise_synonyms():
     assert retention.value == "3"
     assert retention.source is Source.DYNAMIC_BROKER_CONFIG
     assert not retention.read_only
-    assert retention.kind is Type.LONG
+    assert retention.type is Type.LONG
     assert retention.synonyms == (
         Synonym("log.retention.ms", "3", Source.DYNAMIC_BROKER_CONFIG),
         Synonym("log.retention.ms", "2", Source.DYNAMIC_DEFAULT_BROKER_CONFIG),

@@ -14,11 +14,10 @@ from barnabas.protocol.records.batch import (
     NO_TIMESTAMP,
     BatchHeader,
     CorruptRecordError,
-    crc_matches,
-    iter_headers,
     set_base_offset_and_epoch,
 )
 from barnabas.protocol.records.varint import Buffer
+from barnabas.storage.files import File
 from barnabas.storage.flush import FlushJob, FlushState
 from barnabas.storage.leader_epochs import LeaderEpochCache
 from barnabas.storage.log_dir import on_disk
@@ -27,6 +26,7 @@ from barnabas.storage.log_slice import LogSlice
 from barnabas.storage.producer_state import Update
 from barnabas.storage.rebuild import rebuild_producers
 from barnabas.storage.retention import should_roll
+from barnabas.storage.scan import replicated_batches
 from barnabas.storage.segment import Segment
 from barnabas.storage.segments import TimestampAndOffset
 from barnabas.storage.trim import drop_segments, segments_to_drop, swap_in_compacted
@@ -148,19 +148,12 @@ class Log:
     def append_as_follower(self, data: Buffer, *, now_ms: int) -> None:
         """Appends batches as a leader sent them, offsets and epochs included.
 
-        Raises CorruptRecordError, or KafkaError(CORRUPT_MESSAGE) where a CRC or the order of
-        offsets is wrong; then nothing has changed.
+        Raises KafkaError(CORRUPT_MESSAGE); then nothing has changed.
         """
-        batches = list(iter_headers(data))
+        batches = replicated_batches(data, self.log_end_offset)
         if not batches:
             return
-        end_offset = self.log_end_offset
-        for pos, header in batches:
-            if header.base_offset < end_offset or not crc_matches(data, pos, header):
-                raise KafkaError(
-                    ErrorCode.CORRUPT_MESSAGE, f"a leader sent {header} for offset {end_offset}"
-                )
-            end_offset = header.next_offset
+        end_offset = batches[-1][1].next_offset
         update = self.producers.prepare(data, batches, origin=Origin.REPLICATION)
         self._write(data, batches, end_offset, now_ms, renumbered=False)
         for _, header in batches:
@@ -298,12 +291,22 @@ class Log:
         job.run()
         return self.finish_flush(job)
 
+    def wants_sync(self, file: File) -> None:
+        """This file must be durable before anything in the log counts as flushed."""
+        self._flush.wants([file])
+
+    def abandon(self) -> None:
+        """Nothing will be asked of the log any more; failures of its disk no longer matter."""
+        self.closed = True
+
     @on_disk
     def close(self) -> None:
         """Flushes everything, so that the next start has nothing to recover."""
         self.closed = True
-        active = self.segments.active
-        self._flush.wants(active.deactivate())
+        if not self.log_end_offset:
+            # Nothing was ever in it: there are thousands of such logs, and nothing to lose.
+            return
+        self._flush.wants(self.segments.active.deactivate())
         self._flush.wants(self.snapshots.take(self.producers))
         self._epochs_changed = True
         job = self.begin_flush()
@@ -351,13 +354,14 @@ class Log:
 
     def _lower_recovery_point(self, offset: int) -> None:
         # Before anything else: what will be written here must be scanned after a crash.
+        self._flush.truncated(offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
         if offset < self.recovery_point:
             self.recovery_point = offset
-            self._options.checkpoint_recovery_points(self.log_dir)
+            self._options.checkpoint(self.log_dir)
 
     def _ended_at(self, end: int, now_ms: int) -> None:
         self.log_end_offset = end
-        self.log_start_offset = min(self.log_start_offset, end)
         self.high_watermark = min(self.high_watermark, end)
         self._flush.truncated(end)
         self._epochs_changed |= self.epochs.truncate_from_end(end)

@@ -1,41 +1,113 @@
-"""One entry of `log.dirs`: its identity, and whether its disk still works."""
+"""One entry of `log.dirs`: its identity, its checkpoints, and whether its disk still works."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import wraps
+from threading import Lock as ThreadLock
 from typing import Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
+from barnabas.storage.checkpoints import (
+    CorruptCheckpointError,
+    Offsets,
+    read_offsets,
+    write_offsets,
+)
 from barnabas.storage.errors import LogDirFailed
+from barnabas.storage.files import Files
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+
+
+@dataclass(slots=True)
+class Checkpoints:
+    """What a log directory knows of its logs without opening them."""
+
+    recovery_points: Offsets = field(default_factory=dict)
+    log_starts: Offsets = field(default_factory=dict)
+    high_watermarks: Offsets = field(default_factory=dict)
 
 
 class LogDir:
     """A log directory. It goes offline at its first failed call to the disk, and stays so."""
 
-    __slots__ = ("_on_failure", "directory_id", "failure", "path")
-
     def __init__(
         self,
+        files: Files,
         path: str,
-        directory_id: str = "",
-        on_failure: Callable[["LogDir", LogDirFailed], None] | None = None,
+        directory_id: bytes = bytes(16),
+        on_failure: Callable[[LogDirFailed], None] | None = None,
     ) -> None:
-        """`on_failure` is told once, from whichever call failed."""
+        """`on_failure` is told once, by whichever call failed."""
         self.path = path
         self.directory_id = directory_id
         self.failure: LogDirFailed | None = None
+        self.written = Checkpoints()
+        """The checkpoints as they are on disk."""
+        self._files = files
         self._on_failure = on_failure
+        # Checkpoints are written by a thread now and then, and by the loop when something in them
+        # is no longer true: then what the thread is about to write is void.
+        self._lock = ThreadLock()
+        self.generation = 0
+
+    def __repr__(self) -> str:
+        return f"LogDir({self.path})"
+
+    def take_offline(self, cause: OSError) -> LogDirFailed:
+        """The disk has failed; the error for whoever depends on it."""
+        error = LogDirFailed(self.path, str(cause))
+        if self.failure is None:
+            self.failure = error
+            if self._on_failure is not None:
+                self._on_failure(error)
+        return error
 
     def fail(self, cause: OSError) -> NoReturn:
         """Takes the directory offline; raises LogDirFailed."""
-        if self.failure is None:
-            self.failure = LogDirFailed(self.path, str(cause))
-            if self._on_failure is not None:
-                self._on_failure(self, self.failure)
-        raise self.failure from cause
+        raise self.take_offline(cause) from cause
 
     def require_online(self) -> None:
         """Raises LogDirFailed where the directory is offline."""
         if self.failure is not None:
-            raise LogDirFailed(self.path, str(self.failure))
+            raise LogDirFailed(self.path, "is offline")
+
+    def read_checkpoints(self) -> Checkpoints:
+        """Those on disk; one that is damaged counts as empty, then logs are scanned."""
+        self.written = Checkpoints(
+            self._read(RECOVERY_POINTS), self._read(LOG_STARTS), self._read(HIGH_WATERMARKS)
+        )
+        return self.written
+
+    def write_checkpoints(self, checkpoints: Checkpoints, generation: int) -> bool:
+        """Writes all three durably, unless they are older than `generation`; whether it did.
+
+        Runs in any thread; raises OSError.
+        """
+        with self._lock:
+            if generation != self.generation:
+                return False
+            self._write(RECOVERY_POINTS, checkpoints.recovery_points)
+            self._write(LOG_STARTS, checkpoints.log_starts)
+            self._write(HIGH_WATERMARKS, checkpoints.high_watermarks)
+            self.written = checkpoints
+            return True
+
+    def void_checkpoints(self) -> None:
+        """What a thread may be about to write is no longer true."""
+        with self._lock:
+            self.generation += 1
+
+    def _read(self, name: str) -> Offsets:
+        try:
+            return read_offsets(self._files, os.path.join(self.path, name))
+        except CorruptCheckpointError:
+            return {}
+
+    def _write(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        write_offsets(self._files, os.path.join(self.path, name), offsets)
 
 
 class OnLogDir(Protocol):

@@ -56,5 +56,5 @@ class LogOptions:
     producer_expiration_ms: int
     roll_jitter: Callable[[int], int]
     """A random time of at most so many ms, taken off segment.ms."""
-    checkpoint_recovery_points: Callable[[LogDir], None]
-    """Writes a directory's recovery points at once: one of them has fallen."""
+    checkpoint: Callable[[LogDir], None]
+    """Writes a directory's checkpoints at once: a recovery point has fallen."""

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
     HEADER_SIZE,
     BatchHeader,
     CorruptRecordError,
     crc_matches,
+    iter_headers,
     peek_header,
 )
+from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files import File
 from barnabas.storage.leader_epochs import LeaderEpochCache
 from barnabas.storage.segment import Located, Segment
@@ -63,6 +66,22 @@ def valid_batches(file: File, base_offset: int) -> Iterator[Located]:
         position += header.size
         next_offset = header.next_offset
         chunk = chunk[header.size :]
+
+
+def replicated_batches(data: Buffer, next_offset: int) -> list[tuple[int, BatchHeader]]:
+    """Position and header of what a leader sent for `next_offset`; KafkaError(CORRUPT_MESSAGE)
+    where a CRC or the order of offsets is wrong."""
+    try:
+        batches = list(iter_headers(data))
+    except CorruptRecordError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    for pos, header in batches:
+        if header.base_offset < next_offset or not crc_matches(data, pos, header):
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE, f"a leader sent {header} for offset {next_offset}"
+            )
+        next_offset = header.next_offset
+    return batches
 
 
 def _header(chunk: memoryview) -> BatchHeader | None:

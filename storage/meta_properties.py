@@ -1,0 +1,79 @@
+"""Small files that say whose a directory is: `meta.properties` of a log directory, and
+`partition.metadata` of a partition's."""
+
+import os
+from dataclasses import dataclass
+
+from barnabas.protocol.types import ZERO_UUID, uuid_from_text, uuid_text
+from barnabas.storage.files import File, Files, write_atomic
+
+META_PROPERTIES = "meta.properties"
+PARTITION_METADATA = "partition.metadata"
+
+_VERSION = "1"
+
+
+class MetaPropertiesError(Exception):
+    """The directory belongs to another broker or cluster, or its `meta.properties` is no such."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """Which broker of which cluster a log directory belongs to, and the directory's own id."""
+
+    broker_id: int
+    cluster_id: str
+    directory_id: bytes
+
+
+def read_meta(files: Files, log_dir: str) -> MetaProperties | None:
+    """None where the directory is new; raises MetaPropertiesError, OSError."""
+    path = os.path.join(log_dir, META_PROPERTIES)
+    if not files.exists(path):
+        return None
+    entries = _read_properties(files, path, "=")
+    try:
+        return MetaProperties(
+            broker_id=int(entries.get("broker.id") or entries["node.id"]),
+            cluster_id=entries["cluster.id"],
+            directory_id=uuid_from_text(entries["directory.id"]),
+        )
+    except (KeyError, ValueError) as error:
+        raise MetaPropertiesError(f"{path} is damaged: {error}") from None
+
+
+def write_meta(files: Files, log_dir: str, meta: MetaProperties) -> None:
+    """Durably; raises OSError."""
+    lines = [
+        f"version={_VERSION}",
+        f"broker.id={meta.broker_id}",
+        f"cluster.id={meta.cluster_id}",
+        f"directory.id={uuid_text(meta.directory_id)}",
+    ]
+    path = os.path.join(log_dir, META_PROPERTIES)
+    write_atomic(files, path, "".join(f"{line}\n" for line in lines).encode())
+
+
+def read_topic_id(files: Files, directory: str) -> bytes:
+    """The topic id of a partition's directory; ZERO_UUID where a crash has left none."""
+    path = os.path.join(directory, PARTITION_METADATA)
+    if not files.exists(path):
+        return ZERO_UUID
+    try:
+        return uuid_from_text(_read_properties(files, path, ":")["topic_id"])
+    except (KeyError, ValueError):
+        return ZERO_UUID
+
+
+def write_topic_id(files: Files, directory: str, topic_id: bytes) -> File:
+    """Returns the file, to be synced before anything in the partition counts as durable."""
+    file = files.open(os.path.join(directory, PARTITION_METADATA), create=True)
+    file.truncate(0)
+    file.append(f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode())
+    return file
+
+
+def _read_properties(files: Files, path: str, separator: str) -> dict[str, str]:
+    lines = files.read_bytes(path).decode(errors="replace").splitlines()
+    pairs = [line.split(separator, 1) for line in lines if separator in line]
+    return {key.strip(): value.strip() for key, value in pairs if not key.startswith("#")}

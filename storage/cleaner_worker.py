@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TextIO
+from typing import IO, TextIO
 
 from barnabas.storage.compaction import (
     CleanedGroup,
@@ -33,6 +33,7 @@ class CleanerProcess:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
+        self._busy = False
 
     def clean(self, job: CompactionJob) -> Iterator[CleanedGroup | Compacted]:
         """Yields as `compact` does; blocks, so it belongs in a thread. Raises CompactionFailed.
@@ -40,30 +41,36 @@ class CleanerProcess:
         Closing it in the middle of a job ends the process.
         """
         finished = False
+        self._busy = True
         try:
             for line in self._ask(job):
+                if not line.endswith("\n"):
+                    break
                 result = _decode_result(line)
                 finished = isinstance(result, Compacted)
                 yield result
                 if finished:
                     return
+            raise CompactionFailed("the worker process died", damaged=False)
         except BrokenPipeError:
-            finished = False
+            raise CompactionFailed("the worker process had died", damaged=False) from None
         finally:
+            self._busy = False
             if not finished:
                 self.stop()
-        raise CompactionFailed("the worker process died", damaged=False)
 
     def stop(self) -> None:
-        """Ends the process, in the middle of a job if there is one; from any thread."""
-        process, self._process = self._process, None
+        """Ends the process, from any thread; a job that runs fails in its own."""
+        process = self._process
         if process is not None:
             process.kill()
-            # What was still to be said to the process is of no interest any more.
-            with suppress(BrokenPipeError), process:
-                pass
+            if not self._busy:
+                self._process = None
+                # What was still to be said to the process is of no interest any more.
+                with suppress(BrokenPipeError), process:
+                    pass
 
-    def _ask(self, job: CompactionJob) -> TextIO:
+    def _ask(self, job: CompactionJob) -> IO[str]:
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "barnabas.storage.cleaner_worker"],
@@ -74,12 +81,12 @@ class CleanerProcess:
                 # An interrupt from the terminal is for the broker, which ends this process.
                 start_new_session=True,
             )
-        process = self._process
-        assert isinstance(process.stdin, TextIO)
-        assert isinstance(process.stdout, TextIO)
-        process.stdin.write(_encode_job(job))
-        process.stdin.flush()
-        return process.stdout
+        questions, answers = self._process.stdin, self._process.stdout
+        assert questions is not None
+        assert answers is not None
+        questions.write(_encode_job(job))
+        questions.flush()
+        return answers
 
 
 class Throttle:

@@ -1,0 +1,306 @@
+"""Which log is compacted, how far, and how the result comes into a log that is in use."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.topic import TopicConfig
+from barnabas.protocol.records.batch import iter_headers
+from barnabas.protocol.records.control import ControlType, Marker, build_marker
+from barnabas.protocol.records.record import Record, build_batch, iter_records
+from barnabas.storage.cleaner import (
+    CHECKPOINT_NAME,
+    Cleaning,
+    Dirt,
+    Limits,
+    LogCleaner,
+    measure,
+)
+from barnabas.storage.compaction import (
+    CleanedGroup,
+    Compacted,
+    CompactionFailed,
+    CompactionJob,
+    TransactionsUndecided,
+    compact,
+)
+from barnabas.storage.files import OsFiles
+from barnabas.storage.log import Log
+from barnabas.storage.log_dir import LogDir
+from barnabas.storage.log_parts import LogOptions, LogPlace
+from barnabas.storage.recovery import load_log
+from barnabas.storage.validator import Origin
+
+FILES = OsFiles()
+NOW = 1_700_000_000_000
+LIMITS = Limits(dedupe_buffer_bytes=1 << 20, bytes_per_second=1e18)
+DEFAULTS = BrokerConfig.from_properties({})
+
+
+def here(job: CompactionJob) -> Iterator[CleanedGroup | Compacted]:
+    return compact(FILES, job, transactions=TransactionsUndecided())
+
+
+Make = Callable[..., Log]
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> LogDir:
+    return LogDir(FILES, str(tmp_path))
+
+
+@pytest.fixture
+def make(log_dir: LogDir, tmp_path: Path) -> Make:
+    """Opens the log of a compacted topic."""
+
+    def make(topic: str = "t", **overrides: object) -> Log:
+        directory = tmp_path / f"{topic}-0"
+        directory.mkdir(exist_ok=True)
+        keys = {key.replace("_", "."): str(value) for key, value in overrides.items()}
+        return load_log(
+            LogPlace(FILES, log_dir, str(directory), topic, 0, bytes(16)),
+            TopicConfig.resolve({"cleanup.policy": "compact", **keys}, DEFAULTS),
+            LogOptions(10**9, lambda _: 0, lambda _: None),
+            clean=False,
+            recovery_point=0,
+            log_start_offset=0,
+            now_ms=NOW,
+        )
+
+    return make
+
+
+def append(log: Log, *keys: str, at: int = NOW, roll: bool = True, **kind: int) -> None:
+    """A batch of one record per key, in a segment of its own."""
+    value = str(log.log_end_offset).encode()
+    records = [Record(i, at, key.encode(), value) for i, key in enumerate(keys)]
+    log.append_as_leader(
+        build_batch(records, **kind), leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR
+    )
+    log.advance_high_watermark(log.log_end_offset)
+    if roll:
+        log.roll(now_ms=NOW)
+    log.flush()
+    log.recovery_point = log.flushed_offset
+
+
+def offsets(log: Log) -> list[int]:
+    """What a consumer from the beginning gets."""
+    data = log.read(log.log_start_offset, 1 << 20, limit=log.high_watermark).read_bytes()
+    return [
+        record.offset
+        for pos, header in iter_headers(data)
+        if not header.is_control
+        for record in iter_records(data, pos, header)
+    ]
+
+
+def run(cleaner: LogCleaner, cleaning: Cleaning | None) -> None:
+    assert cleaning is not None
+    while (group := cleaning.next_group()) is not None:
+        cleaner.swap(cleaning, group)
+    cleaner.finish(cleaning)
+
+
+def test_a_log_is_compacted_while_it_is_in_use(make: Make) -> None:
+    log, cleaner = make(), LogCleaner(FILES, here)
+    for _ in range(3):
+        append(log, "a", "b")
+    cleaning = cleaner.start([log], LIMITS, NOW)
+    assert cleaning is not None
+    reader = log.read(0, 1 << 20, limit=6)
+    append(log, "c")
+    run(cleaner, cleaning)
+    assert offsets(log) == [4, 5, 6]
+    assert len(reader.read_bytes()) == len(reader)
+    assert log.log_end_offset == 7
+
+
+def test_compaction_survives_a_restart(make: Make) -> None:
+    log, cleaner = make(), LogCleaner(FILES, here)
+    for _ in range(3):
+        append(log, "a", "b")
+    run(cleaner, cleaner.start([log], LIMITS, NOW))
+    append(log, "a", roll=False)
+    log.close()
+    again = make()
+    again.advance_high_watermark(7)
+    assert offsets(again) == [4, 5, 6]
+
+
+def test_the_checkpoint_is_kafkas_and_spares_the_next_start_the_work(
+    make: Make, tmp_path: Path
+) -> None:
+    log, cleaner = make(), LogCleaner(FILES, here)
+    append(log, "a")
+    append(log, "a")
+    run(cleaner, cleaner.start([log], LIMITS, NOW))
+    cleaner.checkpoint(str(tmp_path))()
+    assert (tmp_path / CHECKPOINT_NAME).read_text() == "0\n1\nt 0 2\n"
+    assert LogCleaner(FILES, here).start([log], LIMITS, NOW) is None
+
+
+def test_a_torn_checkpoint_costs_only_the_work(make: Make, tmp_path: Path) -> None:
+    (tmp_path / CHECKPOINT_NAME).write_text("0\n1\nt")
+    log = make()
+    append(log, "a")
+    assert LogCleaner(FILES, here).start([log], LIMITS, NOW) is not None
+
+
+def test_the_dirtiest_log_is_first(make: Make) -> None:
+    cleaner = LogCleaner(FILES, here)
+    logs = [make("one"), make("two")]
+    for log in logs:
+        append(log, "a")
+        run(cleaner, cleaner.start([log], LIMITS, NOW))
+    append(logs[0], "a")
+    append(logs[1], "a")
+    append(logs[1], "a")
+    cleaning = cleaner.start(logs, LIMITS, NOW)
+    assert cleaning is not None
+    assert cleaning.log is logs[1]
+
+
+def test_logs_that_need_nothing_are_left_alone(make: Make) -> None:
+    deleted = make("deleted", cleanup_policy="delete")
+    closed = make("closed")
+    empty = make("empty")
+    for log in (deleted, closed):
+        append(log, "a")
+    closed.close()
+    assert LogCleaner(FILES, here).start([deleted, closed, empty], LIMITS, NOW) is None
+
+
+def test_a_little_dirt_can_wait(make: Make) -> None:
+    log, cleaner = make(min_cleanable_dirty_ratio=0.5), LogCleaner(FILES, here)
+    append(log, "a", "b", "c")
+    run(cleaner, cleaner.start([log], LIMITS, NOW))
+    append(log, "a")
+    assert cleaner.start([log], LIMITS, NOW) is None
+    append(log, "a", "b", "c")
+    assert cleaner.start([log], LIMITS, NOW) is not None
+
+
+def test_but_not_longer_than_the_maximal_lag(make: Make) -> None:
+    log = make(min_cleanable_dirty_ratio=1, max_compaction_lag_ms=1000)
+    append(log, "a")
+    assert LogCleaner(FILES, here).start([log], LIMITS, NOW + 1000) is None
+    assert LogCleaner(FILES, here).start([log], LIMITS, NOW + 1001) is not None
+
+
+def test_the_active_segment_and_what_is_not_durable_are_never_touched(make: Make) -> None:
+    log = make()
+    append(log, "a")
+    append(log, "a")
+    append(log, "a", roll=False)
+    assert measure(log, 0, NOW).end_offset == 2
+    log.recovery_point = 1
+    assert measure(log, 0, NOW).end_offset == 1
+    log.recovery_point = 0
+    assert measure(log, 0, NOW).dirty_bytes == 0
+
+
+def test_an_open_transaction_holds_compaction_back(make: Make) -> None:
+    log = make()
+    append(log, "a")
+    append(log, "a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    append(log, "a")
+    assert measure(log, 0, NOW).end_offset == 1
+    marker = build_marker(
+        Marker(ControlType.COMMIT, 0), offset=0, timestamp=NOW, producer_id=1, producer_epoch=0
+    )
+    log.append_as_leader(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
+    log.advance_high_watermark(4)
+    assert measure(log, 0, NOW).end_offset == 3
+
+
+def test_young_records_stay_as_they_were_written(make: Make) -> None:
+    log = make(min_compaction_lag_ms=1000)
+    append(log, "a", at=NOW - 1001)
+    append(log, "a", at=NOW - 999)
+    append(log, "a", at=NOW - 5000)
+    assert measure(log, 0, NOW).end_offset == 1
+
+
+@pytest.mark.parametrize("clean_until", [3, 10**6])
+def test_a_clean_point_that_cannot_be_this_logs_is_not_believed(
+    make: Make, clean_until: int
+) -> None:
+    log = make()
+    append(log, "a")
+    append(log, "a")
+    assert measure(log, clean_until, NOW).first_dirty_offset == 0
+
+
+def test_clean_and_dirty_bytes_add_up_to_the_closed_segments(make: Make) -> None:
+    log = make()
+    for _ in range(3):
+        append(log, "a")
+    size = log.size // 3
+    assert measure(log, 1, NOW) == Dirt(1, 3, size, 2 * size, overdue=False)
+    assert measure(log, 1, NOW).ratio == pytest.approx(2 / 3)
+
+
+def test_segments_that_changed_under_the_worker_are_not_replaced(make: Make) -> None:
+    log, cleaner = make(cleanup_policy="compact,delete"), LogCleaner(FILES, here)
+    for _ in range(3):
+        append(log, "a")
+    cleaning = cleaner.start([log], LIMITS, NOW)
+    assert cleaning is not None
+    group = cleaning.next_group()
+    assert group is not None
+    log.delete_records_before(1)
+    assert log.drop_old_segments(now_ms=NOW) == 1
+    with pytest.raises(CompactionFailed) as caught:
+        cleaner.swap(cleaning, group)
+    assert not caught.value.damaged
+    assert offsets(log) == [1, 2]
+    run(cleaner, cleaner.start([log], LIMITS, NOW))
+    assert offsets(log) == [2]
+
+
+def test_a_damaged_log_is_left_alone_and_others_are_not(make: Make, tmp_path: Path) -> None:
+    cleaner = LogCleaner(FILES, here)
+    logs = [make("bad"), make("good")]
+    for log in logs:
+        append(log, "a")
+    path = tmp_path / "bad-0" / "00000000000000000000.log"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    for log in logs:
+        cleaning = cleaner.start(logs, LIMITS, NOW)
+        assert cleaning is not None
+        assert cleaning.log is log
+        try:
+            run(cleaner, cleaning)
+        except CompactionFailed as error:
+            cleaner.fail(cleaning, error)
+    assert cleaner.start(logs, LIMITS, NOW) is None
+
+
+def test_a_deleted_log_leaves_nothing_to_the_next_of_its_name(make: Make) -> None:
+    log, cleaner = make(), LogCleaner(FILES, here)
+    append(log, "a")
+    append(log, "a")
+    run(cleaner, cleaner.start([log], LIMITS, NOW))
+    assert cleaner.start([log], LIMITS, NOW) is None
+    cleaner.forget(log)
+    assert cleaner.start([log], LIMITS, NOW) is not None
+
+
+def test_producers_are_still_known_after_compaction_and_a_lost_snapshot(
+    make: Make, tmp_path: Path
+) -> None:
+    log, cleaner = make(), LogCleaner(FILES, here)
+    for sequence in range(3):
+        append(log, "a", producer_id=9, producer_epoch=0, base_sequence=sequence)
+    append(log, "a")
+    run(cleaner, cleaner.start([log], LIMITS, NOW))
+    assert offsets(log) == [3]
+    log.close()
+    for path in (tmp_path / "t-0").glob("*.snapshot"):
+        path.unlink()
+    entry = make().producers.entry(9)
+    assert entry is not None
+    assert (entry.last_sequence, entry.last_offset) == (2, 2)

@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 from typing import TypeVar
 
-import structlog
-
 from barnabas.broker.clock import Clock
 from barnabas.broker.controller.channel import Connect
 from barnabas.broker.controller.events import EventQueue
@@ -41,11 +39,12 @@ from barnabas.broker.metadata.store import (
     Watching,
 )
 from barnabas.broker.metadata.znodes import BrokerInfo
+from barnabas.broker.observability.logging import get_logger
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrResponse
 
 T = TypeVar("T")
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Controller:

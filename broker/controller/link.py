@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-import structlog
-
 from barnabas.broker.controller.channel import Channel, ChannelClosed
 from barnabas.broker.metadata.znodes import BrokerInfo
+from barnabas.broker.observability.logging import get_logger
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from barnabas.protocol.messages.stop_replica import StopReplicaRequest
@@ -16,7 +15,7 @@ from barnabas.protocol.messages.update_metadata import UpdateMetadataRequest
 Message = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 Report = Callable[[BrokerInfo, LeaderAndIsrResponse], None]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class _Letter(NamedTuple):

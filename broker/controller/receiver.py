@@ -5,7 +5,7 @@ incarnation of this broker, is refused: its sender has lost its office or its ma
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 from barnabas.broker.metadata.cache import MetadataCache
@@ -26,19 +26,22 @@ class Replicas(Protocol):
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse: ...
 
 
+class TopicConfigs(Protocol):
+    """Where the replicas' configurations are kept."""
+
+    async def load_topics(self, names: Iterable[str]) -> None: ...
+
+    def forget_topics(self, names: Iterable[str]) -> None: ...
+
+
 class ControlReceiver:
     """One for each broker; the local controller uses it as its `Channel`."""
 
-    def __init__(
-        self,
-        replicas: Replicas,
-        cache: MetadataCache,
-        load_configs: Callable[[Iterable[str]], Awaitable[None]],
-    ) -> None:
-        """`load_configs` makes the configurations of topics known before their logs are opened."""
+    def __init__(self, replicas: Replicas, cache: MetadataCache, configs: TopicConfigs) -> None:
+        """`configs` learns of topics before their logs are opened."""
         self._replicas = replicas
         self._cache = cache
-        self._load_configs = load_configs
+        self._configs = configs
         self._controller_epoch = 0
         self._turn = asyncio.Lock()
         self.broker_epoch = -1
@@ -49,7 +52,7 @@ class ControlReceiver:
             error = self._fence(request.controller_epoch, request.broker_epoch)
             if error is not ErrorCode.NONE:
                 return LeaderAndIsrResponse(error_code=error)
-            await self._load_configs(topic.topic_name for topic in request.topic_states)
+            await self._configs.load_topics(topic.topic_name for topic in request.topic_states)
             return await self._replicas.apply_leader_and_isr(request)
 
     async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
@@ -64,7 +67,13 @@ class ControlReceiver:
             error = self._fence(request.controller_epoch, request.broker_epoch)
             if error is not ErrorCode.NONE:
                 return StopReplicaResponse(error_code=error, partition_errors=[])
-            return await self._replicas.stop_replica(request)
+            answer = await self._replicas.stop_replica(request)
+            self._configs.forget_topics(
+                topic.topic_name
+                for topic in request.topic_states
+                if all(state.delete_partition for state in topic.partition_states)
+            )
+            return answer
 
     def _fence(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
         if controller_epoch < self._controller_epoch:

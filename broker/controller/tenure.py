@@ -9,8 +9,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-import structlog
-
 from barnabas.broker.controller.channel import Connect
 from barnabas.broker.controller.election import decide
 from barnabas.broker.controller.link import BrokerLink, Message, Report
@@ -31,13 +29,14 @@ from barnabas.broker.metadata.store import (
     SetData,
 )
 from barnabas.broker.metadata.znodes import BrokerInfo, LeaderAndIsr
+from barnabas.broker.observability.logging import get_logger
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrResponse
 
 MAX_OPS = 1000
 """Operations after which a transaction is sent: ZooKeeper refuses those above a megabyte."""
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Fenced(Exception):

@@ -1,18 +1,15 @@
 """Rules for new topics and new partitions; pure. All raise KafkaError with what a client reads."""
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
 from barnabas.broker.controller.placement import place
 from barnabas.broker.controller.state import ClusterState, Topic
+from barnabas.broker.metadata.topic_names import check_name
 from barnabas.broker.metadata.znodes import TopicAssignment
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
-MAX_NAME_LENGTH = 249
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
-_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 USE_DEFAULT = -1
 
 
@@ -26,24 +23,6 @@ class NewTopic:
     assignments: Sequence[tuple[int, Sequence[int]]] = ()
     """Partition and its broker ids, the preferred leader first."""
     configs: Mapping[str, str | None] = field(default_factory=dict)
-
-
-def check_name(name: str) -> None:
-    """Raises INVALID_TOPIC_EXCEPTION for what cannot be the name of a topic."""
-    reason = None
-    if not name:
-        reason = "the empty string is not allowed"
-    elif name in (".", ".."):
-        reason = f"'{name}' is not allowed"
-    elif len(name) > MAX_NAME_LENGTH:
-        reason = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
-    elif not _LEGAL.fullmatch(name):
-        reason = (
-            f"'{name}' contains one or more characters other than ASCII alphanumerics, "
-            "'.', '_' and '-'"
-        )
-    if reason is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
 
 
 def check_new_name(name: str, existing: Collection[str]) -> None:
@@ -60,14 +39,6 @@ def check_new_name(name: str, existing: Collection[str]) -> None:
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"Topic '{name}' collides with existing topic: {other}",
             )
-
-
-def refuse_internal(name: str) -> None:
-    """Raises INVALID_TOPIC_EXCEPTION for topics that only the broker itself makes and unmakes."""
-    if name in INTERNAL_TOPICS:
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is kept by the brokers themselves."
-        )
 
 
 def assign_topic(
@@ -164,9 +135,7 @@ def _assign_manually(new: NewTopic, state: ClusterState) -> dict[int, tuple[int,
     return dict(sorted(assigned.items()))
 
 
-def _check_assignment(
-    brokers: Sequence[int], factor: int | None, state: ClusterState
-) -> None:
+def _check_assignment(brokers: Sequence[int], factor: int | None, state: ClusterState) -> None:
     if not brokers:
         raise _bad_assignment("The manual partition assignment includes an empty replica list.")
     for position, broker in enumerate(sorted(brokers)):

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 
-import structlog
-
 from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.store import (
     BadVersion,
@@ -22,6 +20,7 @@ from barnabas.broker.metadata.store import (
     SetData,
     Watching,
 )
+from barnabas.broker.observability.logging import get_logger
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.config.key import ConfigError
 from barnabas.config.topic import TopicConfig
@@ -33,7 +32,7 @@ away and reads everything anew when it comes back."""
 Change = Callable[[dict[str, str]], dict[str, str]]
 TopicFollower = Callable[[str, TopicConfig], None]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Configs:
@@ -94,10 +93,9 @@ class Configs:
 
     async def names(self, kind: str) -> list[str]:
         """The entities of a kind for which something is stored."""
-        return [
-            znodes.config_name(node)
-            for node in await self._store.children(f"{znodes.CONFIG}/{kind}")
-        ]
+        nodes = await self._store.children(f"{znodes.CONFIG}/{kind}")
+        names = [znodes.config_name(node) for node in nodes]
+        return [name for name in names if await self.read(kind, name)]
 
     async def alter(self, kind: str, name: str, change: Change) -> None:
         """Replace what is stored by what `change` makes of it, and apply it on this broker.

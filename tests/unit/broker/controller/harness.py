@@ -1,7 +1,7 @@
 """A cluster of controllers and brokers without disks or sockets: one store, several sessions."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -57,9 +57,7 @@ class FakeReplicas:
                         partition_index=state.partition_index, error_code=code
                     )
                 )
-            topics.append(
-                LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors)
-            )
+            topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
         return LeaderAndIsrResponse(topics=topics)
 
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
@@ -68,6 +66,16 @@ class FakeReplicas:
                 self.states.pop((topic.topic_name, state.partition_index), None)
                 self.deleted.append((topic.topic_name, state.partition_index))
         return StopReplicaResponse(partition_errors=[])
+
+
+class NoConfigs:
+    """Topics without overrides."""
+
+    async def load_topics(self, names: Iterable[str]) -> None:
+        del names
+
+    def forget_topics(self, names: Iterable[str]) -> None:
+        del names
 
 
 class Unplugged:
@@ -102,7 +110,7 @@ class FakeCluster:
     receivers: dict[int, ControlReceiver | Unplugged] = field(default_factory=dict)
     unclean: set[str] = field(default_factory=set)
     fatal: list[BaseException] = field(default_factory=list)
-    defaults: Defaults = Defaults(1, 1)
+    defaults: Defaults = field(default_factory=lambda: Defaults(1, 1))
 
     async def start(self, broker_id: int, rack: str | None = None) -> FakeBroker:
         session = self.store.session()
@@ -110,7 +118,7 @@ class FakeCluster:
         endpoint = BrokerEndpoint("PLAINTEXT", "PLAINTEXT", f"host{broker_id}", 9092)
         cache = MetadataCache(cluster_id)
         replicas = FakeReplicas()
-        receiver = self.receivers[broker_id] = ControlReceiver(replicas, cache, self._load)
+        receiver = self.receivers[broker_id] = ControlReceiver(replicas, cache, NoConfigs())
         info = await register_broker(session, BrokerInfo(broker_id, (endpoint,), rack), 0)
         receiver.broker_epoch = info.epoch
         controller = Controller(
@@ -145,9 +153,6 @@ class FakeCluster:
     def _connect(self, info: BrokerInfo) -> ControlReceiver | Unplugged:
         return self.receivers.get(info.id, Unplugged())
 
-    async def _load(self, _names: object) -> None:
-        await asyncio.sleep(0)
-
 
 def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key, value in configs.items() if value is not None}
@@ -161,12 +166,12 @@ async def open_cluster(directory: Path) -> FakeCluster:
 async def until(condition: Callable[[], object], seconds: float = 5) -> None:
     """Wait for what other tasks bring about."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 
 async def eventually(work: Callable[[], Awaitable[object]], seconds: float = 5) -> None:
     """As `until`, for a condition that must be awaited."""
     async with asyncio.timeout(seconds):
-        while not await work():
+        while not await work():  # noqa: ASYNC110
             await asyncio.sleep(0)

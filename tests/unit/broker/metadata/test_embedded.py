@@ -148,7 +148,7 @@ async def test_a_newer_format_is_refused_with_advice(directory: str) -> None:
     data = bytearray(journal_of(directory).read_bytes())
     data[8:10] = (2).to_bytes(2, "big")
     journal_of(directory).write_bytes(data)
-    with pytest.raises(JournalError, match="format 2.*start the newer version"):
+    with pytest.raises(JournalError, match=r"format 2.*start the newer version"):
         await open_here(directory)
     assert journal_of(directory).read_bytes() == data
 

@@ -1,0 +1,35 @@
+"""Which names topics can have, and which topics belong to the brokers; pure."""
+
+import re
+
+from barnabas.protocol.errors import ErrorCode, KafkaError
+
+MAX_NAME_LENGTH = 249
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_name(name: str) -> None:
+    """Raises INVALID_TOPIC_EXCEPTION for what cannot be the name of a topic."""
+    reason = None
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name) > MAX_NAME_LENGTH:
+        reason = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    elif not _LEGAL.fullmatch(name):
+        reason = (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
+        )
+    if reason is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+def refuse_internal(name: str) -> None:
+    """Raises INVALID_TOPIC_EXCEPTION for topics that only the brokers make and unmake."""
+    if name in INTERNAL_TOPICS:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is kept by the brokers themselves."
+        )

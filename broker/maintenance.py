@@ -1,44 +1,205 @@
-"""What a broker does now and then, each on its own interval and never two runs of one at once."""
+"""The chores of a broker: retention, flushes that are due, checkpoints, compaction, idle peers.
 
-import asyncio
-from collections.abc import Awaitable, Callable
+What decides runs on the loop; what waits for the disk or for the cleaner's process leaves it.
+"""
 
+from collections.abc import Callable, Sequence
+
+from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.offload import Offload
+from barnabas.broker.replication.flusher import Flusher
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.rounds import Rounds
+from barnabas.broker.server.listener import Listener
+from barnabas.config.broker import BrokerConfig
+from barnabas.metrics.registry import Cell
+from barnabas.storage.cleaner import Cleaning, Limits, LogCleaner
+from barnabas.storage.compaction import CompactionFailed
+from barnabas.storage.errors import LogDirFailed
+from barnabas.storage.log import Log
+from barnabas.storage.log_manager import LogManager
 
+REMOVAL_MS = 5_000
+"""How often files whose delay is over are looked for."""
+ROLLED_FLUSH_MS = 5_000
+"""How often logs are flushed that have rolled, so that a crash scans little."""
+SWEEP_MS = 30_000
+"""How often, at least, connections are looked at."""
+_LANE = "logs"
 _log = get_logger(__name__)
 
 
-class Rounds:
-    """Chores of the event loop; a chore that waits for the disk does so off the loop."""
+class LogChores:
+    """What logs need from time to time."""
 
-    def __init__(self) -> None:
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def every(
-        self, name: str, interval_ms: Callable[[], int], chore: Callable[[], Awaitable[None]]
+    def __init__(
+        self,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        flusher: Flusher,
+        *,
+        offload: Offload,
+        clock: Clock,
+        config: Callable[[], BrokerConfig],
     ) -> None:
-        """Run `chore` again and again. The interval is asked anew each time: it may be dynamic."""
-        self._tasks.append(
-            asyncio.get_running_loop().create_task(self._go_round(name, interval_ms, chore))
+        self._logs = logs
+        self._replicas = replicas
+        self._flusher = flusher
+        self._offload = offload
+        self._clock = clock
+        self._config = config
+        self._unflushed_since: dict[Partition, int] = {}
+
+    def schedule(self, rounds: Rounds) -> None:
+        """Put every chore on its round."""
+        config = self._config
+        rounds.every("retention", lambda: config().log_retention_check_interval_ms, self.retain)
+        rounds.every("removal", lambda: REMOVAL_MS, self.remove)
+        rounds.every("checkpoint", self._checkpoint_interval, self.checkpoint)
+        rounds.every("flush of rolled logs", lambda: ROLLED_FLUSH_MS, self.flush_rolled)
+        rounds.every(
+            "flush by time", lambda: config().log_flush_scheduler_interval_ms, self.flush_by_time
+        )
+        rounds.every(
+            "producer expiry",
+            lambda: config().producer_id_expiration_check_interval_ms,
+            self.expire_producers,
         )
 
-    async def stop(self) -> None:
-        """Begin nothing more, and wait until what runs has ended."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+    def _checkpoint_interval(self) -> int:
+        config = self._config()
+        return min(
+            config.log_flush_offset_checkpoint_interval_ms,
+            config.log_flush_start_offset_checkpoint_interval_ms,
+        )
 
-    async def _go_round(
-        self, name: str, interval_ms: Callable[[], int], chore: Callable[[], Awaitable[None]]
-    ) -> None:
-        while True:
-            await asyncio.sleep(min(interval_ms(), _LONGEST_MS) / 1000)
+    def _online(self) -> list[Log]:
+        return [log for log in self._logs.logs if log.log_dir.failure is None]
+
+    async def retain(self) -> None:
+        """Drop the segments that retention.ms, retention.bytes or DeleteRecords have ended."""
+        now_ms = self._clock.now_ms()
+        for log in self._online():
             try:
-                await chore()
-            except Exception as error:
-                _log.error("chore failed", chore=name, exc_info=error)
+                log.drop_old_segments(now_ms=now_ms)
+            except LogDirFailed:
+                # Told to the replica manager; the logs of other directories go on.
+                continue
+
+    async def remove(self) -> None:
+        """Unlink what file.delete.delay.ms has kept for late readers."""
+        paths = self._logs.due_removals()
+        if paths:
+            await self._offload.submit(_LANE, lambda: self._logs.remove(paths))
+
+    async def checkpoint(self) -> None:
+        """Write down recovery points, log start offsets and high watermarks."""
+        for job in self._logs.begin_checkpoints():
+            await self._offload.submit(_LANE, job.run)
+            self._logs.finish_checkpoint(job)
+
+    async def flush_rolled(self) -> None:
+        """Flush the segments that are closed, so that a crash need not scan them."""
+        for partition in self._replicas:
+            log = partition.log
+            if log.flushed_offset < log.segments.active.base_offset:
+                self._flusher.request(partition)
+
+    async def flush_by_time(self) -> None:
+        """Flush logs whose records have waited for flush.ms."""
+        now_ms, waiting = self._clock.now_ms(), {}
+        for partition in self._replicas:
+            log = partition.log
+            if log.flushed_offset < log.log_end_offset:
+                since = waiting[partition] = self._unflushed_since.get(partition, now_ms)
+                if now_ms - since >= log.config.flush_ms:
+                    self._flusher.request(partition)
+        self._unflushed_since = waiting
+
+    async def expire_producers(self) -> None:
+        """Forget idempotent producers that have been silent for producer.id.expiration.ms."""
+        now_ms = self._clock.now_ms()
+        expiration_ms = self._config().producer_id_expiration_ms
+        for log in self._online():
+            log.producers.expire(now_ms, expiration_ms)
 
 
-_LONGEST_MS = 24 * 60 * 60 * 1000
-"""Intervals above a day mean never; waking once a day to ask again costs nothing."""
+class CleanerChore:
+    """Compaction: one log at a time, in the cleaner's process."""
+
+    def __init__(
+        self,
+        cleaner: LogCleaner,
+        logs: LogManager,
+        *,
+        offload: Offload,
+        clock: Clock,
+        config: Callable[[], BrokerConfig],
+    ) -> None:
+        self._cleaner = cleaner
+        self._logs = logs
+        self._offload = offload
+        self._clock = clock
+        self._config = config
+
+    def schedule(self, rounds: Rounds) -> None:
+        """Look for dirty logs, and pause for log.cleaner.backoff.ms where there are none."""
+        rounds.every("compaction", lambda: self._config().log_cleaner_backoff_ms, self.clean)
+
+    async def clean(self) -> None:
+        """Compact until no log needs it."""
+        while (cleaning := self._start()) is not None:
+            try:
+                await self._swap_groups(cleaning)
+            except CompactionFailed as error:
+                _log.warning("compaction failed", log=repr(cleaning.log), reason=str(error))
+                self._cleaner.fail(cleaning, error)
+                return
+            self._cleaner.finish(cleaning)
+            await self._offload.submit(_LANE, self._cleaner.checkpoint(cleaning.log.log_dir.path))
+
+    def _start(self) -> Cleaning | None:
+        config = self._config()
+        if not config.log_cleaner_enable:
+            return None
+        limits = Limits(
+            config.log_cleaner_dedupe_buffer_size, config.log_cleaner_io_max_bytes_per_second
+        )
+        online = [log for log in self._logs.logs if log.log_dir.failure is None]
+        return self._cleaner.start(online, limits, self._clock.now_ms())
+
+    async def _swap_groups(self, cleaning: Cleaning) -> None:
+        while (group := await self._offload.submit("cleaner", cleaning.next_group)) is not None:
+            self._cleaner.swap(cleaning, group)
+
+
+class ConnectionChore:
+    """Connections that stand still."""
+
+    def __init__(
+        self,
+        listeners: Sequence[Listener],
+        expired: Cell,
+        clock: Clock,
+        config: Callable[[], BrokerConfig],
+    ) -> None:
+        self._listeners = listeners
+        self._expired = expired
+        self._clock = clock
+        self._config = config
+
+    def schedule(self, rounds: Rounds) -> None:
+        """Look often enough that none outlives connections.max.idle.ms by more than a quarter."""
+        rounds.every("connections", self._interval, self.sweep)
+
+    def _interval(self) -> int:
+        max_idle_ms = self._config().connections_max_idle_ms
+        return SWEEP_MS if max_idle_ms < 0 else max(1, min(SWEEP_MS, max_idle_ms // 4))
+
+    async def sweep(self) -> None:
+        """Cut what is idle or stuck."""
+        max_idle = self._config().connections_max_idle_ms / 1000
+        for listener in self._listeners:
+            self._expired.value += listener.sweep(self._clock.monotonic(), max_idle)

@@ -22,19 +22,27 @@ class Flusher:
         self._time_ms = time_ms
         self._wanted: dict[str, set[Partition]] = {}
         self._running: set[str] = set()
+        self._quiet = asyncio.Event()
 
     def request(self, partition: Partition) -> None:
         """Flush a partition soon; its `log_flushed` is called when that is done."""
-        path = partition.log.place.log_dir.path
+        path = partition.log.log_dir.path
         self._wanted.setdefault(path, set()).add(partition)
         if path not in self._running:
             self._running.add(path)
             asyncio.get_running_loop().call_soon(self._round, path)
 
+    async def idle(self) -> None:
+        """Return when nobody waits for the disk any more."""
+        while self._running:
+            self._quiet.clear()
+            await self._quiet.wait()
+
     def _round(self, path: str) -> None:
         partitions = [each for each in self._wanted.pop(path, ()) if not each.log.closed]
         if not partitions:
             self._running.discard(path)
+            self._quiet.set()
             return
         jobs = [(partition, partition.log.begin_flush()) for partition in partitions]
         started = self._clock.monotonic()

@@ -7,8 +7,6 @@ sync and what is committed changes only on it.
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from barnabas.storage.log_manager import LogManager
-
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
@@ -34,6 +32,7 @@ from barnabas.protocol.messages.stop_replica import (
 )
 from barnabas.protocol.types import ZERO_UUID
 from barnabas.storage.log import Log
+from barnabas.storage.log_manager import LogManager
 
 _LANE = "logs"
 _ANY_EPOCH = -2
@@ -62,6 +61,7 @@ class ReplicaManager:
         offload: Offload,
         topic_config: Callable[[str], TopicConfig],
         metrics: TopicMetrics,
+        log_deleted: Callable[[Log], None],
     ) -> None:
         self._broker_id = broker_id
         self._logs = logs
@@ -70,6 +70,7 @@ class ReplicaManager:
         self._offload = offload
         self._topic_config = topic_config
         self._metrics = metrics
+        self._log_deleted = log_deleted
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
         self._cells: dict[str, TopicCells] = {}
@@ -153,13 +154,16 @@ class ReplicaManager:
         name, index = topic.topic_name, state.partition_index
         config = self._topic_config(name)
         log = self._logs.get(name, index)
+        if log is not None:
+            log.log_dir.require_online()
         if log is not None and log.topic_id != topic.topic_id:
             # Of a topic of the same name that was deleted while this broker was away.
             await self._delete_log(log)
             log = None
         if log is None:
             log = await self._offload.submit(
-                _LANE, lambda: self._logs.create(name, index, topic.topic_id, config)
+                _LANE,
+                lambda: self._logs.create(name, index, topic.topic_id, config, is_new=state.is_new),
             )
         else:
             log.configure(config)
@@ -212,6 +216,7 @@ class ReplicaManager:
 
     async def _delete_log(self, log: Log) -> None:
         await self._offload.submit(_LANE, lambda: self._logs.delete(log.topic, log.partition))
+        self._log_deleted(log)
 
     # -- what happens on this broker -------------------------------------------------------------
 
@@ -224,7 +229,7 @@ class ReplicaManager:
 
     def log_dir_failed(self, path: str) -> None:
         """A log directory is offline: its replicas serve nobody until the next start."""
-        failed = [each for each in self if each.log.place.log_dir.path == path]
+        failed = [each for each in self if each.log.log_dir.path == path]
         _log.error("log directory offline", path=path, replicas=len(failed))
         for partition in failed:
             key = (partition.topic, partition.index)

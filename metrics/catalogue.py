@@ -21,6 +21,7 @@ class BrokerMetrics:
         self.logs = LogMetrics(registry)
         self.controller = ControllerMetrics(registry)
         self.groups = GroupMetrics(registry)
+        self.process = ProcessMetrics(registry)
         self.loop_lag = registry.histogram(
             "barnabas_event_loop_lag_seconds",
             "How late the event loop ran a timer, sampled: time that requests waited for it.",
@@ -186,4 +187,19 @@ class GroupMetrics:
             "kafka_consumergroup_lag",
             "Records between a group's committed offset and the high watermark.",
             ("consumergroup", "topic", "partition"),
+        )
+
+
+class ProcessMetrics:
+    """Fed by observability/: what the operating system says of the broker."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.memory = registry.gauge("process_resident_memory_bytes", "Resident memory.")
+        self.cpu = registry.counter(
+            "process_cpu_seconds_total", "Processor time, user and system together."
+        )
+        self.open_files = registry.gauge("process_open_fds", "Open file descriptors.")
+        self.max_files = registry.gauge("process_max_fds", "File descriptors that may be open.")
+        self.start_time = registry.gauge(
+            "process_start_time_seconds", "When the broker started, in seconds since 1970."
         )

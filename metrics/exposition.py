@@ -1,67 +1,55 @@
-"""A snapshot of the registry in the text format that Prometheus scrapes.
+"""Metrics in the text format that Prometheus scrapes (version 0.0.4).
 
-Imports prometheus_client, which costs a tenth of a second and megabytes: import this only where a
-scrape arrives.
+Written here and not taken from prometheus_client, which needs 12 microseconds a sample: for the
+8,000 samples of 2,000 partitions a tenth of a second that requests would feel. In the tests it
+reads what this module writes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
+from typing import Final
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.process_collector import ProcessCollector
+from barnabas.metrics.registry import FamilySnapshot, HistogramSample, Labels
 
-from barnabas.metrics.registry import FamilySnapshot, HistogramSample
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_HELP: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
+_LABEL: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+_WORDS: Final = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
 
 
-def render(snapshot: Sequence[FamilySnapshot], accept: str) -> tuple[str, bytes]:
-    """Content type and body for a scrape whose Accept header is `accept`."""
-    registry = CollectorRegistry()
-    registry.register(_Snapshot(snapshot))
-    ProcessCollector(registry=registry)
-    encode, content_type = choose_encoder(accept)
-    return content_type, encode(registry)
-
-
-class _Snapshot:
-    """A custom collector: what prometheus_client asks when it renders."""
-
-    def __init__(self, families: Iterable[FamilySnapshot]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        for family in self._families:
-            yield _metric(family)
-
-
-def _metric(family: FamilySnapshot) -> Metric:
-    name, help_text, kind, labels, samples = family
-    metric: CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
-    if kind == "histogram":
-        metric = HistogramMetricFamily(name, help_text, labels=labels)
-    elif kind == "counter":
-        metric = CounterMetricFamily(name, help_text, labels=labels)
-    else:
-        metric = GaugeMetricFamily(name, help_text, labels=labels)
-    for values, sample in samples:
+def render(family: FamilySnapshot) -> Iterator[str]:
+    """The lines of one metric, each with its line end."""
+    yield f"# HELP {family.name} {family.help.translate(_HELP)}\n"
+    yield f"# TYPE {family.name} {family.kind}\n"
+    for values, sample in family.samples:
         if isinstance(sample, HistogramSample):
-            assert isinstance(metric, HistogramMetricFamily)
-            metric.add_metric(values, _cumulative(sample), sample.sum)
+            yield from _histogram(family, values, sample)
         else:
-            assert not isinstance(metric, HistogramMetricFamily)
-            metric.add_metric(values, sample)
-    return metric
+            yield f"{family.name}{_braced(_pairs(family.labels, values))} {_number(sample)}\n"
 
 
-def _cumulative(sample: HistogramSample) -> list[tuple[str, float]]:
-    buckets: list[tuple[str, float]] = []
+def _histogram(family: FamilySnapshot, values: Labels, sample: HistogramSample) -> Iterator[str]:
+    """Buckets count everything up to their bound, so the last one counts everything."""
+    pairs = _pairs(family.labels, values)
     total = 0
-    for bound, count in zip((*map(str, sample.bounds), "+Inf"), sample.counts, strict=True):
+    for bound, count in zip((*sample.bounds, float("inf")), sample.counts, strict=True):
         total += count
-        buckets.append((bound, total))
-    return buckets
+        below = _braced([*pairs, f'le="{_number(bound)}"'])
+        yield f"{family.name}_bucket{below} {total}\n"
+    yield f"{family.name}_sum{_braced(pairs)} {_number(sample.sum)}\n"
+    yield f"{family.name}_count{_braced(pairs)} {total}\n"
+
+
+def _pairs(names: Labels, values: Labels) -> list[str]:
+    return [
+        f'{name}="{value.translate(_LABEL)}"' for name, value in zip(names, values, strict=True)
+    ]
+
+
+def _braced(pairs: list[str]) -> str:
+    return f"{{{','.join(pairs)}}}" if pairs else ""
+
+
+def _number(value: float) -> str:
+    text = str(value)
+    return _WORDS.get(text, text)

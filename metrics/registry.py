@@ -7,12 +7,11 @@ keeps the cell and adds to it:
     cell = bytes_in.cell("orders")
     cell.value += len(batch)
 
-Cells belong to the thread of the event loop, and so does `snapshot`, which copies them. What it
-returns is plain data: rendering it is another thread's work (`exposition.py`).
+Cells belong to the event loop, and so does `snapshot`: no lock guards an addition.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 Labels = tuple[str, ...]
@@ -156,9 +155,10 @@ class Registry:
         bounds = tuple(buckets)
         return self._add(Family(name, help, "histogram", labels, lambda: HistogramCell(bounds)))
 
-    def snapshot(self) -> list[FamilySnapshot]:
-        """A copy of every metric, in the order of registration. Call it on the event loop."""
-        return [family.snapshot() for family in self._families.values()]
+    def snapshot(self) -> Iterator[FamilySnapshot]:
+        """Every metric in the order of registration, each copied when it is reached."""
+        for family in list(self._families.values()):
+            yield family.snapshot()
 
     def _add(self, family: Family[C]) -> Family[C]:
         if family.name in self._families:

@@ -275,8 +275,13 @@ def _inflate(batch: Buffer, header: BatchHeader, rules: Rules) -> list[Record]:
         records = list(iter_records(batch, 0, header, max_bytes=bound))
     except ProtocolError as error:
         raise _invalid(str(error)) from None
-    if any(record.offset != header.base_offset + i for i, record in enumerate(records)):
-        raise _invalid("the offsets of a batch's records are not consecutive")
+    for index, record in enumerate(records):
+        if record.offset != header.base_offset + index:
+            raise _invalid("the offsets of a batch's records are not consecutive")
+        if not NO_TIMESTAMP <= record.timestamp <= header.max_timestamp:
+            raise _invalid(
+                f"a batch up to {header.max_timestamp} has a record at {record.timestamp}"
+            )
     return records
 
 

@@ -1,9 +1,11 @@
 """What a log refuses, by which error, and what it lets through unchanged."""
 
 from dataclasses import replace
-from struct import pack_into
+from struct import pack_into, unpack_from
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.topic import TopicConfig
@@ -11,6 +13,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
     HEADER_SIZE,
     LOG_APPEND_TIME,
+    BatchHeader,
     crc_matches,
     pack_batch,
     read_header,
@@ -250,6 +253,36 @@ def test_a_decompression_bomb_is_refused() -> None:
     bomb = build_batch([Record(0, NOW, b"k", bytes(40 << 20))], compression=Compression.ZSTD)
     rules = replace(RULES, keys_required=True)
     assert refusal(bomb, rules) is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("stamp", [NOW + 3, -2])
+def test_a_compacted_topic_takes_no_record_younger_than_its_batch(stamp: int) -> None:
+    lie = changed(build_batch([*RECORDS, Record(3, stamp, b"k", b"")]), max_timestamp=NOW + 2)
+    assert refusal(lie, replace(RULES, keys_required=True)) is ErrorCode.INVALID_RECORD
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_whatever_a_client_sends_it_is_accepted_or_answered(data: st.DataObject) -> None:
+    batch = bytearray(build_batch(RECORDS, compression=data.draw(st.sampled_from(Compression))))
+    for _ in range(data.draw(st.integers(0, 3))):
+        batch[data.draw(st.integers(0, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    blob = bytes(batch[: data.draw(st.integers(0, len(batch)))])
+    if data.draw(st.booleans()) and len(blob) > HEADER_SIZE:
+        # Past the CRC, what is inside is still a client's to choose.
+        header = BatchHeader._make(unpack_from(">qiibIhiqqqhii", blob))
+        blob = pack_batch(header._replace(base_offset=0), blob[HEADER_SIZE:])
+    rules = replace(
+        RULES,
+        keys_required=data.draw(st.booleans()),
+        log_append_time=data.draw(st.booleans()),
+        compression=data.draw(st.none() | st.sampled_from(Compression)),
+    )
+    origin = data.draw(st.sampled_from([Origin.CLIENT, Origin.COORDINATOR]))
+    try:
+        judge(blob, rules, origin)
+    except KafkaError as error:
+        assert error.code > 0  # noqa: PT017 (most blobs are refused, some are not)
 
 
 def test_rules_follow_the_topics_configuration() -> None:

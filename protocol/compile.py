@@ -7,18 +7,19 @@ arrays included. Adjacent fixed-size fields travel through one `Struct`, togethe
 that follows them, so that a typical struct costs one call.
 
 Reading past the end needs no test of its own: a slice comes out short, but the position moves on
-by the claimed length, and either the next read fails or the final position is not the end. Only
-array counts are tested, against the bytes that remain, before anything is allocated.
+by the claimed length, and either the next read fails or the final position is not the end. Nor
+does an array's count allocate anything: each element is read before the next one is made, and a
+count of numbers, which are unpacked in one go, is tested against the bytes that remain.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from struct import Struct, calcsize
+from struct import Struct
 from typing import Any
 
 from barnabas.protocol.errors import ProtocolError
-from barnabas.protocol.schema import Field, Message, Schema, Type, fields_of
+from barnabas.protocol.schema import Field, Message, Schema, fields_of
 
 FORMATS = {
     "bool": "?",
@@ -88,22 +89,6 @@ def skip_tags(buf: Any, position: int) -> int:
         size, position = read_uvarint(buf, position)
         position += size
     return position
-
-
-def min_size(kind: Type, schema: Schema, version: int) -> int:
-    """The fewest bytes a value of this type takes: what bounds an array's count."""
-    compact = schema.is_flexible(version)
-    if kind.kind in FORMATS:
-        return calcsize(">" + FORMATS[kind.kind])
-    if kind.kind == "string":
-        return 1 if compact else 2
-    if kind.kind != "struct":
-        return 1 if compact else 4
-    if kind.nullable:
-        return 1
-    assert kind.struct is not None
-    inline = [f for f in fields_of(kind.struct) if f.exists(version) and f.spec.tag is None]
-    return sum(min_size(f.type, schema, version) for f in inline) + compact
 
 
 def schema_of(cls: type[Any]) -> Schema:

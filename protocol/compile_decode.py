@@ -9,7 +9,6 @@ from barnabas.protocol.compile import (
     FORMATS,
     SMALL,
     Source,
-    min_size,
     read_string_length,
     read_uvarint,
     schema_of,
@@ -18,7 +17,7 @@ from barnabas.protocol.compile import (
     struct_for,
 )
 from barnabas.protocol.errors import ProtocolError
-from barnabas.protocol.schema import Field, Message, Type, fields_of
+from barnabas.protocol.schema import Field, Message, Type, fields_of, shared_default
 
 
 def decoder(cls: type[Any], version: int) -> Callable[..., Any]:
@@ -65,6 +64,10 @@ class _DecoderSource(Source):
             return
         run, self.run = self.run, []
         fmt = "".join(f for f, _ in run)
+        if fmt == "B":
+            self.emit(f"{run[0][1]} = buf[p]")
+            self.emit("p += 1")
+            return
         unpack = self.constant(struct_for(fmt).unpack_from, "unpack")
         self.emit(f"{', '.join(target for _, target in run)}, = {unpack}(buf, p)")
         self.emit(f"p += {calcsize('>' + fmt)}")
@@ -88,10 +91,8 @@ class _DecoderSource(Source):
             self.emit(f"{target} = []")
         else:
             assert field.type.struct is not None
-            var = self.local("o")
-            self.emit(f"{var} = {target} = new({self.constant(factory, 'default')})")
-            for inner in fields_of(field.type.struct):
-                self._default(inner, f"{var}.{inner.name}")
+            shared = self.constant(shared_default(field.type.struct), "default")
+            self.emit(f"{target} = {shared}")
 
     def _value(self, kind: Type, nullable: bool, target: str) -> None:
         if kind.kind in FORMATS:
@@ -153,10 +154,6 @@ class _DecoderSource(Source):
         with self.block(f"if {count}:" if self.compact else f"if {count} >= 0:"):
             if self.compact:
                 self.emit(f"{count} -= 1")
-            size = min_size(item, self.schema, self.version)
-            with self.block(f"if {count} * {size} > end - p:"):
-                name = target.rpartition(".")[2]
-                self.emit(f'raise ProtocolError(f"{{{count}}} {name} do not fit the message")')
             if item.kind in FORMATS:
                 self._numbers(FORMATS[item.kind], count, target)
             else:
@@ -166,18 +163,25 @@ class _DecoderSource(Source):
 
     def _numbers(self, fmt: str, count: str, target: str) -> None:
         small = self.constant(small_unpackers(fmt), "small")
-        many = f'unpack_from(f">{{{count}}}{fmt}", buf, p)'
-        if fmt == "16s":
-            many = f'unpack_from(">" + "16s" * {count}, buf, p)'
-        self.emit(f"{target} = list({small}[{count}](buf, p) if {count} < {SMALL} else {many})")
-        self.emit(f"p += {count} * {calcsize('>' + fmt)}")
+        size = calcsize(">" + fmt)
+        with self.block(f"if {count} < {SMALL}:"):
+            self.emit(f"{target} = list({small}[{count}](buf, p))")
+        with self.block(f"elif {count} * {size} > end - p:"):
+            self.emit(f'raise ProtocolError(f"{{{count}}} elements do not fit the message")')
+        with self.block("else:"):
+            many = f'">" + "{fmt}" * {count}' if fmt == "16s" else f'f">{{{count}}}{fmt}"'
+            self.emit(f"{target} = list(unpack_from({many}, buf, p))")
+        self.emit(f"p += {count} * {size}")
 
     def _items(self, item: Type, count: str, target: str) -> None:
         add, var = self.local("add"), self.local("o")
         self.emit(f"{target} = {var}s = []")
         self.emit(f"{add} = {var}s.append")
         with self.block(f"for _ in range({count}):"):
-            self._value(item, item.nullable, var)
+            if item.struct is not None and not item.nullable:
+                self._struct(item.struct, var)
+            else:
+                self._value(item, item.nullable, var)
             self.flush()
             self.emit(f"{add}({var})")
 

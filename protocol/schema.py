@@ -133,6 +133,7 @@ class Message:
     _specifiers: ClassVar[dict[str, _Specifier]]
     _fields: ClassVar[tuple[Field, ...] | None]
     _schema: ClassVar["Schema | None"]
+    _shared: ClassVar["Message | None"]
     _decoders: ClassVar[dict[int, Callable[..., Any]]]
     _encoders: ClassVar[dict[int, Callable[..., Any]]]
 
@@ -142,7 +143,7 @@ class Message:
         self.__init__(**values)  # type: ignore[misc]
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
+        if not isinstance(other, Message) or other._specifiers is not self._specifiers:
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in self._specifiers)
 
@@ -169,6 +170,7 @@ def message(cls: type[M]) -> type[M]:
         "_specifiers": specifiers,
         "_fields": None,
         "_schema": None,
+        "_shared": None,
         "_decoders": {},
         "_encoders": {},
     }
@@ -183,6 +185,20 @@ def fields_of(cls: type[Message]) -> tuple[Field, ...]:
             for name, annotation in cls.__annotations__.items()
         )
     return cls._fields
+
+
+def shared_default(cls: type[Message]) -> Message:
+    """The default value of a struct, one for all who decode it: it refuses to be changed."""
+    if cls._shared is None:
+
+        def refuse(self: Message, name: str, value: Any) -> None:  # noqa: ARG001
+            raise AttributeError(f"the default {cls.__name__} is shared: assign a new one")
+
+        value = cls()
+        frozen = type(cls.__name__, (cls,), {"__slots__": (), "__setattr__": refuse})
+        value.__class__ = frozen
+        cls._shared = value
+    return cls._shared
 
 
 def _resolve(annotation: Any) -> Type:

@@ -1,0 +1,312 @@
+"""One shard that is led here: its lanes, the writes that fly, its timers and those who wait.
+
+Writes of one lane (a group, a transactional id) that depend on each other wait for each other:
+a decision is always made on committed state. A write that takes too long times out its *answer*;
+the decision stands, and the lane stays closed until the records are committed or leadership is
+lost.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from barnabas.coordinator.decision import (
+    PARKED,
+    Answer,
+    CancelTimer,
+    Decide,
+    Decision,
+    Effect,
+    StartTimer,
+    Ticket,
+    TimerKey,
+    Turn,
+)
+from barnabas.coordinator.ports import Clock, PartitionLog, Shard, TimerHandle, Timers
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.record import Record, build_batch
+
+S = TypeVar("S", bound=Shard[Any])
+
+_AS_COORDINATOR: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What a coordinator's client is told of a fault of the coordinator's own log."""
+
+
+def as_coordinator(error: KafkaError) -> KafkaError:
+    """A fault of the log as the coordinator's client is told of it."""
+    return KafkaError(_AS_COORDINATOR.get(error.code, error.code), error.message)
+
+
+class Mode(Enum):
+    """How a decision stands to the other writes of its lane."""
+
+    EXCLUSIVE = "made when nothing of the lane flies"
+    PIPELINED = "made at once, unless an exclusive one waits"
+    IMMEDIATE = "made at once, and writes nothing that others depend on"
+
+
+class _Asker:
+    """Who waits for one response. Most are answered before anybody needs a future."""
+
+    __slots__ = ("_timer", "answered", "future", "lane", "response", "ticket")
+
+    def __init__(self, ticket: Ticket, lane: str) -> None:
+        self.ticket = ticket
+        self.lane = lane
+        self.answered = False
+        self.response: Any = None
+        self.future: asyncio.Future[Any] | None = None
+        self._timer: TimerHandle | None = None
+
+    def answer(self, response: Any) -> None:
+        """Give a response, or a KafkaError in its place; whatever comes later is dropped."""
+        if self.answered:
+            return
+        self.answered = True
+        self.response = response
+        self.be_patient()
+        future = self.future
+        if future is not None and not future.done():
+            if isinstance(response, KafkaError):
+                future.set_exception(response)
+            else:
+                future.set_result(response)
+
+    def give_up_with(self, timer: TimerHandle) -> None:
+        self._timer = timer
+
+    def be_patient(self) -> None:
+        """Wait without a time limit."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def outcome(self) -> "Any | asyncio.Future[Any]":
+        """The response if it is there, else a future of it; raises the error that it was."""
+        if not self.answered:
+            self.future = asyncio.get_running_loop().create_future()
+            return self.future
+        if isinstance(self.response, KafkaError):
+            raise self.response
+        return self.response
+
+
+class _Lane:
+    """Writes that fly, and what waits for them, in order."""
+
+    __slots__ = ("flying", "waiting")
+
+    def __init__(self) -> None:
+        self.flying = 0
+        self.waiting: deque[tuple[_Asker, Decide, Mode]] = deque()
+
+
+class Hosted(Generic[S]):
+    """A shard and everything about it that is not logged."""
+
+    def __init__(
+        self,
+        shard: S,
+        log: PartitionLog,
+        *,
+        clock: Clock,
+        timers: Timers,
+        write_timeout_ms: int,
+        compression: Compression,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self.shard = shard
+        self.log = log
+        self.serving = False
+        self._clock = clock
+        self._loop = timers
+        self._write_timeout_ms = write_timeout_ms
+        self._compression = compression
+        self._failed = failed
+        self._closed = False
+        self._tickets = 0
+        self._askers: dict[Ticket, _Asker] = {}
+        self._lanes: dict[str, _Lane] = {}
+        self._timers: dict[TimerKey, TimerHandle] = {}
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """The log has been replayed to its end, and all of it is committed."""
+        self.serving = True
+        self._carry(None, "", self.shard.loaded(self._turn(0)))
+
+    def close(self) -> None:
+        """Leadership is gone: stop every timer, and send away whoever waits."""
+        self._closed = True
+        self.serving = False
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._lanes.clear()
+        askers, self._askers = self._askers, {}
+        for asker in askers.values():
+            asker.answer(KafkaError(ErrorCode.NOT_COORDINATOR))
+
+    # -- deciding --------------------------------------------------------------------------------
+
+    def ask(self, lane: str, decide: Decide, mode: Mode) -> "Any | asyncio.Future[Any]":
+        """See `CoordinatorRuntime.write`."""
+        self._tickets += 1
+        asker = _Asker(self._tickets, lane)
+        queue = self._lanes.get(lane)
+        if mode is Mode.IMMEDIATE or queue is None or self._may_go(queue, mode):
+            self._decide(asker, decide)
+        else:
+            self._askers[asker.ticket] = asker
+            queue.waiting.append((asker, decide, mode))
+            self._limit(asker)
+        return asker.outcome()
+
+    @staticmethod
+    def _may_go(queue: _Lane, mode: Mode) -> bool:
+        return not queue.waiting and (mode is Mode.PIPELINED or not queue.flying)
+
+    def _decide(self, asker: _Asker, decide: Decide) -> None:
+        try:
+            decision = decide(self._turn(asker.ticket))
+        except KafkaError as error:
+            self._answer(asker, error)
+            return
+        self._carry(asker, asker.lane, decision)
+
+    def _turn(self, ticket: Ticket) -> Turn:
+        return Turn(self._clock.now_ms(), int(self._clock.monotonic() * 1000), ticket)
+
+    # -- carrying --------------------------------------------------------------------------------
+
+    def _carry(self, asker: _Asker | None, lane: str, decision: Decision[Any]) -> None:
+        """Do what was decided. Without an asker nobody waits for the response."""
+        if asker is not None and decision.response is PARKED:
+            self._askers[asker.ticket] = asker
+            asker.be_patient()
+            asker = None
+        for effect in decision.effects:
+            self._perform(effect)
+        if decision.records:
+            self._write(asker, lane, decision)
+            return
+        if asker is not None:
+            self._answer(asker, decision.response)
+        if decision.then is not None:
+            self._carry(None, lane, decision.then(None, self._turn(0)))
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Answer(ticket, response):
+                asker = self._askers.get(ticket)
+                if asker is not None:
+                    self._answer(asker, response)
+            case StartTimer(key, delay_ms, lane, decide):
+                self._cancel(key)
+                fire = partial(self._fire, key, lane, decide)
+                self._timers[key] = self._loop.call_later(delay_ms / 1000, fire)
+            case CancelTimer(key):
+                self._cancel(key)
+
+    def _answer(self, asker: _Asker, response: Any) -> None:
+        self._askers.pop(asker.ticket, None)
+        asker.answer(response)
+
+    def _cancel(self, key: TimerKey) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _fire(self, key: TimerKey, lane: str, decide: Decide) -> None:
+        del self._timers[key]
+        try:
+            self.ask(lane, decide, Mode.EXCLUSIVE)
+        except Exception as error:
+            self._failed(error)
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def _write(self, asker: _Asker | None, lane: str, decision: Decision[Any]) -> None:
+        now_ms = self._clock.now_ms()
+        try:
+            end = self.log.append(self._batch(decision.records, now_ms), now_ms)
+        except KafkaError as error:
+            refused = as_coordinator(error)
+            if asker is not None:
+                self._answer(asker, refused)
+            if decision.then is not None:
+                self._carry(None, lane, decision.then(refused, self._turn(0)))
+            return
+        queue = self._lanes.get(lane)
+        if queue is None:
+            queue = self._lanes[lane] = _Lane()
+        queue.flying += 1
+        if asker is not None:
+            self._askers[asker.ticket] = asker
+        self.log.when_committed(end, partial(self._landed, asker, lane, decision))
+        if asker is not None and not asker.answered:
+            self._limit(asker)
+
+    def _batch(self, records: Sequence[Any], now_ms: int) -> bytes:
+        encode = self.shard.encode
+        return build_batch(
+            [Record(at, now_ms, *encode(record)) for at, record in enumerate(records)],
+            compression=self._compression,
+        )
+
+    def _limit(self, asker: _Asker) -> None:
+        error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the write was not committed in time")
+        asker.give_up_with(
+            self._loop.call_later(
+                self._write_timeout_ms / 1000, partial(self._answer, asker, error)
+            )
+        )
+
+    def _landed(
+        self, asker: _Asker | None, lane: str, decision: Decision[Any], error: KafkaError | None
+    ) -> None:
+        """The records are committed, or will not be by this leader."""
+        if self._closed:
+            return
+        if error is not None:
+            # Whether they count is the next leader's to say; this one has nothing more to serve.
+            if asker is not None:
+                self._answer(asker, as_coordinator(error))
+            return
+        queue = self._lanes[lane]
+        queue.flying -= 1
+        try:
+            for record in decision.records:
+                self.shard.replay(record)
+            if asker is not None:
+                self._answer(asker, decision.response)
+            if decision.then is not None:
+                self._carry(None, lane, decision.then(None, self._turn(0)))
+            self._drain(lane, queue)
+        except Exception as fault:
+            self._failed(fault)
+
+    def _drain(self, lane: str, queue: _Lane) -> None:
+        while queue.waiting and self._lanes.get(lane) is queue:
+            asker, decide, mode = queue.waiting[0]
+            if mode is Mode.EXCLUSIVE and queue.flying:
+                return
+            queue.waiting.popleft()
+            self._decide(asker, decide)
+        if not queue.flying and not queue.waiting and self._lanes.get(lane) is queue:
+            del self._lanes[lane]

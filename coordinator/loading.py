@@ -1,0 +1,65 @@
+"""Rebuilding a shard from its log, in slices that leave the event loop to others."""
+
+import asyncio
+from typing import Any
+
+from barnabas.coordinator.ports import Clock, PartitionLog, Shard, Timers
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records.batch import BatchHeader, CorruptRecordError, crc_matches, iter_headers
+from barnabas.protocol.records.record import iter_records
+
+SLICE_SECONDS = 0.002
+"""How long a load may keep the event loop for itself."""
+
+
+async def load(
+    shard: Shard[Any], log: PartitionLog, clock: Clock, timers: Timers, buffer_bytes: int
+) -> None:
+    """Replay all that is in the log now; returns when its last record is committed.
+
+    What is above the high watermark counts too: it was a leader's decision, and stays this one's.
+    Raises KafkaError where leadership is lost, ProtocolError where the log holds no such records.
+    """
+    offset, end = log.start_offset, log.end_offset
+    slice_end = clock.monotonic() + SLICE_SECONDS
+    while offset < end:
+        data = await log.read(offset, buffer_bytes)
+        if not data:
+            break
+        for position, header in iter_headers(data):
+            _check(data, position, header)
+            for record in iter_records(data, position, header):
+                if record.offset >= offset and record.key is not None:
+                    decoded = shard.decode(record.key, record.value)
+                    if decoded is not None:
+                        shard.replay(decoded)
+                if clock.monotonic() >= slice_end:
+                    await timers.pause()
+                    slice_end = clock.monotonic() + SLICE_SECONDS
+            offset = header.next_offset
+    await _committed(log, end)
+
+
+def _check(data: bytes, position: int, header: BatchHeader) -> None:
+    if not crc_matches(data, position, header):
+        raise CorruptRecordError(f"the batch at offset {header.base_offset} fails its CRC")
+    if header.is_transactional:
+        raise CorruptRecordError(
+            f"the batch at offset {header.base_offset} is of a transaction, "
+            "which this version cannot load"
+        )
+
+
+async def _committed(log: PartitionLog, end: int) -> None:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settle(error: KafkaError | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    log.when_committed(end, settle)
+    await done

@@ -1,0 +1,92 @@
+"""What a coordinator must be lent by the broker, and what the broker's runtime asks of a machine."""
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from barnabas.coordinator.decision import Decision, Turn
+from barnabas.protocol.errors import KafkaError
+
+R = TypeVar("R")
+
+
+class Clock(Protocol):
+    """Wall time for records, monotonic time for waits."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        ...
+
+
+class TimerHandle(Protocol):
+    """A timer that was started."""
+
+    def cancel(self) -> None:
+        """Make sure that it does not fire; harmless after it has."""
+        ...
+
+
+class Timers(Protocol):
+    """The event loop, as far as a coordinator needs it."""
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> TimerHandle:
+        """Call back once, not before `seconds` have passed."""
+        ...
+
+    async def pause(self) -> None:
+        """Let everything else that is ready go first."""
+        ...
+
+
+class PartitionLog(Protocol):
+    """The log of one partition that this broker leads, during one leader epoch."""
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset there is."""
+        ...
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record will get."""
+        ...
+
+    async def read(self, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from the one that has `offset` on, empty at the end; raises KafkaError."""
+        ...
+
+    def append(self, batch: bytes, now_ms: int) -> int:
+        """Append one batch; returns the offset that must be committed for it to count.
+
+        Raises KafkaError where the log refuses it or is not led in this epoch any more: nothing
+        has been written then.
+        """
+        ...
+
+    def when_committed(self, offset: int, waiter: Callable[[KafkaError | None], None]) -> None:
+        """Call `waiter` once the high watermark reaches `offset`: at once where it has, with an
+        error where leadership is lost first."""
+        ...
+
+
+class Shard(Protocol[R]):
+    """A state machine over one partition. Nothing here waits; everything may raise KafkaError."""
+
+    def encode(self, record: R) -> tuple[bytes, bytes | None]:
+        """Key and value as they are written to the log."""
+        ...
+
+    def decode(self, key: bytes, value: bytes | None) -> R | None:
+        """The inverse; None for kinds of records that only a newer broker knows."""
+        ...
+
+    def replay(self, record: R) -> None:
+        """Apply a committed record: the only place where logged state changes."""
+        ...
+
+    def loaded(self, turn: Turn) -> Decision[Any]:
+        """The whole log has been replayed and is committed; serving begins."""
+        ...

@@ -1,0 +1,137 @@
+"""The shell around coordinators: decide -> append -> committed -> replay -> answer.
+
+One `CoordinatorRuntime` serves one internal topic, one shard per partition that this broker leads.
+It knows nothing of groups or transactions.
+
+        elected                loaded, high watermark at the end
+    ----------------> LOADING -----------------------------------> SERVING
+                         |                                            |
+                         +------------- resigned, or a fault ---------+--> gone
+
+While loading, everybody is told COORDINATOR_LOAD_IN_PROGRESS; once gone, NOT_COORDINATOR.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+from barnabas.coordinator.decision import Decide
+from barnabas.coordinator.hosted import Hosted, Mode
+from barnabas.coordinator.loading import load
+from barnabas.coordinator.ports import Clock, PartitionLog, Shard, Timers
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.compression import Compression
+
+S = TypeVar("S", bound=Shard[Any])
+T = TypeVar("T")
+
+
+class CoordinatorRuntime(Generic[S]):
+    """The shards that this broker hosts. Everything runs on the event loop."""
+
+    def __init__(
+        self,
+        new_shard: Callable[[], S],
+        *,
+        clock: Clock,
+        timers: Timers,
+        write_timeout_ms: int,
+        load_buffer_bytes: int,
+        compression: Compression = Compression.NONE,
+        report: Callable[[int, BaseException], None],
+    ) -> None:
+        """`report` is told of a fault that made a partition stop being served."""
+        self._new_shard = new_shard
+        self._clock = clock
+        self._timers = timers
+        self._write_timeout_ms = write_timeout_ms
+        self._load_buffer_bytes = load_buffer_bytes
+        self._compression = compression
+        self._report = report
+        self._hosted: dict[int, Hosted[S]] = {}
+        self._loads: dict[int, asyncio.Task[None]] = {}
+
+    def elected(self, index: int, log: PartitionLog) -> None:
+        """This broker leads the partition in a new epoch: load it from its log."""
+        self.resigned(index)
+        hosted = Hosted(
+            self._new_shard(),
+            log,
+            clock=self._clock,
+            timers=self._timers,
+            write_timeout_ms=self._write_timeout_ms,
+            compression=self._compression,
+            failed=lambda error: self._failed(index, error),
+        )
+        self._hosted[index] = hosted
+        self._loads[index] = asyncio.create_task(
+            self._load(index, hosted), name=f"coordinator-load-{index}"
+        )
+
+    def resigned(self, index: int) -> None:
+        """Somebody else leads the partition: forget it; whoever waits is told NOT_COORDINATOR."""
+        task = self._loads.pop(index, None)
+        if task is not None:
+            task.cancel()
+        hosted = self._hosted.pop(index, None)
+        if hosted is not None:
+            hosted.close()
+
+    async def close(self) -> None:
+        """Forget every partition."""
+        tasks = list(self._loads.values())
+        for index in list(self._hosted):
+            self.resigned(index)
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def write(
+        self, index: int, lane: str, decide: Decide, mode: Mode = Mode.EXCLUSIVE
+    ) -> "Any | asyncio.Future[Any]":
+        """Ask a shard for a decision and see it through; the response, or a future of it.
+
+        Exclusive decisions of one lane wait for all earlier writes of it, so that each is made on
+        what is committed; pipelined ones wait for nobody. Raises KafkaError.
+        """
+        return self._serving(index).ask(lane, decide, mode)
+
+    def read(self, index: int, look: Callable[[S], T]) -> T:
+        """Look at what is committed in a shard; raises KafkaError where it is not served here."""
+        return look(self._serving(index).shard)
+
+    def shards(self) -> Iterator[tuple[int, S]]:
+        """Every shard that is being served, by partition."""
+        for index, hosted in self._hosted.items():
+            if hosted.serving:
+                yield index, hosted.shard
+
+    @property
+    def loading(self) -> bool:
+        """Whether some shard is still being loaded."""
+        return any(not hosted.serving for hosted in self._hosted.values())
+
+    def _serving(self, index: int) -> Hosted[S]:
+        hosted = self._hosted.get(index)
+        if hosted is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if not hosted.serving:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return hosted
+
+    async def _load(self, index: int, hosted: Hosted[S]) -> None:
+        try:
+            await load(
+                hosted.shard, hosted.log, self._clock, self._timers, self._load_buffer_bytes
+            )
+        except Exception as error:
+            self._failed(index, error)
+        else:
+            del self._loads[index]
+            hosted.serve()
+
+    def _failed(self, index: int, error: BaseException) -> None:
+        self._loads.pop(index, None)
+        hosted = self._hosted.pop(index, None)
+        if hosted is not None:
+            hosted.close()
+        self._report(index, error)

@@ -5,7 +5,7 @@ group of finished segments in, `finish` moves the point up to which the log is c
 `Cleaning.next_group`, which waits for the worker, and `write_checkpoint`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple
 
 from barnabas.storage.checkpoints import (
@@ -27,7 +27,8 @@ from barnabas.storage.segment import Segment
 
 CHECKPOINT_NAME = "cleaner-offset-checkpoint"
 
-Worker = Callable[[CompactionJob], Iterator[CleanedGroup | Compacted]]
+Results = Generator[CleanedGroup | Compacted, None, None]
+Worker = Callable[[CompactionJob], Results]
 """Runs a job: `CleanerProcess.clean`, or `compact` itself where there is only one process."""
 
 
@@ -63,7 +64,7 @@ class Dirt(NamedTuple):
 class Cleaning:
     """One log on its way through the worker."""
 
-    def __init__(self, log: Log, job: CompactionJob, results: Iterator[CleanedGroup | Compacted]):
+    def __init__(self, log: Log, job: CompactionJob, results: Results) -> None:
         self.log = log
         self.job = job
         self.done: Compacted | None = None
@@ -79,6 +80,10 @@ class Cleaning:
             self.done = result
             return None
         return result
+
+    def abandon(self) -> None:
+        """Ends the worker's job, so that it cannot answer for the next one."""
+        self._results.close()
 
 
 class LogCleaner:
@@ -127,6 +132,7 @@ class LogCleaner:
 
     def fail(self, cleaning: Cleaning, error: CompactionFailed) -> None:
         """A job has failed: a damaged log is left alone until the next start."""
+        cleaning.abandon()
         if error.damaged:
             self._damaged.add(cleaning.log)
 

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import asdict
 from typing import IO, TextIO
@@ -35,7 +35,7 @@ class CleanerProcess:
         self._process: subprocess.Popen[str] | None = None
         self._busy = False
 
-    def clean(self, job: CompactionJob) -> Iterator[CleanedGroup | Compacted]:
+    def clean(self, job: CompactionJob) -> Generator[CleanedGroup | Compacted, None, None]:
         """Yields as `compact` does; blocks, so it belongs in a thread. Raises CompactionFailed.
 
         Closing it in the middle of a job ends the process.

@@ -11,7 +11,7 @@ time they may go into their batch (the delete horizon of KIP-534).
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
@@ -142,7 +142,7 @@ def compact(
     *,
     transactions: TransactionalData,
     pace: Pace = lambda _: None,
-) -> Iterator[CleanedGroup | Compacted]:
+) -> Generator[CleanedGroup | Compacted, None, None]:
     """Yields each group once its files are durable, then what was done in all.
 
     Raises CompactionFailed.

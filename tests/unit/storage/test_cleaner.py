@@ -1,6 +1,6 @@
 """Which log is compacted, how far, and how the result comes into a log that is in use."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,10 @@ from barnabas.storage.cleaner import (
     Dirt,
     Limits,
     LogCleaner,
+    Results,
     measure,
 )
 from barnabas.storage.compaction import (
-    CleanedGroup,
-    Compacted,
     CompactionFailed,
     CompactionJob,
     TransactionsUndecided,
@@ -39,7 +38,7 @@ LIMITS = Limits(dedupe_buffer_bytes=1 << 20, bytes_per_second=1e18)
 DEFAULTS = BrokerConfig.from_properties({})
 
 
-def here(job: CompactionJob) -> Iterator[CleanedGroup | Compacted]:
+def here(job: CompactionJob) -> Results:
     return compact(FILES, job, transactions=TransactionsUndecided())
 
 
@@ -256,6 +255,9 @@ def test_segments_that_changed_under_the_worker_are_not_replaced(make: Make) -> 
     with pytest.raises(CompactionFailed) as caught:
         cleaner.swap(cleaning, group)
     assert not caught.value.damaged
+    cleaner.fail(cleaning, caught.value)
+    with pytest.raises(StopIteration):
+        cleaning.next_group()
     assert offsets(log) == [1, 2]
     run(cleaner, cleaner.start([log], LIMITS, NOW))
     assert offsets(log) == [2]

@@ -42,6 +42,8 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
         return _compress_xerial(data)
     if level is None or (codec is Compression.GZIP and level == -1):
         level = DEFAULT_LEVELS[codec]
+    if codec is Compression.LZ4:
+        return _compress_lz4(data, level)
     return bytes(_LIBRARY[codec].compress(data, level=level))
 
 
@@ -82,6 +84,13 @@ def _compress_xerial(data: Buffer) -> bytes:
         block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK]))
         parts += (_INT32.pack(len(block)), block)
     return b"".join(parts)
+
+
+def _compress_lz4(data: Buffer, level: int) -> bytes:
+    # Kafka and the Java clients refuse frames whose blocks refer to the blocks before them.
+    frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    frame.compress(data)
+    return bytes(frame.finish())
 
 
 def _decompress_snappy(data: Buffer, max_size: int) -> bytes:

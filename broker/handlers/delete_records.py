@@ -4,7 +4,7 @@ Refused for topics that are only compacted (POLICY_VIOLATION), whose readers exp
 of every key, and for internal topics.
 """
 
-from barnabas.broker.handlers.produce import INTERNAL_TOPICS
+from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError

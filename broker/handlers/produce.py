@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from barnabas.broker.metadata.cache import MetadataCache
+from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS
 from barnabas.broker.replication.leader_hints import current_leader, endpoints
 from barnabas.broker.replication.partition import ACKS_ALL, Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
@@ -37,7 +38,6 @@ from barnabas.storage.validator import RecordsRefused
 __all__ = ["API", "SERVES", "ProduceHandler", "error_response"]
 
 SERVES = range(3, 14)
-INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state"))
 _TOPIC_IDS_SINCE = 13
 _LEADER_HINTS_SINCE = 10
 _ATTRIBUTES_LOW_BYTE = 22

@@ -252,6 +252,11 @@ class Partition:
         return len(self.isr) < self._min_isr
 
     @property
+    def is_at_min_isr(self) -> bool:
+        """Whether no replica may leave the in-sync set without stopping acks=all."""
+        return len(self.isr) == self._min_isr
+
+    @property
     def is_under_replicated(self) -> bool:
         """Whether a replica is missing from the in-sync set."""
         return len(self.isr) < len(self.replicas)

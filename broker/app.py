@@ -1,0 +1,385 @@
+"""A whole broker: the only place where its parts are made and put together.
+
+    doors -> store -> logs -> replicas -> cluster and controller -> handlers -> listeners
+
+Nothing is served before the controller has told this broker what it leads: the first Metadata
+answer is already true.
+"""
+
+import asyncio
+import os
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from barnabas.broker import gauges
+from barnabas.broker.controller.controller import Controller
+from barnabas.broker.controller.receiver import ControlReceiver
+from barnabas.broker.controller.topic_admin import Defaults
+from barnabas.broker.controller.topic_creator import InternalTopic, TopicCreator
+from barnabas.broker.doors import Doors, real_doors
+from barnabas.broker.maintenance import CleanerChore, ConnectionChore, LogChores
+from barnabas.broker.metadata.cache import MetadataCache
+from barnabas.broker.metadata.cluster import (
+    announce_log_dir_failure,
+    prepare_cluster,
+    register_broker,
+)
+from barnabas.broker.metadata.config_admin import ConfigAdmin
+from barnabas.broker.metadata.configs import Configs
+from barnabas.broker.metadata.embedded import open_store
+from barnabas.broker.metadata.producer_ids import ProducerIdBlocks
+from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo
+from barnabas.broker.observability.http import HttpEndpoint
+from barnabas.broker.observability.logging import LoggerLevels, get_logger
+from barnabas.broker.observability.loop_lag import LoopLag
+from barnabas.broker.replication.fetch_session import FetchSessionCache
+from barnabas.broker.replication.flusher import Flusher
+from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.rounds import Rounds
+from barnabas.broker.routes import Parts, all_routes
+from barnabas.broker.server.budget import RequestMemory
+from barnabas.broker.server.connection import Shared
+from barnabas.broker.server.dispatch import Dispatcher
+from barnabas.broker.server.listener import ConnectionCount, ConnectionLimits, Listener
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.dynamic import DynamicConfig
+from barnabas.config.listeners import Address, parse_connection_overrides, parse_host_port
+from barnabas.config.listeners import Listener as ListenerConfig
+from barnabas.metrics.catalogue import BrokerMetrics
+from barnabas.metrics.registry import Registry
+from barnabas.protocol.types import uuid_text
+from barnabas.storage.cleaner import LogCleaner
+from barnabas.storage.cleaner_worker import CleanerProcess
+from barnabas.storage.errors import LogDirFailed
+from barnabas.storage.files import Files
+from barnabas.storage.log_manager import BrokerIdentity, LogManager
+
+METADATA_DIRECTORY = "metadata"
+"""Of the embedded store, in the first log directory; no partition can have this name."""
+DRAIN_SECONDS = 5.0
+"""How long a stopping broker waits for its peers to take their answers."""
+_log = get_logger(__name__)
+
+
+class Broker:
+    """One broker on the running event loop. `start` and `stop` are each called once."""
+
+    def __init__(self, config: BrokerConfig, *, doors: Doors | None = None) -> None:
+        self._config = config
+        self._doors = doors or real_doors(config)
+        self._dynamic = DynamicConfig(config)
+        self.registry = Registry()
+        self._metrics = BrokerMetrics(self.registry)
+        self._listeners: dict[str, Listener] = {}
+        self._rounds = Rounds()
+        self._cleaner_process = CleanerProcess()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ready = False
+        self.failed = asyncio.Event()
+        """Set when the broker cannot go on: whoever runs it should stop it and exit."""
+
+    # -- what others ask -------------------------------------------------------------------------
+
+    @property
+    def config(self) -> BrokerConfig:
+        """What holds now, dynamic values included."""
+        return self._dynamic.current
+
+    @property
+    def port(self) -> int:
+        """The bound port of the first listener."""
+        return next(iter(self._listeners.values())).port
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client of the first listener takes as `bootstrap.servers`."""
+        first = self._config.resolved_listeners()[0]
+        return str(self._reachable(first, first.advertised or first.address))
+
+    def not_ready(self) -> Sequence[str]:
+        """Why clients should stay away; empty where they need not."""
+        if self.failed.is_set():
+            return ["failed"]
+        return [] if self._ready else ["starting or stopping"]
+
+    # -- starting --------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open what is on disk, join the cluster, and serve.
+
+        Raises OSError where an address or a directory cannot be had, and the errors of what is on
+        disk: another broker's, damaged metadata, a newer format.
+        """
+        for warning in self._config.warnings:
+            _log.warning(warning)
+        await self._open_store()
+        await self._open_logs()
+        self._make_replicas()
+        self._make_server()
+        for listener in self._listeners.values():
+            await listener.bind(self._doors.network)
+        await self._join_cluster()
+        self._start_chores()
+        await self._start_endpoint()
+        for listener in self._listeners.values():
+            await listener.serve()
+        self._ready = True
+        _log.info("broker started", broker=self._config.broker_id, at=self.bootstrap_servers)
+
+    async def _open_store(self) -> None:
+        doors, config = self._doors, self._config
+        self._paths = [
+            os.path.join(doors.working_directory, path) for path in config.data_directories
+        ]
+        _make_dirs(doors.files, self._paths[0])
+        directory = os.path.join(self._paths[0], METADATA_DIRECTORY)
+        self._store = await open_store(doors.files, directory, doors.offload)
+        self._session = self._store.session()
+        new_id = uuid_text(doors.random.getrandbits(128).to_bytes(16, "big"))
+        self._cluster_id = await prepare_cluster(self._session, new_id)
+        self._configs = Configs(self._session, self._dynamic, config.broker_id)
+        await self._configs.start(lambda: self._soon(self._configs.catch_up()))
+
+    async def _open_logs(self) -> None:
+        doors, config = self._doors, self._config
+        await self._configs.load_topics(await self._configs.names("topics"))
+        loop = asyncio.get_running_loop()
+
+        def tell(error: LogDirFailed) -> None:
+            # From whichever call failed, in the middle of whatever it did.
+            loop.call_soon_threadsafe(self._log_dir_failed, error)
+
+        self._logs = LogManager(
+            doors.files,
+            self._paths,
+            BrokerIdentity(config.broker_id, self._cluster_id, doors.boot_id),
+            now_ms=doors.clock.now_ms,
+            rng=doors.random,
+            producer_expiration_ms=config.producer_id_expiration_ms,
+            on_failure=tell,
+        )
+        await doors.offload.submit("logs", lambda: self._logs.open(self._configs.topic))
+
+    def _make_replicas(self) -> None:
+        doors = self._doors
+        self._cleaner = LogCleaner(doors.files, self._cleaner_process.clean)
+        self._cache = MetadataCache(self._cluster_id)
+        self._flusher = Flusher(doors.offload, doors.clock, self._metrics.logs.flush_time_ms.cell())
+        self._replicas = ReplicaManager(
+            self._config.broker_id,
+            logs=self._logs,
+            cache=self._cache,
+            flusher=self._flusher,
+            offload=doors.offload,
+            topic_config=self._configs.topic,
+            metrics=self._metrics.topics,
+            log_deleted=self._cleaner.forget,
+        )
+        self._configs.follow_topics(self._replicas.configure)
+        self._receiver = ControlReceiver(self._replicas, self._cache, self._configs)
+        self._loggers = LoggerLevels()
+        self._config_admin = ConfigAdmin(
+            self._configs, self._cache, self._config.broker_id, self._loggers
+        )
+        self._controller = Controller(
+            self._session,
+            self._config.broker_id,
+            clock=doors.clock,
+            random=doors.random,
+            connect=lambda _broker: self._receiver,
+            unclean=lambda topic: self._configs.topic(topic).unclean_leader_election_enable,
+            defaults=lambda: Defaults(
+                self.config.num_partitions, self.config.default_replication_factor
+            ),
+            check_configs=self._config_admin.check_new_topic,
+            on_fatal=self._fatal,
+        )
+        gauges.read_replicas(self._metrics, self._replicas, self._logs)
+        gauges.read_cluster(self._metrics, self._controller, self._cache)
+
+    def _make_server(self) -> None:
+        doors, config, metrics = self._doors, self._config, self._metrics.requests
+        parts = Parts(
+            broker_id=config.broker_id,
+            dynamic=self._dynamic,
+            configs=self._configs,
+            config_admin=self._config_admin,
+            loggers=self._loggers,
+            cache=self._cache,
+            controller=self._controller,
+            topic_creator=TopicCreator(self._controller, self._cache, self._internal_topic),
+            producer_ids=ProducerIdBlocks(self._session, config.broker_id),
+            replicas=self._replicas,
+            logs=self._logs,
+            sessions=FetchSessionCache(
+                config.max_incremental_fetch_session_cache_slots,
+                lambda: doors.random.randrange(1, 2**31),
+            ),
+            offload=doors.offload,
+        )
+        shared = Shared(
+            dispatcher=Dispatcher(all_routes(parts), clock=doors.clock, metrics=metrics),
+            offload=doors.offload,
+            memory=RequestMemory(config.queued_max_request_bytes),
+            max_request_bytes=config.socket_request_max_bytes,
+        )
+        count = ConnectionCount(_connection_limits(config))
+        self._dynamic.follow(lambda now: setattr(count, "limits", _connection_limits(now)))
+        for each in config.resolved_listeners():
+            self._listeners[each.name] = Listener(
+                each.name,
+                each.address.host,
+                each.address.port,
+                shared=shared,
+                count=count,
+                clock=doors.clock,
+                metrics=metrics,
+            )
+        gauges.read_server(self._metrics, list(self._listeners.values()), shared.memory)
+
+    def _internal_topic(self, _name: str) -> InternalTopic:
+        """The offsets topic of a broker that is alone: one replica, compacted."""
+        config = self.config
+        return InternalTopic(
+            config.offsets_topic_num_partitions,
+            1,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        )
+
+    async def _join_cluster(self) -> None:
+        """Register, stand for controller, and wait until this broker knows what it leads."""
+        known = asyncio.Event()
+        self._cache.on_change(known.set)
+        broker = await register_broker(
+            self._session,
+            BrokerInfo(self._config.broker_id, self._endpoints(), self._config.broker_rack),
+            self._doors.clock.now_ms(),
+        )
+        self._receiver.broker_epoch = broker.epoch
+        await self._controller.start()
+        while not self._cache.ready:
+            known.clear()
+            await known.wait()
+        self._set_strays_aside()
+
+    def _set_strays_aside(self) -> None:
+        """Keep, but do not serve, the logs of partitions that the cluster knows nothing of."""
+        for log in self._logs.logs:
+            topic = self._cache.topic(log.topic)
+            if topic is None or log.partition not in topic.partitions:
+                _log.warning("stray log set aside", topic=log.topic, partition=log.partition)
+                self._logs.set_stray(log.topic, log.partition)
+
+    def _endpoints(self) -> tuple[BrokerEndpoint, ...]:
+        return tuple(
+            BrokerEndpoint(each.name, each.protocol, address.host, address.port)
+            for each in self._config.resolved_listeners()
+            if each.advertised is not None
+            for address in (self._reachable(each, each.advertised),)
+        )
+
+    def _reachable(self, listener: ListenerConfig, told: Address) -> Address:
+        """An address with what config/ could not know: this machine's name, the bound port."""
+        return Address(
+            told.host or self._doors.hostname, told.port or self._listeners[listener.name].port
+        )
+
+    def _start_chores(self) -> None:
+        doors = self._doors
+        LogChores(
+            self._logs,
+            self._replicas,
+            self._flusher,
+            offload=doors.offload,
+            clock=doors.clock,
+            config=lambda: self.config,
+        ).schedule(self._rounds)
+        CleanerChore(
+            self._cleaner,
+            self._logs,
+            offload=doors.offload,
+            clock=doors.clock,
+            config=lambda: self.config,
+        ).schedule(self._rounds)
+        ConnectionChore(
+            list(self._listeners.values()),
+            self._metrics.requests.connections_expired.cell(),
+            doors.clock,
+            lambda: self.config,
+        ).schedule(self._rounds)
+
+    async def _start_endpoint(self) -> None:
+        self._loop_lag = LoopLag(asyncio.get_running_loop(), self._metrics.loop_lag.cell())
+        self._endpoint = HttpEndpoint(self.registry, self.not_ready)
+        if self._config.metrics_listener is not None:
+            at = parse_host_port("metrics.listener", self._config.metrics_listener)
+            await self._endpoint.start(at.host, at.port)
+            self._loop_lag.start()
+
+    # -- stopping --------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Answer what was begun, make everything durable, and leave a clean shutdown behind."""
+        self._ready = False
+        for listener in self._listeners.values():
+            listener.stop_accepting()
+        await self._flusher.idle()
+        self._replicas.resign_all()
+        for listener in self._listeners.values():
+            await listener.drained(DRAIN_SECONDS)
+        self._loop_lag.stop()
+        await self._endpoint.stop()
+        self._cleaner_process.stop()
+        await self._rounds.stop()
+        await self._controller.stop()
+        self._configs.stop()
+        await self._doors.offload.submit("logs", self._logs.close)
+        await self._store.close()
+        self._doors.offload.close()
+        _log.info("broker stopped", broker=self._config.broker_id)
+
+    # -- failures --------------------------------------------------------------------------------
+
+    def _fatal(self, error: BaseException) -> None:
+        _log.critical("broker cannot go on", exc_info=error)
+        self.failed.set()
+
+    def _log_dir_failed(self, error: LogDirFailed) -> None:
+        self._replicas.log_dir_failed(error.log_dir)
+        if not self._logs.online_dirs:
+            self._fatal(error)
+            return
+        self._soon(announce_log_dir_failure(self._session, self._config.broker_id))
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run what nobody waits for; its failure is the broker's."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fatal(error)
+
+
+def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
+    return ConnectionLimits(
+        config.max_connections,
+        config.max_connections_per_ip,
+        parse_connection_overrides(
+            "max.connections.per.ip.overrides", config.max_connections_per_ip_overrides
+        ),
+    )
+
+
+def _make_dirs(files: Files, path: str) -> None:
+    if not files.exists(path):
+        parent = os.path.dirname(path)
+        _make_dirs(files, parent)
+        files.make_dir(path)
+        files.sync_dir(parent)

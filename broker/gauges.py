@@ -1,0 +1,74 @@
+"""Gauges that are read when somebody scrapes them: nothing is counted for them on the way."""
+
+from collections.abc import Iterable, Sequence
+
+from barnabas.broker.controller.controller import Controller
+from barnabas.broker.metadata.cache import NO_LEADER, MetadataCache
+from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.server.budget import RequestMemory
+from barnabas.broker.server.listener import Listener
+from barnabas.metrics.catalogue import BrokerMetrics
+from barnabas.metrics.registry import Labels
+from barnabas.storage.log import Log
+from barnabas.storage.log_manager import LogManager
+
+
+def read_server(
+    metrics: BrokerMetrics, listeners: Sequence[Listener], memory: RequestMemory
+) -> None:
+    """Connections, and the bytes of requests in work."""
+    metrics.requests.connections.read_each_with(
+        lambda: [((listener.name,), listener.connections) for listener in listeners]
+    )
+    metrics.requests.queued_bytes.read_with(lambda: memory.used)
+
+
+def read_replicas(metrics: BrokerMetrics, replicas: ReplicaManager, logs: LogManager) -> None:
+    """Partitions of this broker, and their logs."""
+    gauges = metrics.replicas
+    gauges.partitions.read_with(lambda: len(replicas))
+    gauges.leaders.read_with(lambda: len(replicas.leading))
+    gauges.under_replicated.read_with(
+        lambda: sum(each.is_under_replicated for each in replicas.leading)
+    )
+    gauges.under_min_isr.read_with(lambda: sum(each.is_under_min_isr for each in replicas.leading))
+    gauges.at_min_isr.read_with(lambda: sum(each.is_at_min_isr for each in replicas.leading))
+    gauges.offline.read_with(lambda: replicas.offline_count)
+    gauges.producer_ids.read_with(lambda: sum(len(each.log.producers) for each in replicas))
+    metrics.logs.size.read_each_with(
+        lambda: ((_name(each.log), each.log.size) for each in replicas)
+    )
+    metrics.logs.segments.read_each_with(
+        lambda: ((_name(each.log), len(each.log.segments)) for each in replicas)
+    )
+    metrics.logs.start_offset.read_each_with(
+        lambda: ((_name(each.log), each.log.log_start_offset) for each in replicas)
+    )
+    metrics.logs.end_offset.read_each_with(
+        lambda: ((_name(each.log), each.log.log_end_offset) for each in replicas)
+    )
+    metrics.logs.offline_directories.read_with(
+        lambda: sum(each.failure is not None for each in logs.dirs)
+    )
+
+
+def read_cluster(metrics: BrokerMetrics, controller: Controller, cache: MetadataCache) -> None:
+    """What the controller knows; zeros on the other brokers."""
+
+    def leaderless() -> Iterable[bool]:
+        return (
+            partition.leader == NO_LEADER
+            for topic in cache.topics.values()
+            for partition in topic.partitions.values()
+        )
+
+    gauges = metrics.controller
+    gauges.active.read_with(lambda: int(controller.active))
+    gauges.brokers.read_with(lambda: len(cache.brokers) if controller.active else 0)
+    gauges.topics.read_with(lambda: len(cache.topics) if controller.active else 0)
+    gauges.partitions.read_with(lambda: sum(1 for _ in leaderless()) if controller.active else 0)
+    gauges.offline_partitions.read_with(lambda: sum(leaderless()) if controller.active else 0)
+
+
+def _name(log: Log) -> Labels:
+    return (log.topic, str(log.partition))

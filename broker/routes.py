@@ -1,0 +1,158 @@
+"""The dispatch table: one row for every file of broker/handlers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from barnabas.broker.controller.controller import Controller
+from barnabas.broker.controller.topic_creator import TopicCreator
+from barnabas.broker.handlers import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_topic_partitions,
+    fetch,
+    incremental_alter_configs,
+    init_producer_id,
+    list_config_resources,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from barnabas.broker.metadata.cache import MetadataCache
+from barnabas.broker.metadata.config_admin import ConfigAdmin
+from barnabas.broker.metadata.configs import Configs
+from barnabas.broker.metadata.producer_ids import ProducerIdBlocks
+from barnabas.broker.observability.logging import LoggerLevels
+from barnabas.broker.offload import Offload
+from barnabas.broker.replication.fetch_session import FetchSessionCache
+from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.server.dispatch import Handle, Route
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.dynamic import DynamicConfig
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.schema import Api
+from barnabas.storage.log_manager import LogManager
+
+
+class HandlerModule(Protocol):
+    """What every file of broker/handlers offers beside its handler."""
+
+    API: Api
+    SERVES: range
+
+    @property
+    def error_response(self) -> Callable[[Any, ErrorCode, int], Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a broker that handlers work with."""
+
+    broker_id: int
+    dynamic: DynamicConfig
+    configs: Configs
+    config_admin: ConfigAdmin
+    loggers: LoggerLevels
+    cache: MetadataCache
+    controller: Controller
+    topic_creator: TopicCreator
+    producer_ids: ProducerIdBlocks
+    replicas: ReplicaManager
+    logs: LogManager
+    sessions: FetchSessionCache
+    offload: Offload
+
+    def config(self) -> BrokerConfig:
+        """What holds now."""
+        return self.dynamic.current
+
+
+def all_routes(parts: Parts) -> list[Route]:
+    """Every row; ApiVersions announces them all, itself included."""
+    announcing = api_versions.ApiVersionsHandler()
+    rows = [
+        route(api_versions, announcing.handle),
+        *_data_routes(parts),
+        *_topic_routes(parts),
+        *_config_routes(parts),
+    ]
+    announcing.announce(rows)
+    return rows
+
+
+def route(module: HandlerModule, handle: Handle) -> Route:
+    """The row of a handler that lives in `module`."""
+    return Route(module.API, module.SERVES, handle, module.error_response)
+
+
+def _data_routes(parts: Parts) -> list[Route]:
+    replicas, cache = parts.replicas, parts.cache
+    fetching = fetch.FetchHandler(
+        replicas, cache, parts.sessions, lambda: parts.config().fetch_max_bytes
+    )
+    return [
+        route(produce, produce.ProduceHandler(replicas, cache).handle),
+        route(fetch, fetching.handle),
+        route(list_offsets, list_offsets.ListOffsetsHandler(replicas).handle),
+        route(delete_records, delete_records.DeleteRecordsHandler(replicas).handle),
+        route(
+            offset_for_leader_epoch,
+            offset_for_leader_epoch.OffsetForLeaderEpochHandler(replicas).handle,
+        ),
+        route(
+            init_producer_id,
+            init_producer_id.InitProducerIdHandler(parts.producer_ids.next_id).handle,
+        ),
+        route(
+            describe_log_dirs,
+            describe_log_dirs.DescribeLogDirsHandler(parts.logs, parts.offload).handle,
+        ),
+    ]
+
+
+def _topic_routes(parts: Parts) -> list[Route]:
+    controller, cache = parts.controller, parts.cache
+    telling = metadata.MetadataHandler(
+        cache,
+        auto_create=lambda: parts.config().auto_create_topics_enable,
+        create=parts.topic_creator.create,
+    )
+    deleting = delete_topics.DeleteTopicsHandler(
+        controller, cache, lambda: parts.config().delete_topic_enable
+    )
+    describing = describe_topic_partitions.DescribeTopicPartitionsHandler(
+        cache, lambda: parts.config().max_request_partition_size_limit
+    )
+    return [
+        route(metadata, telling.handle),
+        route(create_topics, create_topics.CreateTopicsHandler(controller, parts.dynamic).handle),
+        route(delete_topics, deleting.handle),
+        route(create_partitions, create_partitions.CreatePartitionsHandler(controller).handle),
+        route(describe_cluster, describe_cluster.DescribeClusterHandler(cache).handle),
+        route(describe_topic_partitions, describing.handle),
+    ]
+
+
+def _config_routes(parts: Parts) -> list[Route]:
+    admin, configs, cache = parts.config_admin, parts.configs, parts.cache
+    describing = describe_configs.DescribeConfigsHandler(
+        configs, cache, parts.broker_id, parts.loggers
+    )
+    listing = list_config_resources.ListConfigResourcesHandler(configs, cache)
+    return [
+        route(describe_configs, describing.handle),
+        route(alter_configs, alter_configs.AlterConfigsHandler(admin).handle),
+        route(
+            incremental_alter_configs,
+            incremental_alter_configs.IncrementalAlterConfigsHandler(admin).handle,
+        ),
+        route(list_config_resources, listing.handle),
+    ]

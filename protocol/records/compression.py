@@ -89,7 +89,7 @@ def _compress_xerial(data: Buffer) -> bytes:
 def _compress_lz4(data: Buffer, level: int) -> bytes:
     # Kafka and the Java clients refuse frames whose blocks refer to the blocks before them.
     frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-    frame.compress(data)
+    frame.compress(bytes(data))
     return bytes(frame.finish())
 
 

@@ -1,7 +1,10 @@
 """How both brokers are set up for a comparison."""
 
+from typing import NamedTuple
+
 from barnabas.protocol.messages.api_versions import API, ApiVersionsRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.referee.scenario import Peer
 
@@ -15,10 +18,21 @@ SHARED = {
 """Properties that Kafka and Barnabas are both given."""
 
 
-def warm_up(host: str, port: int) -> None:
-    """Returns when the broker coordinates groups, of each partition of its offsets topic."""
-    with Peer(host, port, API, 0, "warm-up") as peer:
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+
+def warm_up(broker: Address) -> None:
+    """Returns when the broker hands out producer ids and coordinates groups of each partition."""
+    with Peer(*broker, API, 0, "warm-up") as peer:
         peer.do(ApiVersionsRequest())
+        peer.do(
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1),
+            until=lambda r: r.error_code == 0,
+        )
         for group in "abcdefgh":
             peer.do(
                 FindCoordinatorRequest(coordinator_keys=[group]),

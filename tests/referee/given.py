@@ -4,7 +4,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from barnabas.protocol.codec import encode
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.internal.consumer_protocol import ConsumerProtocolSubscription
 from barnabas.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -106,7 +108,6 @@ def batch(*values: bytes | None, key: bytes | None = None, **options: Any) -> by
 
 
 def produce(
-    s: Peer,
     to: Topic,
     *data: bytes,
     acks: int = -1,
@@ -130,7 +131,7 @@ def produce(
 
 def records(s: Peer, to: Topic, *values: bytes, partition: int = 0, **options: Any) -> None:
     """Writes one batch and waits until it is committed."""
-    answer = s.do(produce(s, to, batch(*values, **options), partition=partition))
+    answer = s.do(produce(to, batch(*values, **options), partition=partition))
     (written,) = answer.responses[0].partition_responses
     assert written.error_code == 0, written
 
@@ -200,6 +201,12 @@ def committed(s: Peer, group: str, to: Topic, offset: int, partition: int = 0) -
     assert answer.topics[0].partitions[0].error_code == 0, answer
 
 
+def subscription(*topics: str, note: bytes = b"") -> bytes:
+    """What a consumer sends as its metadata; Kafka cannot serve a group where it is not this."""
+    wanted = ConsumerProtocolSubscription(topics=list(topics), user_data=note)
+    return b"\x00\x00" + encode(wanted, 0)
+
+
 def join(
     group: str,
     member_id: str = "",
@@ -210,7 +217,7 @@ def join(
     **options: Any,
 ) -> JoinGroupRequest:
     """A member joins or joins again."""
-    offered = protocols or {"range": b"subscription"}
+    offered = protocols or {"range": subscription("t")}
     return JoinGroupRequest(
         group_id=group,
         session_timeout_ms=session_timeout_ms,
@@ -227,6 +234,9 @@ def sync(
     generation: int,
     member_id: str,
     assignments: Mapping[str, bytes] | None = None,
+    *,
+    protocol_type: str | None = "consumer",
+    protocol_name: str | None = "range",
     **options: Any,
 ) -> SyncGroupRequest:
     """A member asks for its assignment; the leader brings everybody's."""
@@ -234,6 +244,8 @@ def sync(
         group_id=group,
         generation_id=generation,
         member_id=member_id,
+        protocol_type=protocol_type,
+        protocol_name=protocol_name,
         assignments=[
             SyncGroupRequestAssignment(member_id=m, assignment=a)
             for m, a in (assignments or {}).items()
@@ -264,7 +276,9 @@ def member(s: Peer, suffix: str = "g", **options: Any) -> Member:
     group = s.name(suffix)
     joined = s.do(join(group, member_id(s, group, **options), **options))
     assert joined.error_code == 0, joined
-    synced = s.do(sync(group, joined.generation_id, joined.member_id, {joined.member_id: b"mine"}))
+    mine = {joined.member_id: b"mine"}
+    kind = options.get("protocol_type", "consumer")
+    synced = s.do(sync(group, joined.generation_id, joined.member_id, mine, protocol_type=kind))
     assert synced.error_code == 0, synced
     return Member(group, joined.member_id, joined.generation_id)
 

@@ -26,7 +26,7 @@ class Closed(Exception):
 class Connection:
     """One connection; requests may be pipelined, answers come in their order."""
 
-    def __init__(self, host: str, port: int, client_id: str, timeout_s: float = 20) -> None:
+    def __init__(self, host: str, port: int, client_id: str, timeout_s: float = 5) -> None:
         self._socket = socket.create_connection((host, port), timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._input = self._socket.makefile("rb")

@@ -22,7 +22,7 @@ def first_request_of_a_connection(s: Peer) -> None:
 def asked_again_between_other_requests(s: Peer) -> None:
     s.ask(hello())
     to = given.topic(s)
-    s.ask(given.produce(s, to, given.batch(b"a")))
+    s.ask(given.produce(to, given.batch(b"a")))
     s.ask(hello("another", "2"))
     s.ask(given.fetch(to))
 

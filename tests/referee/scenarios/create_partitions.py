@@ -40,7 +40,7 @@ def from_one_to_three(s: Peer) -> None:
     s.ask(request(grow(to.name, 3)))
     given.settle(s, to.name, 3)
     s.ask(describe(to.name), until=has(3))
-    s.ask(given.produce(s, to, given.batch(b"a"), partition=2))
+    s.ask(given.produce(to, given.batch(b"a"), partition=2))
     s.ask(given.fetch(to, partition=2))
 
 

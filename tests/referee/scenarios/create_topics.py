@@ -60,7 +60,7 @@ def created_written_and_read(s: Peer) -> None:
     s.ask(create(new(s.name())))
     given.settle(s, s.name())
     to = given.Topic(s.name(), s.do(describe(s.name())).topics[0].topic_id)
-    s.ask(given.produce(s, to, given.batch(b"a", b"b")))
+    s.ask(given.produce(to, given.batch(b"a", b"b")))
     s.ask(given.fetch(to))
 
 
@@ -162,9 +162,9 @@ def configs_take_effect(s: Peer) -> None:
     s.ask(create(new(s.name(), cleanup_policy="compact", max_message_bytes="300")))
     given.settle(s, s.name())
     to = given.Topic(s.name(), s.do(describe(s.name())).topics[0].topic_id)
-    s.ask(given.produce(s, to, given.batch(b"no key")))
-    s.ask(given.produce(s, to, given.batch(b"x" * 400, key=b"k")))
-    s.ask(given.produce(s, to, given.batch(b"x", key=b"k")))
+    s.ask(given.produce(to, given.batch(b"no key")))
+    s.ask(given.produce(to, given.batch(b"x" * 400, key=b"k")))
+    s.ask(given.produce(to, given.batch(b"x", key=b"k")))
 
 
 @scenario

@@ -74,7 +74,7 @@ def an_unknown_topic_and_partition(s: Peer) -> None:
 @scenario
 def a_compacted_topic(s: Peer) -> None:
     to = given.topic(s, configs={"cleanup.policy": "compact"})
-    s.ask(given.produce(s, to, given.batch(b"v", key=b"k")))
+    s.ask(given.produce(to, given.batch(b"v", key=b"k")))
     s.ask(delete(to.name, (0, 1)))
     s.ask(given.list_offsets(to.name, (0, -2)))
 

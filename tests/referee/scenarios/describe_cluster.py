@@ -1,5 +1,7 @@
 """DescribeCluster."""
 
+from typing import Any
+
 from barnabas.protocol.messages.describe_cluster import API, DescribeClusterRequest
 from tests.referee import given
 from tests.referee.scenario import Peer, Scenarios
@@ -7,7 +9,7 @@ from tests.referee.scenario import Peer, Scenarios
 scenario = Scenarios(API)
 
 
-def describe(operations: bool = False, **options: object) -> DescribeClusterRequest:
+def describe(operations: bool = False, **options: Any) -> DescribeClusterRequest:
     return DescribeClusterRequest(include_cluster_authorized_operations=operations, **options)
 
 

@@ -131,7 +131,7 @@ def zstd_needs_version_10(s: Peer) -> None:
 @scenario
 def the_topics_codec(s: Peer) -> None:
     to = given.topic(s, configs={"compression.type": "producer"})
-    s.ask(produce(s, to, batch(b"x" * 200, compression=Compression.GZIP)))
+    s.ask(produce(to, batch(b"x" * 200, compression=Compression.GZIP)))
     s.ask(fetch(to))
 
 

@@ -34,7 +34,7 @@ def is_now(s: Peer, kind: int, name: str, key: str, value: str) -> None:
     )
     s.ask(
         DescribeConfigsRequest(resources=[wanted], include_synonyms=True),
-        until=lambda r: r.results[0].configs[0].value == value,
+        until=lambda r: [config.value for config in r.results[0].configs] == [value],
     )
 
 
@@ -69,7 +69,7 @@ def the_limit_holds_at_once(s: Peer) -> None:
     s.ask(alter(TOPIC, to.name, ("max.message.bytes", SET, "200")))
     is_now(s, TOPIC, to.name, "max.message.bytes", "200")
     s.ask(
-        given.produce(s, to, given.batch(b"x" * 300)),
+        given.produce(to, given.batch(b"x" * 300)),
         until=lambda r: r.responses[0].partition_responses[0].error_code != 0,
     )
 

@@ -1,5 +1,7 @@
 """InitProducerId without a transactional id: a fresh producer, whatever is asked."""
 
+from typing import Any
+
 from barnabas.protocol.messages.init_producer_id import API, InitProducerIdRequest
 from tests.referee import given
 from tests.referee.scenario import Peer, Scenarios
@@ -7,7 +9,7 @@ from tests.referee.scenario import Peer, Scenarios
 scenario = Scenarios(API)
 
 
-def init(timeout_ms: int = 60_000, **options: int) -> InitProducerIdRequest:
+def init(timeout_ms: int = 60_000, **options: Any) -> InitProducerIdRequest:
     return InitProducerIdRequest(
         transactional_id=None, transaction_timeout_ms=timeout_ms, **options
     )
@@ -25,9 +27,9 @@ def the_id_produces(s: Peer) -> None:
     to = given.topic(s)
     mine = s.ask(init())
     producer = {"producer_id": mine.producer_id, "producer_epoch": mine.producer_epoch}
-    s.ask(given.produce(s, to, given.batch(b"a", b"b", base_sequence=0, **producer)))
-    s.ask(given.produce(s, to, given.batch(b"c", base_sequence=2, **producer)))
-    s.ask(given.produce(s, to, given.batch(b"d", base_sequence=5, **producer)))
+    s.ask(given.produce(to, given.batch(b"a", b"b", base_sequence=0, **producer)))
+    s.ask(given.produce(to, given.batch(b"c", base_sequence=2, **producer)))
+    s.ask(given.produce(to, given.batch(b"d", base_sequence=5, **producer)))
 
 
 @scenario

@@ -1,9 +1,11 @@
 """JoinGroup."""
 
+from typing import Any
+
 from barnabas.protocol.messages.join_group import API
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.referee import given
-from tests.referee.given import join, sync
+from tests.referee.given import join, subscription, sync
 from tests.referee.scenario import Peer, Scenarios
 
 scenario = Scenarios(API)
@@ -12,7 +14,7 @@ MEMBER_ID_REQUIRED = 4
 INSTANCE_IDS = 5
 
 
-def enter(s: Peer, group: str, on: str = "main", **options: object) -> given.Member:
+def enter(s: Peer, group: str, on: str = "main", **options: Any) -> given.Member:
     """Joins on a connection, twice where the version asks for it."""
     answer = s.ask(join(group, **options), on=on)
     if answer.error_code:
@@ -31,7 +33,7 @@ def joining_again_starts_a_generation(s: Peer) -> None:
     me = enter(s, s.name())
     s.ask(sync(me.group, me.generation, me.id, {me.id: b"all"}))
     s.ask(join(me.group, me.id))
-    s.ask(join(me.group, me.id, protocols={"range": b"other"}))
+    s.ask(join(me.group, me.id, protocols={"range": subscription("other")}))
 
 
 @scenario
@@ -54,18 +56,21 @@ def a_second_member_joins(s: Peer) -> None:
 
 @scenario
 def the_protocol_that_all_support_wins(s: Peer) -> None:
-    a = enter(s, s.name(), on="a", protocols={"x": b"ax", "y": b"ay"})
-    s.ask(sync(a.group, a.generation, a.id), on="a")
-    s.post(join(a.group, given.member_id(s, a.group), protocols={"y": b"by"}), on="b")
+    both = {"x": subscription("ax"), "y": subscription("ay")}
+    a = enter(s, s.name(), on="a", protocols=both)
+    s.ask(sync(a.group, a.generation, a.id, protocol_name="x"), on="a")
+    only_y = {"y": subscription("by")}
+    b = given.member_id(s, a.group, protocols=only_y)
+    s.post(join(a.group, b, protocols=only_y), on="b")
     s.do(given.heartbeat(a), until=lambda r: r.error_code != 0)
-    s.ask(join(a.group, a.id, protocols={"x": b"ax", "y": b"ay"}), on="a")
+    s.ask(join(a.group, a.id, protocols=both), on="a")
     s.take(on="b")
 
 
 @scenario
 def protocols_that_do_not_fit_the_group(s: Peer) -> None:
     me = given.member(s)
-    s.ask(join(me.group, protocols={"unheard-of": b""}))
+    s.ask(join(me.group, protocols={"unheard-of": subscription("t")}))
     s.ask(join(me.group, protocol_type="connect"))
 
 
@@ -117,7 +122,7 @@ def a_static_member_with_a_new_subscription(s: Peer) -> None:
     group = s.name()
     first = enter(s, group, group_instance_id="one")
     s.ask(sync(group, first.generation, first.id, {first.id: b"all"}, group_instance_id="one"))
-    enter(s, group, group_instance_id="one", protocols={"range": b"changed"})
+    enter(s, group, group_instance_id="one", protocols={"range": subscription("changed")})
 
 
 @scenario(since=INSTANCE_IDS)

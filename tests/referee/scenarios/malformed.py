@@ -1,6 +1,5 @@
 """What no handler sees: versions that are not served and bodies that are cut off."""
 
-from barnabas.protocol.codec import encode
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.schema import Api
 from tests.referee.raw import APIS

@@ -51,7 +51,7 @@ def asking_creates_the_topic(s: Peer) -> None:
     s.ask(named(name), until=has_leaders)
     given.settle(s, name)
     to = given.Topic(name, s.do(named(name)).topics[0].topic_id)
-    s.ask(given.produce(s, to, given.batch(b"a")))
+    s.ask(given.produce(to, given.batch(b"a")))
     s.ask(given.fetch(to))
 
 

@@ -1,5 +1,7 @@
 """OffsetCommit."""
 
+from typing import Any
+
 from barnabas.protocol.messages.offset_commit import API, OffsetCommitRequest
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
 from tests.referee import given
@@ -116,7 +118,7 @@ def while_the_group_rebalances(s: Peer) -> None:
 @scenario(since=INSTANCE_IDS)
 def a_static_member_that_was_replaced(s: Peer) -> None:
     to, me = given.topic(s), given.member(s, group_instance_id="one")
-    mine = {"member_id": me.id, "generation": me.generation}
+    mine: dict[str, Any] = {"member_id": me.id, "generation": me.generation}
     s.ask(commit(me.group, to, 1, group_instance_id="one", **mine))
     s.do(given.join(me.group, group_instance_id="one"))
     s.ask(commit(me.group, to, 2, group_instance_id="one", **mine))

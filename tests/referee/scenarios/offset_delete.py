@@ -1,7 +1,5 @@
 """OffsetDelete."""
 
-from barnabas.protocol.codec import encode
-from barnabas.protocol.internal.consumer_protocol import ConsumerProtocolSubscription
 from barnabas.protocol.messages.offset_delete import (
     API,
     OffsetDeleteRequest,
@@ -9,7 +7,7 @@ from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from tests.referee import given
-from tests.referee.given import committed, offset_fetch
+from tests.referee.given import committed, offset_fetch, subscription
 from tests.referee.scenario import Peer, Scenarios
 
 scenario = Scenarios(API)
@@ -24,10 +22,6 @@ def delete(group: str, *wanted: tuple[str, list[int]]) -> OffsetDeleteRequest:
         for name, partitions in wanted
     ]
     return OffsetDeleteRequest(group_id=group, topics=topics)
-
-
-def subscription(*topics: str) -> bytes:
-    return b"\x00\x00" + encode(ConsumerProtocolSubscription(topics=list(topics)), 0)
 
 
 @scenario

@@ -39,15 +39,15 @@ def resealed(data: bytes, at: int, value: bytes) -> bytes:
 @scenario
 def acknowledged_by_the_leader_and_by_all(s: Peer) -> None:
     to = given.topic(s)
-    s.ask(produce(s, to, batch(b"a"), acks=1))
-    s.ask(produce(s, to, batch(b"b", b"c"), acks=-1))
+    s.ask(produce(to, batch(b"a"), acks=1))
+    s.ask(produce(to, batch(b"b", b"c"), acks=-1))
     s.ask(fetch(to))
 
 
 @scenario
 def without_acknowledgement(s: Peer) -> None:
     to = given.topic(s)
-    s.post(produce(s, to, batch(b"a"), acks=0), answered=False)
+    s.post(produce(to, batch(b"a"), acks=0), answered=False)
     s.ask(list_offsets(to.name, (0, LATEST)))
     s.ask(fetch(to))
 
@@ -55,7 +55,7 @@ def without_acknowledgement(s: Peer) -> None:
 @scenario
 def without_acknowledgement_an_error_closes_the_connection(s: Peer) -> None:
     to = given.Topic(s.name("unknown"), b"0123456789abcdef")
-    s.post(produce(s, to, batch(b"a"), acks=0), answered=False)
+    s.post(produce(to, batch(b"a"), acks=0), answered=False)
     s.ask(list_offsets(to.name, (0, LATEST)))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
@@ -63,16 +63,16 @@ def without_acknowledgement_an_error_closes_the_connection(s: Peer) -> None:
 @scenario
 def acks_that_do_not_exist(s: Peer) -> None:
     to = given.topic(s)
-    s.ask(produce(s, to, batch(b"a"), acks=2))
-    s.ask(produce(s, to, batch(b"a"), acks=-2))
+    s.ask(produce(to, batch(b"a"), acks=2))
+    s.ask(produce(to, batch(b"a"), acks=-2))
     s.ask(fetch(to))
 
 
 @scenario
 def an_unknown_topic_and_partition(s: Peer) -> None:
     to = given.topic(s)
-    s.ask(produce(s, given.Topic(s.name("unknown"), b"0123456789abcdef"), batch(b"a")))
-    s.ask(produce(s, to, batch(b"a"), partition=3))
+    s.ask(produce(given.Topic(s.name("unknown"), b"0123456789abcdef"), batch(b"a")))
+    s.ask(produce(to, batch(b"a"), partition=3))
 
 
 @scenario
@@ -100,43 +100,43 @@ def no_topics(s: Peer) -> None:
 @scenario
 def a_wrong_checksum(s: Peer) -> None:
     to = given.topic(s)
-    s.ask(produce(s, to, damaged(batch(b"a"), CRC_AT, b"\x00\x00\x00\x01")))
+    s.ask(produce(to, damaged(batch(b"a"), CRC_AT, b"\x00\x00\x00\x01")))
     s.ask(list_offsets(to.name, (0, LATEST)))
-    s.ask(produce(s, to, batch(b"a")))
+    s.ask(produce(to, batch(b"a")))
 
 
 @scenario
 def a_record_count_that_does_not_fit(s: Peer) -> None:
     to = given.topic(s)
-    s.ask(produce(s, to, resealed(batch(b"a", b"b"), RECORD_COUNT_AT, struct.pack(">i", 3))))
+    s.ask(produce(to, resealed(batch(b"a", b"b"), RECORD_COUNT_AT, struct.pack(">i", 3))))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
 
 @scenario
 def a_last_offset_that_does_not_fit(s: Peer) -> None:
     to = given.topic(s)
-    s.ask(produce(s, to, resealed(batch(b"a", b"b"), LAST_OFFSET_DELTA_AT, struct.pack(">i", 7))))
+    s.ask(produce(to, resealed(batch(b"a", b"b"), LAST_OFFSET_DELTA_AT, struct.pack(">i", 7))))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
 
 @scenario
 def a_format_of_the_past(s: Peer) -> None:
     to = given.topic(s)
-    s.ask(produce(s, to, damaged(batch(b"a"), MAGIC_AT, b"\x01")))
+    s.ask(produce(to, damaged(batch(b"a"), MAGIC_AT, b"\x01")))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
 
 @scenario
 def two_batches_for_one_partition(s: Peer) -> None:
     to = given.topic(s)
-    s.ask(produce(s, to, batch(b"a"), batch(b"b")))
+    s.ask(produce(to, batch(b"a"), batch(b"b")))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
 
 @scenario
 def no_batch_for_a_partition(s: Peer) -> None:
     to = given.topic(s)
-    s.ask(produce(s, to))
+    s.ask(produce(to))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
 
@@ -150,7 +150,7 @@ def control_records_from_a_client(s: Peer) -> None:
         producer_id=1,
         producer_epoch=0,
     )
-    s.ask(produce(s, to, marker))
+    s.ask(produce(to, marker))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
 
@@ -158,7 +158,7 @@ def control_records_from_a_client(s: Peer) -> None:
 def each_codec(s: Peer) -> None:
     to = given.topic(s)
     for codec in (Compression.GZIP, Compression.SNAPPY, Compression.LZ4):
-        s.ask(produce(s, to, batch(b"x" * 100, b"y" * 100, compression=codec)))
+        s.ask(produce(to, batch(b"x" * 100, b"y" * 100, compression=codec)))
     s.ask(list_offsets(to.name, (0, LATEST)))
     s.ask(fetch(to))
 
@@ -166,30 +166,30 @@ def each_codec(s: Peer) -> None:
 @scenario
 def zstd_needs_version_7(s: Peer) -> None:
     to = given.topic(s)
-    s.ask(produce(s, to, batch(b"x" * 100, compression=Compression.ZSTD)))
+    s.ask(produce(to, batch(b"x" * 100, compression=Compression.ZSTD)))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
 
 @scenario
 def a_batch_that_is_too_large(s: Peer) -> None:
     to = given.topic(s, configs={"max.message.bytes": "200"})
-    s.ask(produce(s, to, batch(b"x" * 300)))
-    s.ask(produce(s, to, batch(b"x" * 50)))
+    s.ask(produce(to, batch(b"x" * 300)))
+    s.ask(produce(to, batch(b"x" * 50)))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
 
 @scenario
 def a_compacted_topic_needs_keys(s: Peer) -> None:
     to = given.topic(s, configs={"cleanup.policy": "compact"})
-    s.ask(produce(s, to, batch(b"a", b"b")))
-    s.ask(produce(s, to, batch(b"a", key=b"k")))
+    s.ask(produce(to, batch(b"a", b"b")))
+    s.ask(produce(to, batch(b"a", key=b"k")))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
 
 @scenario
 def the_broker_stamps_the_time(s: Peer) -> None:
     to = given.topic(s, configs={"message.timestamp.type": "LogAppendTime"})
-    s.ask(produce(s, to, batch(b"a", b"b")))
+    s.ask(produce(to, batch(b"a", b"b")))
     s.ask(fetch(to))
 
 
@@ -198,13 +198,13 @@ def timestamps_too_far_away(s: Peer) -> None:
     limits = {"message.timestamp.before.max.ms": "60000", "message.timestamp.after.max.ms": "60000"}
     to = given.topic(s, configs=limits)
     for away in (-3_600_000, 3_600_000, 0):
-        s.ask(produce(s, to, build_batch([Record(0, NOW + away, None, b"a", ())])))
+        s.ask(produce(to, build_batch([Record(0, NOW + away, None, b"a", ())])))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
 
 @scenario
 def the_offsets_topic_is_not_for_clients(s: Peer) -> None:
-    s.ask(produce(s, given.Topic("__consumer_offsets", bytes(16)), batch(b"a", key=b"k")))
+    s.ask(produce(given.Topic("__consumer_offsets", bytes(16)), batch(b"a", key=b"k")))
 
 
 def idempotent(s: Peer) -> dict[str, Any]:
@@ -216,9 +216,9 @@ def idempotent(s: Peer) -> dict[str, Any]:
 def a_repeated_batch_is_written_once(s: Peer) -> None:
     to, me = given.topic(s), idempotent(s)
     first = batch(b"a", b"b", base_sequence=0, **me)
-    s.ask(produce(s, to, first))
-    s.ask(produce(s, to, batch(b"c", base_sequence=2, **me)))
-    s.ask(produce(s, to, first))
+    s.ask(produce(to, first))
+    s.ask(produce(to, batch(b"c", base_sequence=2, **me)))
+    s.ask(produce(to, first))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
 
@@ -226,34 +226,34 @@ def a_repeated_batch_is_written_once(s: Peer) -> None:
 def a_duplicate_older_than_five_batches(s: Peer) -> None:
     to, me = given.topic(s), idempotent(s)
     for sequence in range(6):
-        s.ask(produce(s, to, batch(b"x", base_sequence=sequence, **me)))
-    s.ask(produce(s, to, batch(b"x", base_sequence=1, **me)))
-    s.ask(produce(s, to, batch(b"x", base_sequence=0, **me)))
+        s.ask(produce(to, batch(b"x", base_sequence=sequence, **me)))
+    s.ask(produce(to, batch(b"x", base_sequence=1, **me)))
+    s.ask(produce(to, batch(b"x", base_sequence=0, **me)))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
 
 @scenario
 def a_gap_in_the_sequence(s: Peer) -> None:
     to, me = given.topic(s), idempotent(s)
-    s.ask(produce(s, to, batch(b"a", base_sequence=0, **me)))
-    s.ask(produce(s, to, batch(b"b", base_sequence=2, **me)))
-    s.ask(produce(s, to, batch(b"b", base_sequence=1, **me)))
+    s.ask(produce(to, batch(b"a", base_sequence=0, **me)))
+    s.ask(produce(to, batch(b"b", base_sequence=2, **me)))
+    s.ask(produce(to, batch(b"b", base_sequence=1, **me)))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
 
 @scenario
 def half_of_a_repeated_batch(s: Peer) -> None:
     to, me = given.topic(s), idempotent(s)
-    s.ask(produce(s, to, batch(b"a", b"b", base_sequence=0, **me)))
-    s.ask(produce(s, to, batch(b"b", b"c", base_sequence=1, **me)))
+    s.ask(produce(to, batch(b"a", b"b", base_sequence=0, **me)))
+    s.ask(produce(to, batch(b"b", b"c", base_sequence=1, **me)))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
 
 @scenario
 def a_producer_the_partition_has_not_seen_starts_anywhere(s: Peer) -> None:
     to, me = given.topic(s), idempotent(s)
-    s.ask(produce(s, to, batch(b"a", base_sequence=17, **me)))
-    s.ask(produce(s, to, batch(b"b", base_sequence=18, **me)))
+    s.ask(produce(to, batch(b"a", base_sequence=17, **me)))
+    s.ask(produce(to, batch(b"b", base_sequence=18, **me)))
 
 
 @scenario
@@ -262,8 +262,12 @@ def epochs_go_up_and_start_at_zero(s: Peer) -> None:
     id, epoch = given.producer_id(s)
 
     def write(epoch: int, sequence: int) -> None:
-        options = {"producer_id": id, "producer_epoch": epoch, "base_sequence": sequence}
-        s.ask(produce(s, to, batch(b"a", **options)))
+        options: dict[str, Any] = {
+            "producer_id": id,
+            "producer_epoch": epoch,
+            "base_sequence": sequence,
+        }
+        s.ask(produce(to, batch(b"a", **options)))
 
     write(epoch, 0)
     write(epoch + 2, 4)
@@ -276,17 +280,17 @@ def epochs_go_up_and_start_at_zero(s: Peer) -> None:
 def sequences_wrap(s: Peer) -> None:
     to, me = given.topic(s), idempotent(s)
     highest = 2**31 - 1
-    s.ask(produce(s, to, batch(b"a", b"b", base_sequence=highest - 2, **me)))
+    s.ask(produce(to, batch(b"a", b"b", base_sequence=highest - 2, **me)))
     straddling = batch(b"c", b"d", base_sequence=highest, **me)
-    s.ask(produce(s, to, straddling))
-    s.ask(produce(s, to, batch(b"e", base_sequence=1, **me)))
-    s.ask(produce(s, to, straddling))
+    s.ask(produce(to, straddling))
+    s.ask(produce(to, batch(b"e", base_sequence=1, **me)))
+    s.ask(produce(to, straddling))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
 
 @scenario
 def producer_fields_that_contradict_each_other(s: Peer) -> None:
     to = given.topic(s)
-    s.ask(produce(s, to, batch(b"a", producer_id=7, producer_epoch=0, base_sequence=-1)))
-    s.ask(produce(s, to, batch(b"a", producer_id=7, producer_epoch=-1, base_sequence=0)))
+    s.ask(produce(to, batch(b"a", producer_id=7, producer_epoch=0, base_sequence=-1)))
+    s.ask(produce(to, batch(b"a", producer_id=7, producer_epoch=-1, base_sequence=0)))
     s.ask(list_offsets(to.name, (0, LATEST)))

@@ -1,5 +1,7 @@
 """SyncGroup."""
 
+from typing import Any
+
 from barnabas.protocol.messages.sync_group import API
 from tests.referee import given
 from tests.referee.given import join, sync
@@ -8,7 +10,7 @@ from tests.referee.scenario import Peer, Scenarios
 scenario = Scenarios(API)
 
 
-def joined(s: Peer, **options: object) -> given.Member:
+def joined(s: Peer, **options: Any) -> given.Member:
     """The only member of a group that waits for its assignment."""
     group = s.name("g")
     id = given.member_id(s, group, **options)
@@ -69,6 +71,7 @@ def another_protocol(s: Peer) -> None:
     me = joined(s)
     s.ask(sync(me.group, me.generation, me.id, protocol_type="connect", protocol_name="range"))
     s.ask(sync(me.group, me.generation, me.id, protocol_type="consumer", protocol_name="other"))
+    s.ask(sync(me.group, me.generation, me.id, protocol_type=None, protocol_name=None))
     s.ask(sync(me.group, me.generation, me.id, protocol_type="consumer", protocol_name="range"))
 
 

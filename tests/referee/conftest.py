@@ -1,0 +1,29 @@
+"""Both brokers of the comparison, started once, side by side."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas.testing.broker import Broker
+from tests.referee.brokers import SHARED, Address, warm_up
+from tests.referee.kafka import FEATURES_OFF, Kafka
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+    """Apache Kafka with the features of newer protocols switched off."""
+    directory = tmp_path_factory.mktemp("kafka")
+    with Kafka(directory, features=FEATURES_OFF, properties=SHARED) as broker:
+        address = Address("127.0.0.1", broker.port)
+        warm_up(address)
+        yield address
+
+
+@pytest.fixture(scope="session")
+def barnabas() -> Iterator[Address]:
+    """Barnabas with the same properties."""
+    with Broker(SHARED | {"broker.id": "1"}) as broker:
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        address = Address(host, int(port))
+        warm_up(address)
+        yield address

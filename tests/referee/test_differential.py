@@ -1,0 +1,77 @@
+"""Apache Kafka and Barnabas are asked the same, and must answer the same.
+
+What may differ by nature stands in `normalise.TABLE`, what differs on purpose in
+`differences.WANTED`; docs/COMPATIBILITY.md prints both.
+"""
+
+from collections import Counter, defaultdict
+from fnmatch import fnmatchcase
+
+import pytest
+
+from tests.referee.brokers import Address
+from tests.referee.differences import WANTED, Difference
+from tests.referee.normalise import differences, normalised
+from tests.referee.raw import APIS
+from tests.referee.scenario import CHANGES_STATE, Peer, Scenario
+from tests.referee.scenarios import every_scenario
+
+SCENARIOS = every_scenario()
+
+pytestmark = pytest.mark.xdist_group("referee")
+
+
+def play(scenario: Scenario, broker: Address) -> Peer:
+    with Peer(*broker, scenario.api, scenario.version, scenario.slug) as peer:
+        scenario.play(peer)
+    return peer
+
+
+def wanted_in(scenario: Scenario) -> list[Difference]:
+    return [
+        wanted
+        for wanted in WANTED
+        if any(fnmatchcase(scenario.title, pattern) for pattern in wanted.scenarios)
+        and (not wanted.versions or scenario.version in wanted.versions)
+    ]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_barnabas_answers_as_kafka(scenario: Scenario, kafka: Address, barnabas: Address) -> None:
+    theirs, ours = play(scenario, kafka), play(scenario, barnabas)
+    assert [(e.api.name, e.version) for e in ours.transcript] == [
+        (e.api.name, e.version) for e in theirs.transcript
+    ]
+    shown, unwanted = set(), []
+    wanted = wanted_in(scenario)
+    answers = zip(normalised(theirs.transcript), normalised(ours.transcript), strict=True)
+    for number, (exchange, (kafkas, barnabases)) in enumerate(
+        zip(theirs.transcript, answers, strict=True), 1
+    ):
+        for path, expected, answered in differences(kafkas, barnabases, exchange.api.name):
+            reasons = [w for w in wanted if fnmatchcase(path, w.path)]
+            shown.update(reasons)
+            if not reasons:
+                unwanted.append(f"answer {number}, {path}: {expected!r}, not {answered!r}")
+    assert not unwanted, "\n".join(["Kafka answers", *unwanted])
+    assert shown == set(wanted), "a wanted difference no longer shows"
+
+
+def test_every_api_has_five_scenarios_at_its_lowest_and_highest_version() -> None:
+    plays: dict[str, set[str]] = defaultdict(set)
+    versions: dict[str, set[int]] = defaultdict(set)
+    for scenario in SCENARIOS:
+        plays[scenario.api.name].add(scenario.title)
+        versions[scenario.api.name].add(scenario.version)
+    for api in APIS.values():
+        assert len(plays[api.name]) >= 5, api.name
+        assert {api.versions[0], api.versions[-1]} <= versions[api.name], api.name
+
+
+def test_half_of_the_scenarios_are_sequences_that_change_state(barnabas: Address) -> None:
+    counted = Counter(
+        len(peer.sent) >= 3 and bool(CHANGES_STATE & set(peer.sent))
+        for peer in (play(scenario, barnabas) for scenario in SCENARIOS)
+    )
+    assert counted.total() >= 300
+    assert counted[True] >= counted[False]

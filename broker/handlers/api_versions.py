@@ -19,6 +19,8 @@ from barnabas.protocol.messages.api_versions import (
     ApiVersionsResponse,
 )
 
+__all__ = ["API", "SERVES", "ApiVersionsHandler", "error_response"]
+
 SERVES = range(5)
 _CLIENT_SINCE = 3
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

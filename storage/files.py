@@ -106,6 +106,16 @@ class Files(Protocol):
         ...
 
 
+def make_dirs(files: Files, path: str) -> None:
+    """A directory and every missing one above it, durably."""
+    if files.exists(path):
+        return
+    parent = os.path.dirname(path)
+    make_dirs(files, parent)
+    files.make_dir(path)
+    files.sync_dir(parent)
+
+
 def write_atomic(files: Files, path: str, data: Buffer) -> None:
     """Replaces a small file so that a crash leaves the old or the new content, durably.
 

@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.files import Files, Lock, write_atomic
+from barnabas.storage.files import Files, Lock, make_dirs, write_atomic
 from barnabas.storage.log import Log
 from barnabas.storage.log_dir import Checkpoints, LogDir
 from barnabas.storage.log_parts import LogOptions, LogPlace
@@ -127,7 +127,7 @@ class LogManager:
 
     def _open_dir(self, log_dir: LogDir, topic_config: TopicConfigs) -> None:
         files, path = self._files, log_dir.path
-        _make_dirs(files, path)
+        make_dirs(files, path)
         self._locks[path] = files.lock(os.path.join(path, LOCK))
         log_dir.directory_id = self._claim(path)
         clean = self._take_shutdown_marks(path)
@@ -372,12 +372,3 @@ class LogManager:
 
     def _roll_jitter(self, max_ms: int) -> int:
         return self._rng.randrange(max_ms) if max_ms > 0 else 0
-
-
-def _make_dirs(files: Files, path: str) -> None:
-    if files.exists(path):
-        return
-    parent = os.path.dirname(path)
-    _make_dirs(files, parent)
-    files.make_dir(path)
-    files.sync_dir(parent)

@@ -1,4 +1,4 @@
-"""Topics that nobody asked for by CreateTopics: those that asking creates, and the internal ones."""
+"""Topics that nobody creates by hand: those that asking creates, and the brokers' own."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple

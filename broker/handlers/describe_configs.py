@@ -140,7 +140,7 @@ def _result(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsRes
             )
             for each in synonyms
         ],
-        config_type=entry.kind,
+        config_type=entry.type,
         documentation=entry.documentation if request.include_documentation else None,
     )
 

@@ -141,6 +141,8 @@ class ConfigAdmin:
         try:
             await self._configs.alter(*entity, checked)
         except NoNode as cause:
+            # What is wrong with the values comes before what is wrong with the name.
+            checked({})
             raise _unknown_topic(name) from cause
 
     def _check_topic(self, name: str, values: Values) -> None:
@@ -218,7 +220,7 @@ def _items(kind: int, name: str, operation: Operation, text: str | None) -> list
     """The parts of a list; what is not set stands at its key's default."""
     table = TopicConfig if kind == ResourceType.TOPIC else BrokerConfig
     key = table.KEYS.get(name)
-    if key is None or key.kind is not Type.LIST:
+    if key is None or key.type is not Type.LIST:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"Can't {operation.name} to key {name} because its type is not LIST.",

@@ -11,7 +11,7 @@ from barnabas.broker.metadata import journal_format
 from barnabas.broker.metadata.journal_format import JournalError
 from barnabas.broker.metadata.store import StoreError
 from barnabas.broker.metadata.tree import Tree
-from barnabas.storage.files import File, Files, Lock, write_atomic
+from barnabas.storage.files import File, Files, Lock, make_dirs, write_atomic
 
 _NAME = "metadata.journal"
 _LOCK = "metadata.lock"
@@ -36,9 +36,7 @@ class Journal:
 
         Raises JournalError for a damaged or newer journal, BlockingIOError if it is in use.
         """
-        if not self._files.is_dir(self._directory):
-            self._files.make_dir(self._directory)
-            self._files.sync_dir(os.path.dirname(self._directory))
+        make_dirs(self._files, self._directory)
         self._lock = self._files.lock(os.path.join(self._directory, _LOCK))
         try:
             tree = Tree()

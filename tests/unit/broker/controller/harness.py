@@ -103,6 +103,10 @@ class FakeBroker:
     controller: Controller
 
 
+def accept_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in configs.items() if value is not None}
+
+
 @dataclass
 class FakeCluster:
     store: EmbeddedStore
@@ -110,6 +114,7 @@ class FakeCluster:
     receivers: dict[int, ControlReceiver | Unplugged] = field(default_factory=dict)
     unclean: set[str] = field(default_factory=set)
     fatal: list[BaseException] = field(default_factory=list)
+    check_configs: Callable[[Mapping[str, str | None]], dict[str, str]] = accept_configs
     defaults: Defaults = field(default_factory=lambda: Defaults(1, 1))
 
     async def start(self, broker_id: int, rack: str | None = None) -> FakeBroker:
@@ -129,7 +134,7 @@ class FakeCluster:
             connect=self._connect,
             unclean=lambda topic: topic in self.unclean,
             defaults=lambda: self.defaults,
-            check_configs=check_configs,
+            check_configs=lambda configs: self.check_configs(configs),
             on_fatal=self.fatal.append,
         )
         broker = FakeBroker(info, session, cache, replicas, receiver, controller)
@@ -152,10 +157,6 @@ class FakeCluster:
 
     def _connect(self, info: BrokerInfo) -> ControlReceiver | Unplugged:
         return self.receivers.get(info.id, Unplugged())
-
-
-def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
-    return {key: value for key, value in configs.items() if value is not None}
 
 
 async def open_cluster(directory: Path) -> FakeCluster:

@@ -1,0 +1,307 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources answer as Kafka
+does, and what they alter takes effect at once and for good."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.configs import KEPT_CHANGES, Configs
+from barnabas.config.dynamic import DynamicConfig
+from barnabas.config.topic import TopicConfig
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import alter_configs as legacy
+from barnabas.protocol.messages import incremental_alter_configs as incremental
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from barnabas.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from tests.unit.broker.handlers.control_plane import ControlPlane, control_plane
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+DYNAMIC_KEY = "log.cleaner.backoff.ms"
+
+
+@pytest.fixture
+async def plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
+    async with control_plane(tmp_path, log_retention_ms="7000") as plane:
+        await plane.ask(
+            CreateTopicsRequest(
+                topics=[
+                    CreatableTopic(
+                        name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+                    )
+                ]
+            )
+        )
+        yield plane
+
+
+async def alter(
+    plane: ControlPlane,
+    kind: int,
+    name: str,
+    *changes: tuple[str, int, str | None],
+    validate_only: bool = False,
+) -> Any:
+    configs = [
+        incremental.AlterableConfig(name=key, config_operation=operation, value=value)
+        for key, operation, value in changes
+    ]
+    resource = incremental.AlterConfigsResource(
+        resource_type=kind, resource_name=name, configs=configs
+    )
+    request = incremental.IncrementalAlterConfigsRequest(
+        resources=[resource], validate_only=validate_only
+    )
+    return (await plane.ask(request)).responses[0]
+
+
+async def replace(
+    plane: ControlPlane, kind: int, name: str, *, validate_only: bool = False, **values: str | None
+) -> Any:
+    configs = [
+        legacy.AlterableConfig(name=key.replace("_", "."), value=value)
+        for key, value in values.items()
+    ]
+    resource = legacy.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = legacy.AlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    return (await plane.ask(request)).responses[0]
+
+
+async def describe(
+    plane: ControlPlane, kind: int, name: str, *keys: str, version: int | None = None
+) -> Any:
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
+            )
+        ],
+        include_synonyms=True,
+        include_documentation=version is None,
+    )
+    return (await plane.ask(request, version)).results[0]
+
+
+async def value(plane: ControlPlane, kind: int, name: str, key: str) -> str | None:
+    (config,) = (await describe(plane, kind, name, key)).configs
+    found: str | None = config.value
+    return found
+
+
+async def test_a_value_tells_what_it_stands_over(plane: ControlPlane) -> None:
+    await alter(plane, TOPIC, "t", ("retention.ms", SET, "5000"))
+    (config,) = (await describe(plane, TOPIC, "t", "retention.ms")).configs
+    assert (config.value, config.config_source, config.read_only) == ("5000", 1, False)
+    assert config.documentation
+    assert [(each.name, each.value, each.source) for each in config.synonyms] == [
+        ("retention.ms", "5000", 1),
+        ("log.retention.ms", "7000", 4),
+        ("log.retention.hours", "168", 5),
+    ]
+    (early,) = (await describe(plane, TOPIC, "t", "retention.ms", version=1)).configs
+    assert (early.value, early.config_source) == ("5000", 1)
+
+
+async def test_all_keys_are_described_unless_some_are_named(plane: ControlPlane) -> None:
+    everything = await describe(plane, TOPIC, "t")
+    assert {config.name for config in everything.configs} == set(TopicConfig.KEYS)
+    some = await describe(plane, TOPIC, "t", "segment.ms", "no.such.key")
+    assert [config.name for config in some.configs] == ["segment.ms"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        (TOPIC, "unknown", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (LOGGER, "", ErrorCode.INVALID_REQUEST),
+        (LOGGER, "2", ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
+        (METRICS, "", ErrorCode.INVALID_REQUEST),
+        (99, "x", ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", 0),
+        (BROKER, "", 0),
+        (LOGGER, "1", 0),
+        (GROUP, "g", 0),
+    ],
+)
+async def test_resources_that_can_be_described(
+    plane: ControlPlane, kind: int, name: str, error: int
+) -> None:
+    result = await describe(plane, kind, name)
+    assert result.error_code == error
+    assert (result.resource_type, result.resource_name) == (kind, name)
+
+
+async def test_keys_are_set_and_deleted(plane: ControlPlane) -> None:
+    changed: list[tuple[str, int]] = []
+    plane.configs.follow_topics(lambda name, config: changed.append((name, config.retention_ms)))
+    answer = await alter(plane, TOPIC, "t", ("retention.ms", SET, "5000"))
+    assert (answer.error_code, answer.error_message) == (0, None)
+    assert plane.configs.topic("t").retention_ms == 5000
+    await alter(plane, TOPIC, "t", ("retention.ms", DELETE, None))
+    assert plane.configs.topic("t").retention_ms == 7000
+    assert changed == [("t", 5000), ("t", 7000)]
+
+
+async def test_lists_are_appended_to_and_subtracted_from(plane: ControlPlane) -> None:
+    await alter(plane, TOPIC, "t", ("cleanup.policy", APPEND, "compact"))
+    assert await value(plane, TOPIC, "t", "cleanup.policy") == "delete,compact"
+    await alter(plane, TOPIC, "t", ("cleanup.policy", APPEND, "compact"))
+    assert await value(plane, TOPIC, "t", "cleanup.policy") == "delete,compact"
+    await alter(plane, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))
+    assert await value(plane, TOPIC, "t", "cleanup.policy") == "compact"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "changes", "error"),
+    [
+        (TOPIC, "t", [("no.such", SET, "1")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", [("retention.ms", SET, "soon")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", [("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", [("no.such", SUBTRACT, "1")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", [("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
+        (TOPIC, "t", [("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
+        (TOPIC, "t", [("segment.ms", SET, "1")] * 2, ErrorCode.INVALID_REQUEST),
+        (TOPIC, "u", [("segment.ms", SET, "1")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "a/b", [("segment.ms", SET, "1")], ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (TOPIC, "", [("segment.ms", SET, "1")], ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", [("broker.rack", SET, "r")], ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", [("no.such", SET, "1")], ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", [(DYNAMIC_KEY, SET, "-5")], ErrorCode.INVALID_REQUEST),
+        (BROKER, "2", [(DYNAMIC_KEY, SET, "2")], ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", [(DYNAMIC_KEY, SET, "2")], ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", [("no.such", SET, "1")], ErrorCode.INVALID_CONFIG),
+        (GROUP, "", [("no.such", SET, "1")], ErrorCode.INVALID_REQUEST),
+        (LOGGER, "2", [("root", SET, "INFO")], ErrorCode.INVALID_REQUEST),
+        (LOGGER, "1", [("root", SET, "LOUD")], ErrorCode.INVALID_REQUEST),
+        (LOGGER, "1", [("root", APPEND, "INFO")], ErrorCode.INVALID_REQUEST),
+        (LOGGER, "1", [("no.such.logger", SET, "INFO")], ErrorCode.INVALID_REQUEST),
+        (METRICS, "m", [("interval.ms", SET, "1")], ErrorCode.INVALID_REQUEST),
+        (99, "x", [("k", SET, "v")], ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_what_cannot_be_altered(
+    plane: ControlPlane,
+    kind: int,
+    name: str,
+    changes: list[tuple[str, int, str | None]],
+    error: ErrorCode,
+) -> None:
+    answer = await alter(plane, kind, name, *changes)
+    assert answer.error_code == error
+    assert answer.error_message
+    assert (answer.resource_type, answer.resource_name) == (kind, name)
+
+
+async def test_one_wrong_key_spoils_the_resource(plane: ControlPlane) -> None:
+    await alter(plane, TOPIC, "t", ("segment.ms", SET, "1000"), ("retention.ms", SET, "x"))
+    assert await value(plane, TOPIC, "t", "segment.ms") == "604800000"
+
+
+async def test_validate_only_stores_nothing(plane: ControlPlane) -> None:
+    change = ("retention.ms", SET, "5")
+    assert (await alter(plane, TOPIC, "t", change, validate_only=True)).error_code == 0
+    wrong = await alter(plane, TOPIC, "t", ("retention.ms", SET, "x"), validate_only=True)
+    assert wrong.error_code == ErrorCode.INVALID_CONFIG
+    assert (await replace(plane, TOPIC, "t", retention_ms="5", validate_only=True)).error_code == 0
+    assert await value(plane, TOPIC, "t", "retention.ms") == "7000"
+
+
+async def test_the_same_resource_twice(plane: ControlPlane) -> None:
+    resource = legacy.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[])
+    request = legacy.AlterConfigsRequest(resources=[resource, resource], validate_only=False)
+    answer = await plane.ask(request)
+    assert [each.error_code for each in answer.responses] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+async def test_legacy_alteration_replaces_everything(plane: ControlPlane) -> None:
+    await replace(plane, TOPIC, "t", retention_ms="5", segment_ms="6")
+    await replace(plane, TOPIC, "t", segment_ms="7")
+    assert await value(plane, TOPIC, "t", "retention.ms") == "7000"
+    assert await value(plane, TOPIC, "t", "segment.ms") == "7"
+    null = await replace(plane, TOPIC, "t", segment_ms=None)
+    assert null.error_code == ErrorCode.INVALID_REQUEST
+    loggers = await replace(plane, LOGGER, "1", root="INFO")
+    assert loggers.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_brokers_value_over_that_of_all_brokers(plane: ControlPlane) -> None:
+    assert (await alter(plane, BROKER, "", (DYNAMIC_KEY, SET, "3"))).error_code == 0
+    assert plane.configs.broker.current.log_cleaner_backoff_ms == 3
+    await alter(plane, BROKER, "1", (DYNAMIC_KEY, SET, "4"))
+    assert plane.configs.broker.current.log_cleaner_backoff_ms == 4
+    (config,) = (await describe(plane, BROKER, "1", DYNAMIC_KEY)).configs
+    assert [(each.value, each.source) for each in config.synonyms] == [
+        ("4", 2),
+        ("3", 3),
+        ("15000", 5),
+    ]
+    (default,) = (await describe(plane, BROKER, "")).configs
+    assert (default.name, default.value, default.config_source) == (DYNAMIC_KEY, "3", 3)
+    await alter(plane, BROKER, "1", (DYNAMIC_KEY, DELETE, None))
+    assert plane.configs.broker.current.log_cleaner_backoff_ms == 3
+
+
+async def test_a_brokers_default_reaches_its_topics(plane: ControlPlane) -> None:
+    changed: list[str] = []
+    assert plane.configs.topic("t").max_message_bytes == 1_048_588
+    plane.configs.follow_topics(lambda name, _: changed.append(name))
+    await alter(plane, BROKER, "", ("message.max.bytes", SET, "2000"))
+    assert plane.configs.topic("t").max_message_bytes == 2000
+    assert changed == ["t"]
+
+
+async def test_log_levels_change_at_once_and_are_not_stored(plane: ControlPlane) -> None:
+    logger = logging.getLogger("barnabas.test")
+    assert (await alter(plane, LOGGER, "1", (logger.name, SET, "DEBUG"))).error_code == 0
+    assert logger.level == logging.DEBUG
+    assert await value(plane, LOGGER, "1", logger.name) == "DEBUG"
+    await alter(plane, LOGGER, "1", (logger.name, DELETE, None))
+    assert logger.level == logging.NOTSET
+
+
+async def test_another_broker_hears_of_alterations(plane: ControlPlane) -> None:
+    session = plane.cluster.store.session()
+    other = Configs(session, DynamicConfig(plane.configs.broker.static), 2)
+    news = asyncio.Event()
+    await other.start(news.set)
+    await other.load_topics(["t"])
+    await alter(plane, TOPIC, "t", ("retention.ms", SET, "5000"))
+    await alter(plane, BROKER, "", (DYNAMIC_KEY, SET, "3"))
+    await asyncio.wait_for(news.wait(), 5)
+    await other.catch_up()
+    assert other.topic("t").retention_ms == 5000
+    assert other.broker.current.log_cleaner_backoff_ms == 3
+    other.stop()
+
+
+async def test_old_notifications_are_cleared_away(plane: ControlPlane) -> None:
+    for round_ in range(KEPT_CHANGES + 20):
+        await alter(plane, TOPIC, "t", ("retention.ms", SET, str(round_)))
+    await plane.configs.catch_up()
+    session = plane.cluster.store.session()
+    assert len(await session.children(znodes.CONFIG_CHANGES)) == KEPT_CHANGES
+
+
+async def test_resources_are_listed_by_type(plane: ControlPlane) -> None:
+    early = await plane.ask(ListConfigResourcesRequest(), 0)
+    assert (early.error_code, early.config_resources) == (0, [])
+    answer = await plane.ask(ListConfigResourcesRequest())
+    found = [(each.resource_type, each.resource_name) for each in answer.config_resources]
+    assert found == [(TOPIC, "t"), (BROKER, "1"), (LOGGER, "1")]
+    topics = await plane.ask(ListConfigResourcesRequest(resource_types=[TOPIC]))
+    assert [each.resource_name for each in topics.config_resources] == ["t"]
+    unknown = await plane.ask(ListConfigResourcesRequest(resource_types=[3]))
+    assert unknown.error_code == ErrorCode.UNSUPPORTED_VERSION

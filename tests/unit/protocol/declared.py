@@ -48,9 +48,7 @@ def messages(cls: type[Any], version: int) -> st.SearchStrategy[Any]:
     return st.builds(
         cls,
         **{
-            field.name: _values(field, version)
-            for field in fields_of(cls)
-            if field.exists(version)
+            field.name: _values(field, version) for field in fields_of(cls) if field.exists(version)
         },
     )
 

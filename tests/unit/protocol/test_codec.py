@@ -3,16 +3,15 @@
 from typing import Any
 
 import pytest
-from tests.unit.protocol.declared import messages, versions
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from barnabas.protocol.codec import decode, encode, encode_parts
-from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.interpret import interpret_decode, interpret_encode
+from tests.unit.protocol.declared import messages, versions
 
 FEW = settings(
-    max_examples=4,
+    max_examples=3,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],

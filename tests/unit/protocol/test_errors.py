@@ -1,0 +1,46 @@
+"""The error table beside kio's, and what old clients are told instead."""
+
+import pytest
+from kio.schema.errors import ErrorCode as ForeignErrorCode
+
+from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
+
+
+def test_has_kafkas_numbers_names_and_retries() -> None:
+    ours = {(int(code), code.name, code.retriable) for code in ErrorCode}
+    theirs = {(code.value, code.name.upper(), code.retriable) for code in ForeignErrorCode}
+    assert ours == theirs
+
+
+def test_every_error_has_a_text_of_its_own() -> None:
+    texts = [code.text for code in ErrorCode]
+    assert all(texts)
+    assert len(set(texts)) == len(texts)
+
+
+def test_an_error_reads_as_its_name_and_message() -> None:
+    assert str(KafkaError(ErrorCode.NOT_COORDINATOR)) == (
+        "NOT_COORDINATOR: another broker is the coordinator"
+    )
+    assert str(KafkaError(ErrorCode.INVALID_CONFIG, "no")) == "INVALID_CONFIG: no"
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "code", "told"),
+    [
+        (22, 3, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (22, 4, ErrorCode.PRODUCER_FENCED, ErrorCode.PRODUCER_FENCED),
+        (26, 1, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (0, 13, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (0, 11, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (0, 12, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (1, 5, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (1, 6, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR),
+        (3, 5, ErrorCode.LISTENER_NOT_FOUND, ErrorCode.LEADER_NOT_AVAILABLE),
+        (12, 0, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR),
+    ],
+)
+def test_old_clients_are_told_what_they_understand(
+    key: int, version: int, code: ErrorCode, told: ErrorCode
+) -> None:
+    assert downgrade(key, version, code) is told

@@ -1,0 +1,109 @@
+"""Cutting frames out of a byte stream, and the memory that takes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.frame import LARGEST_IDLE_BUFFER, SMALLEST_BUFFER, FrameReader
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+
+
+def drain(reader: FrameReader) -> list[bytes]:
+    frames = []
+    while (frame := reader.next_frame()) is not None:
+        frames.append(bytes(frame))
+    return frames
+
+
+@given(
+    bodies=st.lists(st.binary(max_size=40) | st.just(b"b" * 20_000), max_size=6),
+    pieces=st.lists(st.integers(1, 30_000), max_size=12),
+)
+def test_yields_the_frames_however_the_stream_is_cut(
+    bodies: list[bytes], pieces: list[int]
+) -> None:
+    stream, reader, found = framed(*bodies), FrameReader(1 << 20), []
+    for size in [*pieces, len(stream)]:
+        reader.feed(stream[:size])
+        stream = stream[size:]
+        found += drain(reader)
+    assert found == bodies
+    assert reader.buffered == 0
+
+
+@given(bodies=st.lists(st.binary(max_size=3_000), max_size=30), size=st.integers(1, 9_000))
+def test_reads_like_a_socket_writes_into_its_buffer(bodies: list[bytes], size: int) -> None:
+    stream, reader, found = framed(*bodies), FrameReader(1 << 20), []
+    while stream:
+        room = reader.writable()
+        count = min(size, len(room), len(stream))
+        room[:count] = stream[:count]
+        reader.wrote(count)
+        stream = stream[count:]
+        found += drain(reader)
+    assert found == bodies
+
+
+@given(bodies=st.lists(st.binary(max_size=3_000), min_size=5, max_size=30))
+def test_keeps_frames_that_nobody_has_asked_for_yet(bodies: list[bytes]) -> None:
+    reader = FrameReader(1 << 20)
+    reader.feed(framed(*bodies))
+    assert drain(reader) == bodies
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
+def test_refuses_a_size_that_is_negative_or_too_large(size: int) -> None:
+    reader = FrameReader(1000)
+    reader.feed(size.to_bytes(4, "big", signed=True))
+    with pytest.raises(ProtocolError):
+        reader.next_frame()
+
+
+def test_believes_a_claimed_size_only_as_far_as_bytes_have_come() -> None:
+    reader = FrameReader(100 << 20)
+    reader.feed((100 << 20).to_bytes(4, "big") + bytes(1000))
+    reader.writable()
+    assert reader.capacity == SMALLEST_BUFFER
+    reader.feed(bytes(1 << 20))
+    reader.writable()
+    assert reader.capacity <= 5 << 20
+
+
+def test_reads_ahead_more_for_a_peer_that_fills_its_buffer() -> None:
+    reader = FrameReader(1 << 20)
+    for _ in range(200):
+        room = reader.writable()
+        frames = framed(bytes(96)) * (len(room) // 100)
+        room[: len(frames)] = frames
+        room[len(frames) :] = framed(bytes(96))[: len(room) - len(frames)]
+        reader.wrote(len(room))
+        drain(reader)
+        if reader.buffered:
+            reader.feed(framed(bytes(96))[reader.buffered :])
+            drain(reader)
+    assert reader.capacity == LARGEST_IDLE_BUFFER
+
+
+def test_gives_memory_back_after_a_large_frame() -> None:
+    reader = FrameReader(10 << 20)
+    reader.feed(framed(bytes(5 << 20)))
+    assert len(drain(reader)[0]) == 5 << 20
+    reader.writable()
+    assert reader.capacity <= LARGEST_IDLE_BUFFER
+    reader.trim()
+    assert reader.capacity == SMALLEST_BUFFER
+    reader.feed(framed(b"again"))
+    assert drain(reader) == [b"again"]
+
+
+def test_trim_keeps_what_is_pending() -> None:
+    reader = FrameReader(1 << 20)
+    reader.feed(framed(b"whole") + framed(b"half")[:6])
+    assert drain(reader) == [b"whole"]
+    reader.trim()
+    reader.feed(framed(b"half")[6:])
+    assert drain(reader) == [b"half"]

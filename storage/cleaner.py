@@ -7,7 +7,9 @@ group of finished segments in, `finish` moves the point up to which the log is c
 
 from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple
+from weakref import WeakKeyDictionary, WeakSet
 
+from barnabas.protocol.records.batch import CorruptRecordError
 from barnabas.storage.checkpoints import (
     CorruptCheckpointError,
     Offsets,
@@ -61,6 +63,9 @@ class Dirt(NamedTuple):
         return self.dirty_bytes / total if total else 0.0
 
 
+NO_DIRT = Dirt(0, 0, 0, 0, overdue=False)
+
+
 class Cleaning:
     """One log on its way through the worker."""
 
@@ -92,8 +97,11 @@ class LogCleaner:
     def __init__(self, files: Files, worker: Worker) -> None:
         self._files = files
         self._worker = worker
-        self._clean_until: dict[str, Offsets] = {}
-        self._damaged: set[Log] = set()
+        self._clean_until: WeakKeyDictionary[Log, int] = WeakKeyDictionary()
+        # By log directory what its checkpoint says, until the log of that name is seen: another
+        # log, of a topic made anew, must not inherit it.
+        self._unclaimed: dict[str, Offsets] = {}
+        self._damaged: WeakSet[Log] = WeakSet()
 
     def start(self, logs: Iterable[Log], limits: Limits, now_ms: int) -> Cleaning | None:
         """Begins with the dirtiest log that needs it; None if none does."""
@@ -101,7 +109,7 @@ class LogCleaner:
         for log in logs:
             if not log.config.compacted or log.closed or log in self._damaged:
                 continue
-            dirt = measure(log, self._clean_offsets(log).get(_name(log), 0), now_ms)
+            dirt = self._measure(log, now_ms)
             if dirt.is_due(log.config.min_cleanable_dirty_ratio) and (
                 best is None or dirt.ratio > best[0].ratio
             ):
@@ -127,8 +135,7 @@ class LogCleaner:
     def finish(self, cleaning: Cleaning) -> None:
         """The log is clean up to where the worker came."""
         if cleaning.done is not None:
-            log = cleaning.log
-            self._clean_offsets(log)[_name(log)] = cleaning.done.end_offset
+            self._clean_until[cleaning.log] = cleaning.done.end_offset
 
     def fail(self, cleaning: Cleaning, error: CompactionFailed) -> None:
         """A job has failed: a damaged log is left alone until the next start."""
@@ -136,26 +143,39 @@ class LogCleaner:
         if error.damaged:
             self._damaged.add(cleaning.log)
 
-    def forget(self, log: Log) -> None:
-        """The log was deleted: another of its name starts with nothing clean."""
-        self._clean_offsets(log).pop(_name(log), None)
-        self._damaged.discard(log)
-
     def checkpoint(self, log_dir: str) -> Callable[[], None]:
         """What writes the directory's checkpoint of this moment, in a thread; raises OSError."""
-        offsets = dict(self._clean_until.get(log_dir, {}))
+        offsets = dict(self._unclaimed.get(log_dir, {}))
+        for log, offset in self._clean_until.items():
+            if log.log_dir.path == log_dir and not log.closed:
+                offsets[log.topic, log.partition] = offset
         return lambda: write_offsets(self._files, f"{log_dir}/{CHECKPOINT_NAME}", offsets)
 
-    def _clean_offsets(self, log: Log) -> Offsets:
-        log_dir = log.place.log_dir.path
-        if log_dir not in self._clean_until:
-            try:
-                offsets = read_offsets(self._files, f"{log_dir}/{CHECKPOINT_NAME}")
-            except CorruptCheckpointError:
-                # What is clean already is then read once more.
-                offsets = {}
-            self._clean_until[log_dir] = offsets
-        return self._clean_until[log_dir]
+    def _measure(self, log: Log, now_ms: int) -> Dirt:
+        try:
+            return measure(log, self._clean_offset(log), now_ms)
+        except CorruptRecordError:
+            self._damaged.add(log)
+        except OSError as error:
+            # Whoever watches the directory is told by this.
+            log.log_dir.take_offline(error)
+        return NO_DIRT
+
+    def _clean_offset(self, log: Log) -> int:
+        if log not in self._clean_until:
+            log_dir = log.log_dir.path
+            if log_dir not in self._unclaimed:
+                self._unclaimed[log_dir] = self._read_checkpoint(log_dir)
+            name = log.topic, log.partition
+            self._clean_until[log] = self._unclaimed[log_dir].pop(name, 0)
+        return self._clean_until[log]
+
+    def _read_checkpoint(self, log_dir: str) -> Offsets:
+        try:
+            return read_offsets(self._files, f"{log_dir}/{CHECKPOINT_NAME}")
+        except CorruptCheckpointError:
+            # What is clean already is then read once more.
+            return {}
 
 
 def measure(log: Log, clean_until: int, now_ms: int) -> Dirt:
@@ -216,7 +236,3 @@ def make_job(log: Log, dirt: Dirt, limits: Limits, now_ms: int) -> CompactionJob
         bytes_per_second=max(limits.bytes_per_second, 1.0),
         producers={entry.producer_id: entry.last_offset for entry in log.producers},
     )
-
-
-def _name(log: Log) -> tuple[str, int]:
-    return log.topic, log.partition

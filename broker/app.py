@@ -51,7 +51,7 @@ from barnabas.protocol.types import uuid_text
 from barnabas.storage.cleaner import LogCleaner
 from barnabas.storage.cleaner_worker import CleanerProcess
 from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.files import Files
+from barnabas.storage.files import make_dirs
 from barnabas.storage.log_manager import BrokerIdentity, LogManager
 
 METADATA_DIRECTORY = "metadata"
@@ -131,7 +131,7 @@ class Broker:
         self._paths = [
             os.path.join(doors.working_directory, path) for path in config.data_directories
         ]
-        _make_dirs(doors.files, self._paths[0])
+        make_dirs(doors.files, self._paths[0])
         directory = os.path.join(self._paths[0], METADATA_DIRECTORY)
         self._store = await open_store(doors.files, directory, doors.offload)
         self._session = self._store.session()
@@ -173,7 +173,6 @@ class Broker:
             offload=doors.offload,
             topic_config=self._configs.topic,
             metrics=self._metrics.topics,
-            log_deleted=self._cleaner.forget,
         )
         self._configs.follow_topics(self._replicas.configure)
         self._receiver = ControlReceiver(self._replicas, self._cache, self._configs)
@@ -375,11 +374,3 @@ def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
             "max.connections.per.ip.overrides", config.max_connections_per_ip_overrides
         ),
     )
-
-
-def _make_dirs(files: Files, path: str) -> None:
-    if not files.exists(path):
-        parent = os.path.dirname(path)
-        _make_dirs(files, parent)
-        files.make_dir(path)
-        files.sync_dir(parent)

@@ -61,7 +61,6 @@ class ReplicaManager:
         offload: Offload,
         topic_config: Callable[[str], TopicConfig],
         metrics: TopicMetrics,
-        log_deleted: Callable[[Log], None],
     ) -> None:
         self._broker_id = broker_id
         self._logs = logs
@@ -70,7 +69,6 @@ class ReplicaManager:
         self._offload = offload
         self._topic_config = topic_config
         self._metrics = metrics
-        self._log_deleted = log_deleted
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
         self._cells: dict[str, TopicCells] = {}
@@ -216,7 +214,6 @@ class ReplicaManager:
 
     async def _delete_log(self, log: Log) -> None:
         await self._offload.submit(_LANE, lambda: self._logs.delete(log.topic, log.partition))
-        self._log_deleted(log)
 
     # -- what happens on this broker -------------------------------------------------------------
 

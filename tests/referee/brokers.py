@@ -9,6 +9,7 @@ from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFe
 from tests.referee.scenario import Peer
 
 SHARED = {
+    "log.segment.bytes": "1073741824",
     "auto.create.topics.enable": "true",
     "offsets.topic.num.partitions": "2",
     "offsets.topic.replication.factor": "1",

@@ -50,7 +50,13 @@ TABLE = (
     Rule("DescribeLogDirs.results.*_bytes", How.PRESENT, "of the machine's disk"),
     Rule("DeleteGroups.results", How.SORTED, "Kafka's order is that of a hash"),
     Rule("DeleteTopics.responses", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("DeleteRecords.topics*", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("ListOffsets.topics*", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("Metadata.topics", How.SORTED, "Kafka puts those with errors last"),
+    Rule("*.configs", How.SERVED, "keys of tiered storage, which there is none of"),
     Rule("ApiVersions.api_keys", How.SERVED, "other APIs come with later releases"),
+    Rule("ApiVersions.*_features", How.SERVED, "they name KRaft, share groups and transactions"),
+    Rule("ApiVersions.finalized_features_epoch", How.IGNORED, "counts the records of KRaft's log"),
 )
 
 ABSENT: tuple[Any, ...] = (None, "", -1, 0, bytes(16))
@@ -132,9 +138,9 @@ class Normaliser:
             case How.PRESENT:
                 return "absent" if value in ABSENT else "present"
             case How.SORTED:
-                return sorted(value, key=_identity)
+                return sorted(value, key=_identity) if isinstance(value, list) else value
             case How.SERVED:
-                return [entry for entry in value if entry["api_key"] in SERVED]
+                return [entry for entry in value if _is_served(entry)]
             case How.NAMED:
                 return self._named(value)
 
@@ -149,15 +155,44 @@ class Normaliser:
         return self.names.setdefault(value, f"#{len(self.names) + 1}")
 
 
+def _is_served(entry: dict[str, Any]) -> bool:
+    """Of ApiVersions an API or feature, of a topic's description a config key."""
+    if "api_key" in entry:
+        return entry["api_key"] in SERVED
+    if "value" in entry:
+        return not entry["name"].startswith(("remote.", "local.retention."))
+    return False
+
+
 def _identity(entry: Any) -> Any:
-    """What an entry of a list is about: its names and indexes, not its contents."""
+    """What an entry of a list is about: its name or index; for topic ids, what is said of them."""
     if not isinstance(entry, dict):
         return entry
-    return [value for value in entry.values() if isinstance(value, str) or type(value) is int]
+    subject = [entry[key] for key in ("name", "topic", "group_id", *_INDEXES) if key in entry]
+    return subject or [repr(value) for value in entry.values() if not isinstance(value, bytes)]
+
+
+_INDEXES = ("partition_index", "partition", "index")
+
+
+def _by_name(value: Any) -> Any:
+    """A list of named entries as a dict, so that one entry too many is one difference."""
+    if isinstance(value, list) and all(isinstance(e, dict) and "name" in e for e in value):
+        named = {entry["name"]: entry for entry in value}
+        if len(named) == len(value):
+            return named
+    return value
 
 
 def differences(kafka: Any, ours: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     """Where two normalised answers differ: the field, Kafka's value and ours."""
+    if isinstance(kafka, list) and isinstance(ours, list) and len(kafka) != len(ours):
+        theirs, mine = _by_name(kafka), _by_name(ours)
+        if isinstance(theirs, dict) and isinstance(mine, dict):
+            for name in theirs | mine:
+                pair = theirs.get(name, "nothing"), mine.get(name, "nothing")
+                yield from differences(*pair, f"{path}[{name}]")
+            return
     if isinstance(kafka, dict) and isinstance(ours, dict) and kafka.keys() == ours.keys():
         for key in kafka:
             yield from differences(kafka[key], ours[key], f"{path}.{key}")

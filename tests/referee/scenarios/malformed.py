@@ -19,7 +19,7 @@ def malformed(api: Api) -> Scenarios:
 
     @scenario
     def a_body_of_the_wrong_bytes(s: Peer) -> None:
-        s.ask_bytes(b"\xff" * 40, s.version)
+        s.ask_bytes(b"\x7f" * 40, s.version)
 
     @scenario(since=api.versions[-1])
     def a_version_after_the_highest(s: Peer) -> None:

@@ -116,3 +116,5 @@ class FlushState:
             self._unsynced += job.files
         self._jobs.clear()
         self.flushed_offset = min(self.flushed_offset, offset)
+        # Segments with these base offsets may come again.
+        self._named = min(self._named, offset - 1)

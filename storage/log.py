@@ -17,7 +17,6 @@ from barnabas.protocol.records.batch import (
     set_base_offset_and_epoch,
 )
 from barnabas.protocol.records.varint import Buffer
-from barnabas.storage.files import File
 from barnabas.storage.flush import FlushJob, FlushState
 from barnabas.storage.leader_epochs import LeaderEpochCache
 from barnabas.storage.log_dir import on_disk
@@ -63,7 +62,8 @@ class Log:
         self._options = options
         self._flush = FlushState(parts.recovery_point)
         self._flush.wants(parts.unsynced)
-        self._epochs_changed = False
+        # What recovery found may differ from the checkpoint: the first flush writes it.
+        self._epochs_changed = True
         self.configure(config)
 
     def configure(self, config: "TopicConfig") -> None:
@@ -103,7 +103,9 @@ class Log:
     def cleanable_end(self) -> int:
         """Compaction ends here: the active segment, unstable data and what a crash would scan
         again stay as they were written, so that recovery can tell a hole from a cleaned stretch."""
-        return min(self.segments.active.base_offset, self.last_stable_offset, self.recovery_point)
+        return min(
+            self.segments.active.base_offset, self.last_stable_offset, self.recovery_point - 1
+        )
 
     # --- appending
 
@@ -291,10 +293,6 @@ class Log:
         job.run()
         return self.finish_flush(job)
 
-    def wants_sync(self, file: File) -> None:
-        """This file must be durable before anything in the log counts as flushed."""
-        self._flush.wants([file])
-
     def abandon(self) -> None:
         """Nothing will be asked of the log any more; failures of its disk no longer matter."""
         self.closed = True
@@ -349,19 +347,21 @@ class Log:
         self.segments.active.activate()
         self.place.files.sync_dir(self.directory)
         self.epochs.clear()
-        self.log_start_offset = offset
+        self.log_start_offset = max(self.log_start_offset, offset)
         self._ended_at(offset, now_ms)
 
     def _lower_recovery_point(self, offset: int) -> None:
         # Before anything else: what will be written here must be scanned after a crash.
         self._flush.truncated(offset)
-        self.log_start_offset = min(self.log_start_offset, offset)
         if offset < self.recovery_point:
             self.recovery_point = offset
             self._options.checkpoint(self.log_dir)
 
     def _ended_at(self, end: int, now_ms: int) -> None:
         self.log_end_offset = end
+        if end < self.log_start_offset:
+            self.log_start_offset = end
+            self._options.checkpoint(self.log_dir)
         self.high_watermark = min(self.high_watermark, end)
         self._flush.truncated(end)
         self._epochs_changed |= self.epochs.truncate_from_end(end)

@@ -247,8 +247,8 @@ class LogManager:
             self._checkpoint_now(log_dir)
         directory = os.path.join(log_dir.path, f"{topic}-{partition}")
         self._files.make_dir(directory)
-        metadata = write_topic_id(self._files, directory, topic_id)
-        log = load_log(
+        write_topic_id(self._files, directory, topic_id)
+        return load_log(
             LogPlace(self._files, log_dir, directory, topic, partition, topic_id),
             config,
             self._options,
@@ -257,8 +257,6 @@ class LogManager:
             log_start_offset=0,
             now_ms=self._now_ms(),
         )
-        log.wants_sync(metadata)
-        return log
 
     def delete(self, topic: str, partition: int) -> None:
         """Takes the log out of service; its files go after file.delete.delay.ms.

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 
 from barnabas.protocol.types import ZERO_UUID, uuid_from_text, uuid_text
-from barnabas.storage.files import File, Files, write_atomic
+from barnabas.storage.files import Files, write_atomic
 
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
@@ -65,12 +65,11 @@ def read_topic_id(files: Files, directory: str) -> bytes:
         return ZERO_UUID
 
 
-def write_topic_id(files: Files, directory: str, topic_id: bytes) -> File:
-    """Returns the file, to be synced before anything in the partition counts as durable."""
+def write_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
+    """Not durably: the first flush of the log sees to it."""
     file = files.open(os.path.join(directory, PARTITION_METADATA), create=True)
     file.truncate(0)
     file.append(f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode())
-    return file
 
 
 def _read_properties(files: Files, path: str, separator: str) -> dict[str, str]:

@@ -5,13 +5,15 @@ batch, and the log ends before the first that is torn, damaged or out of order. 
 epochs and producer state follow from the batches. No file's content can make opening fail.
 """
 
+import os
 from typing import TYPE_CHECKING
 
 from barnabas.storage.checkpoints import CorruptCheckpointError
-from barnabas.storage.leader_epochs import LeaderEpochCache, read_epochs
+from barnabas.storage.leader_epochs import UNDEFINED_EPOCH, LeaderEpochCache, read_epochs
 from barnabas.storage.leftovers import clear_leftovers
 from barnabas.storage.log import Log
 from barnabas.storage.log_parts import LogOptions, LogParts, LogPlace
+from barnabas.storage.meta_properties import PARTITION_METADATA
 from barnabas.storage.producer_snapshot import Snapshots
 from barnabas.storage.producer_state import ProducerStateManager
 from barnabas.storage.rebuild import readable_headers, rebuild_producers
@@ -62,12 +64,16 @@ class _Loader:
         names = self._files.listdir(self._place.directory)
         found = [self._segment(int(n.removesuffix(LOG))) for n in names if n.endswith(LOG)]
         trusted, suspect = _split(found, clean, recovery_point)
-        epochs = self._epochs(trusted)
+        epochs = self._epochs(trusted, log_start_offset)
         scanned = self._scan(suspect, epochs)
         segments = trusted + scanned
         if not segments or segments[-1].next_offset < log_start_offset:
             segments, scanned = [self._begin(segments, log_start_offset)], []
-        rolled = [file for segment in scanned[:-1] for file in segment.deactivate()]
+        unsynced = [file for segment in scanned[:-1] for file in segment.deactivate()]
+        if PARTITION_METADATA in names:
+            # Without it nobody would know whose records these are.
+            path = os.path.join(self._place.directory, PARTITION_METADATA)
+            unsynced.append(self._files.open(path))
         segments[-1].activate()
         start, end = max(log_start_offset, segments[0].base_offset), segments[-1].next_offset
         epochs.truncate_from_end(end)
@@ -80,7 +86,7 @@ class _Loader:
             log_start_offset=start,
             log_end_offset=end,
             recovery_point=end if clean and not suspect else min(end, recovery_point),
-            unsynced=rolled,
+            unsynced=unsynced,
         )
         rebuild_producers(
             parts.segments,
@@ -126,12 +132,17 @@ class _Loader:
             scan(segment, epochs)
         return suspect
 
-    def _epochs(self, trusted: list[Segment]) -> LeaderEpochCache:
+    def _epochs(self, trusted: list[Segment], log_start_offset: int) -> LeaderEpochCache:
         try:
             epochs = read_epochs(self._files, self._place.directory)
         except CorruptCheckpointError:
             epochs = LeaderEpochCache()
-        if not epochs.entries:
+        if not trusted:
+            return epochs
+        start = max(log_start_offset, trusted[0].base_offset)
+        if epochs.epoch_for_offset(start) == UNDEFINED_EPOCH:
+            # Lost, or of a later log start than the one that is checkpointed.
+            epochs = LeaderEpochCache()
             for segment in trusted:
                 for _, header in readable_headers(segment):
                     epochs.assign(header.partition_leader_epoch, header.base_offset)
@@ -148,7 +159,8 @@ def _split(
             known = clean and segment.find_end()
         else:
             segment.next_offset = segments[index + 1].base_offset
-            known = clean or segment.next_offset <= recovery_point
+            # Only a flush that went past the segment has covered its indexes too.
+            known = clean or segment.next_offset < recovery_point
         if not known:
             return segments[:index], segments[index:]
         if not segment.has_sane_indexes:

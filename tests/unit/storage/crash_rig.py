@@ -1,0 +1,362 @@
+"""A broker's logs on a disk that crashes: a seeded workload, and what must be true afterwards."""
+
+import sys
+from dataclasses import dataclass, field
+from random import Random
+
+from barnabas.config.topic import TopicConfig
+from barnabas.protocol.records.batch import BatchHeader, iter_headers
+from barnabas.protocol.records.record import Record, build_batch
+from barnabas.storage.errors import LogDirFailed
+from barnabas.storage.log import Log
+from barnabas.storage.log_manager import BrokerIdentity, LogManager
+from barnabas.storage.mem_files import Fault, MemFiles
+from barnabas.storage.producer_state import ProducerStateManager
+
+SMALL = TopicConfig(
+    segment_bytes=1200,
+    segment_index_bytes=120,
+    index_interval_bytes=150,
+    retention_bytes=5000,
+    flush_messages=1,
+    file_delete_delay_ms=5,
+)
+PARTITIONS = (("orders", 0), ("orders", 1), ("lazy", 0))
+PRODUCERS = (11, 12)
+HOUR = 3_600_000
+
+
+@dataclass
+class Expected:
+    """What the history of one partition says its log must hold."""
+
+    batches: list[tuple[BatchHeader, bytes]] = field(default_factory=list)
+    start: int = 0
+    durable: int = 0
+    epoch: int = 0
+    topic_id: bytes = bytes(16)
+    sequences: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        return max(self.start, self.batches[-1][0].next_offset) if self.batches else self.start
+
+    def cut(self, offset: int) -> None:
+        self.batches = [b for b in self.batches if b[0].next_offset <= offset]
+        if not self.batches:
+            self.start = min(self.start, offset)
+        self.durable = min(self.durable, self.end)
+        self.sequences = {}
+        for header, _ in self.batches:
+            if header.has_producer:
+                self.sequences[header.producer_id] = header.last_sequence + 1
+
+
+class Rig:
+    """Runs a workload; `Violation` names the broken promise."""
+
+    def __init__(self, seed: int, files: MemFiles | None = None, *, faulty: bool = False) -> None:
+        self.seed = seed
+        self.rng = Random(seed)
+        self.files = files or MemFiles()
+        self.now_ms = 1_000_000
+        self.expected: dict[tuple[str, int], Expected] = {}
+        self.counts: dict[str, int] = {}
+        self.unsure: tuple[str, int] | None = None
+        self.unsure_action = ""
+        self.faulty = faulty
+        self.manager = self.open()
+
+    def config(self, topic: str) -> TopicConfig:
+        if topic == "lazy":
+            return SMALL.replace(flush_messages=2**63 - 1)
+        return SMALL
+
+    def open(self) -> LogManager:
+        self.manager = LogManager(
+            self.files,
+            ["/data/a", "/data/b"],
+            BrokerIdentity(1, "cluster", "boot"),
+            now_ms=lambda: self.now_ms,
+            rng=Random(self.seed),
+            producer_expiration_ms=HOUR * 1000,
+        )
+        self.manager.open(self.config)
+        for topic, partition in PARTITIONS:
+            self.log(topic, partition)
+        return self.manager
+
+    def log(self, topic: str, partition: int) -> Log:
+        expected = self.expected.setdefault((topic, partition), Expected())
+        log = self.manager.get(topic, partition)
+        if log is not None and log.topic_id != expected.topic_id:
+            # Deleted before the crash: the broker knows it by its id.
+            self.manager.delete(topic, partition)
+            log = None
+        if log is None:
+            log = self.manager.create(
+                topic, partition, expected.topic_id, self.config(topic), is_new=True
+            )
+            log.assign_leader_epoch(0)
+        return log
+
+    # --- the workload
+
+    def run(self, steps: int) -> None:
+        actions = (
+            [self.append] * 10
+            + [self.flush] * 4
+            + [self.checkpoint, self.roll, self.retention, self.delete_records, self.new_epoch]
+            + [self.truncate, self.remove_files]
+            + [self.restart, self.kill, self.power_loss]
+        )
+        rare = [self.start_again, self.recreate]
+        for _ in range(steps):
+            self.now_ms += self.rng.randrange(100)
+            action = self.rng.choice(actions + rare if self.rng.random() < 0.1 else actions)
+            key = self.rng.choice(PARTITIONS)
+            self.counts[action.__name__] = self.counts.get(action.__name__, 0) + 1
+            try:
+                action(*key)
+            except LogDirFailed:
+                self.counts["failed"] = self.counts.get("failed", 0) + 1
+                # The disk failed in the middle: what is there now may be the old or the new.
+                self.unsure, self.unsure_action = key, action.__name__
+                self.rng.choice((self.kill, self.power_loss))(*key)
+
+    def append(self, topic: str, partition: int) -> None:
+        log, expected = self.log(topic, partition), self.expected[topic, partition]
+        size = self.rng.choice((10, 60, 200))
+        producer = self.rng.choice((-1, *PRODUCERS))
+        count = self.rng.randrange(1, 4)
+        sequence = expected.sequences.get(producer, 0)
+        records = [
+            Record(i, self.now_ms - self.rng.randrange(50), b"k", self.rng.randbytes(size))
+            for i in range(count)
+        ]
+        ids = (
+            {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
+            if producer > 0
+            else {}
+        )
+        data = bytearray(build_batch(records, base_offset=0, **ids))
+        appended = log.append_as_leader(data, leader_epoch=expected.epoch, now_ms=self.now_ms)
+        check(not appended.duplicate, "a new batch was taken for a duplicate")
+        check(appended.first_offset == expected.end, f"{log} appended at {appended}")
+        (_, header), *_ = iter_headers(data)
+        expected.batches.append((header, bytes(data)))
+        if producer > 0:
+            expected.sequences[producer] = sequence + count
+        log.advance_high_watermark(log.log_end_offset)
+
+    def flush(self, topic: str, partition: int) -> None:
+        log, expected = self.log(topic, partition), self.expected[topic, partition]
+        job = log.begin_flush()
+        if self.rng.random() < 0.3:
+            self.append(topic, partition)
+        job.run()
+        log.finish_flush(job)
+        expected.durable = max(expected.durable, log.flushed_offset)
+
+    def checkpoint(self, *_: object) -> None:
+        for job in self.manager.begin_checkpoints():
+            job.run()
+            self.manager.finish_checkpoint(job)
+
+    def roll(self, topic: str, partition: int) -> None:
+        self.log(topic, partition).roll(now_ms=self.now_ms)
+
+    def retention(self, topic: str, partition: int) -> None:
+        log, expected = self.log(topic, partition), self.expected[topic, partition]
+        log.drop_old_segments(now_ms=self.now_ms)
+        expected.start = max(expected.start, log.log_start_offset)
+
+    def delete_records(self, topic: str, partition: int) -> None:
+        log, expected = self.log(topic, partition), self.expected[topic, partition]
+        offset = self.rng.randint(log.log_start_offset, log.high_watermark)
+        log.delete_records_before(offset)
+        expected.start = max(expected.start, offset)
+
+    def new_epoch(self, topic: str, partition: int) -> None:
+        expected = self.expected[topic, partition]
+        expected.epoch += 1
+        self.log(topic, partition).assign_leader_epoch(expected.epoch)
+
+    def truncate(self, topic: str, partition: int) -> None:
+        log, expected = self.log(topic, partition), self.expected[topic, partition]
+        offset = self.rng.randint(log.log_start_offset, log.log_end_offset)
+        log.truncate_to(offset, now_ms=self.now_ms)
+        check(log.log_end_offset <= offset, f"{log} was not truncated to {offset}")
+        expected.cut(offset)
+        # A batch that reaches over the log's start goes whole.
+        expected.start = min(expected.start, log.log_end_offset)
+        expected.durable = min(expected.durable, expected.end)
+        expected.epoch += 1
+        self.verify(log, expected, exact=True)
+
+    def start_again(self, topic: str, partition: int) -> None:
+        log, expected = self.log(topic, partition), self.expected[topic, partition]
+        offset = max(0, log.log_end_offset + self.rng.choice((-20, 0, 20)))
+        log.start_again_at(offset, now_ms=self.now_ms)
+        self.expected[topic, partition] = Expected(
+            start=offset,
+            durable=offset,
+            epoch=expected.epoch + 1,
+            topic_id=expected.topic_id,
+        )
+
+    def recreate(self, topic: str, partition: int) -> None:
+        self.log(topic, partition)
+        self.manager.delete(topic, partition)
+        self.expected[topic, partition] = Expected(topic_id=self.rng.randbytes(16))
+        self.log(topic, partition)
+
+    def remove_files(self, *_: object) -> None:
+        self.manager.remove(self.manager.due_removals())
+
+    # --- endings
+
+    def restart(self, *_: object) -> None:
+        ends = {key: each.end for key, each in self.expected.items()}
+        self.manager.close()
+        if all(log_dir.failure is None for log_dir in self.manager.dirs):
+            for key, expected in self.expected.items():
+                expected.durable = ends[key]
+        self.reopen(exact=True)
+
+    def kill(self, *_: object) -> None:
+        self.manager.abandon()
+        self.files.kill()
+        self.reopen(exact=not self.counts.get("failed"))
+
+    def power_loss(self, *_: object) -> None:
+        self.manager.abandon()
+        self.files.crash(self.rng.randrange(2**32))
+        self.reopen(exact=False)
+
+    def reopen(self, *, exact: bool) -> None:
+        self.files.faults.clear()
+        self.open()
+        if self.faulty:
+            self.files.faults.append(random_fault(self.rng))
+        for (topic, partition), expected in self.expected.items():
+            log = self.log(topic, partition)
+            if self.unsure == (topic, partition):
+                self.adopt(log, expected)
+            self.verify(log, expected, exact=exact)
+            # The log's start is checkpointed now and then only: it may be an older one.
+            expected.start = log.log_start_offset
+            expected.cut(log.log_end_offset)
+            expected.epoch += 1
+            log.assign_leader_epoch(expected.epoch)
+            log.advance_high_watermark(log.log_end_offset)
+        self.unsure = None
+
+    def adopt(self, log: Log, expected: Expected) -> None:
+        """Takes what was found for what was written, unless durable records are missing."""
+        found = log.read(log.log_start_offset, 2**31, limit=log.log_end_offset).read_bytes()
+        batches = [(h, found[pos : pos + h.size]) for pos, h in iter_headers(found)]
+        if self.unsure_action == "append":
+            written = [data for header, data in expected.batches]
+            check(log.log_end_offset >= expected.durable, f"{log} lost {expected.durable}")
+            check(
+                all(data in written for _, data in batches[:-1]),
+                f"{log} changed before the batch whose append failed",
+            )
+        expected.batches = batches
+        expected.start = log.log_start_offset
+        expected.durable = min(expected.durable, log.log_end_offset)
+
+    def verify(self, log: Log, expected: Expected, *, exact: bool) -> None:
+        end, start = log.log_end_offset, log.log_start_offset
+        check(end >= expected.durable, f"{log} lost records: {expected.durable} were durable")
+        check(end <= expected.end, f"{log} has records that were never written: {expected.end}")
+        if exact:
+            check(end == expected.end, f"{log} lost records of a dead process: {expected.end}")
+        check(start <= max(expected.start, end), f"{log} lost its beginning: {expected.start}")
+        history = {header.base_offset: (header, data) for header, data in expected.batches}
+        found = log.read(start, 2**31, limit=end).read_bytes()
+        at = start
+        for pos, header in iter_headers(found):
+            known, data = history[header.base_offset]
+            check(data == found[pos : pos + header.size], f"{log} changed {known}")
+            check(header.base_offset <= at, f"{log} has a hole at {at}")
+            check(
+                log.epochs.epoch_for_offset(header.last_offset) == header.partition_leader_epoch,
+                f"{log} has {log.epochs.entries} for {header}",
+            )
+            at = header.next_offset
+        check(at == end, f"{log} ends at {at}")
+        self.verify_lookups(log, expected)
+        self.verify_producers(log, expected)
+
+    def verify_lookups(self, log: Log, expected: Expected) -> None:
+        there = [b for b in expected.batches if b[0].next_offset <= log.log_end_offset]
+        there = [b for b in there if b[0].last_offset >= log.log_start_offset]
+        if not there:
+            return
+        header, data = self.rng.choice(there)
+        offset = max(log.log_start_offset, self.rng.randint(header.base_offset, header.last_offset))
+        got = log.read(offset, 1, limit=log.log_end_offset).read_bytes()
+        check(got == data, f"{log} read something else at {offset}")
+        found = log.offset_for_timestamp(header.max_timestamp)
+        check(
+            header.base_offset < log.log_start_offset
+            or (found is not None and found.timestamp >= header.max_timestamp),
+            f"{log} did not find {header.max_timestamp}",
+        )
+
+    def verify_producers(self, log: Log, expected: Expected) -> None:
+        replayed = ProducerStateManager()
+        for header, data in expected.batches:
+            if header.next_offset <= log.log_end_offset:
+                replayed.replay(data, [(0, header)])
+        for entry in replayed:
+            seen = tuple(b for b in entry.batches if b.first_offset >= log.log_start_offset)
+            if not seen:
+                continue
+            state = log.producers.entry(entry.producer_id)
+            check(state is not None, f"{log} forgot producer {entry.producer_id}")
+            assert state is not None
+            check(
+                state.batches[-len(seen) :] == seen,
+                f"{log} remembers {state.batches}, not {seen}",
+            )
+        for state in log.producers:
+            for batch in state.batches:
+                check(batch.last_offset < log.log_end_offset, f"{log} remembers lost {batch}")
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+def check(kept: bool, promise: str) -> None:
+    if not kept:
+        raise Violation(promise)
+
+
+FAULTY_CALLS = ("append", "sync", "sync_dir", "truncate", "rename", "unlink", "open", "make_dir")
+
+
+def random_fault(rng: Random) -> Fault:
+    return Fault(
+        rng.choice(FAULTY_CALLS),
+        suffix=rng.choice(("", "", ".log", ".index")),
+        nth=rng.randrange(1, 60),
+        written=rng.randrange(100),
+    )
+
+
+class WatchedFiles(MemFiles):
+    """Counts who asks for durability, and turns a deaf ear to one of them."""
+
+    def __init__(self, deaf_to: str | None = None) -> None:
+        super().__init__()
+        self.deaf_to = deaf_to
+        self.callers: set[str] = set()
+
+    def heard(self, call: str, depth: int) -> bool:
+        caller = f"{call} in {sys._getframe(depth).f_code.co_qualname}"
+        self.callers.add(caller)
+        return caller != self.deaf_to

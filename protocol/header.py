@@ -39,11 +39,11 @@ def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int
         position, client_id = _REQUEST.size, None
         if length >= 0:
             position += length
-            if position > len(frame):
-                raise ProtocolError(f"a client id of {length} bytes exceeds its request")
             client_id = str(frame[_REQUEST.size : position], "utf-8")
         if _is_flexible(key, version):
             position = skip_tags(frame, position)
+        if position > len(frame):
+            raise ProtocolError("a request header exceeds its frame")
     except (StructError, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"request header: {error}") from error
     return RequestHeader(key, version, correlation_id, client_id), position
@@ -77,6 +77,8 @@ def decode_response_header(
         position = _CORRELATION.size
         if api_key != _API_VERSIONS and _is_flexible(api_key, version):
             position = skip_tags(frame, position)
+        if position > len(frame):
+            raise ProtocolError("a response header exceeds its frame")
     except (StructError, IndexError) as error:
         raise ProtocolError(f"response header: {error}") from error
     return correlation_id, position

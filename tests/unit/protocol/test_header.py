@@ -79,6 +79,7 @@ def test_an_unknown_version_of_api_versions_still_has_a_readable_header() -> Non
         bytes.fromhex("0003 0009 00000007 0002 6d"),
         bytes.fromhex("0003 0009 00000007 0002 6d65"),
         bytes.fromhex("0003 0009 00000007 0002 6d65 01"),
+        bytes.fromhex("0003 0009 00000007 0002 6d65 01 00 05"),
         bytes.fromhex("0003 0009 00000007 0002 c328 00"),
         bytes.fromhex("0003 0009 00000007 7fff 00"),
         bytes.fromhex("7fff 0000 00000007 ffff"),

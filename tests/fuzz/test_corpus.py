@@ -1,0 +1,35 @@
+"""Replays the committed corpus: seeds, and inputs that once broke something."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.seed import seeds
+from tests.fuzz.targets import TARGETS, run
+
+CORPUS = Path(__file__).parent / "corpus"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_only_protocol_error_escapes_on_the_corpus(target: str) -> None:
+    inputs = sorted((CORPUS / target).iterdir())
+    assert inputs
+    for path in inputs:
+        run(target, path.read_bytes())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_only_protocol_error_escapes_on_damaged_seeds(target: str) -> None:
+    for path in sorted((CORPUS / target).iterdir()):
+        data = path.read_bytes()[:300]
+        for position in range(0, len(data), 3):
+            for byte in (0, 0x7F, 0x80, 0xFF):
+                run(target, data[:position] + bytes([byte]) + data[position + 1 :])
+            run(target, data[:position])
+
+
+def test_seeds_are_whole_messages() -> None:
+    for target, name, data in seeds():
+        TARGETS[target](data)
+        if target != "batches":  # whose bytes are up to the compression library
+            assert (CORPUS / target / name).read_bytes() == data, "run python -m tests.fuzz.seed"

@@ -83,6 +83,25 @@ def clean(files: MemFiles, log: Log, now_ms: int) -> None:
         cleaner.finish(cleaning)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_finished_segment_is_durable_whole(seed: int) -> None:
+    files, log = filled(Random(seed))
+    cleaning = LogCleaner(
+        files, lambda job: compact(files, job, transactions=TransactionsUndecided())
+    ).start([log], LIMITS, NOW)
+    assert cleaning is not None
+    assert cleaning.next_group() is not None
+
+    def cleaned() -> dict[str, bytes]:
+        names = [name for name in files.listdir("/data/t-0") if name.endswith(".cleaned")]
+        return {name: files.read_bytes(f"/data/t-0/{name}") for name in names}
+
+    written = cleaned()
+    assert len(written) == 3
+    files.crash(seed)
+    assert cleaned() == written
+
+
 CALLS = ("rename", "append", "sync", "sync_dir", "open", "read")
 
 

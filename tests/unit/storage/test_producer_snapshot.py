@@ -11,6 +11,7 @@ from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.internal.producer_snapshot import ProducerEntry as WireEntry
 from barnabas.protocol.internal.producer_snapshot import ProducerSnapshot
 from barnabas.storage.files import OsFiles
+from barnabas.storage.mem_files import MemFiles
 from barnabas.storage.producer_snapshot import (
     CorruptSnapshotError,
     Snapshots,
@@ -122,6 +123,20 @@ def test_the_windows_of_another_snapshot_are_refused() -> None:
 @pytest.fixture
 def snapshots(tmp_path: Path) -> Snapshots:
     return Snapshots(OsFiles(), str(tmp_path), [])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_snapshot_that_truncation_removed_does_not_come_back(seed: int) -> None:
+    files = MemFiles()
+    files.make_dir("/log")
+    files.sync_dir("/")
+    snapshots = Snapshots(files, "/log", [])
+    for file in snapshots.take(state_at(10)):
+        file.sync()
+    files.sync_dir("/log")
+    snapshots.remove_from(5)
+    files.crash(seed)
+    assert files.listdir("/log") == []
 
 
 def state_at(offset: int) -> ProducerStateManager:

@@ -166,6 +166,9 @@ class _Compaction:
         self._transactions = transactions
         self._pace = pace
         self._keys = KeyMap(job.max_keys)
+        # Where each segment ends, exclusive.
+        bases = [base for base, _ in job.segments]
+        self._ends = dict(zip(bases, [*bases[1:], job.end_offset], strict=True))
         self._bytes_read = self._bytes_written = 0
         self._records_read = self._records_kept = 0
 
@@ -231,9 +234,10 @@ class _Compaction:
 
     def _rewrite(self, group: list[tuple[int, int]], end: int) -> CleanedGroup:
         out = _CleanedSegment(self._files, self._job, group[0][0], self._pace)
+        seam = self._ends[group[-1][0]]
         for base, size in group:
             for batch, header in self._batches(base, size):
-                kept = self._filter(batch, header, end)
+                kept = self._filter(batch, header, end, seam)
                 if kept is not None:
                     out.append(kept)
             out.copy_txn_index(base)
@@ -241,8 +245,12 @@ class _Compaction:
         self._bytes_written += out.size
         return CleanedGroup(group[0][0], tuple(base for base, _ in group), out.size)
 
-    def _filter(self, batch: Buffer, header: BatchHeader, end: int) -> Buffer | None:
-        """The batch as it stays, None if nothing of it does."""
+    def _filter(self, batch: Buffer, header: BatchHeader, end: int, seam: int) -> Buffer | None:
+        """The batch as it stays, None if nothing of it does.
+
+        The last one of a segment, which ends at the `seam`, stays even if it is empty: recovery
+        takes a segment that ends before the next begins for one that has lost its tail.
+        """
         self._records_read += header.record_count
         if header.is_control:
             return batch
@@ -254,7 +262,7 @@ class _Compaction:
             horizon = self._job.now_ms + self._job.delete_retention_ms
         if kept and len(kept) == len(records) and horizon is None:
             return batch
-        if kept or self._stays_empty(header, end):
+        if kept or header.next_offset == seam or self._stays_empty(header, end):
             return rewrite_batch(header, kept, delete_horizon_ms=horizon)
         return None
 

@@ -101,11 +101,10 @@ class Log:
 
     @property
     def cleanable_end(self) -> int:
-        """Compaction ends here: the active segment, unstable data and what a crash would scan
-        again stay as they were written, so that recovery can tell a hole from a cleaned stretch."""
-        return min(
-            self.segments.active.base_offset, self.last_stable_offset, self.recovery_point - 1
-        )
+        """Compaction ends here: the active segment, unstable data and what is not known to be
+        durable stay as they were written."""
+        durable = self.recovery_point - 1
+        return min(self.segments.active.base_offset, self.last_stable_offset, durable)
 
     # --- appending
 

@@ -1,19 +1,21 @@
 """How log lines look, and how loud each part of the broker is.
 
-Lines of structlog and of the standard library take the same way: through the logger of their name,
-whose level decides, to one handler, in which structlog renders them: readable on a terminal, one
-JSON object each elsewhere. Levels are changed while the broker runs through Kafka's BROKER_LOGGER
-resource (KIP-412).
+A line is an event and values by name, given to the standard library's logger of the module:
+
+    _log = get_logger(__name__)
+    _log.warning("connection refused", host=host, listener=name)
+
+Where a broker runs inside somebody's tests, that is all: the lines are in their logs, and none of
+their settings is touched. A broker of its own calls `configure`, and structlog renders every line
+of the process: readable on a terminal, one JSON object each elsewhere. Levels are changed while the
+broker runs through Kafka's BROKER_LOGGER resource (KIP-412).
 """
 
 import logging
 import re
 import sys
-from collections.abc import Iterable
-from typing import Final, TextIO
-
-import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+from collections.abc import Iterable, MutableMapping
+from typing import Any, Final, TextIO
 
 from barnabas.config.key import ConfigError
 
@@ -32,23 +34,57 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _CONTROL_BUT_NEWLINE: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """The logger of a module: an event, and values by name.
+class Event:
+    """The message of a record: loggers that know nothing of events print it as one line."""
 
-    It hands lines to the standard library's logger of that name and reads nothing of structlog's
-    global configuration: that belongs to the program around us, when a broker runs inside a test.
-    """
-    logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
-        logging.getLogger(name),
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.stdlib.PositionalArgumentsFormatter(),
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        wrapper_class=structlog.stdlib.BoundLogger,
-        context_class=dict,
-    )
-    return logger
+    __slots__ = ("name", "values")
+
+    def __init__(self, name: str, values: dict[str, object]) -> None:
+        self.name = name
+        self.values = values
+
+    def __str__(self) -> str:
+        return " ".join((self.name, *(f"{key}={value!r}" for key, value in self.values.items())))
+
+
+class EventLogger:
+    """Logs events with values. An `exc_info` among them is an error whose traceback is wanted."""
+
+    __slots__ = ("_logger",)
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+
+    def debug(self, event: str, **values: object) -> None:
+        """What only somebody who looks for a fault wants to read."""
+        self._log(logging.DEBUG, event, values)
+
+    def info(self, event: str, **values: object) -> None:
+        """Something that happens seldom and as it should."""
+        self._log(logging.INFO, event, values)
+
+    def warning(self, event: str, **values: object) -> None:
+        """Something that a person may want to change."""
+        self._log(logging.WARNING, event, values)
+
+    def error(self, event: str, **values: object) -> None:
+        """Something that failed."""
+        self._log(logging.ERROR, event, values)
+
+    def critical(self, event: str, **values: object) -> None:
+        """Something after which the broker cannot go on."""
+        self._log(logging.CRITICAL, event, values)
+
+    def _log(self, level: int, event: str, values: dict[str, object]) -> None:
+        if self._logger.isEnabledFor(level):
+            error: Any = values.pop("exc_info", None)
+            # The caller's caller logged it, says the record.
+            self._logger.log(level, Event(event, values), exc_info=error, stacklevel=3)
+
+
+def get_logger(name: str) -> EventLogger:
+    """The logger of a module."""
+    return EventLogger(logging.getLogger(name))
 
 
 def configure(stream: TextIO | None = None, *, level: str = "INFO") -> logging.Handler:
@@ -60,38 +96,56 @@ def configure(stream: TextIO | None = None, *, level: str = "INFO") -> logging.H
     if level.upper() not in _LEVELS:
         raise ConfigError(f"{level} is no log level. Valid log levels are {', '.join(_LEVELS)}")
     stream = stream or sys.stderr
-    renderer: Processor = (
-        structlog.dev.ConsoleRenderer() if stream.isatty() else structlog.processors.JSONRenderer()
-    )
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.ExtraAdder()],
-            processors=[
-                structlog.stdlib.add_log_level,
-                structlog.stdlib.add_logger_name,
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
-                escape_control_characters,
-                renderer,
-            ],
-        )
-    )
+    handler.setFormatter(_formatter(terminal=stream.isatty()))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(_LEVELS[level.upper()])
     return handler
 
 
-def escape_control_characters(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+def _formatter(*, terminal: bool) -> logging.Formatter:
+    # Here and not above: brokers inside tests need not spend 50 ms on importing it.
+    import structlog
+    from structlog.stdlib import ProcessorFormatter
+
+    return ProcessorFormatter(
+        foreign_pre_chain=[
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.stdlib.ExtraAdder(),
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _unpack_event,
+        ],
+        processors=[
+            ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            escape_control_characters,
+            structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+            if terminal
+            else structlog.processors.JSONRenderer(),
+        ],
+    )
+
+
+def _unpack_event(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    message = line["_record"].msg
+    if isinstance(message, Event):
+        line |= message.values
+        line["event"] = message.name
+    return line
+
+
+def escape_control_characters(
+    _: object, __: str, line: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
     """Show control characters instead of obeying them: clients choose client ids and topics."""
-    for key, value in event.items():
+    for key, value in line.items():
         if isinstance(value, str):
             # A traceback keeps its lines; what a client put into its message cannot add any.
             pattern = _CONTROL_BUT_NEWLINE if key == "exception" else _CONTROL
-            event[key] = pattern.sub(lambda found: repr(found[0])[1:-1], value)
-    return event
+            line[key] = pattern.sub(lambda found: repr(found[0])[1:-1], value)
+    return line
 
 
 class LoggerLevels:

@@ -270,7 +270,7 @@ class Hosted(Generic[S]):
         )
 
     def _limit(self, asker: _Asker) -> None:
-        error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the write was not committed in time")
+        error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the write is not committed yet")
         asker.give_up_with(
             self._loop.call_later(
                 self._write_timeout_ms / 1000, partial(self._answer, asker, error)

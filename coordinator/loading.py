@@ -5,7 +5,12 @@ from typing import Any
 
 from barnabas.coordinator.ports import Clock, PartitionLog, Shard, Timers
 from barnabas.protocol.errors import KafkaError
-from barnabas.protocol.records.batch import BatchHeader, CorruptRecordError, crc_matches, iter_headers
+from barnabas.protocol.records.batch import (
+    BatchHeader,
+    CorruptRecordError,
+    crc_matches,
+    iter_headers,
+)
 from barnabas.protocol.records.record import iter_records
 
 SLICE_SECONDS = 0.002

@@ -1,4 +1,4 @@
-"""Which partition of a coordinator's topic a key belongs to: Java's hash, as every broker has it."""
+"""Which partition of a coordinator's topic a key belongs to: by Java's hash, as in Kafka."""
 
 
 def java_hash(text: str) -> int:

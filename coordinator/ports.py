@@ -1,4 +1,4 @@
-"""What a coordinator must be lent by the broker, and what the broker's runtime asks of a machine."""
+"""What the broker must lend a coordinator, and what the runtime asks of a state machine."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar

@@ -120,9 +120,7 @@ class CoordinatorRuntime(Generic[S]):
 
     async def _load(self, index: int, hosted: Hosted[S]) -> None:
         try:
-            await load(
-                hosted.shard, hosted.log, self._clock, self._timers, self._load_buffer_bytes
-            )
+            await load(hosted.shard, hosted.log, self._clock, self._timers, self._load_buffer_bytes)
         except Exception as error:
             self._failed(index, error)
         else:

@@ -1,0 +1,19 @@
+"""What the broker's configuration says about groups. Times in ms."""
+
+from dataclasses import dataclass
+from typing import Final
+
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
+"""How long a first JoinGroup may be parked: its sender has no member id yet to heartbeat with."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Limits of groups and of committed offsets."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    initial_rebalance_delay_ms: int = 3_000
+    max_size: int = 2**31 - 1
+    offset_metadata_max_bytes: int = 4096
+    offsets_retention_ms: int = 10_080 * 60_000

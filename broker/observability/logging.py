@@ -131,7 +131,7 @@ def _formatter(*, terminal: bool) -> logging.Formatter:
 def _unpack_event(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     message = line["_record"].msg
     if isinstance(message, Event):
-        line |= message.values
+        line.update(message.values)
         line["event"] = message.name
     return line
 

@@ -37,6 +37,7 @@ _INFLATION_FACTOR = 32
 _MIN_INFLATION = 32 * 1024 * 1024
 _SHOWN_ERRORS = 3
 _ZSTD_SINCE = 7
+_LAST_CODEC = max(Compression).value
 
 
 class Origin(Enum):
@@ -190,7 +191,7 @@ def _check_batch(
             f"a batch that counts {header.record_count} records "
             f"cannot have {header.last_offset_delta} as its last offset delta"
         )
-    if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
+    if header.attributes & COMPRESSION_MASK > _LAST_CODEC:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {header.compression}"
         )
@@ -222,6 +223,8 @@ def _check_timestamps(header: BatchHeader, rules: Rules, now_ms: int) -> None:
     """Judged by the first and the greatest timestamp of the header: walking the records would
     cost more than the rest of the append."""
     earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
+    if earliest <= header.base_timestamp <= latest and earliest <= header.max_timestamp <= latest:
+        return
     for stamp in (header.base_timestamp, header.max_timestamp):
         if not earliest <= stamp <= latest and stamp != NO_TIMESTAMP:
             text = f"timestamp {stamp} is out of range [{earliest}, {latest}]"

@@ -264,6 +264,8 @@ def test_idle_producers_expire_unless_a_transaction_is_open(log: Partition) -> N
 
 def test_deleting_records_forgets_no_producer(log: Partition) -> None:
     log.append(header(0))
+    log.state.on_log_start(0)
+    assert log.state.map_end_offset == 1
     log.state.on_log_start(10)
     assert len(log.state) == 1
     assert log.state.map_end_offset == 10

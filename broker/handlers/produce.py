@@ -66,56 +66,62 @@ class ProduceHandler:
     ) -> "ProduceResponse | asyncio.Future[ProduceResponse] | None":
         if request.acks not in (ACKS_ALL, 0, 1):
             return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
-        if request.transactional_id is None and _is_transactional(request):
+        transactional = _is_transactional(request)
+        if transactional and request.transactional_id is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        waits: list[_Wait] = []
+        work = _Work(request.acks, context, transactional)
         response = ProduceResponse(
             responses=[
                 TopicProduceResponse(
                     name=topic.name,
                     topic_id=topic.topic_id,
-                    partition_responses=self._append_topic(topic, request.acks, context, waits),
+                    partition_responses=self._append_topic(topic, work),
                 )
                 for topic in request.topic_data
             ]
         )
-        if _has_failed(response):
-            if request.acks == 0:
+        if work.failed:
+            if work.acks == 0:
                 raise CloseConnection
             if context.api_version >= _LEADER_HINTS_SINCE:
                 self._add_endpoints(response, context.listener)
-        if waits:
-            return _Acknowledgement(response, waits, request.timeout_ms).future
-        return response if request.acks else None
+        if work.waits:
+            return _Acknowledgement(response, work.waits, request.timeout_ms).future
+        return response if work.acks else None
 
     def _append_topic(
-        self, topic: TopicProduceData, acks: int, context: RequestContext, waits: "list[_Wait]"
+        self, topic: TopicProduceData, work: "_Work"
     ) -> list[PartitionProduceResponse]:
-        by_id = context.api_version >= _TOPIC_IDS_SINCE
-        name = self._cache.topic_name(topic.topic_id) if by_id else topic.name
+        name: str | None = topic.name
+        if work.context.api_version >= _TOPIC_IDS_SINCE:
+            name = self._cache.topic_name(topic.topic_id)
         if name is None:
+            work.failed = True
             return [_error(data, ErrorCode.UNKNOWN_TOPIC_ID) for data in topic.partition_data]
-        return [self._append(name, data, acks, context, waits) for data in topic.partition_data]
+        return [self._append(name, data, work) for data in topic.partition_data]
 
     def _append(
-        self,
-        topic: str,
-        data: PartitionProduceData,
-        acks: int,
-        context: RequestContext,
-        waits: "list[_Wait]",
+        self, topic: str, data: PartitionProduceData, work: "_Work"
     ) -> PartitionProduceResponse:
         partition: Partition | None = None
+        acks, records = work.acks, data.records
+        assert records is None or isinstance(records, bytes | memoryview)
         try:
             partition = self._replicas.partition(topic, data.index)
-            records = _records(topic, data)
+            if topic in INTERNAL_TOPICS:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+            if not records:
+                raise KafkaError(ErrorCode.INVALID_RECORD)
+            if work.transactional and _has_transactional_batch(records):
+                raise KafkaError(ErrorCode.INVALID_TXN_STATE)
             appended = partition.append_as_leader(
                 records,
-                now_ms=context.received_ms,
+                now_ms=work.context.received_ms,
                 required_acks=acks,
-                produce_version=context.api_version,
+                produce_version=work.context.api_version,
             )
         except KafkaError as error:
+            work.failed = True
             return self._refused(topic, data, error, partition)
         cells = partition.cells
         cells.produces.value += 1
@@ -128,10 +134,11 @@ class ProduceHandler:
             log_append_time_ms=appended.log_append_time,
             log_start_offset=appended.log_start_offset,
         )
-        if acks == ACKS_ALL and partition.high_watermark <= appended.last_offset:
-            waits.append(_Wait(partition, appended, answer, partition.add_waiter))
+        if acks == ACKS_ALL:
+            if partition.high_watermark <= appended.last_offset:
+                work.waits.append(_Wait(partition, appended, answer, partition.add_waiter))
         elif acks == 1 and partition.flushes_first:
-            waits.append(_Wait(partition, appended, answer, partition.add_flush_waiter))
+            work.waits.append(_Wait(partition, appended, answer, partition.add_flush_waiter))
         return answer
 
     def _refused(
@@ -168,6 +175,19 @@ class ProduceHandler:
             NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
             for node in endpoints(self._cache, leaders, listener)
         ]
+
+
+class _Work:
+    """What the partitions of one request have in common, and what became of them."""
+
+    __slots__ = ("acks", "context", "failed", "transactional", "waits")
+
+    def __init__(self, acks: int, context: RequestContext, transactional: bool) -> None:
+        self.acks = acks
+        self.context = context
+        self.transactional = transactional
+        self.failed = False
+        self.waits: list[_Wait] = []
 
 
 class _Wait(NamedTuple):
@@ -217,19 +237,6 @@ class _Acknowledgement:
             self.future.set_result(self._response)
 
 
-def _records(topic: str, data: PartitionProduceData) -> bytes | memoryview:
-    """The records to append; raises KafkaError where nobody may append them."""
-    records = data.records
-    assert records is None or isinstance(records, bytes | memoryview)
-    if topic in INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if not records:
-        raise KafkaError(ErrorCode.INVALID_RECORD)
-    if _has_transactional_batch(records):
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-    return records
-
-
 def _is_transactional(request: ProduceRequest) -> bool:
     for topic in request.topic_data:
         for data in topic.partition_data:
@@ -242,14 +249,6 @@ def _is_transactional(request: ProduceRequest) -> bool:
 def _has_transactional_batch(records: bytes | memoryview) -> bool:
     # A request holds one batch per partition; the validator refuses a second one.
     return len(records) >= HEADER_SIZE and bool(records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL)
-
-
-def _has_failed(response: ProduceResponse) -> bool:
-    for topic in response.responses:
-        for partition in topic.partition_responses:
-            if partition.error_code:
-                return True
-    return False
 
 
 def _error(data: PartitionProduceData, code: ErrorCode) -> PartitionProduceResponse:

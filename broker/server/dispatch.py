@@ -10,13 +10,13 @@ import asyncio
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.metrics.catalogue import RequestMetrics
-from barnabas.protocol.codec import decoder, encode_parts
+from barnabas.protocol.codec import decoder, encoder
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError, downgrade
 from barnabas.protocol.header import decode_request_header, encode_response_header
 from barnabas.protocol.messages import api_versions, produce
@@ -28,7 +28,8 @@ Handle = Callable[[Any, RequestContext], Any]
 ErrorAnswer = Callable[[Any, ErrorCode, int], Any]
 
 _ERROR_NAMES = {code.value: code.name for code in ErrorCode}
-_LENGTH = struct.Struct(">i")
+_HEADS = {4: struct.Struct(">ii"), 5: struct.Struct(">iix")}
+"""Length and response header, by the header's size: flexible versions end it with no tags."""
 _log = get_logger(__name__)
 
 
@@ -54,17 +55,44 @@ class Peer(Protocol):
 class _Served:
     """A route in one version: what a request needs, behind one lookup."""
 
-    __slots__ = ("bytes_in", "decode", "requests", "response", "route", "time_ms", "version")
+    __slots__ = (
+        "_encode",
+        "_head",
+        "_head_size",
+        "bytes_in",
+        "decode",
+        "requests",
+        "response",
+        "route",
+        "time_ms",
+    )
 
     def __init__(self, route: Route, version: int, metrics: RequestMetrics) -> None:
         self.route = route
-        self.version = version
         self.response: type = route.api.response
         self.decode = decoder(route.api.request, version)
+        self._encode = encoder(route.api.response, version)
+        self._head_size = len(encode_response_header(route.api.key, version, 0))
+        self._head = _HEADS[self._head_size]
         name = route.api.name
         self.requests = metrics.requests.cell(name, str(version))
         self.bytes_in = metrics.request_bytes.cell(name)
         self.time_ms = metrics.total_time_ms.cell(name)
+
+    def frame(self, correlation_id: int, response: Any) -> list[Part]:
+        """The answer as it leaves: length, header, body; records stay where they are.
+
+        Raises ProtocolError where a field of it cannot travel in this version.
+        """
+        # The only records source that a handler ever puts into an answer is a slice of a log.
+        body: list[Part] = self._encode(response)
+        size = self._head_size + sum(map(len, body))
+        head = self._head.pack(size, correlation_id)
+        first = body[0]
+        if isinstance(first, bytes):
+            body[0] = head + first
+            return body
+        return [head, *body]
 
 
 class Exchange:
@@ -189,7 +217,7 @@ class Dispatcher:
         served = exchange.served
         if response is not None:
             try:
-                exchange.parts = framed(exchange.context, response)
+                exchange.parts = exchange.served.frame(exchange.context.correlation_id, response)
             except ProtocolError as error:
                 self._fail(exchange, error)
                 return
@@ -218,22 +246,10 @@ class Dispatcher:
         self._count_error(exchange.served, code)
         try:
             response = route.error_response(exchange.request, code, context.api_version)
-            exchange.parts = framed(context, response)
+            exchange.parts = exchange.served.frame(context.correlation_id, response)
         except Exception as second:
             _log.error("error answer failed", api=route.api.name, exc_info=second)
             exchange.close = True
 
     def _count_error(self, served: _Served, code: int) -> None:
         self._metrics.errors.cell(served.route.api.name, _ERROR_NAMES[code]).value += 1
-
-
-def framed(context: RequestContext, response: Any) -> list[Part]:
-    """The answer as it leaves: length, header, body; records stay where they are."""
-    version = context.api_version
-    # The only records source that a handler ever puts into an answer is a slice of a log.
-    body = cast(list[Part], encode_parts(response, version))
-    head = encode_response_header(context.api_key, version, context.correlation_id)
-    first = body[0]
-    if len(body) == 1 and isinstance(first, bytes):
-        return [_LENGTH.pack(len(head) + len(first)) + head + first]
-    return [_LENGTH.pack(len(head) + sum(map(len, body))) + head, *body]

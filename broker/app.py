@@ -32,6 +32,7 @@ from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo
 from barnabas.broker.observability.http import HttpEndpoint
 from barnabas.broker.observability.logging import LoggerLevels, get_logger
 from barnabas.broker.observability.loop_lag import LoopLag
+from barnabas.broker.observability.process import observe_process
 from barnabas.broker.replication.fetch_session import FetchSessionCache
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.replica_manager import ReplicaManager
@@ -313,6 +314,7 @@ class Broker:
 
     async def _start_endpoint(self) -> None:
         self._loop_lag = LoopLag(asyncio.get_running_loop(), self._metrics.loop_lag.cell())
+        observe_process(self._metrics.process)
         self._endpoint = HttpEndpoint(self.registry, self.not_ready)
         if self._config.metrics_listener is not None:
             at = parse_host_port("metrics.listener", self._config.metrics_listener)

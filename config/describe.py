@@ -1,6 +1,6 @@
 """What DescribeConfigs tells: each key's value, where it comes from, and what it stands over."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -58,7 +58,7 @@ def describe_broker(config: DynamicConfig) -> list[Entry]:
     """Every key of this broker, by name."""
     entries = []
     for name, key in BrokerConfig.KEYS.items():
-        synonyms = tuple(_broker_synonyms(_SYNONYMS.get(name, (name,)), config))
+        synonyms = tuple(_broker_synonyms(name, _SYNONYMS.get(name, (name,)), config))
         entries.append(
             Entry(
                 name=name,
@@ -114,26 +114,27 @@ def _topic_synonyms(
 ) -> Iterator[Synonym]:
     if name in overrides:
         yield Synonym(name, overrides[name], Source.DYNAMIC_TOPIC_CONFIG)
-    yield from _broker_synonyms(BROKER_SYNONYMS.get(name, ()), config)
+    if names := BROKER_SYNONYMS.get(name):
+        yield from _broker_synonyms(names[0], names, config)
 
 
-def _broker_synonyms(names: Iterable[str], config: DynamicConfig) -> Iterator[Synonym]:
-    """Layer by layer, and in each layer the most precise key first, as in Kafka."""
+def _broker_synonyms(
+    described: str, names: Sequence[str], config: DynamicConfig
+) -> Iterator[Synonym]:
+    """Layer by layer, and in each layer the most precise key first; one default, as in Kafka."""
     layers = (
         (Source.DYNAMIC_BROKER_CONFIG, config.overrides),
         (Source.DYNAMIC_DEFAULT_BROKER_CONFIG, config.cluster_defaults),
         (Source.STATIC_BROKER_CONFIG, config.static.given),
     )
-    names = tuple(names)
     for source, texts in layers:
         for name in names:
             if name in texts:
                 yield Synonym(name, texts[name], source)
-    for name in names:
-        key = BrokerConfig.KEYS[name]
-        default = key.text(key.default)
-        if default is not None:
-            yield Synonym(name, default, Source.DEFAULT_CONFIG)
+    key = BrokerConfig.KEYS[described]
+    default = key.text(key.default)
+    if default is not None:
+        yield Synonym(described, default, Source.DEFAULT_CONFIG)
 
 
 def _source(synonyms: tuple[Synonym, ...]) -> Source:

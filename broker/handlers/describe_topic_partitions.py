@@ -41,7 +41,7 @@ class DescribeTopicPartitionsHandler:
         start_topic, start = "", 0
         if request.cursor is not None:
             start_topic, start = request.cursor.topic_name, request.cursor.partition_index
-        left = min(self._limit(), request.response_partition_limit)
+        left = max(1, min(self._limit(), request.response_partition_limit))
         response = DescribeTopicPartitionsResponse(topics=[])
         for name in names:
             if left <= 0:

@@ -285,7 +285,7 @@ def _error(wanted: FetchPartition, code: ErrorCode) -> PartitionData:
         partition_index=wanted.partition,
         error_code=code,
         high_watermark=-1,
-        aborted_transactions=None,
+        aborted_transactions=[],
         records=b"",
     )
 

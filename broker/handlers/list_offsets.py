@@ -58,7 +58,8 @@ class ListOffsetsHandler:
         topics = []
         for topic in request.topics:
             answers = []
-            for asked in topic.partitions:
+            # A partition that is asked for twice is refused once.
+            for asked in {asked.partition_index: asked for asked in topic.partitions}.values():
                 try:
                     if asked_for[topic.name, asked.partition_index] > 1:
                         raise KafkaError(ErrorCode.INVALID_REQUEST)

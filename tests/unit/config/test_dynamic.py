@@ -85,7 +85,6 @@ def test_a_broker_key_lists_its_layers_and_its_less_precise_synonyms():
         Synonym("log.retention.ms", "3", Source.DYNAMIC_BROKER_CONFIG),
         Synonym("log.retention.ms", "2", Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
         Synonym("log.retention.minutes", "4", Source.STATIC_BROKER_CONFIG),
-        Synonym("log.retention.hours", "168", Source.DEFAULT_CONFIG),
     )
 
 

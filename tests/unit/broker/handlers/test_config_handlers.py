@@ -105,7 +105,6 @@ async def test_a_value_tells_what_it_stands_over(plane: ControlPlane) -> None:
     assert [(each.name, each.value, each.source) for each in config.synonyms] == [
         ("retention.ms", "5000", 1),
         ("log.retention.ms", "7000", 4),
-        ("log.retention.hours", "168", 5),
     ]
     (early,) = (await describe(plane, TOPIC, "t", "retention.ms", version=1)).configs
     assert (early.value, early.config_source) == ("5000", 1)

@@ -163,6 +163,12 @@ DIFFERENCES = (
         "They have no effect on classic groups.",
     ),
     Difference(
+        "Topic keys: leader.replication.throttled.replicas and its follower twin",
+        "Taken, shown and checked; they have nothing to act on.",
+        "They throttle replication.",
+        "One broker replicates nothing.",
+    ),
+    Difference(
         "Producer snapshots",
         "Beside each `.snapshot`, which is Kafka's, lies a `.window` file with the four batches "
         "per producer that Kafka's format has no room for.",

@@ -184,9 +184,8 @@ class _Compaction:
     def _learn_keys(self) -> None:
         job, keys = self._job, self._keys
         keys.end_offset = job.first_dirty_offset
-        bases = [base for base, _ in job.segments]
-        for (base, size), end in zip(job.segments, [*bases[1:], job.end_offset], strict=True):
-            if end <= job.first_dirty_offset:
+        for base, size in job.segments:
+            if self._ends[base] <= job.first_dirty_offset:
                 continue
             for batch, header in self._batches(base, size):
                 if header.is_control or not self._transactions.is_committed(header):
@@ -200,27 +199,26 @@ class _Compaction:
                         and not keys.put(record.key, record.offset)
                     ):
                         return
-            keys.end_offset = end
+            keys.end_offset = self._ends[base]
 
     def _groups(self, end: int) -> Iterator[list[tuple[int, int]]]:
         """Neighbouring segments whose records fit into one, so that small ones do not pile up."""
         job = self._job
         group: list[tuple[int, int]] = []
         size = index_size = 0
-        bases = [base for base, _ in job.segments]
-        for (base, bytes_), last in zip(job.segments, [*bases[1:], job.end_offset], strict=True):
+        for base, segment_size in job.segments:
             if base >= end:
                 break
             index = self._index_size(base)
             if group and (
-                size + bytes_ > job.segment_bytes
+                size + segment_size > job.segment_bytes
                 or index_size + index > job.index_bytes
-                or last - group[0][0] > _MAX_OFFSET_SPAN
+                or self._ends[base] - group[0][0] > _MAX_OFFSET_SPAN
             ):
                 yield group
                 group, size, index_size = [], 0, 0
-            group.append((base, bytes_))
-            size += bytes_
+            group.append((base, segment_size))
+            size += segment_size
             index_size += index
         if group:
             yield group
@@ -237,7 +235,7 @@ class _Compaction:
         seam = self._ends[group[-1][0]]
         for base, size in group:
             for batch, header in self._batches(base, size):
-                kept = self._filter(batch, header, end, seam)
+                kept = self._filter(batch, header, end=end, seam=seam)
                 if kept is not None:
                     out.append(kept)
             out.copy_txn_index(base)
@@ -245,12 +243,8 @@ class _Compaction:
         self._bytes_written += out.size
         return CleanedGroup(group[0][0], tuple(base for base, _ in group), out.size)
 
-    def _filter(self, batch: Buffer, header: BatchHeader, end: int, seam: int) -> Buffer | None:
-        """The batch as it stays, None if nothing of it does.
-
-        The last one of a segment, which ends at the `seam`, stays even if it is empty: recovery
-        takes a segment that ends before the next begins for one that has lost its tail.
-        """
+    def _filter(self, batch: Buffer, header: BatchHeader, *, end: int, seam: int) -> Buffer | None:
+        """The batch as it stays, None if nothing of it does."""
         self._records_read += header.record_count
         if header.is_control:
             return batch
@@ -262,7 +256,10 @@ class _Compaction:
             horizon = self._job.now_ms + self._job.delete_retention_ms
         if kept and len(kept) == len(records) and horizon is None:
             return batch
-        if kept or header.next_offset == seam or self._stays_empty(header, end):
+        if kept or header.next_offset in (end, seam) or self._is_last_of_producer(header):
+            # Without records it stays for what its header says: a live producer's last sequence;
+            # the last offset of the clean part; the last offset of the segment, which recovery
+            # would else take for one that has lost its tail.
             return rewrite_batch(header, kept, delete_horizon_ms=horizon)
         return None
 
@@ -276,13 +273,8 @@ class _Compaction:
         horizon = header.delete_horizon_ms
         return horizon is None or self._job.now_ms < horizon
 
-    def _stays_empty(self, header: BatchHeader, end: int) -> bool:
-        """Whether a batch without records is kept for what its header says: a live producer's
-        last sequence, or the last offset of the part that is clean now."""
-        return (
-            header.next_offset == end
-            or self._job.producers.get(header.producer_id) == header.last_offset
-        )
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        return self._job.producers.get(header.producer_id) == header.last_offset
 
     def _batches(self, base: int, size: int) -> Iterator[tuple[memoryview, BatchHeader]]:
         """The batches of a segment, each checked against its CRC."""

@@ -28,4 +28,69 @@ class Difference:
     versions: tuple[int, ...] = ()
 
 
-WANTED: tuple[Difference, ...] = ()
+WANTED = (
+    Difference(
+        scenarios=(
+            "Metadata/asking_creates_the_topic",
+            "Metadata/asking_creates_the_topic_where_it_is_allowed",
+        ),
+        path="Metadata.topics*",
+        kafka="starts to create the topic and answers UNKNOWN_TOPIC_OR_PARTITION",
+        barnabas="answers with the topic, which is there",
+        why="the client need not ask again",
+    ),
+    Difference(
+        scenarios=("Metadata/a_byte_after_the_end",),
+        path="Metadata",
+        kafka="ignores bytes after the end of a request",
+        barnabas="closes the connection",
+        why="a frame that is longer than its message was not meant to be read as that message",
+    ),
+    Difference(
+        scenarios=("Fetch/limits_cut_in_the_middle_of_the_second_batch",),
+        path="Fetch.responses*.records",
+        kafka="cuts the last batch where the limit is",
+        barnabas="sends whole batches",
+        why="clients throw the cut batch away",
+    ),
+    Difference(
+        scenarios=(
+            "Produce/a_format_of_the_past",
+            "Produce/two_batches_for_one_partition",
+            "Produce/no_batch_for_a_partition",
+        ),
+        path="Produce.responses*.log_start_offset",
+        kafka="-1",
+        barnabas="the log start offset",
+        why="as in every other refusal of a batch",
+        versions=(8, 13),
+    ),
+    Difference(
+        scenarios=("Produce/producer_fields_that_contradict_each_other",),
+        path="*",
+        kafka="writes a batch with a producer id and no epoch",
+        barnabas="answers INVALID_RECORD",
+        why="no producer sends it, and no later epoch could fence it",
+    ),
+    Difference(
+        scenarios=("IncrementalAlterConfigs/an_operation_that_does_not_exist",),
+        path="IncrementalAlterConfigs.responses*",
+        kafka="UNKNOWN_SERVER_ERROR",
+        barnabas="INVALID_REQUEST",
+        why="it is the request's fault, and the text says which",
+    ),
+    Difference(
+        scenarios=("DescribeTopicPartitions/names_that_no_topic_may_have",),
+        path="DescribeTopicPartitions.topics*",
+        kafka="UNKNOWN_SERVER_ERROR for every topic of the request",
+        barnabas="INVALID_TOPIC_EXCEPTION for those names",
+        why="it is the request's fault, and the other topics are described",
+    ),
+    Difference(
+        scenarios=("DescribeConfigs/keys_of_a_group",),
+        path="DescribeConfigs.results*",
+        kafka="keys of the consumer, share and streams protocols",
+        barnabas="none",
+        why="those protocols come with later releases",
+    ),
+)

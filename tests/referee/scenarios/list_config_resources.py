@@ -25,7 +25,8 @@ def mine(s: Peer) -> Any:
             for resource in answer.config_resources
             if resource.resource_type != TOPIC or resource.resource_name.startswith(s.name(""))
         ]
-        return answer.error_code, [r for r in kept if r.resource_type != GROUP]
+        answer.config_resources = [r for r in kept if r.resource_type != GROUP]
+        return answer
 
     return pick
 

@@ -17,8 +17,9 @@ def mine(s: Peer) -> Any:
     """Leaves out the groups of other scenarios."""
 
     def pick(answer: Any) -> Any:
-        groups = [group for group in answer.groups if group.group_id.startswith(s.name(""))]
-        return answer.error_code, sorted(groups, key=lambda group: group.group_id)
+        answer.groups = [g for g in answer.groups if g.group_id.startswith(s.name(""))]
+        answer.groups.sort(key=lambda group: group.group_id)
+        return answer
 
     return pick
 

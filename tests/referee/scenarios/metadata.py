@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from barnabas.protocol.codec import encode
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.protocol.messages.metadata import API, MetadataRequest, MetadataRequestTopic
 from tests.referee import given
@@ -37,6 +38,11 @@ def all_topics(s: Peer) -> None:
         return [topic for topic in answer.topics if topic.name == to.name]
 
     s.ask(MetadataRequest(topics=None if s.version else []), pick=mine)
+
+
+@scenario(since=1)
+def a_byte_after_the_end(s: Peer) -> None:
+    s.ask_bytes(encode(MetadataRequest(topics=[]), s.version) + b"\x00", s.version)
 
 
 @scenario(since=1)

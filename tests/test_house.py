@@ -55,9 +55,14 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), path)
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree(path)))
+
+
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """Line and full name of everything that a module imports."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -115,7 +120,7 @@ def test_functions_fit_on_a_screen():
     offenders = [
         f"{place(path, node.lineno)} {node.name}: {lines} lines"
         for path in sources(*FLOORS, *OUTSIDE)
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (lines := (node.end_lineno or 0) - node.lineno + 1) > LONGEST_FUNCTION
     ]
@@ -147,7 +152,7 @@ def test_no_error_is_swallowed():
     offenders = [
         place(path, node.lineno)
         for path in sources(*FLOORS)
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or all(isinstance(line, ast.Pass) for line in node.body))
     ]
@@ -158,7 +163,7 @@ def test_no_state_is_global():
     offenders = [
         place(path, node.lineno)
         for path in sources(*FLOORS)
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Global)
     ]
     assert offenders == []
@@ -192,7 +197,7 @@ def attributes_read(*folders: str) -> set[str]:
     return {
         node.attr
         for path in sources(*folders)
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Attribute)
     }
 

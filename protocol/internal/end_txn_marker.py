@@ -1,4 +1,4 @@
-"""Keys and values of control records."""
+"""Keys and values of control records, each behind an int16 of its version (KIP-98)."""
 
 from barnabas.protocol.schema import Schema, message
 from barnabas.protocol.types import Int16, Int32
@@ -6,11 +6,15 @@ from barnabas.protocol.types import Int16, Int32
 
 @message
 class ControlRecordTypeSchema:
+    """The key: 0 aborts, 1 commits."""
+
     type: Int16
 
 
 @message
 class EndTxnMarker:
+    """The value: the epoch of the coordinator that decided."""
+
     coordinator_epoch: Int32
 
 

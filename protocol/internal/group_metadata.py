@@ -1,4 +1,8 @@
-"""Classic groups as records of `__consumer_offsets`."""
+"""Classic groups as records of `__consumer_offsets`: key and value behind an int16 each.
+
+The key's int16 is 2, which tells it from a key of an offset. Values: v1 rebalance timeout; v2 time
+of the state; v3 static members (KIP-345); v4 flexible.
+"""
 
 from barnabas.protocol.schema import Schema, field, message, since
 from barnabas.protocol.types import Array, Bytes, Int32, Int64, NullableString, String
@@ -6,11 +10,15 @@ from barnabas.protocol.types import Array, Bytes, Int32, Int64, NullableString, 
 
 @message
 class GroupMetadataKey:
+    """The group."""
+
     group: String = field(default="")
 
 
 @message
 class MemberMetadata:
+    """A member with what it subscribed to and what it was assigned; timeouts in ms."""
+
     member_id: String
     group_instance_id: NullableString = since(3, default=None, ignorable=True)
     client_id: String
@@ -23,6 +31,8 @@ class MemberMetadata:
 
 @message
 class GroupMetadataValue:
+    """A generation of the group; `protocol` and `leader` are null while it is empty."""
+
     protocol_type: String
     generation: Int32
     protocol: NullableString

@@ -1,4 +1,8 @@
-"""Committed offsets as records of `__consumer_offsets`."""
+"""Committed offsets as records of `__consumer_offsets`: key and value behind an int16 each.
+
+The key's int16 is 0 or 1, which are read alike; 1 is written. Values: v1 with a time of expiry,
+which v2 dropped; v3 leader epoch (KIP-320); v4 flexible, topic id.
+"""
 
 from barnabas.protocol.schema import Schema, field, message, since, tagged
 from barnabas.protocol.types import ZERO_UUID, Int32, Int64, String, Uuid
@@ -6,6 +10,8 @@ from barnabas.protocol.types import ZERO_UUID, Int32, Int64, String, Uuid
 
 @message
 class OffsetCommitKey:
+    """Group and partition."""
+
     group: String = field(default="")
     topic: String = field(default="")
     partition: Int32 = field(default=0)
@@ -13,6 +19,8 @@ class OffsetCommitKey:
 
 @message
 class OffsetCommitValue:
+    """The next offset to read; times in ms since the epoch."""
+
     offset: Int64
     leader_epoch: Int32 = since(3, default=-1, ignorable=True)
     metadata: String

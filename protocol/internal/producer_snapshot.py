@@ -1,4 +1,4 @@
-"""Producer state as the `.snapshot` files hold it."""
+"""Producer state as `.snapshot` files hold it, behind an int16 of its version."""
 
 from barnabas.protocol.schema import Schema, field, message
 from barnabas.protocol.types import Array, Int16, Int32, Int64, Uint32
@@ -6,6 +6,8 @@ from barnabas.protocol.types import Array, Int16, Int32, Int64, Uint32
 
 @message
 class ProducerEntry:
+    """A producer's last batch and open transaction; first offset -1 where none is open."""
+
     producer_id: Int64 = field(default=0)
     epoch: Int16 = field(default=0)
     last_sequence: Int32 = field(default=0)
@@ -18,6 +20,8 @@ class ProducerEntry:
 
 @message
 class ProducerSnapshot:
+    """`crc` is CRC-32C of everything behind itself."""
+
     crc: Uint32 = field(default=0)
     producer_entries: Array[ProducerEntry] = field(default_factory=list)
 

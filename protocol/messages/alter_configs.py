@@ -1,4 +1,9 @@
-"""AlterConfigs (key 33)."""
+"""AlterConfigs (key 33): replace all overrides of a resource. Deprecated for key 44 (KIP-339).
+
+v2 flexible.
+
+Errors by resource: as of IncrementalAlterConfigs.
+"""
 
 from barnabas.protocol.schema import Api, field, message
 from barnabas.protocol.types import Array, Bool, Int8, Int16, Int32, NullableString, String
@@ -6,12 +11,16 @@ from barnabas.protocol.types import Array, Bool, Int8, Int16, Int32, NullableStr
 
 @message
 class AlterableConfig:
+    """The new value of one key."""
+
     name: String
     value: NullableString
 
 
 @message
 class AlterConfigsResource:
+    """All overrides that the resource shall have."""
+
     resource_type: Int8
     resource_name: String
     configs: Array[AlterableConfig]
@@ -19,12 +28,16 @@ class AlterConfigsResource:
 
 @message
 class AlterConfigsRequest:
+    """With `validate_only` nothing is changed."""
+
     resources: Array[AlterConfigsResource]
     validate_only: Bool
 
 
 @message
 class AlterConfigsResourceResponse:
+    """What became of one resource."""
+
     error_code: Int16 = field(default=0)
     error_message: NullableString = field(default=None)
     resource_type: Int8
@@ -33,6 +46,8 @@ class AlterConfigsResourceResponse:
 
 @message
 class AlterConfigsResponse:
+    """One entry per resource of the request."""
+
     throttle_time_ms: Int32 = field(default=0)
     responses: Array[AlterConfigsResourceResponse]
 

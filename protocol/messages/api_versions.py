@@ -1,4 +1,10 @@
-"""ApiVersions (key 18)."""
+"""ApiVersions (key 18): what the broker serves. The first request on a connection.
+
+v3 flexible, software of the client (KIP-511), features (KIP-584); v4 features of minimal version 0
+(KIP-1022). A version that the broker lacks is answered in v0.
+
+Errors: UNSUPPORTED_VERSION, INVALID_REQUEST for a software name that is malformed.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since, tagged
 from barnabas.protocol.types import Array, Bool, Int16, Int32, Int64, String
@@ -6,12 +12,16 @@ from barnabas.protocol.types import Array, Bool, Int16, Int32, Int64, String
 
 @message
 class ApiVersionsRequest:
+    """Name and version of the client's software, from v3 on."""
+
     client_software_name: String = since(3, default="", ignorable=True)
     client_software_version: String = since(3, default="", ignorable=True)
 
 
 @message
 class ApiVersion:
+    """The versions served of one API."""
+
     api_key: Int16
     min_version: Int16
     max_version: Int16
@@ -19,6 +29,8 @@ class ApiVersion:
 
 @message
 class SupportedFeatureKey:
+    """Levels of a feature that this broker could run."""
+
     name: String = since(3, default="")
     min_version: Int16 = since(3, default=0)
     max_version: Int16 = since(3, default=0)
@@ -26,6 +38,8 @@ class SupportedFeatureKey:
 
 @message
 class FinalizedFeatureKey:
+    """The level of a feature that the cluster has settled on."""
+
     name: String = since(3, default="")
     max_version_level: Int16 = since(3, default=0)
     min_version_level: Int16 = since(3, default=0)
@@ -33,6 +47,8 @@ class FinalizedFeatureKey:
 
 @message
 class ApiVersionsResponse:
+    """Its header never carries tagged fields, so that any client can read it."""
+
     error_code: Int16 = field(default=0)
     api_keys: Array[ApiVersion]
     throttle_time_ms: Int32 = since(1, default=0, ignorable=True)

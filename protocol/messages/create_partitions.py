@@ -1,4 +1,10 @@
-"""CreatePartitions (key 37)."""
+"""CreatePartitions (key 37): more partitions for existing topics (KIP-195).
+
+v2 flexible; v3 may be told THROTTLING_QUOTA_EXCEEDED (KIP-599).
+
+Errors by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT,
+NOT_CONTROLLER, REQUEST_TIMED_OUT, INVALID_REQUEST, REASSIGNMENT_IN_PROGRESS.
+"""
 
 from barnabas.protocol.schema import Api, field, message
 from barnabas.protocol.types import Array, Bool, Int16, Int32, NullableArray, NullableString, String
@@ -6,11 +12,15 @@ from barnabas.protocol.types import Array, Bool, Int16, Int32, NullableArray, Nu
 
 @message
 class CreatePartitionsAssignment:
+    """The brokers of one new partition."""
+
     broker_ids: Array[Int32]
 
 
 @message
 class CreatePartitionsTopic:
+    """`count` is the new total; null assignments leave the choice to the broker."""
+
     name: String
     count: Int32
     assignments: NullableArray[CreatePartitionsAssignment]
@@ -18,6 +28,8 @@ class CreatePartitionsTopic:
 
 @message
 class CreatePartitionsRequest:
+    """With `validate_only` nothing is created."""
+
     topics: Array[CreatePartitionsTopic]
     timeout_ms: Int32
     validate_only: Bool
@@ -25,6 +37,8 @@ class CreatePartitionsRequest:
 
 @message
 class CreatePartitionsTopicResult:
+    """What became of one topic."""
+
     name: String
     error_code: Int16 = field(default=0)
     error_message: NullableString = field(default=None)
@@ -32,6 +46,8 @@ class CreatePartitionsTopicResult:
 
 @message
 class CreatePartitionsResponse:
+    """One entry per topic of the request."""
+
     throttle_time_ms: Int32 = field(default=0)
     results: Array[CreatePartitionsTopicResult]
 

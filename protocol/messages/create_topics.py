@@ -1,4 +1,12 @@
-"""CreateTopics (key 19)."""
+"""CreateTopics (key 19): create topics, or check whether they could be.
+
+v4 -1 for the broker's defaults (KIP-464); v5 flexible, configs in the answer (KIP-525); v6 may be
+told THROTTLING_QUOTA_EXCEEDED (KIP-599); v7 topic ids (KIP-516).
+
+Errors by topic: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
+INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, NOT_CONTROLLER,
+REQUEST_TIMED_OUT, POLICY_VIOLATION, INVALID_REQUEST.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since, tagged
 from barnabas.protocol.types import (
@@ -17,18 +25,24 @@ from barnabas.protocol.types import (
 
 @message
 class CreatableReplicaAssignment:
+    """The brokers of one partition, the preferred leader first."""
+
     partition_index: Int32
     broker_ids: Array[Int32]
 
 
 @message
 class CreatableTopicConfig:
+    """An override of one config key."""
+
     name: String
     value: NullableString
 
 
 @message
 class CreatableTopic:
+    """Counts of -1 take the broker's defaults; assignments exclude counts."""
+
     name: String
     num_partitions: Int32
     replication_factor: Int16
@@ -38,6 +52,8 @@ class CreatableTopic:
 
 @message
 class CreateTopicsRequest:
+    """With `validate_only` nothing is created."""
+
     topics: Array[CreatableTopic]
     timeout_ms: Int32 = field(default=60000)
     validate_only: Bool = field(default=False)
@@ -45,6 +61,8 @@ class CreateTopicsRequest:
 
 @message
 class CreatableTopicConfigs:
+    """A config of the new topic as it came out."""
+
     name: String = since(5, default="")
     value: NullableString = since(5, default="")
     read_only: Bool = since(5, default=False)
@@ -54,6 +72,8 @@ class CreatableTopicConfigs:
 
 @message
 class CreatableTopicResult:
+    """The new topic; counts of -1 and null configs beside an error."""
+
     name: String
     topic_id: Uuid = since(7, default=ZERO_UUID, ignorable=True)
     error_code: Int16 = field(default=0)
@@ -66,6 +86,8 @@ class CreatableTopicResult:
 
 @message
 class CreateTopicsResponse:
+    """One entry per topic of the request."""
+
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
     topics: Array[CreatableTopicResult]
 

@@ -1,4 +1,10 @@
-"""DeleteGroups (key 42)."""
+"""DeleteGroups (key 42): forget empty groups and their offsets (KIP-229).
+
+v2 flexible.
+
+Errors by group: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+INVALID_GROUP_ID, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
+"""
 
 from barnabas.protocol.schema import Api, field, message
 from barnabas.protocol.types import Array, Int16, Int32, String
@@ -6,17 +12,23 @@ from barnabas.protocol.types import Array, Int16, Int32, String
 
 @message
 class DeleteGroupsRequest:
+    """Groups that this broker coordinates."""
+
     groups_names: Array[String]
 
 
 @message
 class DeletableGroupResult:
+    """What became of one group."""
+
     group_id: String
     error_code: Int16 = field(default=0)
 
 
 @message
 class DeleteGroupsResponse:
+    """One entry per group of the request."""
+
     throttle_time_ms: Int32 = field(default=0)
     results: Array[DeletableGroupResult]
 

@@ -1,4 +1,10 @@
-"""DeleteRecords (key 21)."""
+"""DeleteRecords (key 21): move the log start offset up (KIP-107).
+
+v2 flexible.
+
+Errors by partition: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
+POLICY_VIOLATION, REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR.
+"""
 
 from barnabas.protocol.schema import Api, field, message
 from barnabas.protocol.types import Array, Int16, Int32, Int64, String
@@ -6,24 +12,32 @@ from barnabas.protocol.types import Array, Int16, Int32, Int64, String
 
 @message
 class DeleteRecordsPartition:
+    """Delete below `offset`; -1 is the high watermark."""
+
     partition_index: Int32
     offset: Int64
 
 
 @message
 class DeleteRecordsTopic:
+    """Partitions of one topic."""
+
     name: String
     partitions: Array[DeleteRecordsPartition]
 
 
 @message
 class DeleteRecordsRequest:
+    """`timeout_ms` bounds the wait for the replicas."""
+
     topics: Array[DeleteRecordsTopic]
     timeout_ms: Int32
 
 
 @message
 class DeleteRecordsPartitionResult:
+    """The least log start offset among the replicas; -1 beside an error."""
+
     partition_index: Int32
     low_watermark: Int64
     error_code: Int16 = field(default=0)
@@ -31,12 +45,16 @@ class DeleteRecordsPartitionResult:
 
 @message
 class DeleteRecordsTopicResult:
+    """Answers for the partitions of one topic."""
+
     name: String
     partitions: Array[DeleteRecordsPartitionResult]
 
 
 @message
 class DeleteRecordsResponse:
+    """Answers in the order of the request's topics."""
+
     throttle_time_ms: Int32 = field(default=0)
     topics: Array[DeleteRecordsTopicResult]
 

@@ -1,4 +1,11 @@
-"""DeleteTopics (key 20)."""
+"""DeleteTopics (key 20): delete topics and their logs.
+
+v3 may be told TOPIC_DELETION_DISABLED; v4 flexible; v5 error messages, THROTTLING_QUOTA_EXCEEDED
+(KIP-599); v6 by id (KIP-516).
+
+Errors by topic: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, TOPIC_DELETION_DISABLED,
+NOT_CONTROLLER, REQUEST_TIMED_OUT, INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import ZERO_UUID, Array, Int16, Int32, NullableString, String, Uuid
@@ -6,12 +13,16 @@ from barnabas.protocol.types import ZERO_UUID, Array, Int16, Int32, NullableStri
 
 @message
 class DeleteTopicState:
+    """A topic by name or, with a null name, by id."""
+
     name: NullableString = since(6, default=None)
     topic_id: Uuid = since(6, default=ZERO_UUID)
 
 
 @message
 class DeleteTopicsRequest:
+    """`topic_names` up to v5, `topics` from v6 on."""
+
     topics: Array[DeleteTopicState] = since(6, default_factory=list)
     topic_names: Array[String] = field(until=5, default_factory=list, ignorable=True)
     timeout_ms: Int32
@@ -19,6 +30,8 @@ class DeleteTopicsRequest:
 
 @message
 class DeletableTopicResult:
+    """What became of one topic."""
+
     name: NullableString = field(nullable=6)
     topic_id: Uuid = since(6, default=ZERO_UUID, ignorable=True)
     error_code: Int16 = field(default=0)
@@ -27,6 +40,8 @@ class DeletableTopicResult:
 
 @message
 class DeleteTopicsResponse:
+    """One entry per topic of the request."""
+
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
     responses: Array[DeletableTopicResult]
 

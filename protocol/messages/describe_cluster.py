@@ -1,4 +1,9 @@
-"""DescribeCluster (key 60)."""
+"""DescribeCluster (key 60): brokers, controller and cluster id (KIP-700).
+
+v1 kind of endpoint, brokers or controllers (KIP-919); v2 fenced brokers too (KIP-1073).
+
+Errors: MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import Array, Bool, Int8, Int16, Int32, NullableString, String
@@ -6,6 +11,8 @@ from barnabas.protocol.types import Array, Bool, Int8, Int16, Int32, NullableStr
 
 @message
 class DescribeClusterRequest:
+    """Endpoint type 1 is brokers, 2 controllers."""
+
     include_cluster_authorized_operations: Bool
     endpoint_type: Int8 = since(1, default=1)
     include_fenced_brokers: Bool = since(2, default=False)
@@ -13,6 +20,8 @@ class DescribeClusterRequest:
 
 @message
 class DescribeClusterBroker:
+    """A broker as the listener of the request advertises it."""
+
     broker_id: Int32
     host: String
     port: Int32
@@ -22,6 +31,8 @@ class DescribeClusterBroker:
 
 @message
 class DescribeClusterResponse:
+    """Authorized operations are a bit field, its minimum if unasked."""
+
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
     error_message: NullableString = field(default=None)

@@ -1,4 +1,10 @@
-"""DescribeConfigs (key 32)."""
+"""DescribeConfigs (key 32): configs of topics, brokers, groups and loggers.
+
+v1 sources and synonyms (KIP-226); v3 types and documentation (KIP-569); v4 flexible.
+
+Errors by resource: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST,
+TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import (
@@ -15,6 +21,8 @@ from barnabas.protocol.types import (
 
 @message
 class DescribeConfigsResource:
+    """A resource by type and name; null keys ask for all."""
+
     resource_type: Int8
     resource_name: String
     configuration_keys: NullableArray[String]
@@ -22,6 +30,8 @@ class DescribeConfigsResource:
 
 @message
 class DescribeConfigsRequest:
+    """Synonyms and documentation come only if asked for."""
+
     resources: Array[DescribeConfigsResource]
     include_synonyms: Bool = field(default=False)
     include_documentation: Bool = since(3, default=False)
@@ -29,6 +39,8 @@ class DescribeConfigsRequest:
 
 @message
 class DescribeConfigsSynonym:
+    """A place that sets the key too, the strongest first."""
+
     name: String
     value: NullableString
     source: Int8
@@ -36,6 +48,8 @@ class DescribeConfigsSynonym:
 
 @message
 class DescribeConfigsResourceResult:
+    """One key; the value is null where it is sensitive."""
+
     name: String
     value: NullableString
     read_only: Bool
@@ -48,6 +62,8 @@ class DescribeConfigsResourceResult:
 
 @message
 class DescribeConfigsResult:
+    """The configs of one resource."""
+
     error_code: Int16 = field(default=0)
     error_message: NullableString = field(default=None)
     resource_type: Int8
@@ -57,6 +73,8 @@ class DescribeConfigsResult:
 
 @message
 class DescribeConfigsResponse:
+    """One entry per resource of the request."""
+
     throttle_time_ms: Int32 = field(default=0)
     results: Array[DescribeConfigsResult]
 

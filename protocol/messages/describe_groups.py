@@ -1,4 +1,11 @@
-"""DescribeGroups (key 15)."""
+"""DescribeGroups (key 15): state and members of classic groups.
+
+v3 authorized operations (KIP-430); v4 static members (KIP-345); v5 flexible; v6 an unknown group is
+an error, no longer a dead group (KIP-1043).
+
+Errors by group: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+INVALID_GROUP_ID, GROUP_ID_NOT_FOUND.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import Array, Bool, Bytes, Int16, Int32, NullableString, String
@@ -6,12 +13,16 @@ from barnabas.protocol.types import Array, Bool, Bytes, Int16, Int32, NullableSt
 
 @message
 class DescribeGroupsRequest:
+    """Groups that this broker coordinates."""
+
     groups: Array[String]
     include_authorized_operations: Bool = since(3, default=False)
 
 
 @message
 class DescribedGroupMember:
+    """A member; metadata and assignment are the clients' own bytes."""
+
     member_id: String
     group_instance_id: NullableString = since(4, default=None, ignorable=True)
     client_id: String
@@ -22,6 +33,8 @@ class DescribedGroupMember:
 
 @message
 class DescribedGroup:
+    """A group; `protocol_data` is its assignor while it is stable."""
+
     error_code: Int16 = field(default=0)
     error_message: NullableString = since(6, default=None)
     group_id: String
@@ -34,6 +47,8 @@ class DescribedGroup:
 
 @message
 class DescribeGroupsResponse:
+    """One entry per group of the request."""
+
     throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
     groups: Array[DescribedGroup]
 

@@ -1,4 +1,10 @@
-"""DescribeLogDirs (key 35)."""
+"""DescribeLogDirs (key 35): log directories of one broker and what they hold (KIP-113).
+
+v2 flexible; v3 an error of the whole answer; v4 sizes of the volumes (KIP-827); v5 whether a
+directory is cordoned (KIP-1066).
+
+Errors: CLUSTER_AUTHORIZATION_FAILED. By directory: KAFKA_STORAGE_ERROR.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import Array, Bool, Int16, Int32, Int64, NullableArray, String
@@ -6,17 +12,23 @@ from barnabas.protocol.types import Array, Bool, Int16, Int32, Int64, NullableAr
 
 @message
 class DescribableLogDirTopic:
+    """Partitions of one topic."""
+
     topic: String
     partitions: Array[Int32]
 
 
 @message
 class DescribeLogDirsRequest:
+    """Null topics ask for all."""
+
     topics: NullableArray[DescribableLogDirTopic]
 
 
 @message
 class DescribeLogDirsPartition:
+    """A replica; `offset_lag` is how far it is behind the high watermark."""
+
     partition_index: Int32
     partition_size: Int64
     offset_lag: Int64
@@ -25,12 +37,16 @@ class DescribeLogDirsPartition:
 
 @message
 class DescribeLogDirsTopic:
+    """Replicas of one topic."""
+
     name: String
     partitions: Array[DescribeLogDirsPartition]
 
 
 @message
 class DescribeLogDirsResult:
+    """A directory; sizes in bytes, -1 where unknown."""
+
     error_code: Int16 = field(default=0)
     log_dir: String
     topics: Array[DescribeLogDirsTopic]
@@ -41,6 +57,8 @@ class DescribeLogDirsResult:
 
 @message
 class DescribeLogDirsResponse:
+    """The directories of the broker that was asked."""
+
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = since(3, default=0, ignorable=True)
     results: Array[DescribeLogDirsResult]

@@ -1,4 +1,8 @@
-"""DescribeTopicPartitions (key 75)."""
+"""DescribeTopicPartitions (key 75): topics in pages (KIP-966).
+
+Errors by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED. Of
+the request: INVALID_REQUEST for a page of no partitions.
+"""
 
 from barnabas.protocol.schema import Api, field, message
 from barnabas.protocol.types import (
@@ -16,17 +20,23 @@ from barnabas.protocol.types import (
 
 @message
 class TopicRequest:
+    """A topic by name."""
+
     name: String
 
 
 @message
 class CursorInRequest:
+    """Where the page begins."""
+
     topic_name: String
     partition_index: Int32
 
 
 @message
 class DescribeTopicPartitionsRequest:
+    """No topics ask for all; a page ends at the limit of partitions."""
+
     topics: Array[TopicRequest]
     response_partition_limit: Int32 = field(default=2000)
     cursor: Nullable[CursorInRequest] = field(default=None)
@@ -34,6 +44,8 @@ class DescribeTopicPartitionsRequest:
 
 @message
 class DescribeTopicPartitionsResponsePartition:
+    """Leader, in-sync set and replicas of one partition."""
+
     error_code: Int16 = field(default=0)
     partition_index: Int32
     leader_id: Int32
@@ -47,6 +59,8 @@ class DescribeTopicPartitionsResponsePartition:
 
 @message
 class DescribeTopicPartitionsResponseTopic:
+    """A topic and those of its partitions that are on the page."""
+
     error_code: Int16 = field(default=0)
     name: NullableString
     topic_id: Uuid = field(ignorable=True)
@@ -57,12 +71,16 @@ class DescribeTopicPartitionsResponseTopic:
 
 @message
 class CursorInResponse:
+    """Where the next page begins."""
+
     topic_name: String
     partition_index: Int32
 
 
 @message
 class DescribeTopicPartitionsResponse:
+    """A page; a null cursor says it was the last."""
+
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
     topics: Array[DescribeTopicPartitionsResponseTopic]
     next_cursor: Nullable[CursorInResponse] = field(default=None)

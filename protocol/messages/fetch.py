@@ -1,4 +1,16 @@
-"""Fetch (key 1)."""
+"""Fetch (key 1): read record batches, by consumers and by followers.
+
+v4 isolation level and aborted transactions (KIP-98); v5 log start offset; v7 sessions (KIP-227); v9
+leader epochs (KIP-320); v10 zstd; v11 rack of the consumer (KIP-392); v12 flexible, diverging
+epochs (KIP-595); v13 topic ids (KIP-516); v15 replica state in place of the replica id (KIP-903);
+v16 endpoints of new leaders (KIP-951); v17 directory of the replica (KIP-853); v18 high watermark
+of the follower (KIP-1166).
+
+Errors of the whole answer: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
+FETCH_SESSION_TOPIC_ID_ERROR. By partition: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION,
+UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVAILABLE,
+FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since, tagged
 from barnabas.protocol.types import (
@@ -18,12 +30,16 @@ from barnabas.protocol.types import (
 
 @message
 class ReplicaState:
+    """A follower by id and broker epoch; -1 for consumers."""
+
     replica_id: Int32 = since(15, default=-1)
     replica_epoch: Int64 = since(15, default=-1)
 
 
 @message
 class FetchPartition:
+    """Where to read on, how much, and what the reader believes of leader and log."""
+
     partition: Int32
     current_leader_epoch: Int32 = since(9, default=-1, ignorable=True)
     fetch_offset: Int64
@@ -36,6 +52,8 @@ class FetchPartition:
 
 @message
 class FetchTopic:
+    """Partitions of one topic: named up to v12, by id from v13."""
+
     topic: String = field(until=12, default="", ignorable=True)
     topic_id: Uuid = since(13, default=ZERO_UUID, ignorable=True)
     partitions: Array[FetchPartition]
@@ -43,6 +61,8 @@ class FetchTopic:
 
 @message
 class ForgottenTopic:
+    """Partitions that leave the fetch session."""
+
     topic: String = since(7, until=12, default="", ignorable=True)
     topic_id: Uuid = since(13, default=ZERO_UUID, ignorable=True)
     partitions: Array[Int32] = since(7, default_factory=list)
@@ -50,6 +70,8 @@ class ForgottenTopic:
 
 @message
 class FetchRequest:
+    """Waits up to `max_wait_ms` for `min_bytes`; `session_epoch` -1 asks for no session."""
+
     cluster_id: NullableString = tagged(0, since=12, default=None, ignorable=True)
     replica_id: Int32 = field(until=14, default=-1)
     replica_state: ReplicaState = tagged(1, since=15, default_factory=ReplicaState)
@@ -66,30 +88,40 @@ class FetchRequest:
 
 @message
 class EpochEndOffset:
+    """Where the leader's log left the epoch that the follower fetched in."""
+
     epoch: Int32 = since(12, default=-1)
     end_offset: Int64 = since(12, default=-1)
 
 
 @message
 class LeaderIdAndEpoch:
+    """Who leads instead; -1 where that is unknown."""
+
     leader_id: Int32 = since(12, default=-1)
     leader_epoch: Int32 = since(12, default=-1)
 
 
 @message
 class SnapshotId:
+    """A snapshot to load instead of the log; only of metadata quorums, never sent here."""
+
     end_offset: Int64 = field(default=-1)
     epoch: Int32 = field(default=-1)
 
 
 @message
 class AbortedTransaction:
+    """From `first_offset` on, this producer's records are to be dropped."""
+
     producer_id: Int64
     first_offset: Int64
 
 
 @message
 class PartitionData:
+    """Batches, and the bounds of the log; `aborted_transactions` is null for read_uncommitted."""
+
     partition_index: Int32
     error_code: Int16 = field(default=0)
     high_watermark: Int64
@@ -105,6 +137,8 @@ class PartitionData:
 
 @message
 class FetchableTopicResponse:
+    """Answers for the partitions of one topic."""
+
     topic: String = field(until=12, default="", ignorable=True)
     topic_id: Uuid = since(13, default=ZERO_UUID, ignorable=True)
     partitions: Array[PartitionData]
@@ -112,6 +146,8 @@ class FetchableTopicResponse:
 
 @message
 class NodeEndpoint:
+    """Where a new leader listens."""
+
     node_id: Int32 = since(16, default=0)
     host: String = since(16, default="")
     port: Int32 = since(16, default=0)
@@ -120,6 +156,8 @@ class NodeEndpoint:
 
 @message
 class FetchResponse:
+    """In a session, only partitions that have news; `session_id` 0 is no session."""
+
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
     error_code: Int16 = since(7, default=0, ignorable=True)
     session_id: Int32 = since(7, default=0)

@@ -1,4 +1,11 @@
-"""FindCoordinator (key 10)."""
+"""FindCoordinator (key 10): which broker coordinates a group or a transactional id.
+
+v1 key types: 0 group, 1 transaction; v3 flexible; v4 several keys (KIP-699); v5 may be told
+TRANSACTION_ABORTABLE (KIP-890); v6 key type 2, share groups (KIP-932).
+
+Errors by key: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED,
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_GROUP_ID.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import Array, Int8, Int16, Int32, NullableString, String
@@ -6,6 +13,8 @@ from barnabas.protocol.types import Array, Int8, Int16, Int32, NullableString, S
 
 @message
 class FindCoordinatorRequest:
+    """One `key` up to v3, `coordinator_keys` from v4 on."""
+
     key: String = field(until=3, default="")
     key_type: Int8 = since(1, default=0)
     coordinator_keys: Array[String] = since(4, default_factory=list)
@@ -13,6 +22,8 @@ class FindCoordinatorRequest:
 
 @message
 class Coordinator:
+    """The broker for one key; node -1 and an empty host beside an error."""
+
     key: String = since(4, default="")
     node_id: Int32 = since(4, default=0)
     host: String = since(4, default="")
@@ -23,6 +34,8 @@ class Coordinator:
 
 @message
 class FindCoordinatorResponse:
+    """One broker up to v3, an entry per key from v4 on."""
+
     throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
     error_code: Int16 = field(until=3, default=0)
     error_message: NullableString = since(1, until=3, default=None, ignorable=True)

@@ -1,4 +1,10 @@
-"""Heartbeat (key 12)."""
+"""Heartbeat (key 12): the member lives; the answer says whether to rejoin.
+
+v3 static members (KIP-345); v4 flexible.
+
+Errors: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID,
+ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import Int16, Int32, NullableString, String
@@ -6,6 +12,8 @@ from barnabas.protocol.types import Int16, Int32, NullableString, String
 
 @message
 class HeartbeatRequest:
+    """One member in one generation."""
+
     group_id: String
     generation_id: Int32
     member_id: String
@@ -14,6 +22,8 @@ class HeartbeatRequest:
 
 @message
 class HeartbeatResponse:
+    """REBALANCE_IN_PROGRESS asks for a JoinGroup."""
+
     throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
     error_code: Int16 = field(default=0)
 

@@ -1,4 +1,13 @@
-"""JoinGroup (key 11)."""
+"""JoinGroup (key 11): enter the classic group, or take part in its next rebalance.
+
+v1 rebalance timeout; v4 the first join is told its member id (KIP-394); v5 static members
+(KIP-345); v6 flexible; v7 protocol type in the answer (KIP-559); v8 the reason (KIP-800); v9 a
+static leader may skip its assignment (KIP-814).
+
+Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID,
+UNKNOWN_MEMBER_ID, INCONSISTENT_GROUP_PROTOCOL, INVALID_SESSION_TIMEOUT, MEMBER_ID_REQUIRED,
+GROUP_MAX_SIZE_REACHED, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import Array, Bool, Bytes, Int16, Int32, NullableString, String
@@ -6,12 +15,16 @@ from barnabas.protocol.types import Array, Bool, Bytes, Int16, Int32, NullableSt
 
 @message
 class JoinGroupRequestProtocol:
+    """An assignor that the member knows, with what it wants to tell it."""
+
     name: String
     metadata: Bytes
 
 
 @message
 class JoinGroupRequest:
+    """Protocols in order of preference; an empty member id joins anew."""
+
     group_id: String
     session_timeout_ms: Int32
     rebalance_timeout_ms: Int32 = since(1, default=-1, ignorable=True)
@@ -24,6 +37,8 @@ class JoinGroupRequest:
 
 @message
 class JoinGroupResponseMember:
+    """A member as only the leader sees it."""
+
     member_id: String
     group_instance_id: NullableString = since(5, default=None, ignorable=True)
     metadata: Bytes
@@ -31,6 +46,8 @@ class JoinGroupResponseMember:
 
 @message
 class JoinGroupResponse:
+    """Comes when the rebalance has everybody; `members` is empty but for the leader."""
+
     throttle_time_ms: Int32 = since(2, default=0, ignorable=True)
     error_code: Int16 = field(default=0)
     generation_id: Int32 = field(default=-1)

@@ -1,4 +1,12 @@
-"""LeaderAndIsr (key 4)."""
+"""LeaderAndIsr (key 4): the controller makes brokers leaders or followers. Between brokers only.
+
+As Kafka 3.9 had it: v1 marks new replicas; v2 grouped by topic, broker epochs (KIP-380); v3
+reassignment sets (KIP-455); v4 flexible; v5 topic ids (KIP-516); v6 recovery state (KIP-704); v7
+controllers of both kinds (KIP-866).
+
+Errors: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH. By partition: KAFKA_STORAGE_ERROR,
+INCONSISTENT_TOPIC_ID, STALE_CONTROLLER_EPOCH.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import ZERO_UUID, Array, Bool, Int8, Int16, Int32, Int64, String, Uuid
@@ -6,6 +14,8 @@ from barnabas.protocol.types import ZERO_UUID, Array, Bool, Int8, Int16, Int32, 
 
 @message
 class LeaderAndIsrPartitionState:
+    """Leader, in-sync set and replicas of one partition in one leader epoch."""
+
     topic_name: String = field(until=1, default="", ignorable=True)
     partition_index: Int32
     controller_epoch: Int32
@@ -22,6 +32,8 @@ class LeaderAndIsrPartitionState:
 
 @message
 class LeaderAndIsrTopicState:
+    """Partitions of one topic."""
+
     topic_name: String = since(2, default="")
     topic_id: Uuid = since(5, default=ZERO_UUID, ignorable=True)
     partition_states: Array[LeaderAndIsrPartitionState] = since(2, default_factory=list)
@@ -29,6 +41,8 @@ class LeaderAndIsrTopicState:
 
 @message
 class LeaderAndIsrLiveLeader:
+    """Where a leader listens for its followers."""
+
     broker_id: Int32
     host_name: String
     port: Int32
@@ -36,6 +50,8 @@ class LeaderAndIsrLiveLeader:
 
 @message
 class LeaderAndIsrRequest:
+    """Refused if the controller epoch is older than one seen before."""
+
     controller_id: Int32
     is_kraft_controller: Bool = since(7, default=False)
     controller_epoch: Int32
@@ -50,6 +66,8 @@ class LeaderAndIsrRequest:
 
 @message
 class LeaderAndIsrPartitionError:
+    """What became of one partition."""
+
     topic_name: String = field(until=4, default="", ignorable=True)
     partition_index: Int32
     error_code: Int16 = field(default=0)
@@ -57,12 +75,16 @@ class LeaderAndIsrPartitionError:
 
 @message
 class LeaderAndIsrTopicError:
+    """What became of the partitions of one topic."""
+
     topic_id: Uuid = since(5, default=ZERO_UUID)
     partition_errors: Array[LeaderAndIsrPartitionError] = since(5, default_factory=list)
 
 
 @message
 class LeaderAndIsrResponse:
+    """By partition up to v4, by topic id from v5 on."""
+
     error_code: Int16 = field(default=0)
     partition_errors: Array[LeaderAndIsrPartitionError] = field(until=4, default_factory=list)
     topics: Array[LeaderAndIsrTopicError] = since(5, default_factory=list)

@@ -1,4 +1,14 @@
-"""ListOffsets (key 2)."""
+"""ListOffsets (key 2): offsets by timestamp, by the special ones -1 latest, -2 earliest and others.
+
+v1 one offset per partition; v2 isolation level (KIP-98); v4 leader epochs (KIP-320); v5 may be told
+OFFSET_NOT_AVAILABLE (KIP-207); v6 flexible; v7 timestamp -3, the record of the highest timestamp
+(KIP-734); v8 -4, earliest local (KIP-405); v9 -5, latest tiered (KIP-1005); v10 time limit
+(KIP-1075); v11 -6, earliest pending upload (KIP-1023).
+
+Errors by partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, OFFSET_NOT_AVAILABLE,
+LEADER_NOT_AVAILABLE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_VERSION,
+UNSUPPORTED_FOR_MESSAGE_FORMAT, KAFKA_STORAGE_ERROR.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import Array, Int8, Int16, Int32, Int64, String
@@ -6,6 +16,8 @@ from barnabas.protocol.types import Array, Int8, Int16, Int32, Int64, String
 
 @message
 class ListOffsetsPartition:
+    """A timestamp in ms, or a negative one of special meaning."""
+
     partition_index: Int32
     current_leader_epoch: Int32 = since(4, default=-1, ignorable=True)
     timestamp: Int64
@@ -13,12 +25,16 @@ class ListOffsetsPartition:
 
 @message
 class ListOffsetsTopic:
+    """Partitions of one topic."""
+
     name: String
     partitions: Array[ListOffsetsPartition]
 
 
 @message
 class ListOffsetsRequest:
+    """`replica_id` is -1 for consumers; isolation level 1 is read_committed."""
+
     replica_id: Int32
     isolation_level: Int8 = since(2, default=0)
     topics: Array[ListOffsetsTopic]
@@ -27,6 +43,8 @@ class ListOffsetsRequest:
 
 @message
 class ListOffsetsPartitionResponse:
+    """The first record at or after the timestamp; -1 where there is none."""
+
     partition_index: Int32
     error_code: Int16 = field(default=0)
     timestamp: Int64 = field(default=-1)
@@ -36,12 +54,16 @@ class ListOffsetsPartitionResponse:
 
 @message
 class ListOffsetsTopicResponse:
+    """Answers for the partitions of one topic."""
+
     name: String
     partitions: Array[ListOffsetsPartitionResponse]
 
 
 @message
 class ListOffsetsResponse:
+    """Answers in the order of the request's topics."""
+
     throttle_time_ms: Int32 = since(2, default=0, ignorable=True)
     topics: Array[ListOffsetsTopicResponse]
 

@@ -1,4 +1,14 @@
-"""Metadata (key 3)."""
+"""Metadata (key 3): brokers, topics, and who leads their partitions.
+
+v1 null for all topics, rack, controller; v2 cluster id; v4 choice about auto-creation; v5 offline
+replicas; v7 leader epochs (KIP-320); v8 authorized operations (KIP-430); v9 flexible; v10 topic ids
+(KIP-516); v11 no cluster operations any more (KIP-700); v12 null names; v13 an error of the whole
+answer (KIP-1102).
+
+Errors by topic: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, LEADER_NOT_AVAILABLE,
+INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED, INVALID_REPLICATION_FACTOR. By partition:
+LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND. Of the whole answer: REBOOTSTRAP_REQUIRED.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import (
@@ -16,12 +26,16 @@ from barnabas.protocol.types import (
 
 @message
 class MetadataRequestTopic:
+    """A topic by name or, with a null name, by id."""
+
     topic_id: Uuid = since(10, default=ZERO_UUID, ignorable=True)
     name: NullableString = field(nullable=10)
 
 
 @message
 class MetadataRequest:
+    """Null topics ask for all of them; in v0, which has no null, none do."""
+
     topics: NullableArray[MetadataRequestTopic] = field(nullable=1)
     allow_auto_topic_creation: Bool = since(4, default=True)
     include_cluster_authorized_operations: Bool = since(8, until=10, default=False)
@@ -30,6 +44,8 @@ class MetadataRequest:
 
 @message
 class MetadataResponseBroker:
+    """A live broker as the listener of the request advertises it."""
+
     node_id: Int32
     host: String
     port: Int32
@@ -38,6 +54,8 @@ class MetadataResponseBroker:
 
 @message
 class MetadataResponsePartition:
+    """Leader, replicas and in-sync set; leader -1 where there is none."""
+
     error_code: Int16 = field(default=0)
     partition_index: Int32
     leader_id: Int32
@@ -49,6 +67,8 @@ class MetadataResponsePartition:
 
 @message
 class MetadataResponseTopic:
+    """A topic; `topic_authorized_operations` is a bit field, its minimum if unasked."""
+
     error_code: Int16 = field(default=0)
     name: NullableString = field(nullable=12)
     topic_id: Uuid = since(10, default=ZERO_UUID, ignorable=True)
@@ -59,6 +79,8 @@ class MetadataResponseTopic:
 
 @message
 class MetadataResponse:
+    """`controller_id` is -1 where no controller is known."""
+
     throttle_time_ms: Int32 = since(3, default=0, ignorable=True)
     brokers: Array[MetadataResponseBroker]
     cluster_id: NullableString = since(2, default=None, ignorable=True)

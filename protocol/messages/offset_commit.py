@@ -1,4 +1,13 @@
-"""OffsetCommit (key 8)."""
+"""OffsetCommit (key 8): a group's offsets.
+
+v5 no retention time any more (KIP-211); v6 leader epochs (KIP-320); v7 static members (KIP-345); v8
+flexible; v9 member epochs in place of generations (KIP-848); v10 topic ids (KIP-848).
+
+Errors by partition: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE,
+COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID,
+UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID,
+INVALID_COMMIT_OFFSET_SIZE, GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import (
@@ -15,6 +24,8 @@ from barnabas.protocol.types import (
 
 @message
 class OffsetCommitRequestPartition:
+    """The next offset to read, with a text of the client's own."""
+
     partition_index: Int32
     committed_offset: Int64
     committed_leader_epoch: Int32 = since(6, default=-1, ignorable=True)
@@ -23,6 +34,8 @@ class OffsetCommitRequestPartition:
 
 @message
 class OffsetCommitRequestTopic:
+    """Partitions of one topic: named up to v9, by id in v10."""
+
     name: String = field(until=9, default="", ignorable=True)
     topic_id: Uuid = since(10, default=ZERO_UUID, ignorable=True)
     partitions: Array[OffsetCommitRequestPartition]
@@ -30,6 +43,8 @@ class OffsetCommitRequestTopic:
 
 @message
 class OffsetCommitRequest:
+    """A negative generation and an empty member commit from outside the group."""
+
     group_id: String
     generation_id_or_member_epoch: Int32 = field(default=-1, ignorable=True)
     member_id: String = field(ignorable=True)
@@ -40,12 +55,16 @@ class OffsetCommitRequest:
 
 @message
 class OffsetCommitResponsePartition:
+    """What became of one offset."""
+
     partition_index: Int32
     error_code: Int16 = field(default=0)
 
 
 @message
 class OffsetCommitResponseTopic:
+    """Answers for the partitions of one topic."""
+
     name: String = field(until=9, default="", ignorable=True)
     topic_id: Uuid = since(10, default=ZERO_UUID, ignorable=True)
     partitions: Array[OffsetCommitResponsePartition]
@@ -53,6 +72,8 @@ class OffsetCommitResponseTopic:
 
 @message
 class OffsetCommitResponse:
+    """Answers in the order of the request's topics."""
+
     throttle_time_ms: Int32 = since(3, default=0, ignorable=True)
     topics: Array[OffsetCommitResponseTopic]
 

@@ -1,4 +1,12 @@
-"""OffsetFetch (key 9)."""
+"""OffsetFetch (key 9): committed offsets.
+
+v2 null for all partitions, an error of the group; v5 leader epochs (KIP-320); v6 flexible; v7
+require_stable (KIP-447); v8 several groups (KIP-709); v9 member epochs (KIP-848); v10 topic ids.
+
+Errors by group: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH. By partition:
+UNSTABLE_OFFSET_COMMIT, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import (
@@ -17,12 +25,16 @@ from barnabas.protocol.types import (
 
 @message
 class OffsetFetchRequestTopic:
+    """Partitions of one topic, up to v7."""
+
     name: String = field(until=7, default="")
     partition_indexes: Array[Int32] = field(until=7, default_factory=list)
 
 
 @message
 class OffsetFetchRequestTopics:
+    """Partitions of one topic, from v8 on: named up to v9, by id in v10."""
+
     name: String = since(8, until=9, default="", ignorable=True)
     topic_id: Uuid = since(10, default=ZERO_UUID, ignorable=True)
     partition_indexes: Array[Int32] = since(8, default_factory=list)
@@ -30,6 +42,8 @@ class OffsetFetchRequestTopics:
 
 @message
 class OffsetFetchRequestGroup:
+    """One group of several; null topics ask for all that it committed."""
+
     group_id: String = since(8, default="")
     member_id: NullableString = since(9, default=None, ignorable=True)
     member_epoch: Int32 = since(9, default=-1, ignorable=True)
@@ -38,6 +52,8 @@ class OffsetFetchRequestGroup:
 
 @message
 class OffsetFetchRequest:
+    """One group up to v7, `groups` from v8 on."""
+
     group_id: String = field(until=7, default="")
     topics: NullableArray[OffsetFetchRequestTopic] = field(
         until=7, default_factory=list, nullable=2
@@ -48,6 +64,8 @@ class OffsetFetchRequest:
 
 @message
 class OffsetFetchResponsePartition:
+    """A committed offset, up to v7; -1 where there is none."""
+
     partition_index: Int32 = field(until=7, default=0)
     committed_offset: Int64 = field(until=7, default=0)
     committed_leader_epoch: Int32 = since(5, until=7, default=-1, ignorable=True)
@@ -57,12 +75,16 @@ class OffsetFetchResponsePartition:
 
 @message
 class OffsetFetchResponseTopic:
+    """Answers for the partitions of one topic, up to v7."""
+
     name: String = field(until=7, default="")
     partitions: Array[OffsetFetchResponsePartition] = field(until=7, default_factory=list)
 
 
 @message
 class OffsetFetchResponsePartitions:
+    """A committed offset, from v8 on; -1 where there is none."""
+
     partition_index: Int32 = since(8, default=0)
     committed_offset: Int64 = since(8, default=0)
     committed_leader_epoch: Int32 = since(8, default=-1, ignorable=True)
@@ -72,6 +94,8 @@ class OffsetFetchResponsePartitions:
 
 @message
 class OffsetFetchResponseTopics:
+    """Answers for the partitions of one topic, from v8 on."""
+
     name: String = since(8, until=9, default="", ignorable=True)
     topic_id: Uuid = since(10, default=ZERO_UUID, ignorable=True)
     partitions: Array[OffsetFetchResponsePartitions] = since(8, default_factory=list)
@@ -79,6 +103,8 @@ class OffsetFetchResponseTopics:
 
 @message
 class OffsetFetchResponseGroup:
+    """Answers for one group."""
+
     group_id: String = since(8, default="")
     topics: Array[OffsetFetchResponseTopics] = since(8, default_factory=list)
     error_code: Int16 = since(8, default=0)
@@ -86,6 +112,8 @@ class OffsetFetchResponseGroup:
 
 @message
 class OffsetFetchResponse:
+    """One group up to v7, `groups` from v8 on."""
+
     throttle_time_ms: Int32 = since(3, default=0, ignorable=True)
     topics: Array[OffsetFetchResponseTopic] = field(until=7, default_factory=list)
     error_code: Int16 = since(2, until=7, default=0, ignorable=True)

@@ -1,4 +1,10 @@
-"""OffsetForLeaderEpoch (key 23)."""
+"""OffsetForLeaderEpoch (key 23): where a leader epoch ended in the leader's log (KIP-101, KIP-320).
+
+v2 the reader's leader epoch; v3 replica id; v4 flexible.
+
+Errors by partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH,
+UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import Array, Int16, Int32, Int64, String
@@ -6,6 +12,8 @@ from barnabas.protocol.types import Array, Int16, Int32, Int64, String
 
 @message
 class OffsetForLeaderPartition:
+    """The epoch in question, and the current one as the reader knows it."""
+
     partition: Int32
     current_leader_epoch: Int32 = field(default=-1, ignorable=True)
     leader_epoch: Int32
@@ -13,18 +21,24 @@ class OffsetForLeaderPartition:
 
 @message
 class OffsetForLeaderTopic:
+    """Partitions of one topic."""
+
     topic: String
     partitions: Array[OffsetForLeaderPartition]
 
 
 @message
 class OffsetForLeaderEpochRequest:
+    """`replica_id` is -1 for consumers, -2 before v3."""
+
     replica_id: Int32 = since(3, default=-2, ignorable=True)
     topics: Array[OffsetForLeaderTopic]
 
 
 @message
 class EpochEndOffset:
+    """The largest epoch up to the asked one, and its end; -1 where unknown."""
+
     error_code: Int16 = field(default=0)
     partition: Int32
     leader_epoch: Int32 = field(default=-1, ignorable=True)
@@ -33,12 +47,16 @@ class EpochEndOffset:
 
 @message
 class OffsetForLeaderTopicResult:
+    """Answers for the partitions of one topic."""
+
     topic: String
     partitions: Array[EpochEndOffset]
 
 
 @message
 class OffsetForLeaderEpochResponse:
+    """Answers in the order of the request's topics."""
+
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
     topics: Array[OffsetForLeaderTopicResult]
 

@@ -1,4 +1,17 @@
-"""Produce (key 0)."""
+"""Produce (key 0): append record batches to partitions, at most one batch per partition.
+
+v3 message format v2 (KIP-98); v4 may be told KAFKA_STORAGE_ERROR; v5 log start offset; v7 zstd
+(KIP-110); v8 errors of single records (KIP-467); v9 flexible; v10 the new leader beside
+NOT_LEADER_OR_FOLLOWER (KIP-951); v11 TRANSACTION_ABORTABLE and v12 a leader that adds partitions to
+the transaction by itself (KIP-890); v13 topic ids (KIP-516). A Kafka broker advertises from v0 on,
+because librdkafka before 2.11 looks for it, but serves from v3 on.
+
+Errors by partition: CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
+NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
+INVALID_TOPIC_EXCEPTION, NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+INVALID_REQUIRED_ACKS, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD,
+OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since, tagged
 from barnabas.protocol.types import (
@@ -16,12 +29,16 @@ from barnabas.protocol.types import (
 
 @message
 class PartitionProduceData:
+    """Batches for one partition, as the producer wrote them."""
+
     index: Int32
     records: Records
 
 
 @message
 class TopicProduceData:
+    """Partitions of one topic: named up to v12, by id from v13."""
+
     name: String = field(until=12, default="", ignorable=True)
     topic_id: Uuid = since(13, default=ZERO_UUID, ignorable=True)
     partition_data: Array[PartitionProduceData]
@@ -29,6 +46,8 @@ class TopicProduceData:
 
 @message
 class ProduceRequest:
+    """`acks` is 0, 1 or -1 for all; `timeout_ms` bounds the wait for replicas."""
+
     transactional_id: NullableString = field(default=None)
     acks: Int16
     timeout_ms: Int32
@@ -37,18 +56,24 @@ class ProduceRequest:
 
 @message
 class BatchIndexAndErrorMessage:
+    """A record that was the reason to refuse its batch."""
+
     batch_index: Int32 = since(8, default=0)
     batch_index_error_message: NullableString = since(8, default=None)
 
 
 @message
 class LeaderIdAndEpoch:
+    """Who leads instead; -1 where that is unknown."""
+
     leader_id: Int32 = since(10, default=-1)
     leader_epoch: Int32 = since(10, default=-1)
 
 
 @message
 class PartitionProduceResponse:
+    """Where the batch went; `log_append_time_ms` is -1 under CreateTime."""
+
     index: Int32
     error_code: Int16 = field(default=0)
     base_offset: Int64
@@ -61,6 +86,8 @@ class PartitionProduceResponse:
 
 @message
 class TopicProduceResponse:
+    """Answers for the partitions of one topic."""
+
     name: String = field(until=12, default="", ignorable=True)
     topic_id: Uuid = since(13, default=ZERO_UUID, ignorable=True)
     partition_responses: Array[PartitionProduceResponse]
@@ -68,6 +95,8 @@ class TopicProduceResponse:
 
 @message
 class NodeEndpoint:
+    """Where a new leader listens."""
+
     node_id: Int32 = since(10, default=0)
     host: String = since(10, default="")
     port: Int32 = since(10, default=0)
@@ -76,6 +105,8 @@ class NodeEndpoint:
 
 @message
 class ProduceResponse:
+    """Not sent at all for acks=0; `node_endpoints` locates the new leaders."""
+
     responses: Array[TopicProduceResponse]
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
     node_endpoints: Array[NodeEndpoint] = tagged(0, since=10, default_factory=list)

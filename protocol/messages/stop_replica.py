@@ -1,4 +1,11 @@
-"""StopReplica (key 5)."""
+"""StopReplica (key 5): the controller takes replicas from a broker. Between brokers only.
+
+As Kafka 3.9 had it: v1 grouped by topic, broker epochs (KIP-380); v2 flexible; v3 leader epochs and
+deletion by partition (KIP-570); v4 controllers of both kinds (KIP-866).
+
+Errors: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH. By partition: FENCED_LEADER_EPOCH,
+KAFKA_STORAGE_ERROR.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import Array, Bool, Int16, Int32, Int64, String
@@ -6,18 +13,24 @@ from barnabas.protocol.types import Array, Bool, Int16, Int32, Int64, String
 
 @message
 class StopReplicaPartitionV0:
+    """A partition of v0, which were not grouped."""
+
     topic_name: String = field(until=0, default="")
     partition_index: Int32 = field(until=0, default=0)
 
 
 @message
 class StopReplicaTopicV1:
+    """Partitions of one topic in v1 and v2."""
+
     name: String = since(1, until=2, default="")
     partition_indexes: Array[Int32] = since(1, until=2, default_factory=list)
 
 
 @message
 class StopReplicaPartitionState:
+    """Stop one replica, or stop and delete it."""
+
     partition_index: Int32 = since(3, default=0)
     leader_epoch: Int32 = since(3, default=-1)
     delete_partition: Bool = since(3, default=False)
@@ -25,12 +38,16 @@ class StopReplicaPartitionState:
 
 @message
 class StopReplicaTopicState:
+    """Partitions of one topic from v3 on."""
+
     topic_name: String = since(3, default="")
     partition_states: Array[StopReplicaPartitionState] = since(3, default_factory=list)
 
 
 @message
 class StopReplicaRequest:
+    """Refused if the controller epoch is older than one seen before."""
+
     controller_id: Int32
     is_kraft_controller: Bool = since(4, default=False)
     controller_epoch: Int32
@@ -43,6 +60,8 @@ class StopReplicaRequest:
 
 @message
 class StopReplicaPartitionError:
+    """What became of one replica."""
+
     topic_name: String
     partition_index: Int32
     error_code: Int16 = field(default=0)
@@ -50,6 +69,8 @@ class StopReplicaPartitionError:
 
 @message
 class StopReplicaResponse:
+    """What became of every replica of the request."""
+
     error_code: Int16 = field(default=0)
     partition_errors: Array[StopReplicaPartitionError]
 

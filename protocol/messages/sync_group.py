@@ -1,4 +1,11 @@
-"""SyncGroup (key 14)."""
+"""SyncGroup (key 14): the leader hands in the assignment, everybody gets a share.
+
+v3 static members (KIP-345); v4 flexible; v5 protocol type and name (KIP-559).
+
+Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID,
+UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS,
+FENCED_INSTANCE_ID.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import Array, Bytes, Int16, Int32, NullableString, String
@@ -6,12 +13,16 @@ from barnabas.protocol.types import Array, Bytes, Int16, Int32, NullableString, 
 
 @message
 class SyncGroupRequestAssignment:
+    """What one member shall do."""
+
     member_id: String
     assignment: Bytes
 
 
 @message
 class SyncGroupRequest:
+    """`assignments` is empty but from the leader."""
+
     group_id: String
     generation_id: Int32
     member_id: String
@@ -23,6 +34,8 @@ class SyncGroupRequest:
 
 @message
 class SyncGroupResponse:
+    """The member's own share."""
+
     throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
     error_code: Int16 = field(default=0)
     protocol_type: NullableString = since(5, default=None, ignorable=True)

@@ -1,4 +1,11 @@
-"""UpdateMetadata (key 6)."""
+"""UpdateMetadata (key 6): the controller tells brokers what to answer clients. Brokers only.
+
+As Kafka 3.9 had it: v1 endpoints; v2 rack; v3 listener names; v4 offline replicas; v5 grouped by
+topic, broker epochs (KIP-380); v6 flexible; v7 topic ids (KIP-516); v8 controllers of both kinds
+(KIP-866).
+
+Errors: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
+"""
 
 from barnabas.protocol.schema import Api, field, message, since, tagged
 from barnabas.protocol.types import (
@@ -17,6 +24,8 @@ from barnabas.protocol.types import (
 
 @message
 class UpdateMetadataPartitionState:
+    """One partition; leader -1 is none, -2 a topic that is being deleted."""
+
     topic_name: String = field(until=4, default="", ignorable=True)
     partition_index: Int32
     controller_epoch: Int32
@@ -30,6 +39,8 @@ class UpdateMetadataPartitionState:
 
 @message
 class UpdateMetadataTopicState:
+    """Partitions of one topic."""
+
     topic_name: String = since(5, default="")
     topic_id: Uuid = since(7, default=ZERO_UUID, ignorable=True)
     partition_states: Array[UpdateMetadataPartitionState] = since(5, default_factory=list)
@@ -37,6 +48,8 @@ class UpdateMetadataTopicState:
 
 @message
 class UpdateMetadataEndpoint:
+    """Where a broker listens, by listener."""
+
     port: Int32 = since(1, default=0)
     host: String = since(1, default="")
     listener: String = since(3, default="", ignorable=True)
@@ -45,6 +58,8 @@ class UpdateMetadataEndpoint:
 
 @message
 class UpdateMetadataBroker:
+    """A live broker with all its endpoints."""
+
     id: Int32
     v0_host: String = field(until=0, default="", ignorable=True)
     v0_port: Int32 = field(until=0, default=0, ignorable=True)
@@ -54,6 +69,8 @@ class UpdateMetadataBroker:
 
 @message
 class UpdateMetadataRequest:
+    """All live brokers, and those partitions that changed."""
+
     controller_id: Int32
     is_kraft_controller: Bool = since(8, default=False)
     type: Int8 = tagged(0, since=8, default=0)
@@ -68,6 +85,8 @@ class UpdateMetadataRequest:
 
 @message
 class UpdateMetadataResponse:
+    """Whether the broker took it."""
+
     error_code: Int16 = field(default=0)
 
 

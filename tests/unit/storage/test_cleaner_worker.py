@@ -79,7 +79,8 @@ def test_the_worker_gives_way_to_others(worker: CleanerProcess, tmp_path: Path) 
 
 
 def test_a_worker_that_is_killed_costs_a_retry(worker: CleanerProcess, tmp_path: Path) -> None:
-    results = worker.clean(job(tmp_path))
+    # So slow that it cannot have finished by then.
+    results = worker.clean(job(tmp_path, segments=5, rate=20_000))
     next(results)
     os.kill(process_id(worker), signal.SIGKILL)
     with pytest.raises(CompactionFailed) as caught:

@@ -38,6 +38,9 @@ __all__ = ["API", "SERVES", "FetchHandler", "error_response"]
 SERVES = range(4, 19)
 _READ_COMMITTED = 1
 _CONSUMER = -1
+_LEADER_SINCE = 12
+_REPLICA_STATE_SINCE = 15
+_ENDPOINTS_SINCE = 16
 _WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Answers = list[tuple[FetchedPartition, PartitionData]]
@@ -77,7 +80,7 @@ class FetchHandler:
             for _, answer in answers
             if answer.error_code in _WITH_LEADER
         ]
-        if leaders:
+        if leaders and read.context.api_version >= _ENDPOINTS_SINCE:
             response.node_endpoints = [
                 NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
                 for node in endpoints(self._cache, leaders, read.context.listener)
@@ -102,7 +105,7 @@ class FetchHandler:
     def refuse(self, fetched: FetchedPartition, error: KafkaError, version: int) -> PartitionData:
         """The answer for a partition that cannot be read."""
         answer = _error(fetched.wanted, downgrade(API.key, version, error.code))
-        if error.code in _WITH_LEADER:
+        if error.code in _WITH_LEADER and version >= _LEADER_SINCE:
             topic = fetched.topic
             name = self._cache.topic_name(topic) if isinstance(topic, bytes) else topic
             leader = current_leader(self._cache, name or "", fetched.wanted.partition)
@@ -172,7 +175,7 @@ class _Read:
         wanted = fetched.wanted
         partition = self._handler.find(fetched)
         partition.require_leader(wanted.current_leader_epoch)
-        if self.request.replica_id != _CONSUMER or self.context.api_version >= 15:
+        if self.request.replica_id != _CONSUMER or self.context.api_version >= _REPLICA_STATE_SINCE:
             self._refuse_followers()
         self.partitions.append(partition)
         log = partition.log

@@ -18,7 +18,7 @@ from barnabas.broker.replication.leader_hints import current_leader, endpoints
 from barnabas.broker.replication.partition import ACKS_ALL, Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import CloseConnection, RequestContext
-from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.produce import (
     API,
     BatchIndexAndErrorMessage,
@@ -122,7 +122,7 @@ class ProduceHandler:
             )
         except KafkaError as error:
             work.failed = True
-            return self._refused(topic, data, error, partition)
+            return self._refused(topic, data, error, partition, work.context.api_version)
         cells = partition.cells
         cells.produces.value += 1
         if not appended.duplicate:
@@ -142,9 +142,14 @@ class ProduceHandler:
         return answer
 
     def _refused(
-        self, topic: str, data: PartitionProduceData, error: KafkaError, partition: Partition | None
+        self,
+        topic: str,
+        data: PartitionProduceData,
+        error: KafkaError,
+        partition: Partition | None,
+        version: int,
     ) -> PartitionProduceResponse:
-        answer = _error(data, error.code)
+        answer = _error(data, downgrade(API.key, version, error.code))
         if partition is not None:
             cells = partition.cells
             cells.produces.value += 1
@@ -153,7 +158,7 @@ class ProduceHandler:
                 cells.bytes_rejected.value += len(data.records or b"")
             if error.code not in _WITHOUT_LOG_START:
                 answer.log_start_offset = partition.log.log_start_offset
-        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _LEADER_HINTS_SINCE:
             leader = current_leader(self._cache, topic, data.index)
             answer.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
         if isinstance(error, RecordsRefused):

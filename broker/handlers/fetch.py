@@ -288,7 +288,7 @@ def _error(wanted: FetchPartition, code: ErrorCode) -> PartitionData:
         partition_index=wanted.partition,
         error_code=code,
         high_watermark=-1,
-        aborted_transactions=[],
+        aborted_transactions=None,
         records=b"",
     )
 

@@ -120,12 +120,12 @@ class Normaliser:
         """The answer as it is compared."""
         if exchange.answer == CLOSED:
             return CLOSED
-        return self._walk(exchange.api.name, plain(exchange.answer, exchange.version))
+        answer = _sorted(exchange.api.name, plain(exchange.answer, exchange.version))
+        return self._walk(exchange.api.name, answer)
 
     def _walk(self, path: str, value: Any) -> Any:
-        for rule in TABLE:
-            if fnmatchcase(path, rule.path):
-                value = self._apply(rule.how, value)
+        for rule in _rules(path):
+            value = self._apply(rule.how, value)
         return self._inside(path, value)
 
     def _inside(self, path: str, value: Any) -> Any:
@@ -142,7 +142,7 @@ class Normaliser:
             case How.PRESENT:
                 return "absent" if value in ABSENT else "present"
             case How.SORTED:
-                return sorted(value, key=_identity) if isinstance(value, list) else value
+                return value
             case How.SERVED:
                 return [entry for entry in value if _is_served(entry)]
             case How.NAMED:
@@ -157,6 +157,22 @@ class Normaliser:
 
     def _name(self, value: Any) -> str:
         return self.names.setdefault(value, f"#{len(self.names) + 1}")
+
+
+def _rules(path: str) -> list[Rule]:
+    return [rule for rule in TABLE if fnmatchcase(path, rule.path)]
+
+
+def _sorted(path: str, value: Any) -> Any:
+    """Sorts lists from the inside out, before anything in them gets a name."""
+    if isinstance(value, dict):
+        return {key: _sorted(f"{path}.{key}", item) for key, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    items = [_sorted(path, item) for item in value]
+    if any(rule.how is How.SORTED for rule in _rules(path)):
+        items.sort(key=_identity)
+    return items
 
 
 def _is_served(entry: dict[str, Any]) -> bool:

@@ -7,6 +7,7 @@ missing, damaged or another's, the batches before the snapshot are read again in
 
 from collections.abc import Iterable
 from struct import Struct
+from struct import error as StructError
 
 from crc32c import crc32c
 
@@ -23,7 +24,7 @@ _HEAD = Struct(">hI")
 _COUNT = Struct(">i")
 _ENTRY = Struct(">qhiqiqiq")
 _WINDOW_HEAD = Struct(">Ii")
-_PRODUCER = Struct(">qhb")
+_PRODUCER = Struct(">qhB")
 _BATCH = Struct(">iqiq")
 _NO_OFFSET = -1
 
@@ -71,12 +72,17 @@ def decode_windows(data: bytes, snapshot: bytes) -> Windows:
         raise CorruptSnapshotError("the windows belong to another snapshot")
     windows: Windows = {}
     pos = _WINDOW_HEAD.size
-    for _ in range(producers):
-        producer_id, _, count = _PRODUCER.unpack_from(body, pos)
-        end = pos + _PRODUCER.size + count * _BATCH.size
-        rows = _BATCH.iter_unpack(body[pos + _PRODUCER.size : end])
-        windows[producer_id] = tuple(BatchMetadata(*row) for row in rows)
-        pos = end
+    try:
+        while pos < len(body):
+            producer_id, _, count = _PRODUCER.unpack_from(body, pos)
+            end = pos + _PRODUCER.size + count * _BATCH.size
+            rows = _BATCH.iter_unpack(body[pos + _PRODUCER.size : end])
+            windows[producer_id] = tuple(BatchMetadata(*row) for row in rows)
+            pos = end
+    except StructError as error:
+        raise CorruptSnapshotError(f"the windows are cut off: {error}") from None
+    if pos != len(body) or len(windows) != producers:
+        raise CorruptSnapshotError(f"there are no windows of {producers} producers")
     return windows
 
 

@@ -1,9 +1,12 @@
 """Snapshot and window files: Kafka's bytes, and what damage to either costs."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from struct import pack
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,6 +112,15 @@ def test_every_damage_is_noticed(data: st.DataObject) -> None:
         for bad in (bytes(damaged), cut):
             with pytest.raises(CorruptSnapshotError):
                 read(bad)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_under_a_right_crc_are_read_or_refused(body: bytes) -> None:
+    sealed = pack(">hI", 1, crc32c(body)) + body
+    snapshot = pack(">hI", 1, int.from_bytes(body[:4], "big"))
+    for read in (decode_snapshot, lambda data: decode_windows(data, snapshot)):
+        with suppress(CorruptSnapshotError):
+            read(sealed)
 
 
 def test_the_windows_of_another_snapshot_are_refused() -> None:

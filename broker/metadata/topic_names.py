@@ -5,7 +5,8 @@ import re
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 MAX_NAME_LENGTH = 249
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+CONSUMER_OFFSETS = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, "__transaction_state"})
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 

@@ -1,9 +1,9 @@
 """The group coordinator: finds the partition of a group and asks its shard through the runtime."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from barnabas.coordinator.decision import Decide
 from barnabas.coordinator.group.group import Group
@@ -26,7 +26,7 @@ from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest, Offset
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 T = TypeVar("T")
-Soon = T | asyncio.Future[T]
+Soon: TypeAlias = T | asyncio.Future[T]
 """An answer, or where something has to be committed first, a future of it."""
 
 _GROUPS_PER_SLICE = 50
@@ -39,16 +39,16 @@ class GroupCoordinator:
     that was refused, or not committed in time), and those of each decision."""
 
     def __init__(
-        self, runtime: CoordinatorRuntime[GroupShard], timers: Timers, partitions: int
+        self, runtime: CoordinatorRuntime[GroupShard], timers: Timers, partitions: Callable[[], int]
     ) -> None:
-        """`partitions` is the number that `__consumer_offsets` has."""
+        """`partitions` tells how many `__consumer_offsets` has, or will have."""
         self._runtime = runtime
         self._timers = timers
         self._partitions = partitions
 
     def partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` whose leader coordinates the group."""
-        return partition_for(group_id, self._partitions)
+        return partition_for(group_id, self._partitions())
 
     def _shard(self, group_id: str) -> GroupShard:
         return self._runtime.read(self.partition_of(group_id), lambda shard: shard)

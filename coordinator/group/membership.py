@@ -81,11 +81,9 @@ class Membership:
     def leave(self, request: LeaveGroupRequest, turn: Turn) -> Decision[GroupCoordinatorRecord]:
         """Let members go, one result each. Static ones may be named by instance alone."""
         group = self._group(request.group_id)
-        # Versions 0 to 2 name one member, outside the list.
-        leaving = request.members or [MemberIdentity(member_id=request.member_id)]
         draft = Draft(turn)
         results = []
-        for each in leaving:
+        for each in request.members:
             error = ErrorCode.NONE
             try:
                 self._leave(draft, group, each)

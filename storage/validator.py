@@ -118,8 +118,10 @@ def validate(data: Buffer, rules: Rules, *, origin: Origin, now_ms: int) -> Vali
     batches = _one_batch(data) if origin is Origin.CLIENT else _all_batches(data)
     for pos, header in batches:
         _check_batch(data, pos, header, rules, origin, now_ms)
-    if rules.keys_required or rules.compression is not None:
-        data, batches = _inflate_where_needed(data, batches, rules)
+    # What the broker writes itself to a compacted topic has keys.
+    needs_keys = rules.keys_required and origin is Origin.CLIENT
+    if needs_keys or rules.compression is not None:
+        data, batches = _inflate_where_needed(data, batches, rules, needs_keys)
     if len(data) > rules.segment_bytes:
         raise KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -243,16 +245,16 @@ def _writable(data: Buffer) -> bytearray | memoryview:
 
 
 def _inflate_where_needed(
-    data: Buffer, batches: list[tuple[int, BatchHeader]], rules: Rules
+    data: Buffer, batches: list[tuple[int, BatchHeader]], rules: Rules, needs_keys: bool
 ) -> tuple[Buffer, list[tuple[int, BatchHeader]]]:
     parts: list[Buffer] = []
     rewritten = False
     for pos, header in batches:
         batch: Buffer = memoryview(data)[pos : pos + header.size]
         other_codec = rules.compression not in (None, header.compression)
-        if not header.is_control and (rules.keys_required or other_codec):
+        if not header.is_control and (needs_keys or other_codec):
             records = _inflate(batch, header, rules)
-            if rules.keys_required:
+            if needs_keys:
                 _check_keys(records)
             if other_codec:
                 batch = _recompress(records, header, rules)

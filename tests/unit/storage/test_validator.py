@@ -215,6 +215,12 @@ def test_a_compacted_topic_refuses_records_without_key(codec: Compression) -> No
     assert [error.batch_index for error in caught.value.record_errors] == [1]
 
 
+def test_what_the_broker_writes_to_a_compacted_topic_stays_deflated() -> None:
+    unreadable = changed(BATCH[:-1] + b"?")
+    rules = replace(RULES, keys_required=True)
+    assert judge(unreadable, rules, Origin.COORDINATOR).data is unreadable
+
+
 def test_a_compacted_topic_keeps_the_bytes_of_a_batch_with_keys() -> None:
     batch = build_batch(RECORDS, compression=Compression.LZ4)
     assert judge(batch, replace(RULES, keys_required=True)).data is batch

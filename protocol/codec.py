@@ -18,7 +18,9 @@ def decode(cls: type[M], version: int, buf: bytes | bytearray | memoryview, offs
     Records fields are views of `buf`; everything else is copied. Raises ProtocolError where the
     bytes are not exactly one message of this version, or the version is not one of the message's.
     """
-    return cast(M, decoder(cls, version)(buf, offset))
+    known: Any = cls
+    compiled = known._decoders.get(version) or decoder(cls, version)
+    return cast(M, compiled(buf, offset))
 
 
 def encode(message: Any, version: int) -> bytes:

@@ -151,13 +151,16 @@ class _DecoderSource(Source):
     def _array(self, kind: Type, nullable: bool, target: str) -> None:
         assert kind.item is not None
         item, count = kind.item, self._length("array")
-        with self.block(f"if {count}:" if self.compact else f"if {count} >= 0:"):
+        empty = 1 if self.compact else 0
+        with self.block(f"if {count} > {empty}:"):
             if self.compact:
                 self.emit(f"{count} -= 1")
             if item.kind in FORMATS:
                 self._numbers(FORMATS[item.kind], count, target)
             else:
                 self._items(item, count, target)
+        with self.block(f"elif {count} == {empty}:"):
+            self.emit(f"{target} = []")
         with self.block("else:"):
             self._null(nullable, target)
 

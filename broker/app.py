@@ -16,6 +16,7 @@ from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.receiver import ControlReceiver
 from barnabas.broker.controller.topic_admin import Defaults
 from barnabas.broker.controller.topic_creator import InternalTopic, TopicCreator
+from barnabas.broker.coordination.groups import GroupCoordination
 from barnabas.broker.doors import Doors, real_doors
 from barnabas.broker.maintenance import CleanerChore, ConnectionChore, LogChores
 from barnabas.broker.metadata.cache import MetadataCache
@@ -194,7 +195,16 @@ class Broker:
             check_configs=self._config_admin.check_new_topic,
             on_fatal=self._fatal,
         )
+        self._groups = GroupCoordination(
+            self._config,
+            cache=self._cache,
+            replicas=self._replicas,
+            clock=doors.clock,
+            random=doors.random,
+            offload=doors.offload,
+        )
         gauges.read_replicas(self._metrics, self._replicas, self._logs)
+        gauges.read_groups(self._metrics.groups, self._groups.coordinator, self._replicas)
         gauges.read_cluster(self._metrics, self._controller, self._cache)
 
     def _make_server(self) -> None:
@@ -215,6 +225,7 @@ class Broker:
                 config.max_incremental_fetch_session_cache_slots,
                 lambda: doors.random.randrange(1, 2**31),
             ),
+            groups=self._groups.coordinator,
             offload=doors.offload,
         )
         shared = Shared(
@@ -290,6 +301,7 @@ class Broker:
 
     def _start_chores(self) -> None:
         doors = self._doors
+        self._groups.schedule(self._rounds)
         LogChores(
             self._logs,
             self._replicas,
@@ -330,6 +342,7 @@ class Broker:
             listener.stop_accepting()
         await self._flusher.idle()
         self._replicas.resign_all()
+        await self._groups.close()
         for listener in self._listeners.values():
             await listener.drained(DRAIN_SECONDS)
         self._loop_lag.stop()

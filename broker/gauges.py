@@ -1,13 +1,16 @@
 """Gauges that are read when somebody scrapes them: nothing is counted for them on the way."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.metadata.cache import NO_LEADER, MetadataCache
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.listener import Listener
-from barnabas.metrics.catalogue import BrokerMetrics
+from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.group.states import GroupState
+from barnabas.metrics.catalogue import BrokerMetrics, GroupMetrics
 from barnabas.metrics.registry import Labels
 from barnabas.storage.log import Log
 from barnabas.storage.log_manager import LogManager
@@ -68,6 +71,27 @@ def read_cluster(metrics: BrokerMetrics, controller: Controller, cache: Metadata
     gauges.topics.read_with(lambda: len(cache.topics) if controller.active else 0)
     gauges.partitions.read_with(lambda: sum(1 for _ in leaderless()) if controller.active else 0)
     gauges.offline_partitions.read_with(lambda: sum(leaderless()) if controller.active else 0)
+
+
+def read_groups(
+    gauges: GroupMetrics, coordinator: GroupCoordinator, replicas: ReplicaManager
+) -> None:
+    """What the group coordinator holds; lag is told for partitions that are led here too."""
+
+    def lags() -> Iterator[tuple[Labels, float]]:
+        ends = {(each.topic, each.index): each.high_watermark for each in replicas.leading}
+        for group_id, topic, partition, committed in coordinator.offsets():
+            end = ends.get((topic, partition))
+            if end is not None:
+                yield (group_id, topic, str(partition)), max(end - committed.offset, 0)
+
+    def states() -> Iterator[tuple[Labels, float]]:
+        counted = Counter(group.state.value for group in coordinator.groups())
+        return (((state.value,), counted[state.value]) for state in GroupState)
+
+    gauges.groups.read_each_with(states)
+    gauges.offsets.read_with(coordinator.count_offsets)
+    gauges.lag.read_each_with(lags)
 
 
 def _name(log: Log) -> Labels:

@@ -11,20 +11,31 @@ from barnabas.broker.handlers import (
     api_versions,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_groups,
     describe_log_dirs,
     describe_topic_partitions,
     fetch,
+    find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    join_group,
+    leave_group,
     list_config_resources,
+    list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.config_admin import ConfigAdmin
@@ -37,6 +48,7 @@ from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.dispatch import Handle, Route
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
+from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.schema import Api
 from barnabas.storage.log_manager import LogManager
@@ -68,6 +80,7 @@ class Parts:
     replicas: ReplicaManager
     logs: LogManager
     sessions: FetchSessionCache
+    groups: GroupCoordinator
     offload: Offload
 
     def config(self) -> BrokerConfig:
@@ -83,6 +96,7 @@ def all_routes(parts: Parts) -> list[Route]:
         *_data_routes(parts),
         *_topic_routes(parts),
         *_config_routes(parts),
+        *_group_routes(parts),
     ]
     announcing.announce(rows)
     return rows
@@ -155,4 +169,24 @@ def _config_routes(parts: Parts) -> list[Route]:
             incremental_alter_configs.IncrementalAlterConfigsHandler(admin).handle,
         ),
         route(list_config_resources, listing.handle),
+    ]
+
+
+def _group_routes(parts: Parts) -> list[Route]:
+    groups, cache = parts.groups, parts.cache
+    finding = find_coordinator.FindCoordinatorHandler(
+        groups, cache, parts.topic_creator.ensure_internal_topic
+    )
+    return [
+        route(find_coordinator, finding.handle),
+        route(join_group, join_group.JoinGroupHandler(groups).handle),
+        route(sync_group, sync_group.SyncGroupHandler(groups).handle),
+        route(heartbeat, heartbeat.HeartbeatHandler(groups).handle),
+        route(leave_group, leave_group.LeaveGroupHandler(groups).handle),
+        route(offset_commit, offset_commit.OffsetCommitHandler(groups, cache).handle),
+        route(offset_fetch, offset_fetch.OffsetFetchHandler(groups, cache).handle),
+        route(offset_delete, offset_delete.OffsetDeleteHandler(groups, cache).handle),
+        route(describe_groups, describe_groups.DescribeGroupsHandler(groups).handle),
+        route(list_groups, list_groups.ListGroupsHandler(groups).handle),
+        route(delete_groups, delete_groups.DeleteGroupsHandler(groups).handle),
     ]

@@ -181,6 +181,10 @@ class GroupCoordinator:
         for _, shard in self._runtime.shards():
             yield from shard.groups.values()
 
+    def count_offsets(self) -> int:
+        """How many committed offsets are kept here."""
+        return sum(shard.offsets.count for _, shard in self._runtime.shards())
+
     def offsets(self) -> Iterator[CommittedOffset]:
         """Every committed offset that is kept here."""
         for _, shard in self._runtime.shards():

@@ -108,7 +108,7 @@ CALLS = ("rename", "append", "sync", "sync_dir", "open", "read")
 @pytest.mark.parametrize("call", CALLS)
 def test_a_crash_in_the_middle_changes_nothing_that_a_reader_can_see(call: str) -> None:
     outcomes: Counter[str] = Counter()
-    for seed in range(60):
+    for seed in range(30):
         rng = Random(f"{call} {seed}")
         files, log = filled(rng)
         before, end, producer = table(log), log.log_end_offset, list(log.producers)

@@ -1,7 +1,6 @@
 """Apache Kafka's DumpLogSegments reads the files that Barnabas writes."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ RECORDS = 400
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log directory of a stopped broker: a topic of several segments, and an offsets topic."""
     require()
     directory = tmp_path_factory.mktemp("data")
@@ -33,7 +32,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         warm_up(address)
         with Peer(*address, INIT_PRODUCER_ID, 5, "dump") as peer:
             write(peer)
-    yield directory
+    return directory
 
 
 def write(peer: Peer) -> None:

@@ -51,13 +51,13 @@ class _DecoderSource(Source):
         with self.block("try:"):
             self._struct(cls, "o")
             self.flush()
-            with self.block("if p != end:"):
+            with self.block("if p != end and exact:"):
                 self.emit('raise ProtocolError(f"{end - p} bytes behind the message")')
             self.emit("return o")
         with self.block("except errors as error:"):
             where = f"{cls.__name__} v{self.version}"
             self.emit(f'raise ProtocolError(f"{where}: {{error}}") from error')
-        return self.compiled("def compiled(buf, p=0):")
+        return self.compiled("def compiled(buf, p=0, exact=True):")
 
     def flush(self) -> None:
         if not self.run:

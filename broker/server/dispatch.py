@@ -162,7 +162,9 @@ class Dispatcher:
             served = self._serve(context)
             if served is None:
                 return self._unknown_api_versions(context)
-        request = served.decode(frame, offset)
+        # As in Kafka nobody looks behind the message: librdkafka asks for the metadata of all
+        # topics (v13) with three bytes too many.
+        request = served.decode(frame, offset, False)
         exchange = Exchange(served, request, context, self._clock.monotonic())
         served.bytes_in.value += len(frame)
         try:

@@ -31,7 +31,7 @@ CHECKPOINT_NAME = "cleaner-offset-checkpoint"
 
 Results = Generator[CleanedGroup | Compacted, None, None]
 Worker = Callable[[CompactionJob], Results]
-"""Runs a job: `CleanerProcess.clean`, or `compact` itself where there is only one process."""
+"""Runs a job: `CleanerProcess.clean`, or `InlineCleaner.clean`."""
 
 
 class Limits(NamedTuple):

@@ -89,6 +89,20 @@ class CleanerProcess:
         return answers
 
 
+class InlineCleaner:
+    """Compacts in this process: for a disk that no other process can see, as in a simulation."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def clean(self, job: CompactionJob) -> Generator[CleanedGroup | Compacted, None, None]:
+        """As `CleanerProcess.clean`."""
+        return compact(self._files, job, transactions=TransactionsUndecided())
+
+    def stop(self) -> None:
+        """There is nothing to end: a job only runs while it is asked for results."""
+
+
 class Throttle:
     """Keeps reading and writing to a rate, in bytes per second."""
 

@@ -8,7 +8,7 @@ from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.control import ControlType, Marker, build_marker
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.cleaner import Limits, LogCleaner
-from barnabas.storage.compaction import TransactionsUndecided, compact
+from barnabas.storage.cleaner_worker import InlineCleaner
 from barnabas.storage.files import OsFiles
 from barnabas.storage.log import Log
 from barnabas.storage.log_dir import LogDir
@@ -61,9 +61,7 @@ def compacted(directory: Path) -> Log:
     log.append_as_leader(build_batch([Record(0, NOW, b"k", b"v")]), leader_epoch=1, now_ms=NOW)
     log.advance_high_watermark(log.log_end_offset)
     log.recovery_point = log.flush()
-    cleaner = LogCleaner(
-        FILES, lambda job: compact(FILES, job, transactions=TransactionsUndecided())
-    )
+    cleaner = LogCleaner(FILES, InlineCleaner(FILES).clean)
     cleaning = cleaner.start([log], Limits(1 << 20, 1e18), NOW)
     assert cleaning is not None
     while (group := cleaning.next_group()) is not None:

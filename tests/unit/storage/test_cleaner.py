@@ -16,15 +16,10 @@ from barnabas.storage.cleaner import (
     Dirt,
     Limits,
     LogCleaner,
-    Results,
     measure,
 )
-from barnabas.storage.compaction import (
-    CompactionFailed,
-    CompactionJob,
-    TransactionsUndecided,
-    compact,
-)
+from barnabas.storage.cleaner_worker import InlineCleaner
+from barnabas.storage.compaction import CompactionFailed
 from barnabas.storage.files import OsFiles
 from barnabas.storage.log import Log
 from barnabas.storage.log_dir import LogDir
@@ -38,8 +33,7 @@ LIMITS = Limits(dedupe_buffer_bytes=1 << 20, bytes_per_second=1e18)
 DEFAULTS = BrokerConfig.from_properties({})
 
 
-def here(job: CompactionJob) -> Results:
-    return compact(FILES, job, transactions=TransactionsUndecided())
+here = InlineCleaner(FILES).clean
 
 
 Make = Callable[..., Log]

@@ -9,7 +9,8 @@ from barnabas.config.topic import TopicConfig
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.storage.cleaner import Limits, LogCleaner
-from barnabas.storage.compaction import CompactionFailed, TransactionsUndecided, compact
+from barnabas.storage.cleaner_worker import InlineCleaner
+from barnabas.storage.compaction import CompactionFailed
 from barnabas.storage.errors import LogDirFailed
 from barnabas.storage.log import Log
 from barnabas.storage.log_dir import LogDir
@@ -73,9 +74,7 @@ def table(log: Log) -> dict[bytes | None, bytes]:
 
 def clean(files: MemFiles, log: Log, now_ms: int) -> None:
     """One round of the cleaner, in this process."""
-    cleaner = LogCleaner(
-        files, lambda job: compact(files, job, transactions=TransactionsUndecided())
-    )
+    cleaner = LogCleaner(files, InlineCleaner(files).clean)
     cleaning = cleaner.start([log], LIMITS, now_ms)
     if cleaning is not None:
         while (group := cleaning.next_group()) is not None:
@@ -86,9 +85,7 @@ def clean(files: MemFiles, log: Log, now_ms: int) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_a_finished_segment_is_durable_whole(seed: int) -> None:
     files, log = filled(Random(seed))
-    cleaning = LogCleaner(
-        files, lambda job: compact(files, job, transactions=TransactionsUndecided())
-    ).start([log], LIMITS, NOW)
+    cleaning = LogCleaner(files, InlineCleaner(files).clean).start([log], LIMITS, NOW)
     assert cleaning is not None
     assert cleaning.next_group() is not None
 

@@ -7,8 +7,10 @@ from typing import Any
 
 from barnabas.protocol.compile import (
     FORMATS,
+    MAX_ELEMENTS,
     SMALL,
     Source,
+    read_count,
     read_string_length,
     read_uvarint,
     schema_of,
@@ -17,11 +19,14 @@ from barnabas.protocol.compile import (
     struct_for,
 )
 from barnabas.protocol.errors import ProtocolError
-from barnabas.protocol.schema import Field, Message, Type, fields_of, shared_default
+from barnabas.protocol.schema import Field, Message, Type, blank, fields_of, shared_default
 
 
 def decoder(cls: type[Any], version: int) -> Callable[..., Any]:
-    """The function `decode(buf, offset=0)` of this version; ProtocolError for an unknown one."""
+    """The function `decode(buf, offset=0, exact=True)` of this version.
+
+    Unless `exact`, what stands behind the message is ignored. ProtocolError for an unknown version.
+    """
     known: dict[int, Callable[..., Any]] = cls._decoders
     if version not in known:
         known[version] = _DecoderSource(schema_of(cls), version).build()
@@ -36,8 +41,8 @@ class _DecoderSource(Source):
         self.names |= {
             "ProtocolError": ProtocolError,
             "errors": (StructError, IndexError, UnicodeDecodeError),
-            "new": object.__new__,
             "uvarint": read_uvarint,
+            "count": read_count,
             "string_length": read_string_length,
             "skip_tags": skip_tags,
             "unpack_from": unpack_from,
@@ -73,7 +78,7 @@ class _DecoderSource(Source):
         self.emit(f"p += {calcsize('>' + fmt)}")
 
     def _struct(self, cls: type[Message], var: str) -> None:
-        self.emit(f"{var} = new({self.constant(cls, cls.__name__)})")
+        self.emit(f"{var} = {self.constant(blank(cls), cls.__name__)}()")
         for field in fields_of(cls):
             target = f"{var}.{field.name}"
             if not field.exists(self.version) or field.spec.tag is not None:
@@ -127,7 +132,7 @@ class _DecoderSource(Source):
             self.flush()
             return length
         self.run.append(("B", length))
-        reader = "string_length" if kind == "string" else "uvarint"
+        reader = {"string": "string_length", "array": "count"}.get(kind, "uvarint")
         with self.block(f"if {length} > 127:"):
             self.emit(f"{length}, p = {reader}(buf, p - 1)")
         return length
@@ -155,6 +160,9 @@ class _DecoderSource(Source):
         with self.block(f"if {count} > {empty}:"):
             if self.compact:
                 self.emit(f"{count} -= 1")
+            else:
+                with self.block(f"if {count} > {MAX_ELEMENTS}:"):
+                    self.emit(f'raise ProtocolError(f"an array of {{{count}}} elements")')
             if item.kind in FORMATS:
                 self._numbers(FORMATS[item.kind], count, target)
             else:

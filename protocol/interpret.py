@@ -124,8 +124,8 @@ class _Reader:
                 raise ProtocolError("null where null may not be")
             return None
         if kind.item is not None:
-            if length > len(self.data) - self.position:
-                raise ProtocolError("more elements than bytes")
+            if length > min(len(self.data) - self.position, 1 << 20):
+                raise ProtocolError("too many elements")
             return [self.value(kind.item, kind.item.nullable) for _ in range(length)]
         if kind.kind == "string":
             if length > 0x7FFF:

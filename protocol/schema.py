@@ -134,6 +134,7 @@ class Message:
     _fields: ClassVar[tuple[Field, ...] | None]
     _schema: ClassVar["Schema | None"]
     _shared: ClassVar["Message | None"]
+    _blank: ClassVar["type[Message] | None"]
     _decoders: ClassVar[dict[int, Callable[..., Any]]]
     _encoders: ClassVar[dict[int, Callable[..., Any]]]
 
@@ -171,6 +172,7 @@ def message(cls: type[M]) -> type[M]:
         "_fields": None,
         "_schema": None,
         "_shared": None,
+        "_blank": None,
         "_decoders": {},
         "_encoders": {},
     }
@@ -199,6 +201,17 @@ def shared_default(cls: type[Message]) -> Message:
         value.__class__ = frozen
         cls._shared = value
     return cls._shared
+
+
+def blank(cls: type[Message]) -> type[Message]:
+    """A subclass that decoders instantiate: equal in all but its constructor, which does nothing.
+
+    Calling a class without a constructor of its own is the fastest way to an empty object.
+    """
+    if cls._blank is None:
+        body = {"__slots__": (), "__init__": object.__init__, "__doc__": cls.__doc__}
+        cls._blank = type(cls.__name__, (cls,), body)
+    return cls._blank
 
 
 def _resolve(annotation: Any) -> Type:

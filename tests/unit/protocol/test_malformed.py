@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.protocol.codec import decode, encode, encode_parts
+from barnabas.protocol.compile import read_uvarint, write_uvarint
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.interpret import interpret_decode
 from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -94,6 +95,31 @@ def test_a_huge_count_costs_no_memory(cls: type[Any], version: int, data: bytes)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 100_000
+
+
+@pytest.mark.parametrize(("version", "count"), [(8, (2**20 + 1).to_bytes(4)), (9, b"\x82\x80\x40")])
+def test_an_array_longer_than_a_million_elements_is_refused(version: int, count: bytes) -> None:
+    tail = b"\x01\x00\x00" + b"\x00" * (version == 9)
+    elements = (b"\x00\x00" if version == 8 else b"\x01\x00") * (2**20 + 1)
+    with pytest.raises(ProtocolError, match="1048577 elements"):
+        decode(MetadataRequest, version, count + elements + tail)
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [("00", 0), ("7f", 127), ("8001", 128), ("ffff03", 65535), ("80808001", 2**21),
+     ("ffffffff0f", 2**32 - 1), ("8000", 0)],
+)  # fmt: skip
+def test_varints_of_one_to_five_bytes(data: str, value: int) -> None:
+    encoded = bytes.fromhex(data)
+    assert read_uvarint(b"\xff" + encoded, 1) == (value, 1 + len(encoded))
+    assert read_uvarint(write_uvarint(value), 0)[0] == value
+
+
+@pytest.mark.parametrize("data", ["ffffffff10", "ffffffffff00", "ffffffff8000"])
+def test_a_varint_of_more_than_32_bits_is_refused(data: str) -> None:
+    with pytest.raises(ProtocolError):
+        read_uvarint(bytes.fromhex(data), 0)
 
 
 def test_bytes_behind_a_message_are_refused() -> None:

@@ -6,6 +6,7 @@ missing, damaged or another's, the batches before the snapshot are read again in
 """
 
 from collections.abc import Iterable
+from itertools import starmap
 from struct import Struct
 from struct import error as StructError
 
@@ -13,7 +14,11 @@ from crc32c import crc32c
 
 from barnabas.protocol.records.batch import NO_SEQUENCE
 from barnabas.storage.files import File, Files
-from barnabas.storage.producer_state import BatchMetadata, ProducerEntry, ProducerStateManager
+from barnabas.storage.producer_state import (
+    BatchMetadata,
+    ProducerEntry,
+    ProducerStateManager,
+)
 
 SNAPSHOT_SUFFIX = ".snapshot"
 WINDOW_SUFFIX = ".window"
@@ -52,33 +57,30 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
 
 def encode_windows(entries: Iterable[ProducerEntry], snapshot: bytes) -> bytes:
     """The window file that belongs to `snapshot`, which `entries` were encoded into."""
-    parts = []
-    for entry in entries:
+    full = [entry for entry in entries if len(entry.batches) > 1]
+    parts = [_WINDOW_HEAD.pack(_crc(snapshot), len(full))]
+    for entry in full:
         earlier = entry.batches[:-1]
-        if earlier:
-            parts.append(_PRODUCER.pack(entry.producer_id, entry.producer_epoch, len(earlier)))
-            parts += [_BATCH.pack(*batch) for batch in earlier]
-    producers = sum(len(part) == _PRODUCER.size for part in parts)
-    return _seal(_WINDOW_VERSION, _WINDOW_HEAD.pack(_crc(snapshot), producers) + b"".join(parts))
+        parts.append(_PRODUCER.pack(entry.producer_id, entry.producer_epoch, len(earlier)))
+        parts += starmap(_BATCH.pack, earlier)
+    return _seal(_WINDOW_VERSION, b"".join(parts))
 
 
 def decode_windows(data: bytes, snapshot: bytes) -> Windows:
     """Raises CorruptSnapshotError, also where `data` belongs to another snapshot."""
     body = _unseal(_WINDOW_VERSION, data)
-    if len(body) < _WINDOW_HEAD.size or len(snapshot) < _HEAD.size:
-        raise CorruptSnapshotError("the file ends within its header")
-    crc, producers = _WINDOW_HEAD.unpack_from(body)
-    if crc != _crc(snapshot):
-        raise CorruptSnapshotError("the windows belong to another snapshot")
     windows: Windows = {}
-    pos = _WINDOW_HEAD.size
     try:
+        crc, producers = _WINDOW_HEAD.unpack_from(body)
+        if crc != _crc(snapshot):
+            raise CorruptSnapshotError("the windows belong to another snapshot")
+        pos = _WINDOW_HEAD.size
         while pos < len(body):
             producer_id, _, count = _PRODUCER.unpack_from(body, pos)
-            end = pos + _PRODUCER.size + count * _BATCH.size
-            rows = _BATCH.iter_unpack(body[pos + _PRODUCER.size : end])
-            windows[producer_id] = tuple(BatchMetadata(*row) for row in rows)
-            pos = end
+            start = pos + _PRODUCER.size
+            pos = start + count * _BATCH.size
+            rows = _BATCH.iter_unpack(body[start:pos])
+            windows[producer_id] = tuple(map(BatchMetadata._make, rows))
     except StructError as error:
         raise CorruptSnapshotError(f"the windows are cut off: {error}") from None
     if pos != len(body) or len(windows) != producers:

@@ -163,10 +163,12 @@ DIFFERENCES = (
         "They have no effect on classic groups.",
     ),
     Difference(
-        "Topic keys: leader.replication.throttled.replicas and its follower twin",
-        "Taken, shown and checked; they have nothing to act on.",
-        "They throttle replication.",
-        "One broker replicates nothing.",
+        "Keys about several brokers",
+        "inter.broker.listener.name, offsets.topic.replication.factor and the topic keys "
+        "leader.replication.throttled.replicas and follower.replication.throttled.replicas are "
+        "checked and shown; they have nothing to act on.",
+        "They steer replication.",
+        "One broker replicates nothing; files and tools that carry them must work.",
     ),
     Difference(
         "Producer snapshots",

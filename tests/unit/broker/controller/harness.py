@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 
 from barnabas.broker.clock import SystemClock
@@ -29,7 +28,8 @@ from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from barnabas.storage.files import OsFiles
+from barnabas.storage.files import Files
+from barnabas.storage.mem_files import MemFiles
 
 
 class FakeReplicas:
@@ -159,9 +159,9 @@ class FakeCluster:
         return self.receivers.get(info.id, Unplugged())
 
 
-async def open_cluster(directory: Path) -> FakeCluster:
-    store = await open_store(OsFiles(), str(directory / "metadata"), InlineOffload())
-    return FakeCluster(store)
+async def open_cluster(files: Files | None = None) -> FakeCluster:
+    """A cluster whose store is on `files`, or on a disk of its own."""
+    return FakeCluster(await open_store(files or MemFiles(), "/metadata", InlineOffload()))
 
 
 async def until(condition: Callable[[], object], seconds: float = 5) -> None:

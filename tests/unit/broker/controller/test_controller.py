@@ -1,7 +1,6 @@
 """The controller decides, writes down and tells; its successor goes on where it stopped."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ from barnabas.broker.metadata.znodes import LeaderAndIsr
 from barnabas.broker.offload import InlineOffload
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.update_metadata import UpdateMetadataRequest
-from barnabas.storage.files import OsFiles
+from barnabas.storage.mem_files import MemFiles
 from tests.unit.broker.controller.harness import (
     FakeBroker,
     FakeCluster,
@@ -29,8 +28,8 @@ from tests.unit.broker.controller.harness import (
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[FakeCluster]:
-    cluster = await open_cluster(tmp_path)
+async def cluster() -> AsyncIterator[FakeCluster]:
+    cluster = await open_cluster()
     yield cluster
     await cluster.close()
     assert not cluster.fatal
@@ -142,11 +141,12 @@ async def test_a_deleted_topic_leaves_nothing_and_its_name_is_free(cluster: Fake
     assert second.topic_id != first.topic_id
 
 
-async def test_a_restart_raises_every_leader_epoch(tmp_path: Path) -> None:
-    cluster = await open_cluster(tmp_path)
+async def test_a_restart_raises_every_leader_epoch() -> None:
+    files = MemFiles()
+    cluster = await open_cluster(files)
     await create(await cluster.start(1), NewTopic("t", 2, 1))
     await cluster.close()
-    cluster = await open_cluster(tmp_path)
+    cluster = await open_cluster(files)
     broker = await cluster.start(1)
     assert broker.replicas.full_requests == 1
     state = broker.replicas.states["t", 1]
@@ -155,18 +155,19 @@ async def test_a_restart_raises_every_leader_epoch(tmp_path: Path) -> None:
     await cluster.close()
 
 
-async def test_an_unfinished_deletion_is_finished_after_a_restart(tmp_path: Path) -> None:
-    cluster = await open_cluster(tmp_path)
+async def test_an_unfinished_deletion_is_finished_after_a_restart() -> None:
+    files = MemFiles()
+    cluster = await open_cluster(files)
     await create(await cluster.start(1), NewTopic("gone"), NewTopic("kept"))
     session = cluster.store.session()
     await session.create(znodes.delete_topic_path("gone"))
     await cluster.close()
-    cluster = await open_cluster(tmp_path)
+    cluster = await open_cluster(files)
     broker = await cluster.start(1)
     assert list(broker.cache.topics) == ["kept"]
     assert broker.replicas.deleted == [("gone", 0)]
     await cluster.close()
-    store = await open_store(OsFiles(), str(tmp_path / "metadata"), InlineOffload())
+    store = await open_store(files, "/metadata", InlineOffload())
     assert await store.session().children(znodes.TOPICS) == ["kept"]
     await store.close()
 

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from inspect import isawaitable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -46,7 +45,9 @@ class ControlPlane:
     deletion_enabled: bool = True
     creation_enabled: bool = True
 
-    async def ask(self, request: Any, version: int | None = None, listener: str = "PLAINTEXT") -> Any:
+    async def ask(
+        self, request: Any, version: int | None = None, listener: str = "PLAINTEXT"
+    ) -> Any:
         """By default in the newest version that is served."""
         module, handle = self.handlers[type(request)]
         if version is None:
@@ -66,9 +67,9 @@ class ControlPlane:
 
 
 @asynccontextmanager
-async def control_plane(directory: Path, **properties: str) -> AsyncIterator[ControlPlane]:
+async def control_plane(**properties: str) -> AsyncIterator[ControlPlane]:
     """Configuration keys are written with underscores."""
-    cluster = await open_cluster(directory)
+    cluster = await open_cluster()
     texts = {key.replace("_", "."): value for key, value in properties.items()}
     dynamic = DynamicConfig(BrokerConfig.from_properties({"broker.id": "1", **texts}))
     broker = await cluster.start(BROKER_ID)

@@ -4,7 +4,6 @@ does, and what they alter takes effect at once and for good."""
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,8 +29,8 @@ DYNAMIC_KEY = "log.cleaner.backoff.ms"
 
 
 @pytest.fixture
-async def plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
-    async with control_plane(tmp_path, log_retention_ms="7000") as plane:
+async def plane() -> AsyncIterator[ControlPlane]:
+    async with control_plane(log_retention_ms="7000") as plane:
         await plane.ask(
             CreateTopicsRequest(
                 topics=[

@@ -2,7 +2,6 @@
 answer as Kafka does."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,8 +32,8 @@ ID = b"0123456789abcdef"
 
 
 @pytest.fixture
-async def plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
-    async with control_plane(tmp_path) as plane:
+async def plane() -> AsyncIterator[ControlPlane]:
+    async with control_plane() as plane:
         yield plane
 
 

@@ -178,9 +178,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def do_many(self, session: int, todo: list[Op], *, single: bool = False) -> None:
         store = self.sessions[session]
-        after = Model(
-            {path: ModelNode(**vars(node)) for path, node in self.model.nodes.items()}
-        )
+        after = Model({path: ModelNode(**vars(node)) for path, node in self.model.nodes.items()})
         expected: type[StoreError] | None = None
         for op in todo:
             expected = after.error(op)

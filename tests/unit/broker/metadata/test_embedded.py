@@ -2,9 +2,7 @@
 
 import asyncio
 import os
-import tempfile
 from pathlib import Path
-from typing import cast
 
 import pytest
 from hypothesis import settings
@@ -20,16 +18,20 @@ from barnabas.broker.metadata.store import (
     ensure_path,
 )
 from barnabas.broker.offload import InlineOffload, ThreadOffload
-from barnabas.storage.files import File, OsFiles
+from barnabas.storage.files import OsFiles
+from barnabas.storage.mem_files import Fault, MemFiles
 from tests.unit.broker.metadata.store_machine import Harness, StoreMachine
 
 
 class EmbeddedHarness:
+    """A store on a disk that forgets what was not synced."""
+
     root = "/machine"
 
-    def __init__(self, directory: str, store: EmbeddedStore) -> None:
-        self.directory = directory
+    def __init__(self, files: MemFiles, store: EmbeddedStore) -> None:
+        self.files = files
         self.store = store
+        self.crashes = 0
 
     async def session(self) -> MetadataStore:
         return self.store.session()
@@ -38,8 +40,9 @@ class EmbeddedHarness:
         await self.store.expire(session.session_id)
 
     async def restart(self) -> bool:
-        abandon(self.store)
-        self.store = await open_store(OsFiles(), self.directory, InlineOffload())
+        self.crashes += 1
+        self.files.crash(self.crashes)
+        self.store = await open_store(self.files, DIRECTORY, InlineOffload())
         return True
 
     async def settle(self) -> None:
@@ -49,6 +52,9 @@ class EmbeddedHarness:
         await self.store.close()
 
 
+DIRECTORY = "/data/metadata"
+
+
 def abandon(store: EmbeddedStore) -> None:
     """What kill -9 leaves behind: the files, and no lock."""
     store._journal.close()
@@ -56,16 +62,10 @@ def abandon(store: EmbeddedStore) -> None:
 
 class EmbeddedMachine(StoreMachine):
     async def start(self) -> Harness:
-        self.directory = tempfile.TemporaryDirectory(dir="/dev/shm")
-        path = os.path.join(self.directory.name, "metadata")
-        store = await open_store(OsFiles(), path, InlineOffload())
+        files = MemFiles()
+        store = await open_store(files, DIRECTORY, InlineOffload())
         await store.session().create(EmbeddedHarness.root)
-        return EmbeddedHarness(path, store)
-
-    def teardown(self) -> None:
-        super().teardown()
-        if hasattr(self, "directory"):
-            self.directory.cleanup()
+        return EmbeddedHarness(files, store)
 
 
 TestEmbeddedStore = EmbeddedMachine.TestCase
@@ -101,25 +101,35 @@ async def test_what_was_answered_survives_kill_9(directory: str) -> None:
     assert again.session_id != session.session_id
 
 
-async def test_a_tail_torn_anywhere_is_cut_off(directory: str) -> None:
-    store = await open_here(directory)
+async def reopen(files: MemFiles, journal: bytes) -> list[str]:
+    """Start on a journal that ends so, write, start again: what is there, the new node apart."""
+    path = f"{DIRECTORY}/metadata.journal"
+    files.unlink(path)
+    files.open(path, create=True).append(journal)
+    store = await open_store(files, DIRECTORY, InlineOffload())
+    await store.session().create("/next")
+    files.kill()
+    store = await open_store(files, DIRECTORY, InlineOffload())
+    children = await store.session().children("/")
+    files.kill()
+    assert children[-1] == "next"
+    return children[:-1]
+
+
+async def test_a_tail_torn_anywhere_is_cut_off() -> None:
+    files = MemFiles()
+    store = await open_store(files, DIRECTORY, InlineOffload())
     session = store.session()
     await session.create("/kept", b"k")
-    whole = journal_of(directory).read_bytes()
-    await session.multi([Create("/torn", b"t"), Create("/torn/too", b"not zero at the end")])
-    longer = journal_of(directory).read_bytes()
-    abandon(store)
+    whole = files.read_bytes(f"{DIRECTORY}/metadata.journal")
+    await session.multi([Create("/later", b"t"), Create("/later/too", b"not zero at the end")])
+    longer = files.read_bytes(f"{DIRECTORY}/metadata.journal")
+    files.kill()
     for length in range(len(whole), len(longer)):
-        for filler in (b"", bytes(len(longer) - length)):
-            journal_of(directory).write_bytes(longer[:length] + filler)
-            store = await open_here(directory)
-            assert await store.session().children("/") == ["kept"]
-            # What is written behind the cut is found again.
-            await store.session().create("/next")
-            abandon(store)
-            store = await open_here(directory)
-            assert await store.session().children("/") == ["kept", "next"]
-            abandon(store)
+        missing = len(longer) - length
+        assert await reopen(files, longer[:length]) == ["kept"]
+        assert await reopen(files, longer[:length] + bytes(missing)) == ["kept"]
+    assert await reopen(files, longer) == ["kept", "later"]
 
 
 async def test_damage_before_good_entries_is_refused(directory: str) -> None:
@@ -214,31 +224,50 @@ async def test_sessions_compete_for_versions(directory: str) -> None:
     offload.close()
 
 
-class _FailingFile:
-    """A file of which one method fails from now on."""
+async def power_loss(fault: Fault, seed: int) -> str:
+    """Create nodes until a fault strikes, lose power, look what is there; returns how it ended."""
+    files = MemFiles()
+    files.faults.append(fault)
+    acknowledged, tried = set(), set()
+    try:
+        store = await open_store(files, DIRECTORY, InlineOffload())
+        session = store.session()
+        for number in range(12):
+            tried.add(f"n{number}")
+            await session.create(f"/n{number}", bytes(200_000))
+            acknowledged.add(f"n{number}")
+        outcome = "done"
+    except (OSError, StoreUnavailable) as error:
+        outcome = type(error).__name__
+    files.crash(seed)
+    files.faults.clear()
+    store = await open_store(files, DIRECTORY, InlineOffload())
+    found = set(await store.session().children("/"))
+    assert acknowledged <= found <= tried
+    await store.session().create("/after")
+    files.crash(seed + 1)
+    store = await open_store(files, DIRECTORY, InlineOffload())
+    assert set(await store.session().children("/")) == found | {"after"}
+    return outcome
 
-    def __init__(self, file: File, method: str) -> None:
-        self._file = file
-        self._method = method
 
-    def __getattr__(self, name: str) -> object:
-        if name == self._method:
-            return self._fail
-        return getattr(self._file, name)
-
-    def _fail(self, *_: object) -> None:
-        raise OSError(5, "input/output error")
+async def test_power_lost_at_any_call_loses_nothing_that_was_acknowledged() -> None:
+    outcomes = set()
+    for call in ("append", "sync", "sync_dir", "rename", "open", "make_dir"):
+        for nth in range(1, 20):
+            for seed in range(4):
+                fault = Fault(call, nth=nth, from_then_on=True, written=seed * 9)
+                outcomes.add(await power_loss(fault, seed))
+    assert outcomes == {"done", "OSError", "StoreUnavailable"}
 
 
-@pytest.mark.parametrize("method", ["append", "sync"])
-async def test_after_a_failed_write_nothing_is_answered_any_more(
-    directory: str, method: str
-) -> None:
-    store = await open_here(directory)
+@pytest.mark.parametrize("call", ["append", "sync"])
+async def test_after_a_failed_write_nothing_is_answered_any_more(call: str) -> None:
+    files = MemFiles()
+    store = await open_store(files, DIRECTORY, InlineOffload())
     session = store.session()
     await session.create("/before")
-    journal = store._journal
-    journal._file = cast(File, _FailingFile(cast(File, journal._file), method))
+    files.faults.append(Fault(call))
     with pytest.raises(StoreUnavailable):
         await session.create("/never")
     with pytest.raises(NoNode):

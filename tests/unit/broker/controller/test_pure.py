@@ -1,0 +1,145 @@
+"""Elections, placements and the rules for topics, without a controller."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.broker.controller.election import decide
+from barnabas.broker.controller.placement import place
+from barnabas.broker.controller.state import ClusterState, Partition, Topic
+from barnabas.broker.controller.topics import NewTopic, assign_partitions, assign_topic
+from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo, LeaderAndIsr
+from barnabas.protocol.errors import ErrorCode, KafkaError
+
+brokers = st.integers(1, 6)
+replica_lists = st.lists(brokers, min_size=1, max_size=4, unique=True)
+online_sets = st.sets(brokers)
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> tuple[list[int], LeaderAndIsr | None]:
+    replicas = draw(replica_lists)
+    if draw(st.booleans()):
+        return replicas, None
+    isr = draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True))
+    leader = draw(st.sampled_from([*isr, -1]))
+    return replicas, LeaderAndIsr(leader, draw(st.integers(0, 9)), tuple(isr), 1)
+
+
+def choose(
+    replicas: list[int],
+    state: LeaderAndIsr | None,
+    online: set[int],
+    *,
+    unclean: bool = False,
+    restarted: bool = False,
+) -> LeaderAndIsr | None:
+    return decide(replicas, state, online, unclean=unclean, restarted=restarted, controller_epoch=7)
+
+
+@given(partitions(), online_sets, st.booleans(), st.booleans())
+def test_an_election_keeps_its_promises(
+    partition: tuple[list[int], LeaderAndIsr | None],
+    online: set[int],
+    unclean: bool,
+    restarted: bool,
+) -> None:
+    replicas, state = partition
+    decision = choose(replicas, state, online, unclean=unclean, restarted=restarted)
+    if decision is None:
+        return
+    assert decision.controller_epoch == 7
+    assert decision.isr
+    assert set(decision.isr) <= set(replicas)
+    assert decision.leader == -1 or decision.leader in decision.isr
+    assert decision.leader == -1 or set(decision.isr) <= online
+    if state is None:
+        assert decision.leader_epoch == 0
+        return
+    assert decision.leader_epoch == state.leader_epoch + 1
+    if not unclean:
+        # A clean election never takes in what was not in sync, and never forgets who was last.
+        assert set(decision.isr) <= set(state.isr)
+        assert decision.leader != -1 or decision.isr == state.isr
+    # Nothing is left to decide.
+    assert choose(replicas, decision, online, unclean=unclean) is None
+
+
+@given(partitions(), online_sets)
+def test_a_leader_is_found_whenever_one_in_sync_is_online(
+    partition: tuple[list[int], LeaderAndIsr | None], online: set[int]
+) -> None:
+    replicas, state = partition
+    after = choose(replicas, state, online) or state
+    able = set(replicas if state is None else state.isr) & online
+    assert (after is not None and after.leader in able) == bool(able)
+
+
+def test_a_leader_that_restarted_gets_a_new_epoch() -> None:
+    state = LeaderAndIsr(1, 4, (2, 1), 1)
+    assert choose([1, 2], state, {1, 2}) is None
+    assert choose([1, 2], state, {1, 2}, restarted=True) == LeaderAndIsr(1, 5, (2, 1), 7)
+
+
+@given(
+    st.dictionaries(brokers, st.sampled_from([None, "a", "b", "c"]), min_size=1),
+    st.integers(1, 20),
+    st.integers(0, 1000),
+    st.data(),
+)
+def test_replicas_are_spread(
+    racks: dict[int, str | None], count: int, seed: int, data: st.DataObject
+) -> None:
+    factor = data.draw(st.integers(1, len(racks)))
+    placed = place(racks, count, factor, Random(seed))
+    assert list(placed) == list(range(count))
+    leaders = [replicas[0] for replicas in placed.values()]
+    for replicas in placed.values():
+        assert len(set(replicas)) == factor
+        assert set(replicas) <= set(racks)
+        known = [racks[each] for each in replicas if racks[each] is not None]
+        if None not in racks.values():
+            assert len(set(known)) == min(factor, len(set(racks.values())))
+    counts = [leaders.count(broker) for broker in racks]
+    assert max(counts) - min(counts) <= 1
+
+
+def test_placement_goes_on_where_it_stopped() -> None:
+    racks: dict[int, str | None] = dict.fromkeys(range(3))
+    grown = place(racks, 2, 1, Random(1), first=4)
+    assert list(grown) == [4, 5]
+
+
+def cluster(*ids: int) -> ClusterState:
+    endpoint = BrokerEndpoint("PLAINTEXT", "PLAINTEXT", "h", 9092)
+    return ClusterState({each: BrokerInfo(each, (endpoint,)) for each in ids})
+
+
+def refusal(state: ClusterState, new: NewTopic) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        assign_topic(new, state, Random(1), default_partitions=1, default_replication_factor=1)
+    return caught.value.code
+
+
+def test_defaults_stand_in_for_counts_of_minus_one() -> None:
+    assigned = assign_topic(
+        NewTopic("t"), cluster(1, 2), Random(1), default_partitions=3, default_replication_factor=2
+    )
+    assert [len(replicas) for replicas in assigned.values()] == [2, 2, 2]
+
+
+def test_manual_assignments_must_agree_in_size() -> None:
+    uneven = NewTopic("t", assignments=[(0, [1, 2]), (1, [1])])
+    assert refusal(cluster(1, 2), uneven) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    repeated = NewTopic("t", assignments=[(0, [1]), (0, [2])])
+    assert refusal(cluster(1, 2), repeated) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_new_partitions_have_as_many_replicas_as_the_first() -> None:
+    topic = Topic("t", bytes(16), {0: Partition((1, 2))})
+    added = assign_partitions(topic, 3, None, cluster(1, 2, 3), Random(1))
+    assert [len(replicas) for replicas in added.values()] == [2, 2]
+    with pytest.raises(KafkaError, match="not consistent"):
+        assign_partitions(topic, 2, [[1]], cluster(1, 2, 3), Random(1))

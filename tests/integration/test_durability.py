@@ -1,0 +1,201 @@
+"""What an acknowledgement is worth: fsync first where it is asked for, and never after a failure."""
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+
+from barnabas.broker.app import Broker
+from barnabas.broker.doors import real_doors
+from barnabas.broker.offload import InlineOffload, Offload
+from barnabas.config.broker import BrokerConfig
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.records.batch import iter_headers
+from barnabas.storage.mem_files import Fault, MemFiles
+from tests.integration.data_path import Client, batch, connected, until
+
+T = TypeVar("T")
+
+
+class HeldOffload(InlineOffload):
+    """Keeps the flusher waiting until the test lets it go."""
+
+    def __init__(self) -> None:
+        self.held = False
+        self.rounds: list[Callable[[], None]] = []
+
+    def submit(self, lane: str, work: Callable[[], T]) -> "asyncio.Future[T]":
+        if not self.held or not lane.startswith("flush"):
+            return super().submit(lane, work)
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.rounds.append(lambda: future.set_result(work()))
+        return future
+
+    def release(self) -> None:
+        """Let the round that waits happen."""
+        self.rounds.pop(0)()
+
+
+@asynccontextmanager
+async def running_in_memory(
+    files: MemFiles, offload: Offload | None = None, **keys: object
+) -> AsyncIterator[Broker]:
+    """A broker whose disk is `files`."""
+    config = BrokerConfig.from_properties(
+        {
+            "log.dirs": "/data",
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            **{key.replace("_", "."): str(value) for key, value in keys.items()},
+        }
+    )
+    doors = replace(real_doors(config), files=files, offload=offload or InlineOffload())
+    broker = Broker(config, doors=doors)
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+
+
+async def values_in_log(client: Client) -> int:
+    """How many records a consumer can read from the beginning."""
+    end = (await client.list_offset(-1)).offset
+    read = 0
+    while read < end:
+        fetched = await client.fetch_one(read)
+        assert fetched.error_code == 0
+        read = [header.next_offset for _, header in iter_headers(fetched.records)][-1]
+    return read
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+async def test_with_flush_messages_1_an_answer_waits_for_the_fsync(acks: int) -> None:
+    offload = HeldOffload()
+    async with (
+        running_in_memory(MemFiles(), offload, log_flush_interval_messages=1) as broker,
+        connected(broker) as client,
+        connected(broker) as reader,
+    ):
+        await client.create()
+        offload.held = True
+        answer = asyncio.create_task(client.produce(batch(b"a"), acks=acks))
+        await until(lambda: offload.rounds)
+        assert (await reader.fetch_one(0)).high_watermark == 0
+        assert not answer.done()
+        offload.release()
+        assert (await answer).error_code == 0
+        assert (await reader.fetch_one(0)).high_watermark == 1
+        offload.held = False
+
+
+async def test_producers_that_wait_share_one_fsync() -> None:
+    offload = HeldOffload()
+    async with (
+        running_in_memory(MemFiles(), offload, log_flush_interval_messages=1) as broker,
+        connected(broker) as client,
+    ):
+        await client.create(partitions=2)
+        offload.held = True
+        answers = [asyncio.create_task(client.produce(batch(b"first")))]
+        await until(lambda: offload.rounds)
+        answers += [
+            asyncio.create_task(client.produce(batch(b"more"), index=number % 2))
+            for number in range(6)
+        ]
+        end = client.list_offset(-1)
+        offload.release()
+        await until(lambda: offload.rounds)
+        offload.release()
+        assert {answer.error_code for answer in await asyncio.gather(*answers)} == {0}
+        assert not offload.rounds
+        offload.held = False
+        assert (await end).offset == 4
+
+
+async def test_an_answer_that_takes_too_long_is_a_timeout_and_the_record_stays() -> None:
+    offload = HeldOffload()
+    async with (
+        running_in_memory(MemFiles(), offload, log_flush_interval_messages=1) as broker,
+        connected(broker) as client,
+    ):
+        await client.create()
+        offload.held = True
+        answer = await client.produce(batch(b"a"), timeout_ms=20)
+        assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+        offload.release()
+        offload.held = False
+        assert (await client.list_offset(-1)).offset == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_what_was_fsynced_first_survives_power_loss(seed: int) -> None:
+    files = MemFiles()
+    async with (
+        running_in_memory(files, log_flush_interval_messages=1) as broker,
+        connected(broker) as client,
+    ):
+        await client.create()
+        for number in range(10):
+            assert (await client.produce(batch(b"%d" % number))).error_code == 0
+        after = copy.deepcopy(files)
+    after.crash(seed)
+    async with running_in_memory(after) as broker, connected(broker) as client:
+        assert await values_in_log(client) == 10
+
+
+async def test_what_was_acknowledged_survives_the_death_of_the_process() -> None:
+    files = MemFiles()
+    async with running_in_memory(files) as broker, connected(broker) as client:
+        await client.create()
+        for number in range(10):
+            assert (await client.produce(batch(b"%d" % number))).error_code == 0
+        after = copy.deepcopy(files)
+    after.kill()
+    async with running_in_memory(after) as broker, connected(broker) as client:
+        assert await values_in_log(client) == 10
+        assert (await client.produce(batch(b"next"))).base_offset == 10
+
+
+async def test_a_clean_restart_keeps_topics_records_and_epochs() -> None:
+    files = MemFiles()
+    async with running_in_memory(files) as broker, connected(broker) as client:
+        topic_id = await client.create(partitions=3)
+        await client.produce(batch(b"a"), index=2)
+    async with running_in_memory(files) as broker, connected(broker) as client:
+        assert (await client.list_offset(-1, index=2)).offset == 1
+        answer = await client.produce(batch(b"b"), topic="", topic_id=topic_id, index=2, version=13)
+        assert answer.base_offset == 1
+
+
+async def test_a_failed_fsync_is_never_acknowledged_and_ends_the_directory() -> None:
+    files = MemFiles()
+    async with (
+        running_in_memory(files, log_flush_interval_messages=1) as broker,
+        connected(broker) as client,
+    ):
+        await client.create()
+        files.faults.append(Fault("sync", ".log"))
+        answer = await client.produce(batch(b"a"))
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        await asyncio.wait_for(broker.failed.wait(), 5)
+        assert broker.not_ready() == ["failed"]
+        again = await client.produce(batch(b"b"))
+        assert again.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_failed_write_ends_one_directory_and_the_others_serve_on() -> None:
+    files = MemFiles()
+    async with (
+        running_in_memory(files, log_dirs="/one,/two") as broker,
+        connected(broker) as client,
+    ):
+        await client.create(partitions=2)
+        files.faults.append(Fault("append", "t-0/00000000000000000000.log"))
+        failed = await client.produce(batch(b"a"), index=0)
+        assert failed.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await client.produce(batch(b"a"), index=1)).error_code == 0
+        assert not broker.failed.is_set()

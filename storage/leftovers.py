@@ -3,7 +3,7 @@
 .cleaned   a compacted segment that was not complete, or not yet wanted: removed
 .swap      a complete one on its way into the log: takes the place of what it was made from
 .deleted   on their way out: removed
-.tmp       a checkpoint that was being written: removed
+.tmp       a file that was being written anew: removed
 """
 
 import os
@@ -12,30 +12,29 @@ from barnabas.storage.files import Files
 from barnabas.storage.scan import valid_batches
 from barnabas.storage.segment import CLEANED, DELETED, KINDS_LOG_LAST, LOG, SWAP, file_name
 
-_REMOVED = (CLEANED, DELETED, ".tmp")
+TEMPORARY = ".tmp"
+
+_REMOVED = (CLEANED, DELETED, TEMPORARY)
 
 
 def clear_leftovers(files: Files, directory: str) -> None:
-    """Leaves nothing in `directory` but whole segments, snapshots and checkpoints."""
+    """Leaves nothing in `directory` but whole segments, snapshots and checkpoints.
+
+    What a crash brings back is cleared again.
+    """
     names = files.listdir(directory)
-    changed = False
     for name in names:
         if name.endswith(_REMOVED):
             files.unlink(os.path.join(directory, name))
-            changed = True
     for name in names:
         if name.endswith(LOG + SWAP):
             _finish_swap(files, directory, int(name.removesuffix(LOG + SWAP)))
-            changed = True
     names = files.listdir(directory)
     for name in names:
         stem, _, kind = name.partition(".")
         is_orphan = f".{kind}" in KINDS_LOG_LAST and stem + LOG not in names
         if name.endswith(SWAP) or is_orphan:
             files.unlink(os.path.join(directory, name))
-            changed = True
-    if changed:
-        files.sync_dir(directory)
 
 
 def _finish_swap(files: Files, directory: str, base_offset: int) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from threading import Lock as ThreadLock
@@ -19,6 +20,9 @@ from barnabas.storage.files import Files
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
+DOUBT = ".fsync_failed"
+"""Made when the disk fails: what the page cache shows since may never have reached the device. It
+need not be durable itself, for a reboot empties the cache too."""
 
 
 @dataclass(slots=True)
@@ -61,6 +65,9 @@ class LogDir:
         error = LogDirFailed(self.path, str(cause))
         if self.failure is None:
             self.failure = error
+            with suppress(OSError):
+                # Where not even a name can be made, the next process cannot append either.
+                self._files.open(os.path.join(self.path, DOUBT), create=True)
             if self._on_failure is not None:
                 self._on_failure(error)
         return error

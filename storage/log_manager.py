@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.storage.errors import LogDirFailed
 from barnabas.storage.files import Files, Lock, make_dirs, write_atomic
 from barnabas.storage.log import Log
-from barnabas.storage.log_dir import Checkpoints, LogDir
+from barnabas.storage.log_dir import DOUBT, Checkpoints, LogDir
 from barnabas.storage.log_parts import LogOptions, LogPlace
 from barnabas.storage.meta_properties import (
     MetaProperties,
@@ -130,7 +130,8 @@ class LogManager:
         make_dirs(files, path)
         self._locks[path] = files.lock(os.path.join(path, LOCK))
         log_dir.directory_id = self._claim(path)
-        clean = self._take_shutdown_marks(path)
+        doubt = os.path.join(path, DOUBT)
+        clean, doubtful = self._take_shutdown_marks(path), files.exists(doubt)
         checkpoints = log_dir.read_checkpoints()
         for name in files.listdir(path):
             directory = os.path.join(path, name)
@@ -152,8 +153,11 @@ class LogManager:
                 recovery_point=checkpoints.recovery_points.get(key, 0),
                 log_start_offset=checkpoints.log_starts.get(key, 0),
                 now_ms=self._now_ms(),
+                doubtful=doubtful,
             )
             log.advance_high_watermark(checkpoints.high_watermarks.get(key, 0))
+        if doubtful:
+            files.unlink(doubt)
 
     def _claim(self, path: str) -> bytes:
         """The directory's id, once it is known to be this broker's."""

@@ -68,7 +68,6 @@ def read_topic_id(files: Files, directory: str) -> bytes:
 def write_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
     """Not durably: the first flush of the log sees to it."""
     file = files.open(os.path.join(directory, PARTITION_METADATA), create=True)
-    file.truncate(0)
     file.append(f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode())
 
 

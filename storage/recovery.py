@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.storage.checkpoints import CorruptCheckpointError
 from barnabas.storage.leader_epochs import UNDEFINED_EPOCH, LeaderEpochCache, read_epochs
-from barnabas.storage.leftovers import clear_leftovers
+from barnabas.storage.leftovers import TEMPORARY, clear_leftovers
 from barnabas.storage.log import Log
 from barnabas.storage.log_parts import LogOptions, LogParts, LogPlace
 from barnabas.storage.meta_properties import PARTITION_METADATA
@@ -25,6 +25,8 @@ from barnabas.storage.txn_index import CorruptTxnIndexError
 if TYPE_CHECKING:
     from barnabas.config.topic import TopicConfig
 
+_COPY_BYTES = 1 << 20
+
 
 def load_log(
     place: LogPlace,
@@ -35,13 +37,15 @@ def load_log(
     recovery_point: int,
     log_start_offset: int,
     now_ms: int,
+    doubtful: bool = False,
 ) -> Log:
     """Opens the log in `place.directory`, or begins one at `log_start_offset`.
 
-    `clean` says that the last process closed it; `recovery_point` and `log_start_offset` are those
-    of the checkpoints, 0 without. Raises OSError, nothing else.
+    `clean` says that the last process closed it, `doubtful` that its disk had failed; the
+    `recovery_point` and `log_start_offset` are those of the checkpoints, 0 without. Raises OSError,
+    nothing else.
     """
-    loader = _Loader(place, config, now_ms)
+    loader = _Loader(place, config, now_ms, doubtful)
     parts = loader.load(clean, recovery_point, log_start_offset, options.producer_expiration_ms)
     log = Log(place, parts, config, options)
     if not clean and config.flush_messages == 1:
@@ -51,11 +55,12 @@ def load_log(
 
 
 class _Loader:
-    def __init__(self, place: LogPlace, config: "TopicConfig", now_ms: int) -> None:
+    def __init__(self, place: LogPlace, config: "TopicConfig", now_ms: int, doubtful: bool) -> None:
         self._place = place
         self._files = place.files
         self._config = config
         self._now_ms = now_ms
+        self._doubtful = doubtful
 
     def load(
         self, clean: bool, recovery_point: int, log_start_offset: int, expiration_ms: int
@@ -130,7 +135,19 @@ class _Loader:
                 self._remove(suspect[index:])
                 return suspect[:index]
             scan(segment, epochs)
+            if self._doubtful:
+                self._write_again(segment)
         return suspect
+
+    def _write_again(self, segment: Segment) -> None:
+        """After a failed fsync the kernel takes unwritten pages for written: another fsync would
+        report success for records that a power loss takes. So the bytes go to a new file."""
+        path, old = segment.path(LOG), segment.file()
+        new = self._files.open(path + TEMPORARY, create=True)
+        for position in range(0, segment.size, _COPY_BYTES):
+            new.append(old.read(min(_COPY_BYTES, segment.size - position), position))
+        new.sync()
+        self._files.rename(path + TEMPORARY, path)
 
     def _epochs(self, trusted: list[Segment], log_start_offset: int) -> LeaderEpochCache:
         try:

@@ -20,9 +20,10 @@ _CHUNK = 1 << 20
 
 
 def scan(segment: Segment, epochs: LeaderEpochCache) -> None:
-    """Cuts the segment, durably, before its first batch that is torn, damaged or out of order.
+    """Cuts the segment before its first batch that is torn, damaged or out of order.
 
-    Indexes are rebuilt and `epochs` goes on with the epochs of the batches.
+    The next flush makes the cut durable; before it a crash scans again. Indexes are rebuilt and
+    `epochs` goes on with the epochs of the batches.
     """
     segment.forget()
     end = 0
@@ -32,9 +33,7 @@ def scan(segment: Segment, epochs: LeaderEpochCache) -> None:
             epochs.assign(header.partition_leader_epoch, header.base_offset)
         end = position + header.size
     if end < segment.size:
-        file = segment.file()
-        file.truncate(end)
-        file.sync()
+        segment.file().truncate(end)
         segment.size = end
 
 

@@ -10,7 +10,7 @@ from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.errors import LogDirFailed
 from barnabas.storage.log import Log
 from barnabas.storage.log_manager import BrokerIdentity, LogManager
-from barnabas.storage.mem_files import Fault, MemFiles
+from barnabas.storage.mem_files import Fault, MemFile, MemFiles
 from barnabas.storage.producer_state import ProducerStateManager
 
 SMALL = TopicConfig(
@@ -65,6 +65,7 @@ class Rig:
         self.unsure: tuple[str, int] | None = None
         self.unsure_action = ""
         self.faulty = faulty
+        self.struck: list[str] = []
         self.manager = self.open()
 
     def config(self, topic: str) -> TopicConfig:
@@ -235,10 +236,9 @@ class Rig:
         self.reopen(exact=False)
 
     def reopen(self, *, exact: bool) -> None:
+        self.struck += [fault.call for fault in self.files.faults if fault.hits]
         self.files.faults.clear()
         self.open()
-        if self.faulty:
-            self.files.faults.append(random_fault(self.rng))
         for (topic, partition), expected in self.expected.items():
             log = self.log(topic, partition)
             if self.unsure == (topic, partition):
@@ -251,6 +251,8 @@ class Rig:
             log.assign_leader_epoch(expected.epoch)
             log.advance_high_watermark(log.log_end_offset)
         self.unsure = None
+        if self.faulty:
+            self.files.faults.append(random_fault(self.rng))
 
     def adopt(self, log: Log, expected: Expected) -> None:
         """Takes what was found for what was written, unless durable records are missing."""
@@ -343,20 +345,48 @@ def random_fault(rng: Random) -> Fault:
     return Fault(
         rng.choice(FAULTY_CALLS),
         suffix=rng.choice(("", "", ".log", ".index")),
-        nth=rng.randrange(1, 60),
+        nth=rng.randrange(1, 25),
         written=rng.randrange(100),
     )
 
 
-class WatchedFiles(MemFiles):
-    """Counts who asks for durability, and turns a deaf ear to one of them."""
+_GO_BETWEENS = {"write_atomic", "write_lines", "write_offsets", "LogDir._write"}
 
-    def __init__(self, deaf_to: str | None = None) -> None:
+
+class WatchedFiles(MemFiles):
+    """Notes who asks for durability, and turns a deaf ear to one of them."""
+
+    def __init__(self, deaf_to: str = "") -> None:
         super().__init__()
         self.deaf_to = deaf_to
-        self.callers: set[str] = set()
+        self.sites: set[str] = set()
 
-    def heard(self, call: str, depth: int) -> bool:
-        caller = f"{call} in {sys._getframe(depth).f_code.co_qualname}"
-        self.callers.add(caller)
-        return caller != self.deaf_to
+    def open(self, path: str, *, create: bool = False) -> MemFile:
+        file = super().open(path, create=create)
+        return WatchedFile(self, path, file._content)
+
+    def sync_dir(self, path: str) -> None:
+        if self.hears("sync_dir"):
+            super().sync_dir(path)
+
+    def hears(self, call: str) -> bool:
+        frame = sys._getframe(2)
+        while frame.f_code.co_qualname in _GO_BETWEENS and frame.f_back is not None:
+            frame = frame.f_back
+        site = f"{call} in {frame.f_code.co_qualname}"
+        self.sites.add(site)
+        return site != self.deaf_to
+
+
+class WatchedFile(MemFile):
+    __slots__ = ()
+
+    _files: WatchedFiles
+
+    def sync(self) -> None:
+        if self._files.hears("sync"):
+            super().sync()
+
+    def truncate(self, size: int) -> None:
+        if self._files.hears("truncate"):
+            super().truncate(size)

@@ -1,0 +1,54 @@
+"""Nothing that was flushed is lost, nothing a dead process wrote is lost, start-up never fails.
+
+BARNABAS_CRASH_SEEDS=1000 runs as many histories; each has about ten crashes in it.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+from tests.unit.storage.crash_rig import FAULTY_CALLS, Rig, WatchedFiles
+
+SEEDS = int(os.environ.get("BARNABAS_CRASH_SEEDS", "100"))
+STEPS = 60
+
+
+def test_logs_survive_seeded_crashes_with_all_that_was_promised() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(0, 2 * SEEDS, 2):
+        rig = Rig(seed)
+        rig.run(STEPS)
+        counts.update(rig.counts)
+    assert counts["power_loss"] > SEEDS
+    assert counts["kill"] > SEEDS
+    assert counts["restart"] > SEEDS
+
+
+def test_logs_survive_seeded_crashes_on_a_disk_that_fails() -> None:
+    sites: set[str] = set()
+    struck: Counter[str] = Counter()
+    failed = 0
+    for seed in range(1, 2 * SEEDS, 2):
+        files = WatchedFiles()
+        rig = Rig(seed, files, faulty=True)
+        rig.run(STEPS)
+        sites |= files.sites
+        failed += rig.counts.get("failed", 0)
+        struck.update(rig.struck)
+    assert failed > SEEDS // 10
+    assert set(struck) >= set(FAULTY_CALLS) - {"make_dir"}
+    assert {
+        "truncate in scan",
+        "truncate in Segment.cut",
+        "sync_dir in _Loader._remove",
+        "sync_dir in Snapshots.remove_from",
+    } <= sites, "a branch of recovery was not reached"
+
+
+@pytest.mark.parametrize("seed", [3, 33])
+def test_the_same_seed_makes_the_same_history(seed: int) -> None:
+    first, second = Rig(seed, faulty=True), Rig(seed, faulty=True)
+    first.run(STEPS)
+    second.run(STEPS)
+    assert first.counts == second.counts
+    assert [str(log) for log in first.manager.logs] == [str(log) for log in second.manager.logs]

@@ -1,0 +1,64 @@
+"""The crash test finds it when any one call for durability is taken out of the code.
+
+Every caller of `sync`, `sync_dir` and `truncate` is either in CAUGHT, and a crash shows that it is
+needed, or in HARMLESS, with the reason why the promises hold without it.
+"""
+
+import pytest
+from tests.unit.storage.crash_rig import Rig, WatchedFiles
+
+STEPS = 60
+
+CAUGHT = {
+    "sync in FlushJob.run": 0,
+    "sync in Log.truncate_to": 0,
+    "sync in write_epochs": 230,
+    "sync in write_meta": 0,
+    "sync_dir in FlushJob.run": 0,
+    "sync_dir in Log.start_again_at": 0,
+    "sync_dir in LogManager._take_shutdown_marks": 0,
+    "truncate in Segment.cut": 0,
+    "truncate in SparseIndex._keep": 0,
+    "truncate in scan": 0,
+}
+"""And a seed from which on a history that shows it is near."""
+
+HARMLESS = {
+    "sync in LogDir.write_checkpoints": "a torn checkpoint counts as none: more is scanned",
+    "sync in LogManager._take_shutdown_marks": "a torn boot id counts as a reboot",
+    "sync in LogManager.close": "a torn mark of a clean shutdown is still one",
+    "sync_dir in LogDir.write_checkpoints": "what a lower recovery point is for syncs later names",
+    "sync_dir in LogManager.close": "without the mark the logs are scanned",
+    "sync_dir in Log.truncate_to": "a flush syncs the names again; shown in test_recovery.py",
+    "sync_dir in Snapshots.remove_from": "a flush after a truncation syncs the names again",
+    "sync_dir in _Loader._remove": "the first flush syncs the names; shown in test_recovery.py",
+    "sync_dir in make_dirs": "a journal has the directory before what is made in it",
+    "sync_dir in write_epochs": "checkpoints are written after it, to a journal in order",
+    "sync_dir in write_meta": "the same",
+    "truncate in LogDir.write_checkpoints": "only over what a crash left; test_files.py",
+    "truncate in LogManager._take_shutdown_marks": "the same",
+    "truncate in LogManager.close": "the same",
+    "truncate in write_epochs": "the same",
+    "truncate in write_meta": "the same",
+    "truncate in Snapshots._write": "an offset has one snapshot, with the same content",
+}
+
+
+def test_every_call_for_durability_is_accounted_for() -> None:
+    sites: set[str] = set()
+    for seed in range(60):
+        files = WatchedFiles()
+        Rig(seed, files, faulty=bool(seed % 2)).run(STEPS)
+        sites |= files.sites
+    assert sites == CAUGHT.keys() | HARMLESS.keys()
+
+
+@pytest.mark.parametrize("site", CAUGHT)
+def test_a_crash_shows_that_it_is_needed(site: str) -> None:
+    for seed in range(CAUGHT[site], CAUGHT[site] + 50):
+        try:
+            Rig(seed, WatchedFiles(deaf_to=site)).run(STEPS)
+        except Exception:
+            # Broken in whatever way: a promise, a damaged file, a start that failed.
+            return
+    pytest.fail(f"nobody misses {site}")

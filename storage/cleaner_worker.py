@@ -7,6 +7,7 @@ nothing but files `*.cleaned`: if it dies, or is killed, the job is done again s
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -168,5 +169,7 @@ def _decode_result(line: str) -> CleanedGroup | Compacted:
 
 
 if __name__ == "__main__":
+    # An answer that nobody waits for any more ends the worker, without a word.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.nice(_NICENESS)
     serve(sys.stdin, sys.stdout, OsFiles(), os.getppid)

@@ -184,6 +184,11 @@ def offset_cases() -> list[Case]:
             )
         ]
     )
+    where = "kafka.protocol.consumer.group"
+    return [Case(commit, 8, where), Case(committed, 8, where)]
+
+
+def lookup_cases() -> list[Case]:
     fetched = offset_fetch.OffsetFetchResponse(
         topics=[
             offset_fetch.OffsetFetchResponseTopic(
@@ -210,11 +215,8 @@ def offset_cases() -> list[Case]:
         ],
     )
     coordinator = find_coordinator.FindCoordinatorRequest(coordinator_keys=["billing"])
-    where = "kafka.protocol.consumer.group"
     return [
-        Case(commit, 8, where),
-        Case(committed, 8, where),
-        Case(fetched, 7, where),
+        Case(fetched, 7, "kafka.protocol.consumer.group"),
         Case(wanted, 7, "kafka.protocol.consumer.offsets"),
         Case(coordinator, 4, "kafka.protocol.metadata.find_coordinator"),
     ]
@@ -263,7 +265,14 @@ def measure(case: Case) -> Row:
 
 def main() -> int:
     print(f"{'message':32}{'bytes':>7}{'decode us':>21}{'ratio':>7}{'encode us':>21}{'ratio':>7}")
-    cases = [*produce_cases(), *fetch_cases(), *metadata_cases(), *group_cases(), *offset_cases()]
+    cases = [
+        *produce_cases(),
+        *fetch_cases(),
+        *metadata_cases(),
+        *group_cases(),
+        *offset_cases(),
+        *lookup_cases(),
+    ]
     ratios = []
     for case in cases:
         name, row = f"{type(case.message).__name__} v{case.version}", measure(case)

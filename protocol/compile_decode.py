@@ -56,8 +56,9 @@ class _DecoderSource(Source):
         with self.block("try:"):
             self._struct(cls, "o")
             self.flush()
-            with self.block("if p != end and exact:"):
-                self.emit('raise ProtocolError(f"{end - p} bytes behind the message")')
+            with self.block("if p != end and (exact or p > end):"):
+                self.emit('what = "end too early by" if p > end else "go on behind it for"')
+                self.emit('raise ProtocolError(f"the message\'s bytes {what} {abs(end - p)}")')
             self.emit("return o")
         with self.block("except errors as error:"):
             where = f"{cls.__name__} v{self.version}"

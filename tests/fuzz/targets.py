@@ -42,7 +42,7 @@ def request(data: bytes) -> None:
     if not data:
         return
     key, version = REQUESTS[data[0] % len(REQUESTS)]
-    message = decoder(api(key).request, version)(data, 1)
+    message = decoder(api(key).request, version)(data, 1, False)
     encode(message, version)
 
 

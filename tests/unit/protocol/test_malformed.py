@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.protocol.codec import decode, encode, encode_parts
+from barnabas.protocol.codec import decode, decoder, encode, encode_parts
 from barnabas.protocol.compile import read_uvarint, write_uvarint
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.interpret import interpret_decode
@@ -46,6 +46,9 @@ def test_damaged_bytes_raise_only_protocol_error_and_as_the_interpreter_says(
     assert outcome(decode, cls, version, damaged) == outcome(
         interpret_decode, cls, version, damaged
     )
+    if len(damaged) < len(encoded):
+        with pytest.raises(ProtocolError):
+            decoder(cls, version)(damaged, 0, False)
     for _ in range(3):
         if encoded:
             where = data.draw(st.integers(0, len(encoded) - 1))
@@ -122,10 +125,12 @@ def test_a_varint_of_more_than_32_bits_is_refused(data: str) -> None:
         read_uvarint(bytes.fromhex(data), 0)
 
 
-def test_bytes_behind_a_message_are_refused() -> None:
-    encoded = encode(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 0)
-    with pytest.raises(ProtocolError, match="1 bytes behind"):
+def test_bytes_behind_a_message_are_refused_unless_the_caller_expects_them() -> None:
+    message = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    encoded = encode(message, 0)
+    with pytest.raises(ProtocolError, match="behind it for 1"):
         decode(HeartbeatRequest, 0, encoded + b"\0")
+    assert decoder(HeartbeatRequest, 0)(encoded + b"\0", 0, False) == message
 
 
 def test_unknown_tagged_fields_are_skipped() -> None:

@@ -11,6 +11,8 @@ from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.offset_delete import (
     API,
     OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
@@ -33,25 +35,39 @@ class OffsetDeleteHandler:
         request: OffsetDeleteRequest,
         context: RequestContext,  # noqa: ARG002
     ) -> OffsetDeleteResponse:
-        known = [each for each in request.topics if self._cache.topic(each.name) is not None]
-        refused = [
-            OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponsePartition(
-                        partition_index=each.partition_index,
-                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-            if self._cache.topic(topic.name) is None
-        ]
+        known: list[OffsetDeleteRequestTopic] = []
+        refused: list[OffsetDeleteResponseTopic] = []
+        for topic in request.topics:
+            there, missing = self._split(topic)
+            if there:
+                known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=there))
+            if missing:
+                refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=missing))
         asked = OffsetDeleteRequest(group_id=request.group_id, topics=known)
         response: OffsetDeleteResponse = await settled(self._groups.delete_offsets(asked))
-        response.topics += refused
+        answered = {each.name: each for each in response.topics}
+        for refusal in refused:
+            if refusal.name in answered:
+                answered[refusal.name].partitions += refusal.partitions
+            else:
+                response.topics.append(refusal)
         return response
+
+    def _split(
+        self, topic: OffsetDeleteRequestTopic
+    ) -> tuple[list[OffsetDeleteRequestPartition], list[OffsetDeleteResponsePartition]]:
+        """The partitions that exist, and the refusals of the others."""
+        there, missing = [], []
+        for each in topic.partitions:
+            if self._cache.partition(topic.name, each.partition_index) is not None:
+                there.append(each)
+            else:
+                refusal = OffsetDeleteResponsePartition(
+                    partition_index=each.partition_index,
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                )
+                missing.append(refusal)
+        return there, missing
 
 
 def error_response(

@@ -117,6 +117,7 @@ class GroupCoordinator:
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> Soon[OffsetDeleteResponse]:
         """Forget offsets of topics that no member reads."""
+        _require_id(request.group_id)
         shard = self._shard(request.group_id)
         decide = partial(shard.delete_offsets, request)
         return cast(Soon[OffsetDeleteResponse], self._write(request.group_id, decide))

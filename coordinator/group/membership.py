@@ -80,12 +80,14 @@ class Membership:
 
     def leave(self, request: LeaveGroupRequest, turn: Turn) -> Decision[GroupCoordinatorRecord]:
         """Let members go, one result each. Static ones may be named by instance alone."""
-        group = self._group(request.group_id)
+        group = self._groups.get(request.group_id)
         draft = Draft(turn)
         results = []
         for each in request.members:
             error = ErrorCode.NONE
             try:
+                if group is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
                 self._leave(draft, group, each)
             except KafkaError as refused:
                 error = refused.code
@@ -96,7 +98,7 @@ class Membership:
                     error_code=error,
                 )
             )
-        if any(result.error_code == ErrorCode.NONE for result in results):
+        if group and any(result.error_code == ErrorCode.NONE for result in results):
             self._members_left(draft, group)
         return draft.decision(LeaveGroupResponse(members=results))
 

@@ -189,7 +189,7 @@ class GroupShard:
                     client_id=member.client_id,
                     client_host=member.client_host,
                     member_metadata=member.metadata(protocol) if stable else b"",
-                    member_assignment=member.assignment if stable else b"",
+                    member_assignment=member.assignment,
                 )
                 for member in group.members.values()
             ],

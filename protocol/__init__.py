@@ -1,1 +1,1 @@
-"""The words of Kafka's wire protocol: types, messages, errors, frames, records. No I/O, no clock."""
+"""The words of the wire protocol: types, messages, errors, frames, records. No I/O, no clock."""

@@ -70,6 +70,7 @@ class TopicCreator:
             wanted.num_partitions,
             wanted.replication_factor,
             configs=dict(wanted.configs),
+            internal=True,
         )
         try:
             answer = (await self._controller.create_topics([new], timeout=_TIMEOUT))[name]

@@ -6,7 +6,7 @@ from random import Random
 
 from barnabas.broker.controller.placement import place
 from barnabas.broker.controller.state import ClusterState, Topic
-from barnabas.broker.metadata.topic_names import check_name
+from barnabas.broker.metadata.topic_names import check_name, refuse_internal
 from barnabas.broker.metadata.znodes import TopicAssignment
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
@@ -23,13 +23,19 @@ class NewTopic:
     assignments: Sequence[tuple[int, Sequence[int]]] = ()
     """Partition and its broker ids, the preferred leader first."""
     configs: Mapping[str, str | None] = field(default_factory=dict)
+    internal: bool = False
+    """Whether the brokers want it for themselves: nobody else creates topics of those names."""
 
 
-def check_new_name(name: str, existing: Collection[str]) -> None:
-    """Raises for a name that is illegal, taken, or too like another: metrics write '.' as '_'."""
+def check_new_name(new: NewTopic, existing: Collection[str]) -> None:
+    """Raises for a name that is illegal, taken, not the client's to give, or too like another:
+    metrics write '.' as '_'."""
+    name = new.name
     check_name(name)
     if name in existing:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if not new.internal:
+        refuse_internal(name)
     if "." not in name and "_" not in name:
         return
     folded = name.replace(".", "_")

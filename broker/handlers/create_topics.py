@@ -10,7 +10,6 @@ from collections import Counter
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.topic_admin import CreatedTopic
 from barnabas.broker.controller.topics import NewTopic
-from barnabas.broker.metadata.topic_names import refuse_internal
 from barnabas.broker.server.context import RequestContext
 from barnabas.config.describe import describe_topic
 from barnabas.config.dynamic import DynamicConfig
@@ -42,23 +41,15 @@ class CreateTopicsHandler:
         context: RequestContext,  # noqa: ARG002
     ) -> CreateTopicsResponse:
         asked_for = Counter(topic.name for topic in request.topics)
-        refused: dict[str, KafkaError] = {}
-        wanted: dict[str, CreatableTopic] = {}
-        for topic in request.topics:
-            try:
-                if asked_for[topic.name] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-                refuse_internal(topic.name)
-                wanted[topic.name] = topic
-            except KafkaError as error:
-                refused[topic.name] = error
+        wanted = {topic.name: topic for topic in request.topics if asked_for[topic.name] == 1}
         created = await self._controller.create_topics(
             [_new_topic(topic) for topic in wanted.values()],
             timeout=request.timeout_ms / 1000,
             validate_only=request.validate_only,
         )
         results = [self._result(name, created[name], wanted[name]) for name in wanted]
-        results += [_refusal(name, error) for name, error in refused.items()]
+        twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        results += [_refusal(name, twice) for name in asked_for if name not in wanted]
         return CreateTopicsResponse(topics=results)
 
     def _result(

@@ -262,11 +262,11 @@ class Member(NamedTuple):
     generation: int
 
 
-def member_id(s: Peer, group: str, **options: Any) -> str:
+def member_id(s: Peer, group: str, *, on: str = "setting", **options: Any) -> str:
     """What the coordinator gives a newcomer to come back with; static members need none."""
     if "group_instance_id" in options:
         return ""
-    first = s.do(join(group, **options))
+    first = s.do(join(group, **options), on=on)
     assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED, first
     return str(first.member_id)
 

@@ -56,6 +56,10 @@ TABLE = (
     Rule("ListConfigResources.config_resources", How.SORTED, "Kafka's order is that of a hash"),
     Rule("Produce.responses*", How.SORTED, "Kafka's order is that of a hash"),
     Rule("Fetch.responses*.partitions", How.SORTED, "Kafka puts those with errors last"),
+    Rule("OffsetDelete.topics*", How.SORTED, "Kafka puts those with errors first"),
+    Rule("OffsetFetch.*topics*", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("DescribeGroups.groups*", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("JoinGroup.members", How.SORTED, "Kafka's order is that of a hash"),
     Rule("Metadata.topics", How.SORTED, "Kafka puts those with errors last"),
     Rule("*.configs", How.SERVED, "keys of tiered storage, which there is none of"),
     Rule("ApiVersions.api_keys", How.SERVED, "other APIs come with later releases"),
@@ -188,11 +192,11 @@ def _identity(entry: Any) -> Any:
     """What an entry of a list is about: its name or index; for topic ids, what is said of them."""
     if not isinstance(entry, dict):
         return entry
-    subject = [entry[key] for key in ("name", "topic", "group_id", *_INDEXES) if key in entry]
+    subject = [entry[key] for key in _SUBJECTS if key in entry]
     return subject or [repr(value) for value in entry.values() if not isinstance(value, bytes)]
 
 
-_INDEXES = ("partition_index", "partition", "index")
+_SUBJECTS = ("name", "group_id", "member_id", "topic", "partition_index", "partition", "index")
 
 
 def _by_name(value: Any) -> Any:

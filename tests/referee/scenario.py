@@ -99,10 +99,12 @@ class Peer:
         self.transcript.append(exchange)
         return answer
 
-    def do(self, request: Any, until: Callable[[Any], bool] | None = None) -> Any:
+    def do(
+        self, request: Any, *, until: Callable[[Any], bool] | None = None, on: str = "setting"
+    ) -> Any:
         """Sends a request in its highest version to set the scene; the answer is not compared."""
         end = time.monotonic() + DEADLINE_S
-        connection = self._connection("setting")
+        connection = self._connection(on)
         api = APIS[type(request)]
         while True:
             self.sent.append(api.key)

@@ -26,7 +26,7 @@ def a_group_through_its_states(s: Peer) -> None:
     mine = {joined.member_id: b"mine"}
     s.do(given.sync(group, joined.generation_id, joined.member_id, mine))
     s.ask(describe(group))
-    s.post(given.join(group, given.member_id(s, group)), on="other")
+    s.post(given.join(group, given.member_id(s, group, on="other")), on="other")
     me = given.Member(group, joined.member_id, joined.generation_id)
     s.do(given.heartbeat(me), until=lambda r: r.error_code != 0)
     s.ask(describe(group))

@@ -44,7 +44,7 @@ def before_the_assignment(s: Peer) -> None:
 @scenario
 def it_tells_of_a_rebalance(s: Peer) -> None:
     me = given.member(s)
-    s.post(join(me.group, given.member_id(s, me.group)), on="other")
+    s.post(join(me.group, given.member_id(s, me.group, on="other")), on="other")
     s.ask(heartbeat(me), until=lambda r: r.error_code != 0)
     s.ask(join(me.group, me.id))
     s.take(on="other")

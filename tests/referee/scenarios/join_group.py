@@ -60,7 +60,7 @@ def the_protocol_that_all_support_wins(s: Peer) -> None:
     a = enter(s, s.name(), on="a", protocols=both)
     s.ask(sync(a.group, a.generation, a.id, protocol_name="x"), on="a")
     only_y = {"y": subscription("by")}
-    b = given.member_id(s, a.group, protocols=only_y)
+    b = given.member_id(s, a.group, on="b", protocols=only_y)
     s.post(join(a.group, b, protocols=only_y), on="b")
     s.do(given.heartbeat(a), until=lambda r: r.error_code != 0)
     s.ask(join(a.group, a.id, protocols=both), on="a")

@@ -109,7 +109,7 @@ def before_the_assignment(s: Peer) -> None:
 @scenario
 def while_the_group_rebalances(s: Peer) -> None:
     to, me = given.topic(s), given.member(s)
-    s.post(given.join(me.group, given.member_id(s, me.group)), on="other")
+    s.post(given.join(me.group, given.member_id(s, me.group, on="other")), on="other")
     s.do(given.heartbeat(me), until=lambda r: r.error_code != 0)
     s.ask(commit(me.group, to, 1, member_id=me.id, generation=me.generation))
     s.ask(fetched(me.group, to))

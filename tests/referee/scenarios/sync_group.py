@@ -89,6 +89,6 @@ def a_static_member_that_was_replaced(s: Peer) -> None:
 @scenario
 def while_the_group_rebalances(s: Peer) -> None:
     me = given.member(s)
-    s.post(join(me.group, given.member_id(s, me.group)), on="other")
+    s.post(join(me.group, given.member_id(s, me.group, on="other")), on="other")
     s.do(given.heartbeat(me), until=lambda r: r.error_code != 0)
     s.ask(sync(me.group, me.generation, me.id))

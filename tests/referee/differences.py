@@ -52,13 +52,6 @@ WANTED = (
         why="nobody reads it there",
     ),
     Difference(
-        scenarios=("CreateTopics/internal_topics_exist_already",),
-        path="CreateTopics.topics*.error_code",
-        kafka="TOPIC_ALREADY_EXISTS, and where it does not exist yet, creates it",
-        barnabas="INVALID_TOPIC_EXCEPTION",
-        why="internal topics are made by the brokers, with the replicas they are meant to have",
-    ),
-    Difference(
         scenarios=("FindCoordinator/of_a_share_group_that_is_switched_off",),
         path="FindCoordinator.*",
         kafka="COORDINATOR_NOT_AVAILABLE where share groups are switched off",

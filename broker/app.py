@@ -9,6 +9,7 @@ answer is already true.
 import asyncio
 import os
 from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 from barnabas.broker import gauges
@@ -42,10 +43,10 @@ from barnabas.broker.routes import Parts, all_routes
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.connection import Shared
 from barnabas.broker.server.dispatch import Dispatcher
-from barnabas.broker.server.listener import ConnectionCount, ConnectionLimits, Listener
+from barnabas.broker.server.listener import ConnectionCount, Listener
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
-from barnabas.config.listeners import Address, parse_connection_overrides, parse_host_port
+from barnabas.config.listeners import Address, parse_host_port
 from barnabas.config.listeners import Listener as ListenerConfig
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
@@ -73,9 +74,9 @@ class Broker:
         self.registry = Registry()
         self._metrics = BrokerMetrics(self.registry)
         self._listeners: dict[str, Listener] = {}
-        self._rounds = Rounds()
         self._cleaner_process = CleanerProcess()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._exits = AsyncExitStack()
         self._ready = False
         self.failed = asyncio.Event()
         """Set when the broker cannot go on: whoever runs it should stop it and exit."""
@@ -93,6 +94,16 @@ class Broker:
         return next(iter(self._listeners.values())).port
 
     @property
+    def ports(self) -> dict[str, int]:
+        """The bound ports, by the names of their listeners."""
+        return {name: listener.port for name, listener in self._listeners.items()}
+
+    @property
+    def connections(self) -> int:
+        """Clients that are connected now."""
+        return sum(listener.connections for listener in self._listeners.values())
+
+    @property
     def bootstrap_servers(self) -> str:
         """What a client of the first listener takes as `bootstrap.servers`."""
         first = self._config.resolved_listeners()[0]
@@ -104,7 +115,7 @@ class Broker:
             return ["failed"]
         return [] if self._ready else ["starting or stopping"]
 
-    # -- starting --------------------------------------------------------------------------------
+    # -- starting and stopping --------------------------------------------------------------------
 
     async def start(self) -> None:
         """Open what is on disk, join the cluster, and serve.
@@ -114,33 +125,52 @@ class Broker:
         """
         for warning in self._config.warnings:
             _log.warning(warning)
+        try:
+            await self._start()
+        except BaseException:
+            await self._exits.aclose()
+            raise
+        self._ready = True
+        _log.info("broker started", broker=self._config.broker_id, at=self.bootstrap_servers)
+
+    async def stop(self) -> None:
+        """Answer what was begun, make everything durable, and leave a clean shutdown behind."""
+        self._ready = False
+        await self._exits.aclose()
+        _log.info("broker stopped", broker=self._config.broker_id)
+
+    async def _start(self) -> None:
+        """Step by step; each step says how it is undone, last step first."""
         await self._open_store()
         await self._open_logs()
         self._make_replicas()
         self._make_server()
         for listener in self._listeners.values():
             await listener.bind(self._doors.network)
+            self._exits.callback(listener.stop_accepting)
         await self._join_cluster()
         self._start_chores()
         await self._start_endpoint()
         for listener in self._listeners.values():
             await listener.serve()
-        self._ready = True
-        _log.info("broker started", broker=self._config.broker_id, at=self.bootstrap_servers)
+        self._exits.push_async_callback(self._stop_serving)
 
     async def _open_store(self) -> None:
         doors, config = self._doors, self._config
+        self._exits.callback(doors.offload.close)
         self._paths = [
             os.path.join(doors.working_directory, path) for path in config.data_directories
         ]
         make_dirs(doors.files, self._paths[0])
         directory = os.path.join(self._paths[0], METADATA_DIRECTORY)
         self._store = await open_store(doors.files, directory, doors.offload)
+        self._exits.push_async_callback(self._store.close)
         self._session = self._store.session()
         new_id = uuid_text(doors.random.getrandbits(128).to_bytes(16, "big"))
         self._cluster_id = await prepare_cluster(self._session, new_id)
         self._configs = Configs(self._session, self._dynamic, config.broker_id)
         await self._configs.start(lambda: self._soon(self._configs.catch_up()))
+        self._exits.callback(self._configs.stop)
 
     async def _open_logs(self) -> None:
         doors, config = self._doors, self._config
@@ -160,7 +190,9 @@ class Broker:
             producer_expiration_ms=config.producer_id_expiration_ms,
             on_failure=tell,
         )
+        self._exits.callback(self._logs.abandon)
         await doors.offload.submit("logs", lambda: self._logs.open(self._configs.topic))
+        self._exits.push_async_callback(doors.offload.submit, "logs", self._logs.close)
 
     def _make_replicas(self) -> None:
         doors = self._doors
@@ -234,8 +266,8 @@ class Broker:
             memory=RequestMemory(config.queued_max_request_bytes),
             max_request_bytes=config.socket_request_max_bytes,
         )
-        count = ConnectionCount(_connection_limits(config))
-        self._dynamic.follow(lambda now: setattr(count, "limits", _connection_limits(now)))
+        count = ConnectionCount(config)
+        self._dynamic.follow(count.limit)
         for each in config.resolved_listeners():
             self._listeners[each.name] = Listener(
                 each.name,
@@ -271,19 +303,12 @@ class Broker:
             self._doors.clock.now_ms(),
         )
         self._receiver.broker_epoch = broker.epoch
+        self._exits.push_async_callback(self._controller.stop)
         await self._controller.start()
         while not self._cache.ready:
             known.clear()
             await known.wait()
-        self._set_strays_aside()
-
-    def _set_strays_aside(self) -> None:
-        """Keep, but do not serve, the logs of partitions that the cluster knows nothing of."""
-        for log in self._logs.logs:
-            topic = self._cache.topic(log.topic)
-            if topic is None or log.partition not in topic.partitions:
-                _log.warning("stray log set aside", topic=log.topic, partition=log.partition)
-                self._logs.set_stray(log.topic, log.partition)
+        self._replicas.set_strays_aside()
 
     def _endpoints(self) -> tuple[BrokerEndpoint, ...]:
         return tuple(
@@ -300,44 +325,42 @@ class Broker:
         )
 
     def _start_chores(self) -> None:
-        doors = self._doors
-        self._groups.schedule(self._rounds)
-        LogChores(
-            self._logs,
-            self._replicas,
-            self._flusher,
-            offload=doors.offload,
-            clock=doors.clock,
-            config=lambda: self.config,
-        ).schedule(self._rounds)
-        CleanerChore(
-            self._cleaner,
-            self._logs,
-            offload=doors.offload,
-            clock=doors.clock,
-            config=lambda: self.config,
-        ).schedule(self._rounds)
-        ConnectionChore(
-            list(self._listeners.values()),
-            self._metrics.requests.connections_expired.cell(),
-            doors.clock,
-            lambda: self.config,
-        ).schedule(self._rounds)
+        doors, rounds = self._doors, Rounds()
+        self._groups.schedule(rounds)
+        logs, offload, clock = self._logs, doors.offload, doors.clock
+
+        def config() -> BrokerConfig:
+            return self.config
+
+        for chore in (
+            LogChores(logs, self._replicas, self._flusher, offload, clock, config),
+            CleanerChore(self._cleaner, logs, offload, clock, config),
+            ConnectionChore(
+                list(self._listeners.values()),
+                self._metrics.requests.connections_expired.cell(),
+                clock,
+                config,
+            ),
+        ):
+            chore.schedule(rounds)
+        self._exits.push_async_callback(rounds.stop)
+        self._exits.callback(self._cleaner_process.stop)
 
     async def _start_endpoint(self) -> None:
-        self._loop_lag = LoopLag(asyncio.get_running_loop(), self._metrics.loop_lag.cell())
+        """Serve /metrics, where it is wanted; nothing is sampled for nobody."""
+        if self._config.metrics_listener is None:
+            return
         observe_process(self._metrics.process)
-        self._endpoint = HttpEndpoint(self.registry, self.not_ready)
-        if self._config.metrics_listener is not None:
-            at = parse_host_port("metrics.listener", self._config.metrics_listener)
-            await self._endpoint.start(at.host, at.port)
-            self._loop_lag.start()
+        loop_lag = LoopLag(asyncio.get_running_loop(), self._metrics.loop_lag.cell())
+        loop_lag.start()
+        self._exits.callback(loop_lag.stop)
+        endpoint = HttpEndpoint(self.registry, self.not_ready)
+        at = parse_host_port("metrics.listener", self._config.metrics_listener)
+        await endpoint.start(at.host, at.port)
+        self._exits.push_async_callback(endpoint.stop)
 
-    # -- stopping --------------------------------------------------------------------------------
-
-    async def stop(self) -> None:
-        """Answer what was begun, make everything durable, and leave a clean shutdown behind."""
-        self._ready = False
+    async def _stop_serving(self) -> None:
+        """Answer what was begun, and let everybody go."""
         for listener in self._listeners.values():
             listener.stop_accepting()
         await self._flusher.idle()
@@ -345,16 +368,6 @@ class Broker:
         await self._groups.close()
         for listener in self._listeners.values():
             await listener.drained(DRAIN_SECONDS)
-        self._loop_lag.stop()
-        await self._endpoint.stop()
-        self._cleaner_process.stop()
-        await self._rounds.stop()
-        await self._controller.stop()
-        self._configs.stop()
-        await self._doors.offload.submit("logs", self._logs.close)
-        await self._store.close()
-        self._doors.offload.close()
-        _log.info("broker stopped", broker=self._config.broker_id)
 
     # -- failures --------------------------------------------------------------------------------
 
@@ -379,13 +392,3 @@ class Broker:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fatal(error)
-
-
-def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    return ConnectionLimits(
-        config.max_connections,
-        config.max_connections_per_ip,
-        parse_connection_overrides(
-            "max.connections.per.ip.overrides", config.max_connections_per_ip_overrides
-        ),
-    )

@@ -215,6 +215,13 @@ class ReplicaManager:
     async def _delete_log(self, log: Log) -> None:
         await self._offload.submit(_LANE, lambda: self._logs.delete(log.topic, log.partition))
 
+    def set_strays_aside(self) -> None:
+        """Keep, but do not serve, the logs of partitions that the cluster knows nothing of."""
+        for log in self._logs.logs:
+            if self._cache.partition(log.topic, log.partition) is None:
+                _log.warning("stray log set aside", topic=log.topic, partition=log.partition)
+                self._logs.set_stray(log.topic, log.partition)
+
     # -- what happens on this broker -------------------------------------------------------------
 
     def configure(self, topic: str, config: TopicConfig) -> None:

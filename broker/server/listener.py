@@ -9,28 +9,29 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.connection import Connection, Shared
 from barnabas.broker.server.network import Network, Server
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.listeners import parse_connection_overrides
 from barnabas.metrics.catalogue import RequestMetrics
 
 _log = get_logger(__name__)
 
 
-@dataclass(slots=True)
-class ConnectionLimits:
-    """How many may connect, over all listeners; changeable while running."""
-
-    total: int
-    per_host: int
-    per_host_overrides: dict[str, int]
-
-
 class ConnectionCount:
-    """Open connections of a broker, over all listeners."""
+    """Open connections of a broker over all listeners, and how many there may be."""
 
-    def __init__(self, limits: ConnectionLimits) -> None:
-        self.limits = limits
+    def __init__(self, config: BrokerConfig) -> None:
         self.ids = count(1)
         """Gives each connection of the broker a number."""
         self._by_host: Counter[str] = Counter()
+        self.limit(config)
+
+    def limit(self, config: BrokerConfig) -> None:
+        """Take over max.connections and its kin, now and whenever they change."""
+        self._total = config.max_connections
+        self._per_host = config.max_connections_per_ip
+        self._overrides = parse_connection_overrides(
+            "max.connections.per.ip.overrides", config.max_connections_per_ip_overrides
+        )
 
     @property
     def open(self) -> int:
@@ -39,9 +40,8 @@ class ConnectionCount:
 
     def admit(self, host: str) -> bool:
         """Count a connection in; False where a limit is reached."""
-        limits = self.limits
-        per_host = limits.per_host_overrides.get(host, limits.per_host)
-        if self.open >= limits.total or self._by_host[host] >= per_host:
+        per_host = self._overrides.get(host, self._per_host)
+        if self.open >= self._total or self._by_host[host] >= per_host:
             return False
         self._by_host[host] += 1
         return True

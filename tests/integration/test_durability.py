@@ -1,4 +1,4 @@
-"""What an acknowledgement is worth: fsync first where it is asked for, and never after a failure."""
+"""What an acknowledgement is worth: after the fsync where asked for, never after a failure."""
 
 import asyncio
 import copy

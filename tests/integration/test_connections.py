@@ -1,0 +1,167 @@
+"""Sockets of a whole broker: limits, idle and slow peers, garbage, listeners, shutdown."""
+
+import asyncio
+import os
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from barnabas.client.connection import BrokerUnreachable, Connection
+from barnabas.protocol.messages import metadata
+from tests.integration.data_path import Client, batch, connected, make_broker, running, until
+
+
+async def hangs_up(reader: asyncio.StreamReader) -> bool:
+    """Whether the broker closes the connection without another word."""
+    try:
+        return await asyncio.wait_for(reader.read(), 5) == b""
+    except ConnectionResetError:
+        return True
+
+
+async def serves(client: Client) -> bool:
+    answer = await client.connection.request(metadata.API, metadata.MetadataRequest(topics=None))
+    return bool(answer.brokers)
+
+
+async def test_connections_of_one_address_are_limited(tmp_path: Path) -> None:
+    async with running(tmp_path, max_connections_per_ip=1) as broker, connected(broker) as client:
+        with pytest.raises(BrokerUnreachable):
+            await Connection.open("127.0.0.1", broker.port, timeout=5)
+        assert (
+            await client.connection.request(metadata.API, metadata.MetadataRequest(topics=None))
+        ).brokers
+
+
+async def test_a_connection_that_leaves_makes_room(tmp_path: Path) -> None:
+    async with running(tmp_path, max_connections=1) as broker:
+        async with connected(broker):
+            pass
+        await until(lambda: not broker.connections)
+        async with connected(broker) as client:
+            assert client.connection.is_open
+
+
+async def test_idle_connections_are_closed_and_waiting_ones_are_not(tmp_path: Path) -> None:
+    async with (
+        running(tmp_path, connections_max_idle_ms=100) as broker,
+        connected(broker) as idle,
+        connected(broker) as waiting,
+    ):
+        await waiting.create()
+        fetched = await waiting.fetch_one(0, max_wait_ms=400)
+        assert fetched.error_code == 0
+        await until(lambda: not idle.connection.is_open)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">i", -5),
+        struct.pack(">ihhi", 100, 0, 3, 1) + b"\xff" * 92,
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40),
+    ],
+    ids=["http", "huge", "negative", "garbage", "tls"],
+)
+async def test_garbage_ends_its_own_connection_only(tmp_path: Path, data: bytes) -> None:
+    async with running(tmp_path) as broker, connected(broker) as client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+        writer.write(data)
+        assert await hangs_up(reader)
+        writer.close()
+        assert (
+            await client.connection.request(metadata.API, metadata.MetadataRequest(topics=None))
+        ).brokers
+
+
+async def test_a_peer_that_reads_slowly_costs_no_memory_and_disturbs_nobody(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as broker, connected(broker) as client:
+        await client.create(max_message_bytes="4000000")
+        for _ in range(16):
+            await client.produce(batch(bytes(3_000_000)))
+        before = resident_bytes()
+        slow = await asyncio.create_task(ask_for_everything(broker.port))
+        for number in range(20):
+            assert (await client.produce(batch(b"%d" % number))).error_code == 0
+        assert resident_bytes() - before < 8_000_000
+        assert await read_all(slow) > 48_000_000
+
+
+async def ask_for_everything(port: int) -> socket.socket:
+    """A Fetch of 64 MB whose answer nobody reads yet."""
+    from barnabas.protocol.codec import encode
+    from barnabas.protocol.header import encode_request_header
+    from barnabas.protocol.messages import fetch
+
+    partition = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=64 << 20)
+    request = fetch.FetchRequest(
+        max_wait_ms=0, min_bytes=1, topics=[fetch.FetchTopic(topic="t", partitions=[partition])]
+    )
+    body = encode_request_header(fetch.API.key, 12, 1, "slow") + encode(request, 12)
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+    slow.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(slow, ("127.0.0.1", port))
+    await loop.sock_sendall(slow, struct.pack(">i", len(body)) + body)
+    return slow
+
+
+async def read_all(slow: socket.socket) -> int:
+    """Bytes of the answer, which comes whole once somebody reads."""
+    loop, buffer = asyncio.get_running_loop(), bytearray(1 << 20)
+    async with asyncio.timeout(20):
+        await loop.sock_recv_into(slow, memoryview(buffer)[:4])
+        (size,) = struct.unpack_from(">i", buffer)
+        read = 0
+        while read < size:
+            read += await loop.sock_recv_into(slow, buffer)
+    slow.close()
+    return read
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
+    async with running(
+        tmp_path,
+        listeners="PLAINTEXT://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
+        advertised_listeners="PLAINTEXT://inside:1234,OUTSIDE://outside.example:0",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,OUTSIDE:PLAINTEXT",
+    ) as broker:
+        told = []
+        for port in broker.ports.values():
+            connection = await Connection.open("127.0.0.1", port, timeout=5)
+            answer = await connection.request(metadata.API, metadata.MetadataRequest(topics=None))
+            told.append((answer.brokers[0].host, answer.brokers[0].port))
+            await connection.close()
+        assert told == [("inside", 1234), ("outside.example", broker.ports["OUTSIDE"])]
+
+
+async def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    async with running(tmp_path / "one") as broker:
+        listeners = f"PLAINTEXT://127.0.0.1:{broker.port}"
+        other = make_broker(tmp_path / "other", listeners=listeners)
+        with pytest.raises(OSError, match="in use"):
+            await other.start()
+
+
+async def test_a_broker_that_stops_answers_parked_requests(tmp_path: Path) -> None:
+    broker = make_broker(tmp_path)
+    await broker.start()
+    async with connected(broker) as client:
+        await client.create()
+        parked = asyncio.create_task(client.fetch_one(0, max_wait_ms=60_000))
+        await asyncio.sleep(0.02)
+        await asyncio.wait_for(broker.stop(), 5)
+        assert (await parked).error_code in (0, 6)
+        assert not client.connection.is_open

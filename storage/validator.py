@@ -5,8 +5,10 @@ by the header alone. Records are *inflated* only where the topic asks for it: ke
 topic, and a `compression.type` other than the producer's.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 _INFLATION_FACTOR = 32
 _MIN_INFLATION = 32 * 1024 * 1024
+_MAX_ERRORS = 1000
 _SHOWN_ERRORS = 3
 _ZSTD_SINCE = 7
 _LAST_CODEC = max(Compression).value
@@ -252,13 +255,11 @@ def _inflate_where_needed(
     for pos, header in batches:
         batch: Buffer = memoryview(data)[pos : pos + header.size]
         other_codec = rules.compression not in (None, header.compression)
-        if not header.is_control and (needs_keys or other_codec):
-            records = _inflate(batch, header, rules)
-            if needs_keys:
-                _check_keys(records)
-            if other_codec:
-                batch = _recompress(records, header, rules)
-                rewritten = True
+        if needs_keys:
+            _check_keys(_inflate(batch, header, rules))
+        if other_codec and not header.is_control:
+            batch = _recompress(list(_inflate(batch, header, rules)), header, rules)
+            rewritten = True
         parts.append(batch)
     if not rewritten:
         return data, batches
@@ -274,27 +275,28 @@ def _inflate_where_needed(
     return data, batches
 
 
-def _inflate(batch: Buffer, header: BatchHeader, rules: Rules) -> list[Record]:
+def _inflate(batch: Buffer, header: BatchHeader, rules: Rules) -> Iterator[Record]:
     bound = max(_INFLATION_FACTOR * rules.max_message_bytes, _MIN_INFLATION)
+    offset = header.base_offset
     try:
-        records = list(iter_records(batch, 0, header, max_bytes=bound))
+        for record in iter_records(batch, 0, header, max_bytes=bound):
+            if record.offset != offset:
+                raise _invalid("the offsets of a batch's records are not consecutive")
+            if not NO_TIMESTAMP <= record.timestamp <= header.max_timestamp:
+                raise _invalid(
+                    f"a batch up to {header.max_timestamp} has a record at {record.timestamp}"
+                )
+            yield record
+            offset += 1
     except ProtocolError as error:
         raise _invalid(str(error)) from None
-    for index, record in enumerate(records):
-        if record.offset != header.base_offset + index:
-            raise _invalid("the offsets of a batch's records are not consecutive")
-        if not NO_TIMESTAMP <= record.timestamp <= header.max_timestamp:
-            raise _invalid(
-                f"a batch up to {header.max_timestamp} has a record at {record.timestamp}"
-            )
-    return records
 
 
-def _check_keys(records: list[Record]) -> None:
+def _check_keys(records: Iterator[Record]) -> None:
+    missing = (index for index, record in enumerate(records) if record.key is None)
     errors = tuple(
         RecordError(index, "Compacted topic cannot accept message without key")
-        for index, record in enumerate(records)
-        if record.key is None
+        for index in islice(missing, _MAX_ERRORS)
     )
     if errors:
         shown = "; ".join(f"{e.batch_index}: {e.message}" for e in errors[:_SHOWN_ERRORS])

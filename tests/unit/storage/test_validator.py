@@ -1,5 +1,6 @@
 """What a log refuses, by which error, and what it lets through unchanged."""
 
+import tracemalloc
 from dataclasses import replace
 from struct import pack_into, unpack_from
 
@@ -213,6 +214,25 @@ def test_a_compacted_topic_refuses_records_without_key(codec: Compression) -> No
         judge(build_batch(records, compression=codec), replace(RULES, keys_required=True))
     assert caught.value.code is ErrorCode.INVALID_RECORD
     assert [error.batch_index for error in caught.value.record_errors] == [1]
+
+
+def test_the_answer_names_no_more_records_than_anybody_reads() -> None:
+    keyless = build_batch([Record(i, NOW, None, None) for i in range(2000)])
+    with pytest.raises(RecordsRefused) as caught:
+        judge(keyless, replace(RULES, keys_required=True))
+    assert len(caught.value.record_errors) == 1000
+
+
+def test_many_small_records_are_looked_at_one_by_one() -> None:
+    batch = build_batch([Record(i, NOW, b"", None) for i in range(30_000)])
+    rules = replace(RULES, keys_required=True, max_message_bytes=len(batch))
+    tracemalloc.start()
+    try:
+        judge(batch, rules)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * len(batch)
 
 
 def test_what_the_broker_writes_to_a_compacted_topic_stays_deflated() -> None:

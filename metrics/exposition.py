@@ -1,55 +1,67 @@
-"""Metrics in the text format that Prometheus scrapes (version 0.0.4).
+"""Metrics in the text format that Prometheus scrapes, as prometheus_client writes it.
 
-Written here and not taken from prometheus_client, which needs 12 microseconds a sample: for the
-8,000 samples of 2,000 partitions a tenth of a second that requests would feel. In the tests it
-reads what this module writes.
+It needs about 12 microseconds a sample, a tenth of a second for 2,000 partitions: so a family is
+rendered in blocks, and the caller lets other work pass between them.
 """
 
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Final
+
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.utils import floatToGoString
 
 from barnabas.metrics.registry import FamilySnapshot, HistogramSample, Labels
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
-_HELP: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
-_LABEL: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
-_WORDS: Final = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
-
-
-def render(family: FamilySnapshot) -> Iterator[str]:
-    """The lines of one metric, each with its line end."""
-    yield f"# HELP {family.name} {family.help.translate(_HELP)}\n"
-    yield f"# TYPE {family.name} {family.kind}\n"
-    for values, sample in family.samples:
-        if isinstance(sample, HistogramSample):
-            yield from _histogram(family, values, sample)
-        else:
-            yield f"{family.name}{_braced(_pairs(family.labels, values))} {_number(sample)}\n"
+_BLOCK: Final = 100
+_HEAD_LINES: Final = 2
 
 
-def _histogram(family: FamilySnapshot, values: Labels, sample: HistogramSample) -> Iterator[str]:
+class _Block:
+    """What prometheus_client takes for a registry: some samples of one family."""
+
+    def __init__(
+        self, family: FamilySnapshot, samples: list[tuple[Labels, float | HistogramSample]]
+    ) -> None:
+        self._family = family
+        self._samples = samples
+
+    def collect(self) -> Iterator[Metric]:
+        family = self._family
+        # The client puts a counter's ending back.
+        metric = Metric(family.name.removesuffix("_total"), family.help, family.kind)
+        for values, sample in self._samples:
+            labels = dict(zip(family.labels, values, strict=True))
+            if isinstance(sample, HistogramSample):
+                _add_histogram(metric, family.name, labels, sample)
+            else:
+                metric.add_sample(family.name, labels, sample)
+        yield metric
+
+
+def render(family: FamilySnapshot) -> Iterator[bytes]:
+    """The lines of one metric, in blocks of about a millisecond's work."""
+    for start in range(0, max(len(family.samples), 1), _BLOCK):
+        block = _Block(family, family.samples[start : start + _BLOCK])
+        text = generate_latest(block)
+        # The head, help and type, belongs to the first block only.
+        yield text.split(b"\n", _HEAD_LINES)[_HEAD_LINES] if start else text
+
+
+def _add_histogram(
+    metric: Metric, name: str, labels: dict[str, str], sample: HistogramSample
+) -> None:
     """Buckets count everything up to their bound, so the last one counts everything."""
-    pairs = _pairs(family.labels, values)
-    total = 0
-    for bound, count in zip((*sample.bounds, float("inf")), sample.counts, strict=True):
-        total += count
-        below = _braced([*pairs, f'le="{_number(bound)}"'])
-        yield f"{family.name}_bucket{below} {total}\n"
-    yield f"{family.name}_sum{_braced(pairs)} {_number(sample.sum)}\n"
-    yield f"{family.name}_count{_braced(pairs)} {total}\n"
+    totals = list(accumulate(sample.counts))
+    for bound, total in zip((*sample.bounds, float("inf")), totals, strict=True):
+        metric.add_sample(f"{name}_bucket", {**labels, "le": _bound(bound)}, total)
+    metric.add_sample(f"{name}_sum", labels, sample.sum)
+    metric.add_sample(f"{name}_count", labels, totals[-1])
 
 
-def _pairs(names: Labels, values: Labels) -> list[str]:
-    return [
-        f'{name}="{value.translate(_LABEL)}"' for name, value in zip(names, values, strict=True)
-    ]
-
-
-def _braced(pairs: list[str]) -> str:
-    return f"{{{','.join(pairs)}}}" if pairs else ""
-
-
-def _number(value: float) -> str:
-    text = str(value)
-    return _WORDS.get(text, text)
+def _bound(value: float) -> str:
+    text: str = floatToGoString(value)  # type: ignore[no-untyped-call]
+    return text

@@ -7,24 +7,17 @@ answers exactly when the loop still turns. A scrape is rendered in slices betwee
 import asyncio
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from itertools import islice
 from typing import Final, NamedTuple
+
+import h11
 
 from barnabas.metrics.exposition import CONTENT_TYPE, render
 from barnabas.metrics.registry import Registry
 
 _HEAD_LIMIT: Final = 8192
+_READ: Final = 4096
 _EXCHANGE_SECONDS: Final = 10
 _TEXT: Final = "text/plain; charset=utf-8"
-_SLICE_LINES: Final = 500
-"""Lines of a scrape that are rendered at a time: about a millisecond."""
-
-
-class Request(NamedTuple):
-    """What this endpoint looks at in a request."""
-
-    method: str
-    path: str
 
 
 class Answer(NamedTuple):
@@ -68,37 +61,43 @@ class HttpEndpoint:
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request, one response: probes and scrapers come seconds apart."""
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_LIMIT)
         try:
             async with asyncio.timeout(_EXCHANGE_SECONDS):
-                request = await _read_request(reader)
-                answer = _BAD_REQUEST if request is None else await self._answer(request)
-                writer.write(_encode(answer, with_body=request is None or request.method == "GET"))
+                with_body = True
+                try:
+                    request = await _read_request(http, reader)
+                    with_body = request.method != b"HEAD"
+                    answer = await self._answer(request)
+                except h11.RemoteProtocolError:
+                    answer = _BAD_REQUEST
+                writer.write(_encode(http, answer, with_body=with_body))
                 await writer.drain()
-        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
+        except (TimeoutError, ConnectionError):
             writer.transport.abort()
         finally:
             writer.close()
 
-    async def _answer(self, request: Request) -> Answer:
-        if request.method not in ("GET", "HEAD"):
+    async def _answer(self, request: h11.Request) -> Answer:
+        if request.method not in (b"GET", b"HEAD"):
             return Answer(HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, b"only GET and HEAD\n")
-        match request.path:
-            case "/metrics":
+        match request.target.partition(b"?")[0]:
+            case b"/metrics":
                 return Answer(HTTPStatus.OK, CONTENT_TYPE, await self._scrape())
-            case "/healthz":
+            case b"/healthz":
                 return Answer(HTTPStatus.OK, _TEXT, b"ok\n")
-            case "/readyz":
+            case b"/readyz":
                 return _readiness(self._not_ready())
             case _:
                 return Answer(HTTPStatus.NOT_FOUND, _TEXT, b"/metrics /healthz /readyz\n")
 
     async def _scrape(self) -> bytes:
-        slices: list[str] = []
-        lines = (line for family in self._registry.snapshot() for line in render(family))
-        while text := "".join(islice(lines, _SLICE_LINES)):
-            slices.append(text)
-            await asyncio.sleep(0)
-        return "".join(slices).encode()
+        blocks: list[bytes] = []
+        for family in self._registry.snapshot():
+            for block in render(family):
+                blocks.append(block)
+                await asyncio.sleep(0)
+        return b"".join(blocks)
 
 
 _BAD_REQUEST: Final = Answer(HTTPStatus.BAD_REQUEST, _TEXT, b"not an HTTP request\n")
@@ -111,24 +110,24 @@ def _readiness(reasons: Sequence[str]) -> Answer:
     return Answer(HTTPStatus.OK, _TEXT, b"ready\n")
 
 
-async def _read_request(reader: asyncio.StreamReader) -> Request | None:
-    """The head of a request, or None where it is none or too long."""
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.LimitOverrunError:
-        return None
-    words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        return None
-    return Request(words[0], words[1].partition("?")[0])
+async def _read_request(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Request:
+    """The head of a request; h11.RemoteProtocolError where there is none or it is too long."""
+    while (event := http.next_event()) is h11.NEED_DATA:
+        http.receive_data(await reader.read(_READ))
+    if not isinstance(event, h11.Request):
+        raise h11.RemoteProtocolError("the client left before its request")
+    return event
 
 
-def _encode(answer: Answer, *, with_body: bool) -> bytes:
-    status = answer.status
-    head = (
-        f"HTTP/1.1 {status.value} {status.phrase}\r\n"
-        f"Content-Type: {answer.content_type}\r\n"
-        f"Content-Length: {len(answer.body)}\r\n"
-        "Connection: close\r\n\r\n"
+def _encode(http: h11.Connection, answer: Answer, *, with_body: bool) -> bytes:
+    head = h11.Response(
+        status_code=answer.status.value,
+        reason=answer.status.phrase.encode(),
+        headers=[
+            ("Content-Type", answer.content_type),
+            ("Content-Length", str(len(answer.body))),
+            ("Connection", "close"),
+        ],
     )
-    return head.encode("latin-1") + (answer.body if with_body else b"")
+    encoded = http.send(head) or b""
+    return encoded + (http.send(h11.Data(data=answer.body)) or b"") if with_body else encoded

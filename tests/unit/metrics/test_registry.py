@@ -11,7 +11,8 @@ from barnabas.metrics.registry import FamilySnapshot, HistogramSample, Registry
 
 
 def scrape(registry: Registry) -> list[str]:
-    return [line.rstrip("\n") for family in registry.snapshot() for line in render(family)]
+    text = b"".join(block for family in registry.snapshot() for block in render(family))
+    return text.decode().splitlines()
 
 
 def test_a_cell_is_the_same_for_the_same_labels():
@@ -28,8 +29,8 @@ def test_counters_and_gauges_are_scraped_with_their_labels_escaped():
 
     lines = scrape(registry)
 
-    assert 'bytes_total{topic="a\\"\\n"} 7' in lines
-    assert "open 2" in lines
+    assert 'bytes_total{topic="a\\"\\n"} 7.0' in lines
+    assert "open 2.0" in lines
 
 
 def test_a_gauge_is_read_when_it_is_scraped():
@@ -42,8 +43,8 @@ def test_a_gauge_is_read_when_it_is_scraped():
 
     lines = scrape(registry)
 
-    assert "logs 1" in lines
-    assert 'size{topic="a"} 5' in lines
+    assert "logs 1.0" in lines
+    assert 'size{topic="a"} 5.0' in lines
 
 
 def test_a_bound_belongs_to_the_bucket_below_it_and_buckets_add_up():
@@ -54,10 +55,10 @@ def test_a_bound_belongs_to_the_bucket_below_it_and_buckets_add_up():
 
     lines = scrape(registry)
 
-    assert 'time_ms_bucket{le="1"} 2' in lines
-    assert 'time_ms_bucket{le="10"} 3' in lines
-    assert 'time_ms_bucket{le="+Inf"} 4' in lines
-    assert "time_ms_count 4" in lines
+    assert 'time_ms_bucket{le="1.0"} 2.0' in lines
+    assert 'time_ms_bucket{le="10.0"} 3.0' in lines
+    assert 'time_ms_bucket{le="+Inf"} 4.0' in lines
+    assert "time_ms_count 4.0" in lines
     assert "time_ms_sum 17.5" in lines
 
 
@@ -87,7 +88,7 @@ def test_the_whole_catalogue_can_be_scraped():
 
     lines = scrape(registry)
 
-    assert 'kafka_server_brokertopicmetrics_messagesin_total{topic="orders"} 1' in lines
+    assert 'kafka_server_brokertopicmetrics_messagesin_total{topic="orders"} 1.0' in lines
     assert "# TYPE kafka_consumergroup_lag gauge" in lines
 
 
@@ -105,7 +106,7 @@ plain = st.builds(
 
 @given(plain)
 def test_prometheus_client_reads_back_what_is_written(family):
-    (read,) = text_string_to_metric_families("".join(render(family)))
+    (read,) = text_string_to_metric_families(b"".join(render(family)).decode())
 
     assert read.type == "gauge"
     assert [
@@ -122,12 +123,12 @@ def test_prometheus_client_reads_back_a_histogram(counts, total):
         ("api",),
         [(("A",), HistogramSample((0.5, 1), tuple(counts), total))],
     )
-    (read,) = text_string_to_metric_families("".join(render(family)))
+    (read,) = text_string_to_metric_families(b"".join(render(family)).decode())
 
     values = {(each.name, each.labels.get("le")): each.value for each in read.samples}
     assert values == {
         ("time_ms_bucket", "0.5"): counts[0],
-        ("time_ms_bucket", "1"): counts[0] + counts[1],
+        ("time_ms_bucket", "1.0"): counts[0] + counts[1],
         ("time_ms_bucket", "+Inf"): sum(counts),
         ("time_ms_sum", None): total,
         ("time_ms_count", None): sum(counts),

@@ -36,7 +36,7 @@ async def test_metrics_are_served_in_prometheus_format(endpoint):
     head, body = await get(port, "/metrics?name=x")
     assert head.startswith("HTTP/1.1 200 OK")
     assert "Content-Type: text/plain; version=0.0.4" in head
-    assert b"bytes_total 3\n" in body
+    assert b"bytes_total 3.0\n" in body
 
 
 async def test_a_scrape_lets_other_work_pass():
@@ -70,10 +70,10 @@ async def test_readiness_follows_its_reasons(endpoint):
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
-        (b"GET /elsewhere HTTP/1.1\r\n\r\n", "404"),
-        (b"POST /metrics HTTP/1.1\r\n\r\n", "405"),
+        (b"GET /elsewhere HTTP/1.1\r\nHost: x\r\n\r\n", "404"),
+        (b"POST /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "405"),
         (b"nonsense\r\n\r\n", "400"),
-        (b"GET / HTTP/1.1\r\nX: " + b"y" * 20000 + b"\r\n\r\n", "400"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 20000 + b"\r\n\r\n", "400"),
     ],
 )
 async def test_other_requests_are_answered_by_their_status(endpoint, request_bytes, status):
@@ -84,7 +84,7 @@ async def test_other_requests_are_answered_by_their_status(endpoint, request_byt
 
 async def test_a_head_request_gets_no_body(endpoint):
     port, _ = endpoint
-    head, body = await exchange(port, b"HEAD /healthz HTTP/1.1\r\n\r\n")
+    head, body = await exchange(port, b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
     assert "Content-Length: 3" in head
     assert body == b""
 

@@ -178,6 +178,14 @@ async def test_topics_are_deleted_by_id(plane: ControlPlane) -> None:
     ]
 
 
+async def test_only_brokers_create_internal_topics(plane: ControlPlane) -> None:
+    (refused,) = await create(plane, topic("__consumer_offsets"))
+    assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    await metadata(plane, "__consumer_offsets")
+    (known,) = await create(plane, topic("__consumer_offsets"))
+    assert known.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
 async def test_internal_topics_are_not_deleted(plane: ControlPlane) -> None:
     await metadata(plane, "__consumer_offsets")
     known = plane.broker.cache.topic("__consumer_offsets")

@@ -1,0 +1,133 @@
+"""Admin clients of all three libraries manage topics and configurations, and a restart keeps what
+they did."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiokafka.admin
+import confluent_kafka
+import kafka
+import kafka.admin
+import pytest
+from confluent_kafka import admin as confluent
+
+from barnabas.testing import Broker
+
+DEADLINE = 20.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+def results(futures: dict[Any, Any]) -> list[Any]:
+    return [future.result(DEADLINE) for future in futures.values()]
+
+
+def confluent_admin(broker: Broker) -> confluent.AdminClient:
+    return confluent.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+
+def value_of(client: confluent.AdminClient, kind: Any, name: str, key: str) -> str:
+    resource = confluent.ConfigResource(kind, name)
+    (entries,) = results(client.describe_configs([resource]))
+    value: str = entries[key].value
+    return value
+
+
+def alteration(kind: Any, name: str, key: str, value: str) -> confluent.ConfigResource:
+    change = confluent.ConfigEntry(
+        key, value, incremental_operation=confluent.AlterConfigOpType.SET
+    )
+    return confluent.ConfigResource(kind, name, incremental_configs=[change])
+
+
+def test_confluent_manages_topics(broker: Broker) -> None:
+    client = confluent_admin(broker)
+    new = confluent.NewTopic("confluent", 3, 1, config={"retention.ms": "1000"})
+    assert results(client.create_topics([new])) == [None]
+    assert len(client.list_topics(timeout=DEADLINE).topics["confluent"].partitions) == 3
+    grown = confluent.NewPartitions("confluent", 5)
+    assert results(client.create_partitions([grown])) == [None]
+    assert (
+        len(client.list_topics("confluent", timeout=DEADLINE).topics["confluent"].partitions) == 5
+    )
+    assert value_of(client, confluent.ResourceType.TOPIC, "confluent", "retention.ms") == "1000"
+    with pytest.raises(confluent_kafka.KafkaException, match="TOPIC_ALREADY_EXISTS"):
+        results(client.create_topics([new]))
+    assert results(client.delete_topics(["confluent"])) == [None]
+    assert "confluent" not in client.list_topics(timeout=DEADLINE).topics
+
+
+def test_confluent_alters_configurations(broker: Broker) -> None:
+    client = confluent_admin(broker)
+    results(client.create_topics([confluent.NewTopic("altered", 1, 1)]))
+    for kind, name, key in (
+        (confluent.ResourceType.TOPIC, "altered", "max.message.bytes"),
+        (confluent.ResourceType.BROKER, "0", "log.cleaner.backoff.ms"),
+    ):
+        change = alteration(kind, name, key, "12345")
+        assert results(client.incremental_alter_configs([change])) == [None]
+        assert value_of(client, kind, name, key) == "12345"
+
+
+def test_confluent_describes_the_cluster(broker: Broker) -> None:
+    client = confluent_admin(broker)
+    cluster = client.describe_cluster(include_authorized_operations=True)
+    description = cluster.result(DEADLINE)
+    assert [node.id for node in description.nodes] == [0]
+    assert description.controller.id == 0
+    assert description.authorized_operations
+
+
+def test_kafka_python_manages_topics(broker: Broker) -> None:
+    client = kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    client.create_topics([kafka.admin.NewTopic("python", 2, 1)])
+    (description,) = client.describe_topics(["python"])
+    assert len(description["partitions"]) == 2
+    client.create_partitions({"python": kafka.admin.NewPartitions(3)})
+    (description,) = client.describe_topics(["python"])
+    assert len(description["partitions"]) == 3
+    assert "python" in client.list_topics()
+    client.delete_topics(["python"])
+    assert "python" not in client.list_topics()
+    client.close()
+
+
+async def test_aiokafka_manages_topics(broker: Broker) -> None:
+    client = aiokafka.admin.AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    await client.start()
+    await client.create_topics([aiokafka.admin.NewTopic("aio", 2, 1)])
+    (description,) = await client.describe_topics(["aio"])
+    assert len(description["partitions"]) == 2
+    await client.delete_topics(["aio"])
+    assert "aio" not in await client.list_topics()
+    await client.close()
+
+
+def test_a_restart_keeps_what_admins_did(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path) as broker:
+        client = confluent_admin(broker)
+        cluster_id = client.list_topics(timeout=DEADLINE).cluster_id
+        names = ("kept", "gone")
+        results(client.create_topics([confluent.NewTopic(name, 2, 1) for name in names]))
+        kept = results(client.describe_topics(confluent_kafka.TopicCollection(["kept"])))[0]
+        changes = [
+            alteration(confluent.ResourceType.TOPIC, "kept", "retention.ms", "777"),
+            alteration(confluent.ResourceType.BROKER, "0", "log.cleaner.backoff.ms", "555"),
+        ]
+        results(client.incremental_alter_configs(changes))
+        results(client.delete_topics(["gone"]))
+    with Broker(data_dir=tmp_path) as broker:
+        client = confluent_admin(broker)
+        metadata = client.list_topics(timeout=DEADLINE)
+        assert metadata.cluster_id == cluster_id
+        assert list(metadata.topics) == ["kept"]
+        again = results(client.describe_topics(confluent_kafka.TopicCollection(["kept"])))[0]
+        assert str(again.topic_id) == str(kept.topic_id)
+        assert value_of(client, confluent.ResourceType.TOPIC, "kept", "retention.ms") == "777"
+        backoff = value_of(client, confluent.ResourceType.BROKER, "0", "log.cleaner.backoff.ms")
+        assert backoff == "555"

@@ -281,7 +281,7 @@ class Broker:
         gauges.read_server(self._metrics, list(self._listeners.values()), shared.memory)
 
     def _internal_topic(self, _name: str) -> InternalTopic:
-        """The offsets topic of a broker that is alone: one replica, compacted."""
+        """The offsets topic of a broker that is alone: one replica, which is enough, compacted."""
         config = self.config
         return InternalTopic(
             config.offsets_topic_num_partitions,
@@ -289,6 +289,7 @@ class Broker:
             {
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
+                "min.insync.replicas": "1",
                 "segment.bytes": str(config.offsets_topic_segment_bytes),
             },
         )

@@ -180,16 +180,3 @@ class MetadataStore(Protocol):
 def parent_of(path: str) -> str:
     """The path of the node above; that of a top-level node is "/"."""
     return path.rpartition("/")[0] or "/"
-
-
-async def ensure_path(store: MetadataStore, path: str) -> None:
-    """Create the persistent node and every missing one above it."""
-    missing = []
-    while path != "/" and await store.exists(path) is None:
-        missing.append(path)
-        path = parent_of(path)
-    for node in reversed(missing):
-        try:
-            await store.create(node)
-        except NodeExists:
-            continue

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from barnabas.broker.metadata.embedded import EmbeddedSession, EmbeddedStore, open_store
+from barnabas.broker.metadata.embedded import EmbeddedStore, open_store
 from barnabas.broker.metadata.journal_format import JournalError
 from barnabas.broker.metadata.store import (
     BadVersion,
@@ -15,7 +15,6 @@ from barnabas.broker.metadata.store import (
     MetadataStore,
     NoNode,
     StoreUnavailable,
-    ensure_path,
 )
 from barnabas.broker.offload import InlineOffload, ThreadOffload
 from barnabas.storage.files import OsFiles
@@ -88,7 +87,7 @@ def journal_of(directory: str) -> Path:
 async def test_what_was_answered_survives_kill_9(directory: str) -> None:
     store = await open_here(directory)
     session = store.session()
-    await ensure_path(session, "/brokers/topics")
+    await session.multi([Create("/brokers"), Create("/brokers/topics")])
     await session.create("/brokers/topics/t", b"one")
     await session.set("/brokers/topics/t", b"two")
     await session.create("/controller", ephemeral=True)
@@ -274,10 +273,3 @@ async def test_after_a_failed_write_nothing_is_answered_any_more(call: str) -> N
         await session.get("/never")
     with pytest.raises(StoreUnavailable):
         await session.set("/before", b"")
-
-
-async def test_a_session_is_the_port() -> None:
-    def check(_: type[MetadataStore]) -> None:
-        """mypy compares the signatures."""
-
-    check(EmbeddedSession)

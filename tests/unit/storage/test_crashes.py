@@ -7,6 +7,7 @@ import os
 from collections import Counter
 
 import pytest
+
 from tests.unit.storage.crash_rig import FAULTY_CALLS, Rig, WatchedFiles
 
 SEEDS = int(os.environ.get("BARNABAS_CRASH_SEEDS", "100"))

@@ -5,6 +5,7 @@ needed, or in HARMLESS, with the reason why the promises hold without it.
 """
 
 import pytest
+
 from tests.unit.storage.crash_rig import Rig, WatchedFiles
 
 STEPS = 60
@@ -12,6 +13,7 @@ STEPS = 60
 CAUGHT = {
     "sync in FlushJob.run": 0,
     "sync in Log.truncate_to": 0,
+    "sync in _Loader._write_again": 3,
     "sync in write_epochs": 230,
     "sync in write_meta": 0,
     "sync_dir in FlushJob.run": 0,
@@ -56,9 +58,10 @@ def test_every_call_for_durability_is_accounted_for() -> None:
 @pytest.mark.parametrize("site", CAUGHT)
 def test_a_crash_shows_that_it_is_needed(site: str) -> None:
     for seed in range(CAUGHT[site], CAUGHT[site] + 50):
-        try:
-            Rig(seed, WatchedFiles(deaf_to=site)).run(STEPS)
-        except Exception:
-            # Broken in whatever way: a promise, a damaged file, a start that failed.
-            return
+        for faulty in (False, True):
+            try:
+                Rig(seed, WatchedFiles(deaf_to=site), faulty=faulty).run(STEPS)
+            except Exception:
+                # Broken in whatever way: a promise, a damaged file, a start that failed.
+                return
     pytest.fail(f"nobody misses {site}")

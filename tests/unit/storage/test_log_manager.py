@@ -1,0 +1,317 @@
+"""Log directories: locks, identity, least-loaded choice, checkpoints, deletion, failure, closing."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from barnabas.config.topic import TopicConfig
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.types import uuid_text
+from barnabas.storage.errors import LogDirFailed
+from barnabas.storage.files import Files, OsFiles
+from barnabas.storage.log import Log
+from barnabas.storage.log_manager import BrokerIdentity, LogManager
+from barnabas.storage.mem_files import Fault, MemFiles
+from barnabas.storage.meta_properties import MetaPropertiesError, read_meta
+from tests.unit.storage.log_bench import SMALL, offsets, put
+
+TOPIC_ID = bytes(range(16))
+
+
+class Now:
+    ms = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+def make(
+    files: Files,
+    *paths: str,
+    boot_id: str = "boot-1",
+    broker_id: int = 1,
+    failures: list[LogDirFailed] | None = None,
+    now: Now | None = None,
+    config: TopicConfig = SMALL,
+) -> LogManager:
+    manager = LogManager(
+        files,
+        paths or ("/data/a", "/data/b"),
+        BrokerIdentity(broker_id, "cluster-1", boot_id),
+        now_ms=now or Now(),
+        rng=Random(1),
+        producer_expiration_ms=86_400_000,
+        on_failure=None if failures is None else failures.append,
+    )
+    manager.open(lambda _: config)
+    return manager
+
+
+def create(manager: LogManager, topic: str, partition: int = 0, **options: bool) -> Log:
+    return manager.create(topic, partition, TOPIC_ID, SMALL, **options)
+
+
+def checkpoint(manager: LogManager) -> None:
+    for job in manager.begin_checkpoints():
+        job.run()
+        manager.finish_checkpoint(job)
+
+
+def test_logs_come_back_after_a_clean_shutdown(tmp_path: Path) -> None:
+    paths = str(tmp_path / "deep" / "a"), str(tmp_path / "b")
+    manager = make(OsFiles(), *paths)
+    for topic in ("x", "y.z_1-2"):
+        log = create(manager, topic, 3)
+        for _ in range(20):
+            put(log, b"v" * 60)
+    log.delete_records_before(4)
+    manager.close()
+    again = make(OsFiles(), *paths)
+    assert (again.was_clean, again.same_boot) == (True, True)
+    assert sorted((log.topic, log.partition) for log in again.logs) == [("x", 3), ("y.z_1-2", 3)]
+    log = again.get("y.z_1-2", 3)
+    assert log is not None
+    assert (log.topic_id, log.log_start_offset, log.high_watermark) == (TOPIC_ID, 4, 20)
+    assert offsets(log) == list(range(4, 20))
+    again.close()
+
+
+def test_a_dead_process_and_a_reboot_are_told_apart() -> None:
+    files = MemFiles()
+    make(files)
+    files.kill()
+    assert not make(files).was_clean
+    files.kill()
+    again = make(files, boot_id="boot-2")
+    assert (again.was_clean, again.same_boot) == (False, False)
+    again.close()
+    assert make(files, boot_id="boot-2").was_clean
+
+
+def test_a_directory_says_whose_it_is() -> None:
+    files = MemFiles()
+    manager = make(files)
+    ids = [log_dir.directory_id for log_dir in manager.dirs]
+    assert len(set(ids)) == 2
+    text = files.read_bytes("/data/a/meta.properties").decode()
+    assert text.splitlines() == [
+        "version=1",
+        "broker.id=1",
+        "cluster.id=cluster-1",
+        f"directory.id={uuid_text(ids[0])}",
+    ]
+    manager.close()
+    assert [d.directory_id for d in make(files).dirs] == ids
+    files.kill()
+    with pytest.raises(MetaPropertiesError, match="belongs to broker 1"):
+        make(files, broker_id=2)
+    meta = read_meta(files, "/data/a")
+    assert meta is not None
+    assert meta.cluster_id == "cluster-1"
+
+
+def test_a_directory_has_one_broker() -> None:
+    files = MemFiles()
+    first = make(files)
+    with pytest.raises(BlockingIOError):
+        make(files, "/data/c", "/data/b")
+    first.close()
+    make(files, "/data/c", "/data/b")
+
+
+def test_a_new_log_goes_where_the_fewest_are() -> None:
+    manager = make(MemFiles())
+    placed = [create(manager, "t", partition).log_dir.path for partition in range(4)]
+    assert placed == ["/data/a", "/data/b", "/data/a", "/data/b"]
+    assert create(manager, "t", 0) is manager.get("t", 0)
+    manager.delete("t", 0)
+    assert create(manager, "t", 9).log_dir.path == "/data/a"
+
+
+def test_partition_metadata_is_kafkas() -> None:
+    files = MemFiles()
+    log = create(make(files), "t")
+    text = files.read_bytes(f"{log.directory}/partition.metadata").decode()
+    assert text == f"version: 0\ntopic_id: {uuid_text(TOPIC_ID)}\n"
+
+
+def test_a_deleted_log_is_renamed_and_removed_later() -> None:
+    files, now = MemFiles(), Now()
+    manager = make(files, now=now)
+    put(create(manager, "t"), b"v")
+    manager.delete("t", 0)
+    assert manager.get("t", 0) is None
+    (name,) = [n for n in files.listdir("/data/a") if n.startswith("t-0.")]
+    assert name.endswith("-delete")
+    assert manager.due_removals() == []
+    now.ms += SMALL.file_delete_delay_ms
+    manager.remove(manager.due_removals())
+    assert name not in files.listdir("/data/a")
+    manager.delete("t", 0)
+
+
+def test_what_a_dead_process_deleted_is_removed_at_the_start() -> None:
+    files = MemFiles()
+    manager = make(files)
+    put(create(manager, "t" * 249), b"v")
+    manager.delete("t" * 249, 0)
+    assert all(len(name) <= 255 for name in files.listdir("/data/a"))
+    files.kill()
+    again = make(files)
+    assert again.logs == []
+    assert not [n for n in files.listdir("/data/a") if n.endswith("-delete")]
+
+
+def test_a_stray_log_is_set_aside_and_kept() -> None:
+    files = MemFiles()
+    manager = make(files)
+    put(create(manager, "t"), b"v")
+    manager.set_stray("t", 0)
+    manager.close()
+    assert make(files).logs == []
+    assert [n for n in files.listdir("/data/a") if n.endswith("-stray")]
+
+
+def test_files_of_dropped_segments_go_after_their_delay() -> None:
+    files, now = MemFiles(), Now()
+    manager = make(files, now=now)
+    log = create(manager, "t")
+    for _ in range(30):
+        put(log, b"v" * 60)
+    log.delete_records_before(25)
+    log.drop_old_segments(now_ms=now.ms)
+    assert manager.due_removals() == []
+    now.ms += SMALL.file_delete_delay_ms
+    due = manager.due_removals()
+    assert due
+    manager.remove(due)
+    assert not [n for n in files.listdir(log.directory) if n.endswith(".deleted")]
+    manager.remove(due)
+
+
+def test_checkpoints_have_kafkas_form_and_are_read_again() -> None:
+    files = MemFiles()
+    manager = make(files, "/data/a")
+    log = create(manager, "t")
+    for _ in range(30):
+        put(log, b"v" * 60)
+    log.flush()
+    log.delete_records_before(3)
+    put(log, b"not flushed")
+    checkpoint(manager)
+    assert log.recovery_point == 30
+    for name, offset in (
+        ("recovery-point-offset-checkpoint", 30),
+        ("log-start-offset-checkpoint", 3),
+        ("replication-offset-checkpoint", 31),
+    ):
+        assert files.read_bytes(f"/data/a/{name}").decode() == f"0\n1\nt 0 {offset}\n"
+    files.kill()
+    log = make(files, "/data/a").logs[0]
+    assert (log.recovery_point, log.log_start_offset, log.high_watermark) == (30, 3, 31)
+
+
+def test_a_checkpoint_under_way_does_not_undo_a_truncation() -> None:
+    files = MemFiles()
+    manager = make(files, "/data/a")
+    log = create(manager, "t")
+    for _ in range(30):
+        put(log, b"v" * 60)
+    log.flush()
+    checkpoint(manager)
+    (job,) = manager.begin_checkpoints()
+    log.truncate_to(8, now_ms=0)
+    job.run()
+    manager.finish_checkpoint(job)
+    assert log.recovery_point == 8
+    assert b"t 0 8" in files.read_bytes("/data/a/recovery-point-offset-checkpoint")
+
+
+def test_the_checkpoints_of_a_deleted_log_do_not_speak_for_its_successor() -> None:
+    files = MemFiles()
+    manager = make(files, "/data/a")
+    log = create(manager, "t")
+    for _ in range(30):
+        put(log, b"v" * 60)
+    log.flush()
+    log.delete_records_before(20)
+    checkpoint(manager)
+    manager.delete("t", 0)
+    put(create(manager, "t"), b"new")
+    files.kill()
+    (log,) = make(files, "/data/a").logs
+    assert (log.log_start_offset, log.log_end_offset) == (0, 1)
+
+
+@pytest.mark.parametrize("name", ["recovery-point", "log-start", "replication"])
+def test_a_damaged_checkpoint_only_costs_time(name: str) -> None:
+    files = MemFiles()
+    manager = make(files, "/data/a")
+    for _ in range(30):
+        put(create(manager, "t"), b"v" * 60)
+    checkpoint(manager)
+    files.open(f"/data/a/{name}-offset-checkpoint").truncate(5)
+    files.kill()
+    (log,) = make(files, "/data/a").logs
+    log.advance_high_watermark(30)
+    assert offsets(log) == list(range(30))
+
+
+def test_a_directory_whose_disk_fails_is_offline_and_the_others_go_on() -> None:
+    files, failures = MemFiles(), []
+    manager = make(files, failures=failures)
+    broken, whole = create(manager, "t", 0), create(manager, "t", 1)
+    files.faults.append(Fault("append", ".log"))
+    for _ in range(2):
+        with pytest.raises(LogDirFailed):
+            put(broken, b"v")
+    assert [failure.log_dir for failure in failures] == ["/data/a"]
+    assert manager.get("t", 0) is broken
+    put(whole, b"v")
+    checkpoint(manager)
+    assert create(manager, "u", 0).log_dir.path == "/data/b"
+    with pytest.raises(KafkaError, match="offline"):
+        create(manager, "u", 1, is_new=False)
+    manager.close()
+    assert not files.exists("/data/a/.kafka_cleanshutdown")
+    assert files.exists("/data/b/.kafka_cleanshutdown")
+    again = make(files)
+    assert not again.was_clean
+    assert not files.exists("/data/a/.fsync_failed")
+
+
+def test_a_directory_that_fails_at_the_start_is_offline() -> None:
+    files = MemFiles()
+    make(files).close()
+    files.faults.append(Fault("open", "/data/a/.lock"))
+    failures: list[LogDirFailed] = []
+    manager = make(files, failures=failures)
+    assert [d.path for d in manager.online_dirs] == ["/data/b"]
+    assert len(failures) == 1
+    manager.close()
+    files.faults.append(Fault("open", ".lock", from_then_on=True))
+    with pytest.raises(LogDirFailed, match="no log directory"):
+        make(files)
+
+
+def test_a_log_in_two_directories_is_refused() -> None:
+    files = MemFiles()
+    manager = make(files)
+    create(manager, "t")
+    manager.close()
+    files.make_dir("/data/b/t-0")
+    with pytest.raises(MetaPropertiesError, match="t-0"):
+        make(files)
+
+
+def test_an_abandoned_directory_is_free_and_recovers() -> None:
+    files = MemFiles()
+    manager = make(files)
+    put(create(manager, "t"), b"v")
+    manager.abandon()
+    again = make(files)
+    assert not again.was_clean
+    assert again.logs[0].log_end_offset == 1
+    total, free = again.space(again.dirs[0])
+    assert 0 < free < total

@@ -1,0 +1,252 @@
+"""Opening a log after anything: torn tails, damaged files, half-done swaps, forgotten names."""
+
+import pytest
+
+from barnabas.storage.compaction import CLEANED
+from barnabas.storage.log import Log
+from barnabas.storage.mem_files import MemFiles
+from barnabas.storage.segment import file_name
+from tests.unit.storage.log_bench import DIRECTORY, NOW, SMALL, batch, disk, load, offsets, put
+
+
+def path(offset: int, suffix: str) -> str:
+    return f"{DIRECTORY}/{file_name(offset, suffix)}"
+
+
+def filled(files: MemFiles, count: int = 30) -> Log:
+    """A log of several segments, all of it flushed; a batch of producer 1 at each offset."""
+    log = load(files)
+    for sequence in range(count):
+        put(
+            log, b"x" * 60, epoch=sequence // 10,
+            producer_id=1, producer_epoch=0, base_sequence=sequence,
+        )  # fmt: skip
+    log.flush()
+    return log
+
+
+def damage(files: MemFiles, name: str, position: int = -1) -> None:
+    file = files.open(name)
+    data = bytearray(file.read(1 << 20, 0))
+    data[position] ^= 0x55
+    file.truncate(0)
+    file.append(data)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("recovery_point", [0, 17, 30])
+def test_a_reopened_log_is_the_same(clean: bool, recovery_point: int) -> None:
+    files = disk()
+    before = filled(files)
+    if clean:
+        before.close()
+    log = load(files, clean=clean, recovery_point=recovery_point)
+    assert offsets(log) == list(range(30))
+    assert log.epochs.entries == before.epochs.entries
+    assert list(log.producers) == list(before.producers)
+    assert [s.base_offset for s in log.segments] == [s.base_offset for s in before.segments]
+    assert [s.max_timestamp for s in log.segments] == [s.max_timestamp for s in before.segments]
+    assert [s.next_offset for s in log.segments] == [s.next_offset for s in before.segments]
+    assert put(log, b"y", producer_id=1, producer_epoch=0, base_sequence=30) == 30
+
+
+@pytest.mark.parametrize("cut", [1, 40, 61, 100])
+def test_a_torn_tail_is_cut_off(cut: int) -> None:
+    files = disk()
+    log = filled(files)
+    active = files.open(log.segments.active.path(".log"))
+    active.truncate(active.size() - cut)
+    again = load(files)
+    size = len(batch(b"x" * 60, producer_id=1, producer_epoch=0, base_sequence=0))
+    assert again.log_end_offset == 30 - -(-cut // size)
+    assert offsets(again) == list(range(again.log_end_offset))
+
+
+def test_nothing_after_a_damaged_batch_is_kept() -> None:
+    files = disk()
+    log = filled(files)
+    second = list(log.segments)[1]
+    damage(files, second.path(".log"))
+    again = load(files)
+    assert again.log_end_offset == second.next_offset - 1
+    assert len(again.segments) == 2
+    entry = again.producers.entry(1)
+    assert entry is not None
+    assert entry.last_sequence == again.log_end_offset - 1
+
+
+def test_a_segment_that_lost_its_tail_ends_the_log() -> None:
+    files = disk()
+    log = filled(files)
+    second = list(log.segments)[1]
+    size = len(batch(b"x" * 60, producer_id=1, producer_epoch=0, base_sequence=0))
+    files.open(second.path(".log")).truncate(second.size - size)
+    assert load(files).log_end_offset == second.next_offset - 1
+
+
+def test_what_was_flushed_is_not_read_again() -> None:
+    files = disk()
+    log = filled(files)
+    damage(files, list(log.segments)[1].path(".log"))
+    assert load(files, recovery_point=30).log_end_offset == 30
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("harm", ["remove", "tear", "empty"])
+@pytest.mark.parametrize("segment", [0, -1])
+def test_an_index_that_is_missing_or_torn_is_rebuilt(suffix: str, harm: str, segment: int) -> None:
+    files = disk()
+    log = filled(files)
+    log.close()
+    name = list(log.segments)[segment].path(suffix)
+    good = files.read_bytes(name)
+    if harm == "remove":
+        files.unlink(name)
+    elif harm == "tear":
+        files.open(name).truncate(len(good) - 3)
+    again = load(files, clean=True, recovery_point=30)
+    assert offsets(again) == list(range(30))
+    assert offsets(again, 5, 10) == [5]
+    if harm != "empty":
+        again.close()
+        assert files.read_bytes(name) == good
+
+
+@pytest.mark.parametrize(
+    "name", ["leader-epoch-checkpoint", "partition.metadata", "{snapshot}", "{window}"]
+)
+@pytest.mark.parametrize("harm", ["damage", "remove"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_no_small_file_is_needed_to_start(name: str, harm: str, clean: bool) -> None:
+    files = disk()
+    log = filled(files)
+    log.close()
+    newest = {
+        "{snapshot}": file_name(log.snapshots.offsets[-1], ".snapshot"),
+        "{window}": file_name(log.snapshots.offsets[-1], ".window"),
+    }
+    target = f"{DIRECTORY}/{newest.get(name, name)}"
+    if harm == "remove" and files.exists(target):
+        files.unlink(target)
+    elif files.exists(target):
+        damage(files, target, 3)
+    again = load(files, clean=clean, recovery_point=30)
+    assert again.epochs.entries == log.epochs.entries
+    assert list(again.producers) == list(log.producers), "the whole window of five"
+
+
+def test_the_window_of_five_comes_from_the_log_where_kafka_wrote_the_snapshot() -> None:
+    files = disk()
+    log = filled(files)
+    log.close()
+    for name in files.listdir(DIRECTORY):
+        if name.endswith(".window"):
+            files.unlink(f"{DIRECTORY}/{name}")
+    again = load(files, clean=True)
+    entry = again.producers.entry(1)
+    assert entry is not None
+    assert [b.last_offset for b in entry.batches] == [25, 26, 27, 28, 29]
+
+
+def test_a_log_that_ends_before_its_start_begins_there() -> None:
+    files = disk()
+    filled(files)
+    log = load(files, log_start_offset=100)
+    assert (log.log_start_offset, log.log_end_offset, len(log.segments)) == (100, 100, 1)
+    assert put(log, b"y") == 100
+
+
+def test_leftovers_are_cleared() -> None:
+    files = disk()
+    log = filled(files)
+    for name in ("7.log.deleted", "7.log.cleaned", "leader-epoch-checkpoint.tmp"):
+        files.open(f"{DIRECTORY}/{name}", create=True).append(b"?")
+    for orphan in (".index", ".timeindex", ".txnindex"):
+        files.open(path(3, orphan), create=True)
+    files.open(path(3, ".index.swap"), create=True)
+    assert load(files, recovery_point=30).log_end_offset == log.log_end_offset
+    names = files.listdir(DIRECTORY)
+    assert not [n for n in names if n.endswith((".deleted", CLEANED, ".tmp", ".swap"))]
+    assert not [n for n in names if n.startswith(file_name(3, ""))]
+
+
+@pytest.mark.parametrize("renames", range(12))
+def test_a_swap_of_compacted_segments_is_done_or_undone(renames: int) -> None:
+    files = disk()
+    log = filled(files)
+    first, second = list(log.segments)[:2]
+    compacted = files.open(path(0, ".log") + CLEANED, create=True)
+    compacted.append(log.read(second.next_offset - 1, 1, limit=30).read_bytes())
+    for kind in (".index", ".timeindex"):
+        files.open(path(0, kind) + CLEANED, create=True)
+    left = renames
+
+    class Killed(Exception):
+        pass
+
+    rename = files.rename
+
+    def rename_until_killed(source: str, target: str) -> None:
+        nonlocal left
+        if not left:
+            raise Killed
+        left -= 1
+        rename(source, target)
+
+    files.rename = rename_until_killed  # type: ignore[method-assign]
+    try:
+        log.replace_segments(0, (first.base_offset, second.base_offset))
+        swapped = offsets(log)
+        assert swapped[0] == second.next_offset - 1
+    except Killed:
+        swapped = None
+    files.rename = rename  # type: ignore[method-assign]
+    again = load(files, recovery_point=30)
+    everything, compact = list(range(30)), list(range(second.next_offset - 1, 30))
+    assert offsets(again) in ([compact] if swapped else [everything, compact])
+    assert offsets(again) == (everything if renames < 3 else compact)
+    assert not [n for n in files.listdir(DIRECTORY) if n.endswith((".swap", CLEANED, ".deleted"))]
+
+
+def test_a_truncated_segment_does_not_come_back() -> None:
+    files = disk()
+    log = filled(files)
+    files.sync_dir(DIRECTORY)
+    second = list(log.segments)[1]
+    log.truncate_to(second.base_offset - 1, now_ms=NOW)
+    put(log, b"z" * 60, producer_id=1, producer_epoch=0, base_sequence=second.base_offset - 1)
+    # The power fails in the middle of a flush: the bytes are there, the names not yet.
+    for file in log.begin_flush().files:
+        file.sync()
+    files.crash(0)
+    again = load(files)
+    assert again.log_end_offset <= second.base_offset
+
+
+def test_segments_that_recovery_removed_do_not_come_back() -> None:
+    files = disk()
+    log = filled(files)
+    files.sync_dir(DIRECTORY)
+    second = list(log.segments)[1]
+    file = files.open(list(log.segments)[0].path(".log"))
+    damage(files, file.path)
+    file.sync()
+    log = load(files)
+    assert log.log_end_offset == second.base_offset - 1
+    put(log, b"z" * 60, producer_id=1, producer_epoch=0, base_sequence=log.log_end_offset)
+    for file in log.begin_flush().files:
+        file.sync()
+    files.crash(0)
+    assert load(files).log_end_offset <= second.base_offset
+
+
+def test_an_acknowledged_flush_survives_the_loss_of_the_rest() -> None:
+    files = disk()
+    log = load(files, SMALL.replace(flush_messages=1))
+    for _ in range(20):
+        put(log, b"x" * 60)
+    assert log.flush() == 20
+    put(log, b"lost")
+    files.sync_dir("/data")
+    files.crash(4)
+    assert load(files).log_end_offset >= 20

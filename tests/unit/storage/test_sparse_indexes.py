@@ -1,0 +1,88 @@
+"""Offset and time index against plain lists, and their bytes."""
+
+from bisect import bisect_right
+from struct import pack
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.storage.mem_files import MemFiles
+from barnabas.storage.offset_index import OffsetIndex
+from barnabas.storage.time_index import TimeIndex
+
+steps = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 9000)), max_size=60)
+
+
+@given(steps, st.integers(0, 4000), st.integers(0, 60), st.booleans())
+def test_an_offset_index_finds_the_last_entry_that_is_not_after(
+    gaps: list[tuple[int, int]], offset: int, written: int, reopened: bool
+) -> None:
+    files = MemFiles()
+    index = OffsetIndex(files, "/i", 100, 10_000)
+    entries: list[tuple[int, int]] = []
+    last, position = 100, 0
+    for number, (offsets, size) in enumerate(gaps):
+        last, position = last + offsets, position + size
+        entries.append((last, position))
+        index.append(last, position)
+        if number == written:
+            index.write()
+    if reopened:
+        index.write()
+        index = OffsetIndex(files, "/i", 100, 10_000)
+    target = 100 + offset
+    at = bisect_right(entries, target, key=lambda e: e[0])
+    assert index.lookup(target) == (entries[at - 1][1] if at else 0)
+    at = bisect_right(entries, offset, key=lambda e: e[1])
+    assert index.position_before(offset) == (entries[at - 1][1] if at else 0)
+    index.truncate_to(target)
+    kept = [e for e in entries if e[0] < target]
+    assert [index.entry_at(i) for i in range(index.entries)] == [(o - 100, p) for o, p in kept]
+    index.append(target, position + 1)
+    assert index.lookup(target) == position + 1
+
+
+@given(steps, st.integers(0, 300))
+def test_a_time_index_never_skips_a_record_that_is_young_enough(
+    gaps: list[tuple[int, int]], timestamp: int
+) -> None:
+    index = TimeIndex(MemFiles(), "/t", 7, 10_000)
+    offset, entries = 7, [(-1, 7)]
+    for offsets, time in gaps:
+        offset += offsets
+        index.maybe_append(time % 300, offset)
+        if time % 300 > entries[-1][0]:
+            entries.append((time % 300, offset))
+    assert index.lookup(timestamp) == [o for t, o in entries if t < timestamp][-1]
+
+
+def test_entries_have_kafkas_bytes() -> None:
+    files = MemFiles()
+    offsets = OffsetIndex(files, "/i", 1000, 80)
+    offsets.append(1009, 5000)
+    offsets.write()
+    times = TimeIndex(files, "/t", 1000, 80)
+    times.maybe_append(1_700_000_000_000, 1009)
+    times.write()
+    assert files.read_bytes("/i") == pack(">ii", 9, 5000)
+    assert files.read_bytes("/t") == pack(">qi", 1_700_000_000_000, 9)
+
+
+def test_an_index_is_full_at_its_size() -> None:
+    index = OffsetIndex(MemFiles(), "/i", 0, 16)
+    index.append(1, 10)
+    assert not index.is_full
+    index.append(2, 20)
+    assert index.is_full
+    times = TimeIndex(MemFiles(), "/t", 0, 24)
+    times.maybe_append(5, 1)
+    assert times.is_full, "the entry of a closing segment must have room"
+
+
+def test_a_file_that_cannot_be_an_index_is_told() -> None:
+    files = MemFiles()
+    files.open("/i", create=True).append(b"\0" * 13)
+    assert not OffsetIndex(files, "/i", 0, 80).is_sane(1000, 13)
+    files.open("/j", create=True).append(pack(">ii", 3, 2000))
+    assert not OffsetIndex(files, "/j", 0, 80).is_sane(1000, 8)
+    assert OffsetIndex(files, "/j", 0, 80).is_sane(3000, 8)

@@ -26,7 +26,7 @@ from barnabas.coordinator.decision import (
     Turn,
 )
 from barnabas.coordinator.ports import Clock, PartitionLog, Shard, TimerHandle, Timers
-from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch
 
@@ -46,8 +46,13 @@ _AS_COORDINATOR: Final = {
 """What a coordinator's client is told of a fault of the coordinator's own log."""
 
 
-def as_coordinator(error: KafkaError) -> KafkaError:
-    """A fault of the log as the coordinator's client is told of it."""
+def as_coordinator(error: KafkaError | ProtocolError) -> KafkaError:
+    """A fault of the log as the coordinator's client is told of it.
+
+    Requests may hold names that are longer than records can: a ProtocolError.
+    """
+    if isinstance(error, ProtocolError):
+        return KafkaError(ErrorCode.INVALID_REQUEST, str(error))
     return KafkaError(_AS_COORDINATOR.get(error.code, error.code), error.message)
 
 
@@ -166,6 +171,9 @@ class Hosted(Generic[S]):
 
     def ask(self, lane: str, decide: Decide, mode: Mode) -> "Any | asyncio.Future[Any]":
         """See `CoordinatorRuntime.write`."""
+        return self._begin(lane, decide, mode).outcome()
+
+    def _begin(self, lane: str, decide: Decide, mode: Mode) -> _Asker:
         self._tickets += 1
         asker = _Asker(self._tickets, lane)
         queue = self._lanes.get(lane)
@@ -175,7 +183,7 @@ class Hosted(Generic[S]):
             self._askers[asker.ticket] = asker
             queue.waiting.append((asker, decide, mode))
             self._limit(asker)
-        return asker.outcome()
+        return asker
 
     @staticmethod
     def _may_go(queue: _Lane, mode: Mode) -> bool:
@@ -235,7 +243,8 @@ class Hosted(Generic[S]):
     def _fire(self, key: TimerKey, lane: str, decide: Decide) -> None:
         del self._timers[key]
         try:
-            self.ask(lane, decide, Mode.EXCLUSIVE)
+            # Nobody waits: where the write is refused, the decision's `then` knows what follows.
+            self._begin(lane, decide, Mode.EXCLUSIVE)
         except Exception as error:
             self._failed(error)
 
@@ -245,7 +254,7 @@ class Hosted(Generic[S]):
         now_ms = self._clock.now_ms()
         try:
             end = self.log.append(self._batch(decision.records, now_ms), now_ms)
-        except KafkaError as error:
+        except (KafkaError, ProtocolError) as error:
             refused = as_coordinator(error)
             if asker is not None:
                 self._answer(asker, refused)

@@ -1,0 +1,292 @@
+"""Time, a log and timers that a test moves by hand, and groups on top of them."""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import pytest
+
+from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.group.joining import Client
+from barnabas.coordinator.group.settings import GroupSettings
+from barnabas.coordinator.group.shard import GroupShard
+from barnabas.coordinator.runtime import CoordinatorRuntime
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from barnabas.protocol.records.batch import iter_headers, read_header, set_base_offset_and_epoch
+
+WALL_MS = 1_700_000_000_000
+GROUP = "g"
+
+
+class Time:
+    """Clock and timers at once."""
+
+    def __init__(self) -> None:
+        self.passed_ms = 0
+        self._order = count()
+        self._timers: list[tuple[int, int, Timer]] = []
+
+    def now_ms(self) -> int:
+        return WALL_MS + self.passed_ms
+
+    def monotonic(self) -> float:
+        return self.passed_ms / 1000
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> "Timer":
+        timer = Timer(callback)
+        at_ms = self.passed_ms + round(seconds * 1000)
+        heapq.heappush(self._timers, (at_ms, next(self._order), timer))
+        return timer
+
+    async def pause(self) -> None:
+        await asyncio.sleep(0)
+
+    def pass_ms(self, milliseconds: int) -> None:
+        """Let time pass; timers fire at their own moments."""
+        end_ms = self.passed_ms + milliseconds
+        while self._timers and self._timers[0][0] <= end_ms:
+            self.passed_ms, _, timer = heapq.heappop(self._timers)
+            if not timer.cancelled:
+                timer.callback()
+        self.passed_ms = end_ms
+
+    @property
+    def running(self) -> int:
+        return sum(not timer.cancelled for _, _, timer in self._timers)
+
+
+@dataclass
+class Timer:
+    callback: Callable[[], None]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@dataclass
+class FakeLog:
+    """A partition's log. While `held`, nothing is committed; `refusal` is what appends meet."""
+
+    batches: list[bytes] = field(default_factory=list)
+    committed: int = 0
+    held: bool = False
+    refusal: KafkaError | None = None
+    waiters: list[tuple[int, Callable[[KafkaError | None], None]]] = field(default_factory=list)
+    start_offset: int = 0
+
+    @property
+    def end_offset(self) -> int:
+        return read_header(self.batches[-1]).next_offset if self.batches else 0
+
+    async def read(self, offset: int, max_bytes: int) -> bytes:
+        await asyncio.sleep(0)
+        for batch in self.batches:
+            if read_header(batch).next_offset > offset:
+                return batch
+        return b""
+
+    def append(self, batch: bytes, now_ms: int) -> int:
+        if self.refusal is not None:
+            raise self.refusal
+        data = bytearray(batch)
+        set_base_offset_and_epoch(data, 0, self.end_offset, 0)
+        self.batches.append(bytes(data))
+        if not self.held:
+            self.committed = self.end_offset
+        return self.end_offset
+
+    def when_committed(self, offset: int, waiter: Callable[[KafkaError | None], None]) -> None:
+        if offset <= self.committed:
+            waiter(None)
+        else:
+            self.waiters.append((offset, waiter))
+
+    def release(self) -> None:
+        """Everything that was appended is committed."""
+        self.held = False
+        self.committed = self.end_offset
+        waiters, self.waiters = self.waiters, []
+        for _, waiter in waiters:
+            waiter(None)
+
+    @property
+    def record_count(self) -> int:
+        return sum(header.record_count for each in self.batches for _, header in iter_headers(each))
+
+
+class Groups:
+    """A group coordinator over one partition, with short words for its requests."""
+
+    def __init__(self, **settings: int) -> None:
+        self.time = Time()
+        self.log = FakeLog()
+        self.faults: list[BaseException] = []
+        ids = (str(number) for number in count(1))
+        self._settings = GroupSettings(**settings)
+        self.runtime = CoordinatorRuntime(
+            lambda: GroupShard(self._settings, ids.__next__),
+            clock=self.time,
+            timers=self.time,
+            write_timeout_ms=5000,
+            load_buffer_bytes=1 << 20,
+            report=lambda _, error: self.faults.append(error),
+        )
+        self.coordinator = GroupCoordinator(self.runtime, self.time, lambda: 1)
+
+    async def load(self) -> "Groups":
+        self.runtime.elected(0, self.log)
+        while self.runtime.loading:
+            await asyncio.sleep(0)
+        return self
+
+    @property
+    def shard(self) -> GroupShard:
+        return self.runtime.read(0, lambda shard: shard)
+
+    @property
+    def group(self) -> Any:
+        return self.shard.groups[GROUP]
+
+    @property
+    def state(self) -> str:
+        return str(self.group.state.value)
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def join(self, member_id: str = "", *, version: int = 3, **options: Any) -> Any:
+        return self.coordinator.join(
+            join_request(member_id, **options), Client(version, "client", "/127.0.0.1")
+        )
+
+    def sync(self, member_id: str, generation: int, **assignments: str) -> Any:
+        return self.coordinator.sync(
+            SyncGroupRequest(
+                group_id=GROUP,
+                generation_id=generation,
+                member_id=member_id,
+                assignments=[
+                    SyncGroupRequestAssignment(
+                        member_id=key.replace("_", "-"), assignment=value.encode()
+                    )
+                    for key, value in assignments.items()
+                ],
+            )
+        )
+
+    def heartbeat(self, member_id: str, generation: int, instance: str | None = None) -> int:
+        return self.coordinator.heartbeat(
+            HeartbeatRequest(
+                group_id=GROUP,
+                generation_id=generation,
+                member_id=member_id,
+                group_instance_id=instance,
+            )
+        ).error_code
+
+    def leave(self, *members: str, instance: str | None = None) -> Any:
+        return self.coordinator.leave(
+            LeaveGroupRequest(
+                group_id=GROUP,
+                members=[
+                    MemberIdentity(member_id=each, group_instance_id=instance) for each in members
+                ],
+            )
+        )
+
+    def commit(
+        self,
+        offset: int,
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        group_id: str = GROUP,
+        topic: str = "t",
+        metadata: str | None = None,
+        retention_ms: int = -1,
+    ) -> Any:
+        return self.coordinator.commit(
+            OffsetCommitRequest(
+                group_id=group_id,
+                generation_id_or_member_epoch=generation,
+                member_id=member_id,
+                retention_time_ms=retention_ms,
+                topics=[
+                    OffsetCommitRequestTopic(
+                        name=topic,
+                        partitions=[
+                            OffsetCommitRequestPartition(
+                                partition_index=0,
+                                committed_offset=offset,
+                                committed_metadata=metadata,
+                            )
+                        ],
+                    )
+                ],
+            )
+        )
+
+    def offset(self, group_id: str = GROUP, topic: str = "t") -> int | None:
+        found = self.shard.offsets.find(group_id, topic, 0)
+        return None if found is None else found.offset
+
+    # -- whole stories ---------------------------------------------------------------------------
+
+    async def stable(self, members: int = 1, **options: Any) -> list[str]:
+        """A stable group of new members, in its first generation; their ids, the leader first."""
+        joins = [self.join(**options) for _ in range(members)]
+        self.time.pass_ms(self._settings.initial_rebalance_delay_ms * (members + 1))
+        ids = [(await each).member_id for each in joins]
+        syncs = [self.sync(each, 1) for each in ids[1:]]
+        first = self.sync(ids[0], 1, **{each.replace("-", "_"): each for each in ids})
+        assert not isinstance(first, asyncio.Future)
+        for each in syncs:
+            await each
+        assert self.state == "Stable"
+        return ids
+
+
+def code_of(call: Callable[[], Any]) -> str:
+    """The name of the error that a request raises at once."""
+    with pytest.raises(KafkaError) as refused:
+        call()
+    return refused.value.code.name
+
+
+def join_request(
+    member_id: str = "",
+    *,
+    group_id: str = GROUP,
+    instance: str | None = None,
+    session_ms: int = 10_000,
+    rebalance_ms: int = 60_000,
+    protocol_type: str = "consumer",
+    protocols: tuple[tuple[str, bytes], ...] = (("range", b"metadata"),),
+) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=rebalance_ms,
+        member_id=member_id,
+        group_instance_id=instance,
+        protocol_type=protocol_type,
+        protocols=[JoinGroupRequestProtocol(name=name, metadata=data) for name, data in protocols],
+    )
+
+
+def subscription(*topics: str) -> bytes:
+    """A consumer's metadata, version 0."""
+    names = b"".join(len(each).to_bytes(2, "big") + each.encode() for each in topics)
+    return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"

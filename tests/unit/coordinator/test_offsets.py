@@ -1,0 +1,226 @@
+"""Committed offsets: who may commit, what is found, and when an offset is forgotten."""
+
+import asyncio
+
+import pytest
+
+from barnabas.coordinator.group.settings import GroupSettings
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from tests.unit.coordinator.harness import GROUP, Groups, code_of, subscription
+
+RETENTION_MS = GroupSettings().offsets_retention_ms
+HOUR_MS = 3_600_000
+READS_T = (("range", subscription("t")),)
+
+
+@pytest.fixture
+async def groups() -> Groups:
+    return await Groups().load()
+
+
+def delete(groups: Groups, topic: str = "t", group_id: str = GROUP) -> int:
+    """OffsetDelete of partition 0; its error."""
+    answer = groups.coordinator.delete_offsets(
+        OffsetDeleteRequest(
+            group_id=group_id,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)]
+                )
+            ],
+        )
+    )
+    return answer.topics[0].partitions[0].error_code
+
+
+# -- committing --------------------------------------------------------------------------------
+
+
+async def test_a_simple_consumer_commits_without_a_group(groups: Groups) -> None:
+    assert groups.commit(42).topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert groups.offset() == 42
+    assert groups.state == "Empty"
+
+
+async def test_the_empty_group_id_keeps_offsets(groups: Groups) -> None:
+    groups.commit(42, group_id="")
+    assert groups.offset("") == 42
+
+
+async def test_a_member_commits_in_its_generation(groups: Groups) -> None:
+    (member,) = await groups.stable()
+    groups.commit(5, member_id=member, generation=1)
+    assert groups.offset() == 5
+
+
+async def test_commits_of_others_are_refused(groups: Groups) -> None:
+    (member,) = await groups.stable()
+    assert code_of(lambda: groups.commit(1)) == "UNKNOWN_MEMBER_ID"
+    assert code_of(lambda: groups.commit(1, member_id="x", generation=1)) == "UNKNOWN_MEMBER_ID"
+    assert code_of(lambda: groups.commit(1, member_id=member, generation=2)) == "ILLEGAL_GENERATION"
+    assert groups.offset() is None
+
+
+async def test_a_generation_of_no_group_is_refused(groups: Groups) -> None:
+    code = code_of(lambda: groups.commit(1, member_id="m", generation=3))
+    assert code == "GROUP_ID_NOT_FOUND"
+    assert not groups.shard.groups
+
+
+async def test_nobody_commits_between_join_and_assignment(groups: Groups) -> None:
+    joined = groups.join()
+    groups.time.pass_ms(3_000)
+    member = (await joined).member_id
+    code = code_of(lambda: groups.commit(1, member_id=member, generation=1))
+    assert code == "REBALANCE_IN_PROGRESS"
+
+
+async def test_a_commit_keeps_the_session_alive(groups: Groups) -> None:
+    (member,) = await groups.stable(session_ms=10_000)
+    for offset in range(5):
+        groups.time.pass_ms(6_000)
+        groups.commit(offset, member_id=member, generation=1)
+    assert groups.state == "Stable"
+
+
+async def test_metadata_has_a_limit(groups: Groups) -> None:
+    answer = groups.commit(1, metadata="x" * 4097)
+    code = answer.topics[0].partitions[0].error_code
+    assert code == ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert groups.offset() is None
+    groups.commit(1, metadata="x" * 4096)
+    assert groups.offset() == 1
+
+
+async def test_an_offset_is_visible_when_it_is_committed(groups: Groups) -> None:
+    groups.commit(1)
+    groups.log.held = True
+    first, second = groups.commit(2), groups.commit(3)
+    assert groups.offset() == 1
+    assert groups.log.record_count == 3
+    groups.log.release()
+    await asyncio.gather(first, second)
+    assert groups.offset() == 3
+
+
+async def test_a_group_name_that_no_record_can_hold_is_refused(groups: Groups) -> None:
+    assert code_of(lambda: groups.commit(1, group_id="g" * 40_000)) == "INVALID_REQUEST"
+    assert groups.faults == []
+
+
+# -- forgetting --------------------------------------------------------------------------------
+
+
+async def test_offsets_of_topics_that_members_read_stay(groups: Groups) -> None:
+    (member,) = await groups.stable(protocols=READS_T)
+    groups.commit(1, member_id=member, generation=1)
+    groups.commit(1, member_id=member, generation=1, topic="left")
+    assert delete(groups) == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    assert delete(groups, "left") == ErrorCode.NONE
+    assert (groups.offset(), groups.offset(topic="left")) == (1, None)
+
+
+async def test_offsets_of_other_kinds_of_groups_are_deleted_only_when_empty(groups: Groups) -> None:
+    await groups.stable(protocol_type="connect")
+    assert code_of(lambda: delete(groups)) == "NON_EMPTY_GROUP"
+    assert code_of(lambda: delete(groups, group_id="none")) == "GROUP_ID_NOT_FOUND"
+
+
+async def test_a_group_is_deleted_with_its_offsets_when_empty(groups: Groups) -> None:
+    (member,) = await groups.stable()
+    groups.commit(1, member_id=member, generation=1)
+    with pytest.raises(KafkaError, match="NON_EMPTY_GROUP"):
+        await groups.coordinator.delete(GROUP)
+    groups.leave(member)
+    await groups.coordinator.delete(GROUP)
+    assert groups.offset() is None
+    assert not groups.shard.groups
+    with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
+        await groups.coordinator.delete(GROUP)
+
+
+async def test_a_deletion_waits_for_commits_on_their_way_and_forgets_them_too(
+    groups: Groups,
+) -> None:
+    groups.log.held = True
+    committed = groups.commit(1)
+    deleted = asyncio.ensure_future(groups.coordinator.delete(GROUP))
+    await asyncio.sleep(0)
+    assert not deleted.done()
+    groups.log.release()
+    await asyncio.gather(committed, deleted)
+    assert groups.offset() is None
+    assert not groups.shard.groups
+
+
+async def test_offsets_of_deleted_topics_go(groups: Groups) -> None:
+    groups.commit(1)
+    groups.commit(1, topic="kept")
+    await groups.coordinator.topics_deleted(frozenset({"t"}))
+    assert (groups.offset(), groups.offset(topic="kept")) == (None, 1)
+
+
+# -- expiring (KIP-211) ------------------------------------------------------------------------
+
+
+async def test_a_simple_consumers_offset_expires_after_its_last_commit(groups: Groups) -> None:
+    groups.commit(1)
+    groups.time.pass_ms(RETENTION_MS - 1)
+    await groups.coordinator.expire()
+    assert groups.offset() == 1
+    groups.time.pass_ms(1)
+    await groups.coordinator.expire()
+    assert groups.offset() is None
+    assert not groups.shard.groups
+
+
+async def test_an_empty_groups_offsets_expire_from_when_it_became_empty(groups: Groups) -> None:
+    (member,) = await groups.stable(protocols=READS_T, session_ms=1_800_000)
+    groups.commit(1, member_id=member, generation=1)
+    groups.time.pass_ms(1_700_000)
+    groups.leave(member)
+    groups.time.pass_ms(RETENTION_MS - 1)
+    await groups.coordinator.expire()
+    assert groups.offset() == 1
+    groups.time.pass_ms(1)
+    await groups.coordinator.expire()
+    assert not groups.shard.groups
+
+
+async def test_a_stable_group_forgets_only_what_it_stopped_reading(groups: Groups) -> None:
+    (member,) = await groups.stable(protocols=READS_T, session_ms=1_800_000)
+    groups.commit(1, member_id=member, generation=1)
+    groups.commit(1, member_id=member, generation=1, topic="left")
+    for _ in range(RETENTION_MS // HOUR_MS):
+        for _ in range(3):
+            groups.time.pass_ms(HOUR_MS // 3)
+            groups.heartbeat(member, 1)
+    await groups.coordinator.expire()
+    assert (groups.offset(), groups.offset(topic="left")) == (1, None)
+    assert groups.state == "Stable"
+
+
+async def test_the_retention_that_old_clients_bring_is_kept(groups: Groups) -> None:
+    groups.commit(1, retention_ms=1_000)
+    groups.time.pass_ms(999)
+    await groups.coordinator.expire()
+    assert groups.offset() == 1
+    groups.time.pass_ms(1)
+    await groups.coordinator.expire()
+    assert groups.offset() is None
+
+
+async def test_what_cannot_be_forgotten_now_is_forgotten_later(groups: Groups) -> None:
+    groups.commit(1)
+    groups.time.pass_ms(RETENTION_MS)
+    groups.log.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    await groups.coordinator.expire()
+    assert groups.offset() == 1
+    groups.log.refusal = None
+    await groups.coordinator.expire()
+    assert groups.offset() is None

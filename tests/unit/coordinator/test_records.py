@@ -1,0 +1,113 @@
+"""Records of `__consumer_offsets`: Kafka's bytes, and what Kafka may have written before us."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.coordinator.group.group import Group, Member
+from barnabas.coordinator.group.records import (
+    GroupRecord,
+    OffsetAndMetadata,
+    OffsetRecord,
+    decode_record,
+    encode_record,
+    group_record,
+    restored,
+)
+from barnabas.coordinator.group.states import GroupState
+from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.types import ZERO_UUID
+
+INT64 = st.integers(0, 2**63 - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+def test_an_offset_has_the_bytes_that_kafka_writes() -> None:
+    record = OffsetRecord("g", "t", 3, OffsetAndMetadata(7, 2, "m", 1_000))
+    key, value = encode_record(record)
+    assert key == b"\0\x01\0\x01g\0\x01t\0\0\0\x03"
+    assert value == (
+        b"\0\x03" + (7).to_bytes(8, "big") + b"\0\0\0\x02" + b"\0\x01m" + (1_000).to_bytes(8, "big")
+    )
+
+
+def test_a_group_has_the_bytes_that_kafka_writes() -> None:
+    member = Member("m", None, "c", "/h", 10, 20, (("range", b"S"),), b"A")
+    group = Group("g", 5, GroupState.STABLE, generation=3, protocol_type="consumer")
+    group.protocol_name, group.leader_id = "range", "m"
+    key, value = encode_record(group_record(group, [member], {"m": b"A"}, "m"))
+    assert key == b"\0\x02\0\x01g"
+    assert value == (
+        b"\0\x03"
+        b"\0\x08consumer" b"\0\0\0\x03" b"\0\x05range" b"\0\x01m"
+        b"\0\0\0\0\0\0\0\x05"
+        b"\0\0\0\x01"
+        b"\0\x01m" b"\xff\xff" b"\0\x01c" b"\0\x02/h" b"\0\0\0\x14" b"\0\0\0\x0a"
+        b"\0\0\0\x01S" b"\0\0\0\x01A"
+    )  # fmt: skip
+
+
+@given(
+    record=st.builds(
+        OffsetRecord,
+        TEXT,
+        TEXT,
+        st.integers(0, 2**31 - 1),
+        st.none()
+        | st.builds(
+            OffsetAndMetadata, INT64, st.integers(-1, 2**31 - 1), TEXT, INT64, st.just(-1),
+            st.binary(min_size=16, max_size=16),
+        )
+        | st.builds(
+            OffsetAndMetadata, INT64, st.just(-1), TEXT, INT64, INT64, st.just(ZERO_UUID)
+        ),
+    )
+)  # fmt: skip
+def test_offsets_come_back_as_they_were(record: OffsetRecord) -> None:
+    assert decode_record(*encode_record(record)) == record
+
+
+def test_tombstones_come_back_as_they_were() -> None:
+    for record in (OffsetRecord("g", "t", 1, None), GroupRecord("g", None)):
+        key, value = encode_record(record)
+        assert value is None
+        assert decode_record(key, None) == record
+
+
+def test_values_of_old_brokers_are_read() -> None:
+    key = b"\0\0\0\x01g\0\x01t\0\0\0\x03"
+    stamp = (9).to_bytes(8, "big")
+    value = b"\0\x01" + stamp + b"\0\x01m" + stamp + stamp
+    assert decode_record(key, value) == OffsetRecord(
+        "g", "t", 3, OffsetAndMetadata(9, -1, "m", 9, 9)
+    )
+    group = (
+        b"\0\0" b"\0\x08consumer" b"\0\0\0\x01" b"\0\x01r" b"\0\x01m" b"\0\0\0\x01"
+        b"\0\x01m" b"\0\x01c" b"\0\x02/h" b"\0\0\0\x0a" b"\0\0\0\0" b"\0\0\0\0"
+    )  # fmt: skip
+    found = decode_record(b"\0\x02\0\x01g", group)
+    assert isinstance(found, GroupRecord)
+    assert found.value is not None
+    member = restored("g", found.value).members["m"]
+    assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (10, 10)
+
+
+def test_kinds_of_other_protocols_are_passed_over() -> None:
+    assert decode_record(b"\0\x03\0\x01g", b"\0\0\0\0\0\x01") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"", b""),
+        (b"\0", b""),
+        (b"\0\x01\0\x05g", b""),
+        (b"\0\x02\0\x01g", b""),
+        (b"\0\x02\0\x01g", b"\0\x09"),
+        (b"\0\x02\0\x01g", b"\xff\xff"),
+        (b"\0\x01\0\x01g\0\x01t\0\0\0\x03", b"\0\x03\0"),
+    ],
+)
+def test_damaged_records_are_refused(key: bytes, value: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode_record(key, value)

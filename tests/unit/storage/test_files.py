@@ -154,7 +154,7 @@ def test_a_failing_append_may_leave_a_part() -> None:
     file = files.open("/log", create=True)
     files.faults.append(Fault("append", nth=2, written=3))
     file.append(b"one")
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="Input/output"):
         file.append(b"two-three")
     assert file.read(100, 0) == b"onetwo"
 

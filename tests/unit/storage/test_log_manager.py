@@ -1,4 +1,4 @@
-"""Log directories: locks, identity, least-loaded choice, checkpoints, deletion, failure, closing."""
+"""Log directories: locks, identity, choice, checkpoints, deletion, failure, closing."""
 
 from pathlib import Path
 from random import Random

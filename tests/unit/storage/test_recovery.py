@@ -208,7 +208,8 @@ def test_a_swap_of_compacted_segments_is_done_or_undone(renames: int) -> None:
     assert not [n for n in files.listdir(DIRECTORY) if n.endswith((".swap", CLEANED, ".deleted"))]
 
 
-def test_a_truncated_segment_does_not_come_back() -> None:
+@pytest.mark.parametrize("seed", range(12))
+def test_a_truncated_segment_does_not_come_back(seed: int) -> None:
     files = disk()
     log = filled(files)
     files.sync_dir(DIRECTORY)
@@ -218,17 +219,18 @@ def test_a_truncated_segment_does_not_come_back() -> None:
     # The power fails in the middle of a flush: the bytes are there, the names not yet.
     for file in log.begin_flush().files:
         file.sync()
-    files.crash(0)
+    files.crash(seed)
     again = load(files)
     assert again.log_end_offset <= second.base_offset
 
 
-def test_segments_that_recovery_removed_do_not_come_back() -> None:
+@pytest.mark.parametrize("seed", range(12))
+def test_segments_that_recovery_removed_do_not_come_back(seed: int) -> None:
     files = disk()
     log = filled(files)
     files.sync_dir(DIRECTORY)
     second = list(log.segments)[1]
-    file = files.open(list(log.segments)[0].path(".log"))
+    file = files.open(log.segments.first.path(".log"))
     damage(files, file.path)
     file.sync()
     log = load(files)
@@ -236,7 +238,7 @@ def test_segments_that_recovery_removed_do_not_come_back() -> None:
     put(log, b"z" * 60, producer_id=1, producer_epoch=0, base_sequence=log.log_end_offset)
     for file in log.begin_flush().files:
         file.sync()
-    files.crash(0)
+    files.crash(seed)
     assert load(files).log_end_offset <= second.base_offset
 
 
@@ -250,3 +252,18 @@ def test_an_acknowledged_flush_survives_the_loss_of_the_rest() -> None:
     files.sync_dir("/data")
     files.crash(4)
     assert load(files).log_end_offset >= 20
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_flush_that_a_truncation_made_void_leaves_nothing_behind(seed: int) -> None:
+    files = disk()
+    log = load(files)
+    for _ in range(20):
+        put(log, b"x" * 60)
+    void = log.begin_flush()
+    log.truncate_to(19, now_ms=NOW)
+    log.finish_flush(void)
+    assert log.flush() == 19
+    files.sync_dir("/data")
+    files.crash(seed)
+    assert load(files).log_end_offset == 19

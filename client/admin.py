@@ -353,7 +353,7 @@ class Admin:
         )
 
         async def attempt() -> dict[TopicPartition, offset_fetch.OffsetFetchResponsePartitions]:
-            connection = await self._cluster.connection_to(await self._cluster.coordinator(group))
+            connection = await self._cluster.coordinator_connection(group)
             response = await connection.request(
                 offset_fetch.API, request, version=version, timeout=self._cluster.timeout
             )
@@ -429,7 +429,7 @@ async def commit_offsets(
     )
 
     async def attempt() -> None:
-        connection = await cluster.connection_to(await cluster.coordinator(group))
+        connection = await cluster.coordinator_connection(group)
         # Version 10 names topics by id; names are what a person gave.
         version = min(connection.version_for(offset_commit.API), 9)
         response = await connection.request(

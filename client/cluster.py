@@ -18,6 +18,10 @@ TRANSACTION = 1
 FIRST_BACKOFF = 0.05
 MAX_BACKOFF = 1.0
 
+_Line = tuple[str, int, bool]
+"""Host, port, and whether it is the line to a coordinator: there a JoinGroup may wait for minutes,
+and the answers of a connection stay in order."""
+
 _STALE_LEADER = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -81,8 +85,8 @@ class Cluster:
         self.topics: dict[str, TopicInfo] = {}
         self.controller_id = -1
         self.cluster_id: str | None = None
-        self._connections: dict[tuple[str, int], Connection] = {}
-        self._opening: dict[tuple[str, int], asyncio.Lock] = {}
+        self._connections: dict[_Line, Connection] = {}
+        self._opening: dict[_Line, asyncio.Lock] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
 
     async def __aenter__(self) -> "Cluster":
@@ -100,22 +104,28 @@ class Cluster:
 
     async def any_connection(self) -> Connection:
         """A connection to some broker that answers."""
+        connected = [
+            (host, port) for host, port, coordinates in self._connections if not coordinates
+        ]
         known = [(node.host, node.port) for node in self.nodes.values()]
         error: BrokerUnreachable | None = None
-        for address in dict.fromkeys([*self._connections, *known, *self._bootstrap]):
+        for host, port in dict.fromkeys([*connected, *known, *self._bootstrap]):
             try:
-                return await self._connect(address)
+                return await self._connect((host, port, False))
             except BrokerUnreachable as unreachable:
                 error = unreachable
         assert error is not None
         raise error
 
-    async def connection_to(self, node_id: int) -> Connection:
-        """A connection to one broker; KafkaError BROKER_NOT_AVAILABLE if it is unknown."""
+    async def connection_to(self, node_id: int, *, coordinates: bool = False) -> Connection:
+        """A connection to one broker, or the one to it as coordinator.
+
+        Raises KafkaError BROKER_NOT_AVAILABLE if the broker is unknown.
+        """
         node = self.nodes.get(node_id)
         if node is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not known")
-        return await self._connect((node.host, node.port))
+        return await self._connect((node.host, node.port, coordinates))
 
     async def ask(self, api: Api, request: object, *, node: int | None = None) -> Any:
         """One request to a broker, any if `node` is None; no retry."""
@@ -130,7 +140,12 @@ class Cluster:
 
     async def ask_coordinator(self, api: Api, request: object, key: str, kind: int = GROUP) -> Any:
         """One request to the coordinator of a group or transactional id."""
-        return await self.ask(api, request, node=await self.coordinator(key, kind))
+        connection = await self.coordinator_connection(key, kind)
+        return await connection.request(api, request, timeout=self.timeout)
+
+    async def coordinator_connection(self, key: str, kind: int = GROUP) -> Connection:
+        """The connection to the coordinator of a group or transactional id."""
+        return await self.connection_to(await self.coordinator(key, kind), coordinates=True)
 
     async def refresh(
         self, topics: Iterable[str] | None = None, *, create: bool = False
@@ -229,14 +244,14 @@ class Cluster:
         if code is ErrorCode.NOT_CONTROLLER:
             self.controller_id = -1
 
-    async def _connect(self, address: tuple[str, int]) -> Connection:
-        # One opening at a time for an address, however many tasks ask for it.
-        async with self._opening.setdefault(address, asyncio.Lock()):
-            connection = self._connections.get(address)
+    async def _connect(self, line: _Line) -> Connection:
+        # One opening at a time, however many tasks ask for it.
+        async with self._opening.setdefault(line, asyncio.Lock()):
+            connection = self._connections.get(line)
             if connection is None or not connection.is_open:
-                self._connections.pop(address, None)
+                self._connections.pop(line, None)
                 connection = await Connection.open(
-                    *address, client_id=self._client_id, timeout=self.timeout
+                    line[0], line[1], client_id=self._client_id, timeout=self.timeout
                 )
-                self._connections[address] = connection
+                self._connections[line] = connection
             return connection

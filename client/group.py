@@ -154,7 +154,7 @@ class GroupMember:
             self._heartbeats.cancel()
         if not self._member_id or self._instance_id is not None:
             return
-        connection = await self._cluster.connection_to(await self._cluster.coordinator(self._group))
+        connection = await self._cluster.coordinator_connection(self._group)
         request = leave_group.LeaveGroupRequest(group_id=self._group, member_id=self._member_id)
         if connection.version_for(leave_group.API) >= 3:
             member = leave_group.MemberIdentity(member_id=self._member_id)
@@ -203,8 +203,7 @@ class GroupMember:
                     for name in _ASSIGNORS
                 ],
             )
-            node = await self._cluster.coordinator(self._group)
-            connection = await self._cluster.connection_to(node)
+            connection = await self._cluster.coordinator_connection(self._group)
             response: join_group.JoinGroupResponse = await connection.request(
                 join_group.API, request, timeout=305.0
             )
@@ -267,7 +266,7 @@ class GroupMember:
             ],
             require_stable=True,
         )
-        connection = await self._cluster.connection_to(await self._cluster.coordinator(self._group))
+        connection = await self._cluster.coordinator_connection(self._group)
         # Version 10 names topics by id; an assignment names them.
         version = min(connection.version_for(offset_fetch.API), 9)
         response = await connection.request(

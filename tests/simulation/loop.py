@@ -48,7 +48,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         # A step below any timer's resolution, so that equal deadlines fall together.
         self._clock_resolution = 1e-9
         self._random = random.Random(seed)
-        self._servers: dict[int, _Server] = {}
+        self.servers: dict[int, MemoryServer] = {}
         self._next_port = 50_000
         self.trace: list[str] = []
 
@@ -58,6 +58,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def note(self, what: str) -> None:
         """Adds a line to the trace, with the virtual time."""
         self.trace.append(f"{self.time():.6f} {what}")
+
+    def free_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
 
     def latency(self) -> float:
         """Seconds a packet takes: what the seed varies."""
@@ -78,27 +82,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.call_soon(run)
         return future
 
-    async def create_server(  # type: ignore[override]
-        self, protocol_factory: Factory, host: Any = None, port: int = 0, **_: Any
-    ) -> "_Server":
-        if not port:
-            port = self._next_port
-            self._next_port += 1
-        if port in self._servers:
-            raise OSError(98, f"port {port} is in use")
-        server = _Server(self, protocol_factory, str(host or "127.0.0.1"), port)
-        self._servers[port] = server
-        return server
-
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Factory, host: Any = None, port: Any = None, **_: Any
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        server = self._servers.get(port)
-        if server is None:
+        server = self.servers.get(port)
+        if server is None or not server.serving:
             raise ConnectionRefusedError(111, f"nobody listens on {host}:{port}")
-        self._next_port += 1
-        client = MemoryTransport(self, ("127.0.0.1", self._next_port), (str(host), port))
-        remote = MemoryTransport(self, (str(host), port), ("127.0.0.1", self._next_port))
+        name = ("127.0.0.1", self.free_port())
+        client = MemoryTransport(self, name, (str(host), port))
+        remote = MemoryTransport(self, (str(host), port), name)
         client.peer, remote.peer = remote, client
         protocol = protocol_factory()
         remote.start(server.factory())
@@ -106,32 +98,34 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return client, protocol
 
 
-class _Server(asyncio.AbstractServer):
-    def __init__(self, loop: VirtualLoop, factory: Factory, host: str, port: int) -> None:
+class MemoryServer:
+    """An address of a `MemoryNetwork`."""
+
+    def __init__(self, loop: VirtualLoop, factory: Factory, port: int) -> None:
         self._loop = loop
         self.factory = factory
-        self._address = (host, port)
+        self.port = port
+        self.serving = False
 
-    @property
-    def sockets(self) -> list[Any]:
-        return [_SocketName(self._address)]
+    async def serve(self) -> None:
+        self.serving = True
 
     def close(self) -> None:
-        self._loop._servers.pop(self._address[1], None)
-
-    async def wait_closed(self) -> None:
-        return None
-
-    def is_serving(self) -> bool:
-        return self._address[1] in self._loop._servers
+        self._loop.servers.pop(self.port, None)
 
 
-class _SocketName:
-    def __init__(self, address: tuple[str, int]) -> None:
-        self._address = address
+class MemoryNetwork:
+    """The broker's door to sockets, with none behind it."""
 
-    def getsockname(self) -> tuple[str, int]:
-        return self._address
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    async def listen(self, factory: Factory, host: str, port: int) -> MemoryServer:  # noqa: ARG002
+        port = port or self._loop.free_port()
+        if port in self._loop.servers:
+            raise OSError(98, f"port {port} is in use")
+        server = self._loop.servers[port] = MemoryServer(self._loop, factory, port)
+        return server
 
 
 class MemoryTransport(asyncio.Transport):

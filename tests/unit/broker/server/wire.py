@@ -17,6 +17,7 @@ from barnabas.metrics.registry import Registry
 from barnabas.protocol.codec import encode
 from barnabas.protocol.header import encode_request_header
 from barnabas.protocol.messages import api_versions, heartbeat, produce
+from barnabas.protocol.schema import Api
 
 MAX_REQUEST = 4 << 20
 
@@ -87,11 +88,10 @@ class Peer:
         handle: Callable[[Any, RequestContext], Any],
         *,
         memory: RequestMemory | None = None,
+        api: Api | None = None,
     ) -> None:
-        routes = [
-            Route(module.API, module.API.versions, handle, _refuse)
-            for module in (produce, heartbeat, api_versions)
-        ]
+        apis = {produce.API, heartbeat.API, api_versions.API} | ({api} if api else set())
+        routes = [Route(each, each.versions, handle, _refuse) for each in apis]
         metrics = BrokerMetrics(Registry())
         self.memory = memory or RequestMemory(1 << 30)
         shared = Shared(

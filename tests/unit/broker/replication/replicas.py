@@ -1,0 +1,105 @@
+"""A replica manager over a disk in memory, and the controller's words to it."""
+
+from random import Random
+
+from barnabas.broker.clock import SystemClock
+from barnabas.broker.metadata.cache import MetadataCache
+from barnabas.broker.offload import InlineOffload
+from barnabas.broker.replication.flusher import Flusher
+from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.topic import TopicConfig
+from barnabas.metrics.catalogue import BrokerMetrics
+from barnabas.metrics.registry import Registry
+from barnabas.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from barnabas.protocol.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from barnabas.storage.errors import LogDirFailed
+from barnabas.storage.log_manager import BrokerIdentity, LogManager
+from barnabas.storage.mem_files import MemFiles
+
+ME = 0
+TOPIC_ID = bytes(range(16))
+
+
+class Replicas:
+    """The manager under test and the parts it works with."""
+
+    def __init__(self, **configs: str) -> None:
+        self.files = MemFiles()
+        self.failures: list[LogDirFailed] = []
+        self.configs = configs
+        broker = BrokerConfig.from_properties({"log.dirs": "/data"})
+        self.logs = LogManager(
+            self.files,
+            ["/data"],
+            BrokerIdentity(ME, "cluster", "boot"),
+            now_ms=lambda: 0,
+            rng=Random(0),
+            producer_expiration_ms=1000,
+            on_failure=self.failures.append,
+        )
+        self.cache = MetadataCache("cluster")
+        metrics = BrokerMetrics(Registry())
+        self.topics = metrics.topics
+        self.flusher = Flusher(InlineOffload(), SystemClock(), metrics.logs.flush_time_ms.cell())
+        self.config = lambda _topic: TopicConfig.resolve(
+            {key.replace("_", "."): value for key, value in self.configs.items()}, broker
+        )
+        self.logs.open(self.config)
+        self.manager = ReplicaManager(
+            ME,
+            logs=self.logs,
+            cache=self.cache,
+            flusher=self.flusher,
+            offload=InlineOffload(),
+            topic_config=self.config,
+            metrics=self.topics,
+        )
+
+    async def lead(
+        self,
+        *,
+        leader: int = ME,
+        epoch: int = 0,
+        isr: tuple[int, ...] = (ME,),
+        replicas: tuple[int, ...] = (ME,),
+        topic_id: bytes = TOPIC_ID,
+    ) -> int:
+        """What the controller decides about `t-0`; the error of the answer."""
+        state = LeaderAndIsrPartitionState(
+            partition_index=0,
+            controller_epoch=1,
+            leader=leader,
+            leader_epoch=epoch,
+            isr=list(isr),
+            partition_epoch=0,
+            replicas=list(replicas),
+            is_new=epoch == 0,
+        )
+        topic = LeaderAndIsrTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])
+        answer = await self.manager.apply_leader_and_isr(
+            LeaderAndIsrRequest(
+                controller_id=0, controller_epoch=1, topic_states=[topic], live_leaders=[]
+            )
+        )
+        code: int = answer.topics[0].partition_errors[0].error_code
+        return code
+
+    async def stop(self, *, delete: bool, epoch: int = -1) -> int:
+        state = StopReplicaPartitionState(
+            partition_index=0, leader_epoch=epoch, delete_partition=delete
+        )
+        topic = StopReplicaTopicState(topic_name="t", partition_states=[state])
+        answer = await self.manager.stop_replica(
+            StopReplicaRequest(controller_id=0, controller_epoch=1, topic_states=[topic])
+        )
+        code: int = answer.partition_errors[0].error_code
+        return code

@@ -1,0 +1,141 @@
+"""A partition: who may append, what is committed, who is told."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from barnabas.broker.replication.partition import ACKS_ALL, Partition
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.record import Record, build_batch
+from tests.unit.broker.replication.replicas import Replicas
+
+BATCH = build_batch([Record(0, 1, b"k", b"v", ())])
+
+
+async def led(broker: Replicas, **state: Any) -> Partition:
+    assert await broker.lead(**state) == ErrorCode.NONE
+    return broker.manager.partition("t", 0)
+
+
+def append(partition: Partition, acks: int = ACKS_ALL) -> None:
+    partition.append_as_leader(BATCH, now_ms=1, required_acks=acks)
+
+
+def refused(partition: Partition, acks: int = ACKS_ALL) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        append(partition, acks)
+    return caught.value.code
+
+
+class Reader:
+    def __init__(self) -> None:
+        self.wakes = 0
+
+    def woken(self) -> None:
+        self.wakes += 1
+
+
+async def test_one_replica_commits_at_once_and_wakes_its_readers() -> None:
+    partition = await led(Replicas())
+    reader, told = Reader(), []
+    partition.readers.add(reader)
+    partition.add_waiter(1, told.append)
+    append(partition)
+    assert partition.high_watermark == 1
+    assert told == [None]
+    assert reader.wakes == 1
+
+
+async def test_the_high_watermark_waits_for_every_in_sync_follower() -> None:
+    partition = await led(Replicas(), isr=(0, 1, 2), replicas=(0, 1, 2))
+    append(partition)
+    append(partition)
+    assert partition.high_watermark == 0
+    partition.follower_fetched(1, 2)
+    assert partition.high_watermark == 0
+    partition.follower_fetched(2, 1)
+    assert partition.high_watermark == 1
+
+
+async def test_followers_of_an_older_epoch_say_nothing_about_this_one() -> None:
+    replicas = Replicas()
+    partition = await led(replicas, isr=(0, 1), replicas=(0, 1))
+    append(partition)
+    partition.follower_fetched(1, 1)
+    assert partition.high_watermark == 1
+    await led(replicas, isr=(0, 1), replicas=(0, 1), epoch=1)
+    append(partition)
+    assert partition.high_watermark == 1
+
+
+async def test_a_shrunken_in_sync_set_commits_what_the_rest_has() -> None:
+    replicas = Replicas()
+    partition = await led(replicas, isr=(0, 1), replicas=(0, 1))
+    append(partition)
+    assert partition.high_watermark == 0
+    await led(replicas, isr=(0,), replicas=(0, 1))
+    assert partition.high_watermark == 1
+
+
+async def test_below_min_insync_acks_all_is_refused_and_nothing_is_committed() -> None:
+    partition = await led(Replicas(min_insync_replicas="2"), isr=(0,), replicas=(0, 1))
+    assert refused(partition) is ErrorCode.NOT_ENOUGH_REPLICAS
+    append(partition, acks=1)
+    assert partition.log.log_end_offset == 1
+    assert partition.high_watermark == 0
+    assert partition.is_under_min_isr
+    assert partition.is_under_replicated
+
+
+async def test_min_insync_counts_no_more_replicas_than_there_are() -> None:
+    partition = await led(Replicas(min_insync_replicas="2"))
+    append(partition)
+    assert partition.high_watermark == 1
+    assert partition.is_at_min_isr
+
+
+async def test_a_leader_that_resigns_appends_nothing_and_tells_those_who_wait() -> None:
+    replicas = Replicas()
+    partition = await led(replicas, isr=(0, 1), replicas=(0, 1))
+    append(partition)
+    told: list[KafkaError | None] = []
+    reader = Reader()
+    partition.readers.add(reader)
+    partition.add_waiter(1, told.append)
+    await replicas.lead(leader=1, epoch=1, isr=(0, 1), replicas=(0, 1))
+    assert [error.code for error in told if error] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert refused(partition) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert reader.wakes == 1
+
+
+async def test_epochs_of_clients_are_compared() -> None:
+    partition = await led(Replicas(), epoch=5)
+    partition.require_leader(5)
+    partition.require_leader()
+    for epoch, code in ((4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH)):
+        with pytest.raises(KafkaError) as caught:
+            partition.require_leader(epoch)
+        assert caught.value.code is code
+
+
+async def test_flush_messages_asks_for_an_fsync_every_so_many_records() -> None:
+    partition = await led(Replicas(flush_messages="3"))
+    append(partition)
+    append(partition)
+    await asyncio.sleep(0)
+    assert partition.log.flushed_offset == 0
+    assert partition.high_watermark == 2
+    append(partition)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert partition.log.flushed_offset == 3
+
+
+async def test_a_changed_configuration_holds_at_once() -> None:
+    replicas = Replicas()
+    partition = await led(replicas, isr=(0,), replicas=(0, 1))
+    append(partition)
+    replicas.configs["min_insync_replicas"] = "2"
+    replicas.manager.configure("t", replicas.config("t"))
+    assert refused(partition) is ErrorCode.NOT_ENOUGH_REPLICAS

@@ -36,6 +36,7 @@ from barnabas.broker.metadata.store import (
     SessionExpired,
     SetData,
     Stat,
+    StoreUnavailable,
     Watching,
 )
 from barnabas.broker.metadata.znodes import BrokerInfo
@@ -274,8 +275,8 @@ class Controller:
             _, stat = await self._store.get(znodes.CONTROLLER)
             if stat.ephemeral_owner == self._store.session_id:
                 await self._store.multi([Delete(znodes.CONTROLLER, stat.version)])
-        except (NoNode, SessionExpired):
-            # Gone already, with the session or by another hand.
+        except (NoNode, SessionExpired, StoreUnavailable):
+            # Gone already, or it goes with the session.
             return
 
     async def _drop_tenure(self) -> None:

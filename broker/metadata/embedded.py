@@ -68,9 +68,10 @@ class EmbeddedStore:
             await self.commit(partial(self._stage_end, session_id))
 
     async def close(self) -> None:
-        """End all sessions and release the directory."""
+        """End all sessions and release the directory; also after a failure."""
         for session_id in list(self._sessions):
-            await self._sessions[session_id].close()
+            if not self._failed:
+                await self.end(session_id)
         async with self._turn:
             self._failed = True
             await self._offload.submit(_LANE, self._journal.close)

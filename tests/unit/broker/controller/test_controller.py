@@ -13,11 +13,12 @@ from barnabas.broker.metadata.cluster import (
     register_broker,
 )
 from barnabas.broker.metadata.embedded import open_store
+from barnabas.broker.metadata.store import StoreUnavailable
 from barnabas.broker.metadata.znodes import LeaderAndIsr
 from barnabas.broker.offload import InlineOffload
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.update_metadata import UpdateMetadataRequest
-from barnabas.storage.mem_files import MemFiles
+from barnabas.storage.mem_files import Fault, MemFiles
 from tests.unit.broker.controller.harness import (
     FakeBroker,
     FakeCluster,
@@ -287,3 +288,15 @@ async def test_two_brokers_cannot_have_one_id(cluster: FakeCluster) -> None:
     broker = await cluster.start(1)
     with pytest.raises(BrokerIdInUse, match="give this one another"):
         await register_broker(cluster.store.session(), broker.info, 0)
+
+
+async def test_a_failed_disk_ends_the_controller_loudly() -> None:
+    files = MemFiles()
+    cluster = await open_cluster(files)
+    broker = await cluster.start(1)
+    files.faults.append(Fault("sync", from_then_on=True))
+    with pytest.raises(StoreUnavailable):
+        await create(broker, NewTopic("t"))
+    assert not broker.controller.active
+    assert len(cluster.fatal) == 1
+    await cluster.close()

@@ -273,3 +273,4 @@ async def test_after_a_failed_write_nothing_is_answered_any_more(call: str) -> N
         await session.get("/never")
     with pytest.raises(StoreUnavailable):
         await session.set("/before", b"")
+    await store.close()

@@ -57,6 +57,7 @@ WANTED = (
         kafka="COORDINATOR_NOT_AVAILABLE where share groups are switched off",
         barnabas="INVALID_REQUEST",
         why="there are no share groups: asking again does not help",
+        versions=(4, 6),
     ),
     Difference(
         scenarios=("Fetch/limits_cut_in_the_middle_of_the_second_batch",),

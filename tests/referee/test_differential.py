@@ -4,7 +4,7 @@ What may differ by nature stands in `normalise.TABLE`, what differs on purpose i
 `differences.WANTED`; docs/COMPATIBILITY.md prints both.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from fnmatch import fnmatchcase
 
 import pytest
@@ -19,6 +19,15 @@ from tests.referee.scenarios import every_scenario
 SCENARIOS = every_scenario()
 
 pytestmark = pytest.mark.xdist_group("referee")
+
+
+Played = dict[str, list[int]]
+
+
+@pytest.fixture(scope="module")
+def played() -> Played:
+    """The API keys that each scenario has sent."""
+    return {}
 
 
 def play(scenario: Scenario, broker: Address) -> Peer:
@@ -37,8 +46,11 @@ def wanted_in(scenario: Scenario) -> list[Difference]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_barnabas_answers_as_kafka(scenario: Scenario, kafka: Address, barnabas: Address) -> None:
+def test_barnabas_answers_as_kafka(
+    scenario: Scenario, kafka: Address, barnabas: Address, played: Played
+) -> None:
     theirs, ours = play(scenario, kafka), play(scenario, barnabas)
+    played[str(scenario)] = ours.sent
     assert [(e.api.name, e.version) for e in ours.transcript] == [
         (e.api.name, e.version) for e in theirs.transcript
     ]
@@ -68,10 +80,9 @@ def test_every_api_has_five_scenarios_at_its_lowest_and_highest_version() -> Non
         assert {api.versions[0], api.versions[-1]} <= versions[api.name], api.name
 
 
-def test_half_of_the_scenarios_are_sequences_that_change_state(barnabas: Address) -> None:
-    counted = Counter(
-        len(peer.sent) >= 3 and bool(CHANGES_STATE & set(peer.sent))
-        for peer in (play(scenario, barnabas) for scenario in SCENARIOS)
-    )
-    assert counted.total() >= 300
-    assert counted[True] >= counted[False]
+def test_half_of_the_scenarios_are_sequences_that_change_state(played: Played) -> None:
+    if len(played) < len(SCENARIOS):
+        pytest.skip("only counted where all scenarios were played")
+    sequences = [sent for sent in played.values() if len(sent) >= 3 and CHANGES_STATE & set(sent)]
+    assert len(played) >= 300
+    assert len(sequences) >= len(played) / 2

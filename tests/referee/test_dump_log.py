@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -41,7 +42,7 @@ def write(peer: Peer) -> None:
     producer_id, epoch = given.producer_id(peer)
     for sequence in range(RECORDS):
         codec = Compression(sequence % len(Compression))
-        value = sequence.to_bytes(4, "big") * 2500
+        value = Random(sequence).randbytes(10_000)
         given.records(
             peer,
             to,
@@ -72,9 +73,10 @@ def test_segments_and_their_records(written: Path) -> None:
 @pytest.mark.parametrize("kind", [".index", ".timeindex"])
 def test_indexes_agree_with_their_segment(written: Path, kind: str) -> None:
     for index in files(written, "dump-5-t", kind):
+        assert "passed sanity check" in dump_log(index, options=("--index-sanity-check",))
         said = dump_log(index, options=("--verify-index-only",))
-        assert "passed sanity check" in said, said
-        assert "mismatches" not in said, said
+        assert "mismatch" not in said.lower(), said
+        assert "out of order" not in said.lower(), said
 
 
 def test_producer_snapshots(written: Path) -> None:

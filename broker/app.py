@@ -52,7 +52,6 @@ from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.types import uuid_text
 from barnabas.storage.cleaner import LogCleaner
-from barnabas.storage.cleaner_worker import CleanerProcess
 from barnabas.storage.errors import LogDirFailed
 from barnabas.storage.files import make_dirs
 from barnabas.storage.log_manager import BrokerIdentity, LogManager
@@ -74,7 +73,6 @@ class Broker:
         self.registry = Registry()
         self._metrics = BrokerMetrics(self.registry)
         self._listeners: dict[str, Listener] = {}
-        self._cleaner_process = CleanerProcess()
         self._tasks: set[asyncio.Task[None]] = set()
         self._exits = AsyncExitStack()
         self._ready = False
@@ -196,7 +194,7 @@ class Broker:
 
     def _make_replicas(self) -> None:
         doors = self._doors
-        self._cleaner = LogCleaner(doors.files, self._cleaner_process.clean)
+        self._cleaner = LogCleaner(doors.files, doors.cleaner.clean)
         self._cache = MetadataCache(self._cluster_id)
         self._flusher = Flusher(doors.offload, doors.clock, self._metrics.logs.flush_time_ms.cell())
         self._replicas = ReplicaManager(
@@ -345,7 +343,7 @@ class Broker:
         ):
             chore.schedule(rounds)
         self._exits.push_async_callback(rounds.stop)
-        self._exits.callback(self._cleaner_process.stop)
+        self._exits.callback(doors.cleaner.stop)
 
     async def _start_endpoint(self) -> None:
         """Serve /metrics, where it is wanted; nothing is sampled for nobody."""

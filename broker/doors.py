@@ -7,25 +7,38 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Protocol
 
 from barnabas.broker.clock import Clock, SystemClock
 from barnabas.broker.offload import Offload, ThreadOffload
 from barnabas.broker.server.network import Network, TcpNetwork
 from barnabas.config.broker import BrokerConfig
+from barnabas.storage.cleaner import Worker
+from barnabas.storage.cleaner_worker import CleanerProcess
 from barnabas.storage.files import Files, OsFiles
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
+class CleanerDoor(Protocol):
+    """Where logs are compacted: another process, which sees the same disk."""
+
+    @property
+    def clean(self) -> Worker: ...
+
+    def stop(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """Disk, time, chance, sockets and threads; a simulation lends its own of each."""
+    """Disk, time, chance, sockets, threads, the cleaner; a simulation lends its own of each."""
 
     files: Files
     clock: Clock
     random: Random
     network: Network
     offload: Offload
+    cleaner: CleanerDoor
     hostname: str
     """This machine's name, told to clients of a listener that has no host of its own."""
     boot_id: str
@@ -46,6 +59,7 @@ def real_doors(config: BrokerConfig) -> Doors:
             receive_buffer=config.socket_receive_buffer_bytes,
         ),
         offload=ThreadOffload(),
+        cleaner=CleanerProcess(),
         hostname=socket.gethostname(),
         boot_id=_read_boot_id(),
         working_directory=os.getcwd(),

@@ -15,6 +15,7 @@ from barnabas.broker.offload import InlineOffload, Offload
 from barnabas.config.broker import BrokerConfig
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.records.batch import iter_headers
+from barnabas.storage.cleaner_worker import InlineCleaner
 from barnabas.storage.mem_files import Fault, MemFiles
 from tests.integration.data_path import Client, batch, connected, until
 
@@ -52,7 +53,12 @@ async def running_in_memory(
             **{key.replace("_", "."): str(value) for key, value in keys.items()},
         }
     )
-    doors = replace(real_doors(config), files=files, offload=offload or InlineOffload())
+    doors = replace(
+        real_doors(config),
+        files=files,
+        offload=offload or InlineOffload(),
+        cleaner=InlineCleaner(files),
+    )
     broker = Broker(config, doors=doors)
     await broker.start()
     try:

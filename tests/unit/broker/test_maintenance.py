@@ -1,0 +1,153 @@
+"""The chores: what they do when their round comes, and that one failure stops none of them."""
+
+import asyncio
+
+from barnabas.broker.clock import SystemClock
+from barnabas.broker.maintenance import CleanerChore, LogChores
+from barnabas.broker.offload import InlineOffload
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.rounds import Rounds
+from barnabas.config.broker import BrokerConfig
+from barnabas.protocol.records.record import Record, build_batch
+from barnabas.storage.checkpoints import read_offsets
+from barnabas.storage.cleaner import LogCleaner
+from barnabas.storage.cleaner_worker import InlineCleaner
+from tests.unit.broker.replication.replicas import Replicas
+
+
+class SteppedClock(SystemClock):
+    """A clock that the test moves."""
+
+    now = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.now
+
+
+class Kept:
+    """The chores over one replica that this broker leads."""
+
+    def __init__(self, broker: dict[str, str] | None = None, **topic: str) -> None:
+        self.replicas = Replicas(**topic)
+        self.clock = SteppedClock()
+        self.config = BrokerConfig.from_properties({"log.dirs": "/data", **(broker or {})})
+        self.chores = LogChores(
+            self.replicas.logs,
+            self.replicas.manager,
+            self.replicas.flusher,
+            InlineOffload(),
+            self.clock,
+            lambda: self.config,
+        )
+
+    async def partition(self) -> Partition:
+        await self.replicas.lead()
+        return self.replicas.manager.partition("t", 0)
+
+    def append(self, partition: Partition, key: bytes = b"k", value: bytes = b"v") -> None:
+        records = [Record(0, self.clock.now, key, value, ())]
+        partition.append_as_leader(build_batch(records), now_ms=self.clock.now)
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_retention_drops_what_is_too_old_and_removal_unlinks_it_later() -> None:
+    kept = Kept(retention_ms="1000", file_delete_delay_ms="500")
+    partition = await kept.partition()
+    kept.append(partition)
+    kept.clock.now += 2000
+    await kept.chores.retain()
+    assert partition.log.log_start_offset == 1
+    assert any(name.endswith(".deleted") for name in kept.replicas.files.listdir("/data/t-0"))
+
+
+async def test_checkpoints_tell_the_next_start_where_to_begin() -> None:
+    kept = Kept(flush_messages="1")
+    partition = await kept.partition()
+    kept.append(partition)
+    await turns()
+    await kept.chores.checkpoint()
+    files = kept.replicas.files
+    assert read_offsets(files, "/data/recovery-point-offset-checkpoint") == {("t", 0): 1}
+    assert read_offsets(files, "/data/replication-offset-checkpoint") == {("t", 0): 1}
+
+
+async def test_a_rolled_log_is_flushed() -> None:
+    kept = Kept()
+    partition = await kept.partition()
+    kept.append(partition)
+    await kept.chores.flush_rolled()
+    await turns()
+    assert partition.log.flushed_offset == 0
+    partition.log.roll(now_ms=kept.clock.now)
+    await kept.chores.flush_rolled()
+    await turns()
+    assert partition.log.flushed_offset == 1
+
+
+async def test_flush_ms_is_counted_from_when_a_record_was_first_seen_waiting() -> None:
+    kept = Kept(flush_ms="100")
+    partition = await kept.partition()
+    kept.append(partition)
+    await kept.chores.flush_by_time()
+    kept.clock.now += 99
+    await kept.chores.flush_by_time()
+    await turns()
+    assert partition.log.flushed_offset == 0
+    kept.clock.now += 1
+    await kept.chores.flush_by_time()
+    await turns()
+    assert partition.log.flushed_offset == 1
+
+
+async def test_silent_producers_are_forgotten() -> None:
+    kept = Kept({"producer.id.expiration.ms": "1000"})
+    partition = await kept.partition()
+    records = [Record(0, kept.clock.now, b"k", b"v", ())]
+    batch = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0)
+    partition.append_as_leader(batch, now_ms=kept.clock.now)
+    assert len(partition.log.producers) == 1
+    kept.clock.now += 1001
+    await kept.chores.expire_producers()
+    assert len(partition.log.producers) == 0
+
+
+async def test_compaction_keeps_the_last_value_of_each_key() -> None:
+    kept = Kept(cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", flush_messages="1")
+    partition = await kept.partition()
+    for number in range(20):
+        kept.append(partition, key=b"%d" % (number % 2))
+    await turns()
+    partition.log.roll(now_ms=kept.clock.now)
+    kept.append(partition, key=b"in the active segment")
+    await turns()
+    await kept.chores.checkpoint()
+    before = partition.log.size
+    files = kept.replicas.files
+    cleaner = LogCleaner(files, InlineCleaner(files).clean)
+    chore = CleanerChore(
+        cleaner, kept.replicas.logs, InlineOffload(), kept.clock, lambda: kept.config
+    )
+    await chore.clean()
+    assert partition.log.size < before / 5
+    assert partition.log.log_end_offset == 21
+
+
+async def test_a_chore_that_fails_is_done_again_and_stopping_ends_it() -> None:
+    rounds, runs = Rounds(), []
+
+    async def chore() -> None:
+        runs.append(None)
+        raise ValueError("a bug")
+
+    rounds.every("failing", lambda: 1, chore)
+    async with asyncio.timeout(5):
+        while len(runs) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    await rounds.stop()
+    count = len(runs)
+    await asyncio.sleep(0.01)
+    assert len(runs) == count

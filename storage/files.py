@@ -130,6 +130,11 @@ def write_atomic(files: Files, path: str, data: Buffer) -> None:
     files.sync_dir(os.path.dirname(path))
 
 
+# What only Linux has: elsewhere the plain calls do.
+_sync = getattr(os, "fdatasync", os.fsync)
+_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+
+
 class OsFile:
     """A descriptor; see `File`."""
 
@@ -138,7 +143,7 @@ class OsFile:
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self._fd = fd
-        self._nowait = True
+        self._nowait = bool(_NOWAIT)
 
     def __del__(self) -> None:
         os.close(self._fd)
@@ -170,7 +175,7 @@ class OsFile:
             return os.pread(self._fd, length, offset)
         data = bytearray(length)
         try:
-            count = os.preadv(self._fd, [data], offset, os.RWF_NOWAIT)
+            count = os.preadv(self._fd, [data], offset, _NOWAIT)
         except BlockingIOError:
             return None
         except OSError as error:
@@ -185,7 +190,7 @@ class OsFile:
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        _sync(self._fd)
 
 
 class _OsLock:

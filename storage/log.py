@@ -28,7 +28,7 @@ from barnabas.storage.retention import should_roll
 from barnabas.storage.scan import replicated_batches
 from barnabas.storage.segment import Segment
 from barnabas.storage.segments import TimestampAndOffset
-from barnabas.storage.trim import drop_segments, segments_to_drop, swap_in_compacted
+from barnabas.storage.trim import drop_old_segments, swap_in_compacted
 from barnabas.storage.txn_index import AbortedTxn
 from barnabas.storage.validator import Origin, Rules, check_codec_of_version, validate
 
@@ -393,19 +393,9 @@ class Log:
     @on_disk
     def drop_old_segments(self, *, now_ms: int) -> int:
         """Applies retention by log start offset, size and time; how many segments went."""
-        count = segments_to_drop(self, now_ms)
-        if count:
-            if count == len(self.segments):
-                self.roll(now_ms=now_ms)
-            self.doomed += drop_segments(self.segments, count)
-            start = self.segments.first.base_offset
-            self.delete_records_before(start)
-            self.doomed += self.snapshots.remove_before(start)
-        return count
+        return drop_old_segments(self, now_ms)
 
     @on_disk
     def replace_segments(self, base_offset: int, replaced: tuple[int, ...]) -> None:
         """Puts a compacted segment, durable as `<base_offset>.*.cleaned`, where others are."""
-        self.doomed += swap_in_compacted(
-            self.place.files, self.segments, base_offset, replaced, self.config
-        )
+        swap_in_compacted(self, base_offset, replaced)

@@ -8,21 +8,18 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.storage.files import Files
 from barnabas.storage.retention import deletable_segments
 from barnabas.storage.segment import CLEANED, DELETED, KINDS_LOG_LAST, SWAP, file_name
-from barnabas.storage.segments import Segments
 
 if TYPE_CHECKING:
-    from barnabas.config.topic import TopicConfig
     from barnabas.storage.log import Log
 
 
-def segments_to_drop(log: "Log", now_ms: int) -> int:
-    """How many of the oldest segments retention takes."""
-    config = log.config
-    return deletable_segments(
-        list(log.segments),
+def drop_old_segments(log: "Log", now_ms: int) -> int:
+    """Takes away what retention says, by log start offset, size and time; how many segments."""
+    config, segments = log.config, log.segments
+    count = deletable_segments(
+        list(segments),
         cleanup_policy=config.cleanup_policy,
         retention_ms=config.retention_ms,
         retention_bytes=config.retention_bytes,
@@ -31,37 +28,33 @@ def segments_to_drop(log: "Log", now_ms: int) -> int:
         high_watermark=log.high_watermark,
         now_ms=now_ms,
     )
+    if count:
+        if count == len(segments):
+            log.roll(now_ms=now_ms)
+        # Oldest first: a crash in between leaves no hole.
+        for old in segments.remove_oldest(count):
+            log.doomed += old.rename(DELETED)
+        start = segments.first.base_offset
+        log.delete_records_before(start)
+        log.doomed += log.snapshots.remove_before(start)
+    return count
 
 
-def drop_segments(segments: Segments, count: int) -> list[str]:
-    """Takes the oldest segments away; returns their files' new paths.
-
-    Oldest first: a crash in between leaves no hole.
-    """
-    return [path for old in segments.remove_oldest(count) for path in old.rename(DELETED)]
-
-
-def swap_in_compacted(
-    files: Files,
-    segments: Segments,
-    base_offset: int,
-    replaced: Sequence[int],
-    config: "TopicConfig",
-) -> list[str]:
+def swap_in_compacted(log: "Log", base_offset: int, replaced: Sequence[int]) -> None:
     """Puts the durable files `<base_offset>.*.cleaned` where the segments `replaced` are.
 
     Until the log file is `.swap` nothing has happened, from then on recovery finishes the rest.
-    Returns the new paths of the old files.
     """
-    old = [segment for segment in segments if segment.base_offset in replaced]
-    stem = os.path.join(old[0].directory, file_name(base_offset, ""))
+    files = log.place.files
+    old = [segment for segment in log.segments if segment.base_offset in replaced]
+    stem = os.path.join(log.directory, file_name(base_offset, ""))
     kinds = [kind for kind in KINDS_LOG_LAST if files.exists(stem + kind + CLEANED)]
     for kind in kinds:
         files.rename(stem + kind + CLEANED, stem + kind + SWAP)
-    renamed = [path for segment in old for path in segment.rename(DELETED)]
+    for segment in old:
+        log.doomed += segment.rename(DELETED)
     for kind in kinds:
         files.rename(stem + kind + SWAP, stem + kind)
-    new = old[0].successor(base_offset, config, old[0].created_ms)
+    new = old[0].successor(base_offset, log.config, old[0].created_ms)
     new.next_offset = old[-1].next_offset
-    segments.replace(old, [new])
-    return renamed
+    log.segments.replace(old, [new])

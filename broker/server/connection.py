@@ -14,7 +14,7 @@ from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.context import ANONYMOUS
-from barnabas.broker.server.dispatch import Dispatcher, Exchange, Part
+from barnabas.broker.server.dispatch import Arrival, Dispatcher, Exchange, Part
 from barnabas.broker.server.drain import MAX_CHUNK, MIN_CHUNK, Drain
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.frame import LARGEST_IDLE_BUFFER, FrameReader
@@ -152,6 +152,7 @@ class Connection(asyncio.BufferedProtocol):
     def _serve(self) -> None:
         """Begin the requests at hand, as far as their order and the budgets allow."""
         frames, size = FRAMES_PER_TURN, BYTES_PER_TURN
+        arrival = self._dispatcher.arrival()
         try:
             while not self._closing:
                 frame = self._stalled
@@ -163,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._stalled = frame
                     break
                 self._stalled = None
-                self._begin(frame)
+                self._begin(frame, arrival)
                 frames -= 1
                 size -= len(frame)
                 if frames <= 0 or size <= 0:
@@ -182,8 +183,8 @@ class Connection(asyncio.BufferedProtocol):
             len(waiting) < MAX_OVERLAPPING and waiting[-1].overlaps and frame[:2] == _PRODUCE
         )
 
-    def _begin(self, frame: memoryview) -> None:
-        exchange = self._dispatcher.begin(frame, self, self._finished)
+    def _begin(self, frame: memoryview, arrival: Arrival) -> None:
+        exchange = self._dispatcher.begin(frame, self, arrival, self._finished)
         self._exchanges.append(exchange)
         if exchange.done:
             self._collect()

@@ -10,7 +10,7 @@ import asyncio
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
@@ -41,6 +41,13 @@ class Route:
     serves: range
     handle: Handle
     error_response: ErrorAnswer
+
+
+class Arrival(NamedTuple):
+    """When the bytes of a turn arrived: wall time in ms, monotonic time in seconds."""
+
+    wall_ms: int
+    monotonic: float
 
 
 class Peer(Protocol):
@@ -143,8 +150,16 @@ class Dispatcher:
         """The table, by API key."""
         return self._routes
 
+    def arrival(self) -> Arrival:
+        """The clock, read once for all frames that a turn of the loop brings."""
+        return Arrival(self._clock.now_ms(), self._clock.monotonic())
+
     def begin(
-        self, frame: memoryview, peer: Peer, finished: Callable[[Exchange], None]
+        self,
+        frame: memoryview,
+        peer: Peer,
+        arrival: Arrival,
+        finished: Callable[[Exchange], None],
     ) -> Exchange:
         """Hand one frame to its handler; calls `finished` later if the answer must be waited for.
 
@@ -156,16 +171,16 @@ class Dispatcher:
         served = self._served.get((key, version))
         context = RequestContext(
             key, version, header.correlation_id, header.client_id, peer.principal, peer.listener,
-            peer.host, peer.connection_id, self._clock.now_ms(),
+            peer.host, peer.connection_id, arrival.wall_ms,
         )  # fmt: skip
         if served is None:
             served = self._serve(context)
             if served is None:
-                return self._unknown_api_versions(context)
+                return self._unknown_api_versions(context, arrival)
         # As in Kafka nobody looks behind the message: librdkafka asks for the metadata of all
         # topics (v13) with three bytes too many.
         request = served.decode(frame, offset, False)
-        exchange = Exchange(served, request, context, self._clock.monotonic())
+        exchange = Exchange(served, request, context, arrival.monotonic)
         served.bytes_in.value += len(frame)
         try:
             answer = served.route.handle(request, context)
@@ -192,12 +207,12 @@ class Dispatcher:
         self._served[context.api_key, context.api_version] = served
         return served
 
-    def _unknown_api_versions(self, context: RequestContext) -> Exchange:
+    def _unknown_api_versions(self, context: RequestContext, arrival: Arrival) -> Exchange:
         """Answered in version 0, so that the client can choose one that is served (KIP-511)."""
         context.api_version = 0
         served = self._serve(context)
         assert served is not None
-        exchange = Exchange(served, None, context, self._clock.monotonic())
+        exchange = Exchange(served, None, context, arrival.monotonic)
         self._fail(exchange, KafkaError(ErrorCode.UNSUPPORTED_VERSION))
         return exchange
 

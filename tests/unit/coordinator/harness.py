@@ -91,14 +91,14 @@ class FakeLog:
     def end_offset(self) -> int:
         return read_header(self.batches[-1]).next_offset if self.batches else 0
 
-    async def read(self, offset: int, max_bytes: int) -> bytes:
+    async def read(self, offset: int, max_bytes: int) -> bytes:  # noqa: ARG002
         await asyncio.sleep(0)
         for batch in self.batches:
             if read_header(batch).next_offset > offset:
                 return batch
         return b""
 
-    def append(self, batch: bytes, now_ms: int) -> int:
+    def append(self, batch: bytes, now_ms: int) -> int:  # noqa: ARG002
         if self.refusal is not None:
             raise self.refusal
         data = bytearray(batch)
@@ -148,7 +148,7 @@ class Groups:
 
     async def load(self) -> "Groups":
         self.runtime.elected(0, self.log)
-        while self.runtime.loading:
+        while self.runtime.loading:  # noqa: ASYNC110
             await asyncio.sleep(0)
         return self
 

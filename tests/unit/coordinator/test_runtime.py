@@ -1,4 +1,4 @@
-"""The shell around coordinators: what waits for what, what a fault does, and how a log is loaded."""
+"""The shell around coordinators: what waits for what, what a fault does, how a log is loaded."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ class Numbers:
             raise ArithmeticError("a number that cannot be")
         self.numbers.append(record)
 
-    def loaded(self, turn: Turn) -> Decision[int]:
+    def loaded(self, _turn: Turn) -> Decision[int]:
         self.served = True
         return Decision()
 
@@ -54,7 +54,7 @@ class Host:
 
     async def load(self) -> "Host":
         self.runtime.elected(0, self.log)
-        while self.runtime.loading:
+        while self.runtime.loading:  # noqa: ASYNC110
             await asyncio.sleep(0)
         return self
 

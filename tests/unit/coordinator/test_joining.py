@@ -1,0 +1,205 @@
+"""JoinGroup: who comes into a group, who waits, and who is turned away."""
+
+import pytest
+
+from barnabas.protocol.errors import ErrorCode
+from tests.unit.coordinator.harness import Groups, code_of
+
+
+@pytest.fixture
+async def groups() -> Groups:
+    return await Groups().load()
+
+
+async def loaded(**settings: int) -> Groups:
+    return await Groups(**settings).load()
+
+
+# -- joining -----------------------------------------------------------------------------------
+
+
+async def test_the_first_member_waits_for_others_and_leads(groups: Groups) -> None:
+    first = groups.join()
+    groups.time.pass_ms(2_999)
+    assert not first.done()
+    groups.time.pass_ms(1)
+    answer = await first
+    assert (answer.generation_id, answer.protocol_name) == (1, "range")
+    assert answer.leader == answer.member_id == "client-1"
+    assert [each.member_id for each in answer.members] == ["client-1"]
+    assert groups.state == "CompletingRebalance"
+
+
+async def test_newcomers_extend_the_initial_delay_up_to_the_rebalance_timeout() -> None:
+    groups = await loaded(initial_rebalance_delay_ms=3_000)
+    first = groups.join(rebalance_ms=7_000)
+    for _ in range(2):
+        groups.time.pass_ms(2_000)
+        groups.join(rebalance_ms=7_000)
+    groups.time.pass_ms(2_999)
+    assert not first.done()
+    groups.time.pass_ms(1)
+    assert first.done()
+    assert len((await first).members) == 3
+
+
+async def test_only_the_leader_hears_who_the_members_are(groups: Groups) -> None:
+    leader, follower = groups.join(), groups.join()
+    groups.time.pass_ms(6_000)
+    assert len((await leader).members) == 2
+    assert (await follower).members == []
+    assert (await follower).leader == (await leader).member_id
+
+
+async def test_from_version_4_a_member_id_is_given_out_before_the_join(groups: Groups) -> None:
+    answer = groups.join(version=4)
+    assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert answer.protocol_name == ""
+    assert groups.group.pending_joins == {answer.member_id}
+    joined = groups.join(answer.member_id, version=4)
+    groups.time.pass_ms(3_000)
+    assert (await joined).member_id == answer.member_id
+
+
+async def test_a_member_id_that_is_not_used_expires(groups: Groups) -> None:
+    given = groups.join(version=4, session_ms=10_000)
+    groups.time.pass_ms(10_000)
+    assert groups.group.pending_joins == set()
+    assert code_of(lambda: groups.join(given.member_id)) == "UNKNOWN_MEMBER_ID"
+
+
+async def test_a_rebalance_waits_for_an_id_that_was_given_out(groups: Groups) -> None:
+    (leader,) = await groups.stable()
+    given = groups.join(version=4)
+    rejoin = groups.join(leader)
+    assert not rejoin.done()
+    groups.join(given.member_id, version=4)
+    assert len((await rejoin).members) == 2
+
+
+@pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
+async def test_session_timeouts_have_limits(groups: Groups, session_ms: int) -> None:
+    code = code_of(lambda: groups.join(session_ms=session_ms))
+    assert code == "INVALID_SESSION_TIMEOUT"
+
+
+async def test_a_group_needs_a_name(groups: Groups) -> None:
+    assert code_of(lambda: groups.join(group_id="")) == "INVALID_GROUP_ID"
+
+
+async def test_nobody_joins_a_group_that_does_not_exist_by_an_id_of_its_own(groups: Groups) -> None:
+    assert code_of(lambda: groups.join("made-up")) == "UNKNOWN_MEMBER_ID"
+    assert not groups.shard.groups
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"protocol_type": ""},
+        {"protocols": ()},
+    ],
+)
+async def test_the_first_member_needs_protocols(groups: Groups, options: dict[str, object]) -> None:
+    assert code_of(lambda: groups.join(**options)) == "INCONSISTENT_GROUP_PROTOCOL"
+    assert not groups.shard.groups
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"protocol_type": "connect"},
+        {"protocols": (("sticky", b""),)},
+    ],
+)
+async def test_a_member_must_have_a_protocol_in_common(
+    groups: Groups, options: dict[str, object]
+) -> None:
+    await groups.stable()
+    assert code_of(lambda: groups.join(**options)) == "INCONSISTENT_GROUP_PROTOCOL"
+
+
+async def test_the_protocol_with_the_most_votes_wins(groups: Groups) -> None:
+    protocols = {name: (name, name.encode()) for name in ("range", "sticky", "own")}
+    joins = [
+        groups.join(protocols=tuple(protocols[name] for name in order))
+        for order in (("own", "range", "sticky"), ("sticky", "range"), ("sticky", "range"))
+    ]
+    groups.time.pass_ms(20_000)
+    answer = await joins[0]
+    assert answer.protocol_name == "sticky"
+    assert {each.metadata for each in answer.members} == {b"sticky"}
+
+
+async def test_a_full_group_turns_newcomers_away() -> None:
+    groups = await loaded(max_size=2)
+    await groups.stable(2)
+    assert code_of(groups.join) == "GROUP_MAX_SIZE_REACHED"
+
+
+async def test_while_a_group_gathers_the_slowest_of_too_many_are_turned_away() -> None:
+    groups = await loaded(max_size=2)
+    leader, _ = await groups.stable(2)
+    # The group has both members still, but one place is open until the other has rejoined.
+    groups.join(leader)
+    groups.group.members.pop(next(reversed(groups.group.members)))
+    groups.join()
+    assert code_of(groups.join) == "GROUP_MAX_SIZE_REACHED"
+
+
+# -- rejoining ---------------------------------------------------------------------------------
+
+
+async def test_a_new_member_makes_everybody_rejoin(groups: Groups) -> None:
+    (leader,) = await groups.stable()
+    newcomer = groups.join()
+    assert groups.state == "PreparingRebalance"
+    assert groups.heartbeat(leader, 1) == ErrorCode.REBALANCE_IN_PROGRESS
+    rejoined = groups.join(leader)
+    assert rejoined.generation_id == (await newcomer).generation_id == 2
+    assert rejoined.leader == leader
+
+
+async def test_a_follower_that_rejoins_unchanged_is_told_the_generation(groups: Groups) -> None:
+    _, follower = await groups.stable(2)
+    answer = groups.join(follower)
+    assert (answer.generation_id, answer.members) == (1, [])
+    assert groups.state == "Stable"
+
+
+async def test_a_follower_with_new_metadata_starts_a_rebalance(groups: Groups) -> None:
+    _, follower = await groups.stable(2)
+    groups.join(follower, protocols=(("range", b"other topics"),))
+    assert groups.state == "PreparingRebalance"
+
+
+async def test_a_leader_that_rejoins_starts_a_rebalance(groups: Groups) -> None:
+    leader, _ = await groups.stable(2)
+    groups.join(leader)
+    assert groups.state == "PreparingRebalance"
+
+
+async def test_a_member_that_lost_its_answer_gets_it_again(groups: Groups) -> None:
+    first = groups.join()
+    groups.time.pass_ms(3_000)
+    member_id = (await first).member_id
+    again = groups.join(member_id)
+    assert again.generation_id == 1
+    assert len(again.members) == 1
+
+
+async def test_members_that_do_not_rejoin_in_time_are_left_behind(groups: Groups) -> None:
+    leader, lost = await groups.stable(2, session_ms=300_000, rebalance_ms=30_000)
+    rejoined = groups.join(leader, session_ms=300_000, rebalance_ms=30_000)
+    groups.time.pass_ms(29_999)
+    assert not rejoined.done()
+    groups.time.pass_ms(1)
+    assert [each.member_id for each in (await rejoined).members] == [leader]
+    assert groups.heartbeat(leader, 2) == ErrorCode.NONE
+    assert code_of(lambda: groups.heartbeat(lost, 2)) == "UNKNOWN_MEMBER_ID"
+
+
+async def test_a_leader_that_is_left_behind_is_followed_by_one_who_rejoined(groups: Groups) -> None:
+    _, follower = await groups.stable(2)
+    rejoined = groups.join(follower, protocols=(("range", b"new"),))
+    groups.time.pass_ms(60_000)
+    assert (await rejoined).leader == follower

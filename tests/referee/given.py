@@ -101,9 +101,11 @@ def list_offsets(name: str, *wanted: tuple[int, int], **options: int) -> ListOff
     return ListOffsetsRequest(replica_id=-1, topics=topics, **options)
 
 
-def batch(*values: bytes | None, key: bytes | None = None, **options: Any) -> bytes:
-    """One record batch whose records are one ms apart, from NOW on."""
-    records = [Record(i, NOW + i, key, value, ()) for i, value in enumerate(values)]
+def batch(
+    *values: bytes | None, key: bytes | None = None, since: int = NOW, **options: Any
+) -> bytes:
+    """One record batch whose records are one ms apart, from `since` on."""
+    records = [Record(i, since + i, key, value, ()) for i, value in enumerate(values)]
     return build_batch(records, **options)
 
 

@@ -47,6 +47,7 @@ def write(peer: Peer) -> None:
             peer,
             to,
             value,
+            since=given.NOW + sequence,
             compression=codec,
             producer_id=producer_id,
             producer_epoch=epoch,

@@ -195,7 +195,8 @@ async def test_clients_of_three_kinds_share_a_group(
     common = {"bootstrap_servers": servers, "group_id": "mixed"}
     python = kafka.KafkaConsumer(topic, partition_assignment_strategy=[PythonRange], **common)
     native = aiokafka.AIOKafkaConsumer(topic, partition_assignment_strategy=[NativeRange], **common)
-    await native.start()
+    # It starts as a member of the group, for which the others have to be polled.
+    starting = asyncio.create_task(native.start())
 
     def owned() -> list[set[int]]:
         others = [{each.partition for each in one.assignment()} for one in (native, python)]
@@ -211,6 +212,7 @@ async def test_clients_of_three_kinds_share_a_group(
         assert set.union(*owned()) == set(range(PARTITIONS))
     finally:
         python.close(autocommit=False)
+        await starting
         await native.stop()
 
 

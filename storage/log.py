@@ -73,8 +73,7 @@ class Log:
         self._draw_jitter()
 
     def _draw_jitter(self) -> None:
-        config = self.config
-        roll_ms = config.segment_ms
+        config, roll_ms = self.config, self.config.segment_ms
         if "compact" in config.cleanup_policy and config.max_compaction_lag_ms > 0:
             roll_ms = min(roll_ms, config.max_compaction_lag_ms)
         self._roll_ms = roll_ms - self._options.roll_jitter(min(config.segment_jitter_ms, roll_ms))
@@ -321,6 +320,7 @@ class Log:
         whole. Open transactions and producers are again what the rest of the log says."""
         if offset >= self.log_end_offset:
             return
+        offset = self.segments.batch_start(offset)
         self._lower_recovery_point(offset)
         if offset < self.segments.first.base_offset:
             self.start_again_at(offset, now_ms=now_ms)
@@ -361,7 +361,7 @@ class Log:
         if end < self.log_start_offset:
             self.log_start_offset = end
             self._options.checkpoint(self.log_dir)
-        self.high_watermark = min(self.high_watermark, end)
+        self.high_watermark = min(max(self.high_watermark, self.log_start_offset), end)
         self._flush.truncated(end)
         self._epochs_changed |= self.epochs.truncate_from_end(end)
         rebuild_producers(

@@ -70,6 +70,11 @@ class Segments:
         start = self._segments.index(old[0])
         self._segments[start : start + len(old)] = new
 
+    def batch_start(self, offset: int) -> int:
+        """`offset`, or the base offset of the batch that reaches over it."""
+        located = self.from_offset(offset)[0].locate(offset)
+        return offset if located is None else min(offset, located[1].base_offset)
+
     def read(self, offset: int, max_bytes: int, *, limit: int, min_one: bool) -> LogSlice:
         """Whole batches from the one that reaches `offset`, all below `limit`, in `max_bytes`;
         with `min_one` the first batch whatever its size.

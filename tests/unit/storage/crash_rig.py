@@ -265,7 +265,8 @@ class Rig:
                 all(data in written for _, data in batches[:-1]),
                 f"{log} changed before the batch whose append failed",
             )
-        expected.batches = batches
+        first = batches[0][0].base_offset if batches else log.log_start_offset
+        expected.batches = [b for b in expected.batches if b[0].base_offset < first] + batches
         expected.start = log.log_start_offset
         expected.durable = min(expected.durable, log.log_end_offset)
 

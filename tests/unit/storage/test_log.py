@@ -206,6 +206,7 @@ def test_a_log_starts_again_anywhere(log: Log) -> None:
     for offset in (500, 7):
         log.start_again_at(offset, now_ms=NOW)
         assert (log.log_start_offset, log.log_end_offset, log.size) == (offset, offset, 0)
+        assert log.high_watermark == offset
         assert put(log, b"y") == offset
 
 
@@ -219,6 +220,10 @@ def test_a_recovery_point_falls_before_what_it_vouched_for_is_cut() -> None:
     log.truncate_to(8, now_ms=NOW)
     assert written == [log.log_dir]
     assert log.recovery_point == 8
+    put(log, b"a", b"b", b"c")
+    log.recovery_point = log.flush()
+    log.truncate_to(10, now_ms=NOW)
+    assert log.recovery_point == log.log_end_offset == 8, "the batch goes whole"
 
 
 def test_deleted_records_are_gone_and_their_segments_follow(log: Log) -> None:

@@ -44,3 +44,12 @@ def warm_up(broker: Address) -> None:
                 OffsetFetchRequest(groups=[asked]),
                 until=lambda r: r.groups[0].error_code == 0,
             )
+
+
+def warm_up_transactions(broker: Address) -> None:
+    """Returns when the broker coordinates transactions, which Barnabas does not yet."""
+    asked = InitProducerIdRequest(transactional_id="warm-up", transaction_timeout_ms=60_000)
+    finding = FindCoordinatorRequest(coordinator_keys=["warm-up"], key_type=1)
+    with Peer(*broker, API, 0, "warm-up") as peer:
+        peer.do(finding, until=lambda r: r.coordinators[0].error_code == 0)
+        peer.do(asked, until=lambda r: r.error_code == 0)

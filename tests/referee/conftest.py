@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.testing.broker import Broker
-from tests.referee.brokers import SHARED, Address, warm_up
+from tests.referee.brokers import SHARED, Address, warm_up, warm_up_transactions
 from tests.referee.kafka import FEATURES_OFF, Kafka
 
 
@@ -13,9 +13,11 @@ from tests.referee.kafka import FEATURES_OFF, Kafka
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     """Apache Kafka with the features of newer protocols switched off."""
     directory = tmp_path_factory.mktemp("kafka")
-    with Kafka(directory, features=FEATURES_OFF, properties=SHARED) as broker:
+    properties = SHARED | {"transaction.state.log.num.partitions": "2"}
+    with Kafka(directory, features=FEATURES_OFF, properties=properties) as broker:
         address = Address("127.0.0.1", broker.port)
         warm_up(address)
+        warm_up_transactions(address)
         yield address
 
 

@@ -52,6 +52,30 @@ WANTED = (
         why="nobody reads it there",
     ),
     Difference(
+        scenarios=("FindCoordinator/of_a_transaction", "InitProducerId/a_transactional_id"),
+        path="*",
+        kafka="coordinates transactions",
+        barnabas="COORDINATOR_NOT_AVAILABLE",
+        why="transactions come with the next release",
+    ),
+    Difference(
+        scenarios=("Produce/a_transaction_that_was_never_begun",),
+        path="Produce.responses*",
+        kafka="INVALID_PRODUCER_ID_MAPPING from the transaction coordinator",
+        barnabas="INVALID_TXN_STATE",
+        why="transactions come with the next release",
+    ),
+    Difference(
+        scenarios=(
+            "Produce/a_timestamp_too_far_away_inside_a_batch",
+            "Produce/records_that_are_none",
+        ),
+        path="*",
+        kafka="looks at every record of a batch",
+        barnabas="looks at the batch's header, whose checksum covers the records",
+        why="walking the records costs more than all the rest of a request",
+    ),
+    Difference(
         scenarios=("FindCoordinator/of_a_share_group_that_is_switched_off",),
         path="FindCoordinator.*",
         kafka="COORDINATOR_NOT_AVAILABLE where share groups are switched off",

@@ -52,6 +52,11 @@ def of_the_same_group_twice(s: Peer) -> None:
 
 
 @scenario(since=1)
+def of_a_transaction(s: Peer) -> None:
+    s.ask(find(s, s.name(), kind=TRANSACTION))
+
+
+@scenario(since=1)
 def of_a_kind_that_nobody_knows(s: Peer) -> None:
     s.ask(find(s, s.name(), kind=9))
     s.ask(find(s, s.name(), kind=-1))

@@ -54,3 +54,8 @@ def an_id_without_an_epoch(s: Peer) -> None:
 @scenario
 def an_empty_transactional_id(s: Peer) -> None:
     s.ask(InitProducerIdRequest(transactional_id="", transaction_timeout_ms=60_000))
+
+
+@scenario
+def a_transactional_id(s: Peer) -> None:
+    s.ask(InitProducerIdRequest(transactional_id=s.name(), transaction_timeout_ms=60_000))

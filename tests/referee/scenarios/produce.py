@@ -9,6 +9,7 @@ from barnabas.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from barnabas.protocol.records.batch import HEADER_SIZE
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch
 from tests.referee import given
@@ -199,6 +200,30 @@ def timestamps_too_far_away(s: Peer) -> None:
     to = given.topic(s, configs=limits)
     for away in (-3_600_000, 3_600_000, 0):
         s.ask(produce(to, build_batch([Record(0, NOW + away, None, b"a", ())])))
+    s.ask(list_offsets(to.name, (0, LATEST)))
+
+
+@scenario
+def a_timestamp_too_far_away_inside_a_batch(s: Peer) -> None:
+    to = given.topic(s, configs={"message.timestamp.before.max.ms": "60000"})
+    times = (NOW, NOW - 3_600_000, NOW)
+    late = build_batch([Record(i, time, None, b"a", ()) for i, time in enumerate(times)])
+    s.ask(produce(to, late))
+    s.ask(list_offsets(to.name, (0, LATEST)))
+
+
+@scenario
+def records_that_are_none(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(produce(to, resealed(batch(b"a", b"b"), HEADER_SIZE, b"\xff\xff\xff\xff")))
+    s.ask(list_offsets(to.name, (0, LATEST)))
+
+
+@scenario
+def a_transaction_that_was_never_begun(s: Peer) -> None:
+    to, me = given.topic(s), idempotent(s)
+    data = batch(b"a", base_sequence=0, transactional=True, **me)
+    s.ask(produce(to, data, transactional_id=s.name("x")))
     s.ask(list_offsets(to.name, (0, LATEST)))
 
 

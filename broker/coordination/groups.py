@@ -53,8 +53,8 @@ class GroupCoordination:
             report=_report,
         )
         self.coordinator = GroupCoordinator(self._runtime, timers, self.partitions)
-        self._topics: frozenset[str] = frozenset()
-        self._deleted: set[str] = set()
+        self._topics: dict[str, bytes] = {}
+        self._deleted: dict[str, bytes] = {}
         replicas.observe(CONSUMER_OFFSETS, self)
         cache.on_change(self._metadata_changed)
 
@@ -83,13 +83,15 @@ class GroupCoordination:
         rounds.every("offsets-of-deleted-topics", lambda: SWEEP_MS, self._forget_deleted)
 
     def _metadata_changed(self) -> None:
-        topics = frozenset(self._cache.topics)
-        self._deleted |= self._topics - topics
+        topics = {name: topic.topic_id for name, topic in self._cache.topics.items()}
+        for name, topic_id in self._topics.items():
+            if topics.get(name) != topic_id:
+                self._deleted[name] = topic_id
         self._topics = topics
 
     async def _forget_deleted(self) -> None:
         if self._deleted:
-            deleted, self._deleted = frozenset(self._deleted), set()
+            deleted, self._deleted = self._deleted, {}
             await self.coordinator.topics_deleted(deleted)
 
     async def close(self) -> None:

@@ -90,10 +90,13 @@ class OffsetFetchHandler:
         return found
 
     def _resolve(self, topic: OffsetFetchRequestTopics, version: int) -> _Topic:
-        name: str | None = topic.name
         if version >= _TOPIC_IDS_SINCE:
             name = self._cache.topic_name(topic.topic_id)
-        return _Topic(name, topic.topic_id, topic.partition_indexes)
+            return _Topic(name, topic.topic_id, topic.partition_indexes)
+        # By name, too, an offset of a topic that was deleted is not one of its successor.
+        known = self._cache.topic(topic.name)
+        topic_id = ZERO_UUID if known is None else known.topic_id
+        return _Topic(topic.name, topic_id, topic.partition_indexes)
 
     def _fetch_topic(self, group_id: str, topic: _Topic) -> OffsetFetchResponseTopics:
         return OffsetFetchResponseTopics(

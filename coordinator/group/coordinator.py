@@ -1,7 +1,7 @@
 """The group coordinator: finds the partition of a group and asks its shard through the runtime."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -152,10 +152,10 @@ class GroupCoordinator:
         async for shard, group_id in self._each_group():
             await self._sweep(group_id, partial(shard.expire, group_id))
 
-    async def topics_deleted(self, topics: frozenset[str]) -> None:
-        """Forget what was committed for topics that are no more."""
+    async def topics_deleted(self, topics: Mapping[str, bytes]) -> None:
+        """Forget what was committed for topics that are no more, by name and id."""
         async for shard, group_id in self._each_group():
-            if topics.intersection(shard.offsets.of_group(group_id)):
+            if not topics.keys().isdisjoint(shard.offsets.of_group(group_id)):
                 await self._sweep(group_id, partial(shard.topics_deleted, group_id, topics))
 
     async def _sweep(self, group_id: str, decide: Decide) -> None:

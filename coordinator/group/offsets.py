@@ -4,7 +4,7 @@ Offsets of open transactions will be held beside these, and `require_stable` wil
 transaction can commit offsets yet, so every committed offset is stable.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from barnabas.coordinator.group.group import Group
@@ -80,13 +80,15 @@ class Offsets:
             for partition in partitions
         ]
 
-    def forget_topics(self, group_id: str, deleted: frozenset[str]) -> list[OffsetRecord]:
-        """Tombstones for the offsets of topics that were deleted."""
+    def forget_topics(self, group_id: str, deleted: Mapping[str, bytes]) -> list[OffsetRecord]:
+        """Tombstones for the offsets of topics that were deleted, given by name and id: another
+        topic may have the name by now."""
         return [
-            tombstone
+            OffsetRecord(group_id, topic, partition, None)
             for topic, partitions in self.of_group(group_id).items()
             if topic in deleted
-            for tombstone in self.forget(group_id, topic, partitions)
+            for partition, committed in partitions.items()
+            if not _other_topic(committed.topic_id, deleted[topic])
         ]
 
     def expired(self, group: Group, now_ms: int, retention_ms: int) -> list[OffsetRecord]:

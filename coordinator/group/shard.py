@@ -1,7 +1,7 @@
 """The state machine over one partition of `__consumer_offsets`: its groups and their offsets."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from barnabas.coordinator.decision import Decision, Turn
 from barnabas.coordinator.group.committing import Committing
@@ -139,9 +139,9 @@ class GroupShard:
         return draft.decision(OffsetDeleteResponse(topics=topics))
 
     def topics_deleted(
-        self, group_id: str, topics: frozenset[str], turn: Turn
+        self, group_id: str, topics: Mapping[str, bytes], turn: Turn
     ) -> Decision[GroupCoordinatorRecord]:
-        """Forget a group's offsets of topics that are no more."""
+        """Forget a group's offsets of topics that are no more, by name and id."""
         draft = Draft(turn)
         draft.records += self.offsets.forget_topics(group_id, topics)
         return draft.decision()

@@ -25,6 +25,7 @@ from barnabas.protocol.messages.offset_commit import (
 )
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from barnabas.protocol.records.batch import iter_headers, read_header, set_base_offset_and_epoch
+from barnabas.protocol.types import ZERO_UUID
 
 WALL_MS = 1_700_000_000_000
 GROUP = "g"
@@ -216,6 +217,7 @@ class Groups:
         topic: str = "t",
         metadata: str | None = None,
         retention_ms: int = -1,
+        topic_id: bytes = ZERO_UUID,
     ) -> Any:
         return self.coordinator.commit(
             OffsetCommitRequest(
@@ -226,6 +228,7 @@ class Groups:
                 topics=[
                     OffsetCommitRequestTopic(
                         name=topic,
+                        topic_id=topic_id,
                         partitions=[
                             OffsetCommitRequestPartition(
                                 partition_index=0,

@@ -11,6 +11,7 @@ from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from barnabas.protocol.types import ZERO_UUID
 from tests.unit.coordinator.harness import GROUP, Groups, code_of, subscription
 
 RETENTION_MS = GroupSettings().offsets_retention_ms
@@ -159,10 +160,20 @@ async def test_a_deletion_waits_for_commits_on_their_way_and_forgets_them_too(
 
 
 async def test_offsets_of_deleted_topics_go(groups: Groups) -> None:
-    groups.commit(1)
+    old, new = b"o" * 16, b"n" * 16
+    groups.commit(1, topic_id=old)
     groups.commit(1, topic="kept")
-    await groups.coordinator.topics_deleted(frozenset({"t"}))
-    assert (groups.offset(), groups.offset(topic="kept")) == (None, 1)
+    groups.commit(1, topic="again", topic_id=new)
+    await groups.coordinator.topics_deleted({"t": old, "again": old})
+    found = [groups.offset(topic=each) for each in ("t", "kept", "again")]
+    assert found == [None, 1, 1]
+
+
+async def test_an_offset_belongs_to_a_topic_not_to_its_name(groups: Groups) -> None:
+    groups.commit(1, topic_id=b"o" * 16)
+    assert groups.coordinator.committed(GROUP, "t", 0, b"n" * 16) is None
+    assert groups.coordinator.committed(GROUP, "t", 0, b"o" * 16) is not None
+    assert groups.coordinator.committed(GROUP, "t", 0, ZERO_UUID) is not None
 
 
 # -- expiring (KIP-211) ------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class Log:
 
     def _draw_jitter(self) -> None:
         config, roll_ms = self.config, self.config.segment_ms
-        if "compact" in config.cleanup_policy and config.max_compaction_lag_ms > 0:
+        if config.compacted and config.max_compaction_lag_ms > 0:
             roll_ms = min(roll_ms, config.max_compaction_lag_ms)
         self._roll_ms = roll_ms - self._options.roll_jitter(min(config.segment_jitter_ms, roll_ms))
 
@@ -381,10 +381,7 @@ class Log:
         Raises KafkaError(OFFSET_OUT_OF_RANGE) past the high watermark.
         """
         if offset > self.high_watermark:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"cannot start at {offset}, past the high watermark {self.high_watermark}",
-            )
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is past the high watermark")
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self._epochs_changed |= self.epochs.truncate_from_start(offset)

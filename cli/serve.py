@@ -98,9 +98,14 @@ async def _serve(config: "BrokerConfig") -> None:
     await broker.start()
     try:
         _greet(broker, config)
-        await stop.wait()
+        ends = [asyncio.ensure_future(event.wait()) for event in (stop, broker.failed)]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
     finally:
         await broker.stop()
+    if broker.failed.is_set():
+        raise click.ClickException("the broker could not go on; its log says why")
 
 
 def _greet(broker: "Broker", config: "BrokerConfig") -> None:

@@ -72,7 +72,7 @@ def _apis() -> Iterator[str]:
 
 def _differences() -> Iterator[str]:
     yield from ("## What is otherwise", "")
-    asked = ((f"`{each.path}`", each.barnabas, each.kafka, each.why) for each in WANTED)
+    asked = ((each.about, each.barnabas, each.kafka, each.why) for each in WANTED)
     yield from _table(("about", "Barnabas", "Kafka", "why"), (*DIFFERENCES, *asked))
 
 

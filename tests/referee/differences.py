@@ -27,6 +27,11 @@ class Difference:
     why: str
     versions: tuple[int, ...] = ()
 
+    @property
+    def about(self) -> str:
+        """What it is about, for people: the names of its scenarios."""
+        return "; ".join(name.replace("/", ": ").replace("_", " ") for name in self.scenarios)
+
 
 WANTED = (
     Difference(

@@ -11,7 +11,6 @@ import click
 
 if TYPE_CHECKING:
     from barnabas.broker.app import Broker
-
     from barnabas.config.broker import BrokerConfig
 
 DEFAULT_LISTENER = "localhost:9092"

@@ -4,14 +4,13 @@ import asyncio
 from collections import deque
 from typing import Any, NamedTuple
 
+from barnabas.protocol.codec import decode, encode
+from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.frame import FrameReader
 from barnabas.protocol.header import (
     decode_response_header,
     encode_request_header,
 )
-
-from barnabas.protocol.codec import decode, encode
-from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.messages import api_versions
 from barnabas.protocol.schema import Api
 

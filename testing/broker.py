@@ -120,7 +120,6 @@ class Broker:
     def _build(self, directory: Path) -> "App":
         # Imported here: the plugin costs nothing in a run that uses no broker.
         from barnabas.broker.app import Broker as App
-
         from barnabas.config.broker import BrokerConfig
 
         properties = {

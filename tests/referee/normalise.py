@@ -37,6 +37,7 @@ class Rule:
 
 TABLE = (
     Rule("*.error_message", How.PRESENT, "texts for people are our own"),
+    Rule("*.documentation", How.PRESENT, "texts for people are our own"),
     Rule("*.batch_index_error_message", How.PRESENT, "texts for people are our own"),
     Rule("*.cluster_id", How.PRESENT, "each cluster has its own"),
     Rule("*.port", How.NAMED, "each broker listens on its own"),

@@ -38,6 +38,14 @@ def synonyms_of_a_topics_key(s: Peer) -> None:
     s.ask(describe(TOPIC, to.name, *keys, synonyms=True))
 
 
+@scenario(since=3)
+def keys_are_explained(s: Peer) -> None:
+    to = given.topic(s)
+    request = describe(TOPIC, to.name, "retention.ms", "cleanup.policy")
+    request.include_documentation = True
+    s.ask(request)
+
+
 @scenario
 def a_topic_changes_its_mind(s: Peer) -> None:
     to = given.topic(s, configs={"retention.ms": "1000"})

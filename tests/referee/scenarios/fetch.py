@@ -108,6 +108,15 @@ def it_waits_until_there_is_enough(s: Peer) -> None:
 
 
 @scenario
+def answers_wait_for_those_before_them(s: Peer) -> None:
+    to = given.topic(s)
+    s.post(fetch(to, max_wait_ms=60, min_bytes=1))
+    s.post(given.list_offsets(to.name, (0, -1)))
+    s.take()
+    s.take()
+
+
+@scenario
 def it_waits_no_longer_than_asked(s: Peer) -> None:
     to = written(s)
     s.ask(fetch(to, 3, max_wait_ms=30, min_bytes=1))

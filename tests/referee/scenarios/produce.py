@@ -62,6 +62,17 @@ def without_acknowledgement_an_error_closes_the_connection(s: Peer) -> None:
 
 
 @scenario
+def many_requests_before_the_first_answer(s: Peer) -> None:
+    to = given.topic(s)
+    for value in (b"a", b"b", b"c"):
+        s.post(produce(to, batch(value)))
+    s.post(fetch(to, 2, max_wait_ms=10_000, min_bytes=1))
+    s.post(list_offsets(to.name, (0, LATEST)))
+    for _ in range(5):
+        s.take()
+
+
+@scenario
 def acks_that_do_not_exist(s: Peer) -> None:
     to = given.topic(s)
     s.ask(produce(to, batch(b"a"), acks=2))
@@ -196,7 +207,10 @@ def the_broker_stamps_the_time(s: Peer) -> None:
 
 @scenario
 def timestamps_too_far_away(s: Peer) -> None:
-    limits = {"message.timestamp.before.max.ms": "60000", "message.timestamp.after.max.ms": "60000"}
+    limits = {
+        "message.timestamp.before.max.ms": "600000",
+        "message.timestamp.after.max.ms": "600000",
+    }
     to = given.topic(s, configs=limits)
     for away in (-3_600_000, 3_600_000, 0):
         s.ask(produce(to, build_batch([Record(0, NOW + away, None, b"a", ())])))
@@ -205,7 +219,7 @@ def timestamps_too_far_away(s: Peer) -> None:
 
 @scenario
 def a_timestamp_too_far_away_inside_a_batch(s: Peer) -> None:
-    to = given.topic(s, configs={"message.timestamp.before.max.ms": "60000"})
+    to = given.topic(s, configs={"message.timestamp.before.max.ms": "600000"})
     times = (NOW, NOW - 3_600_000, NOW)
     late = build_batch([Record(i, time, None, b"a", ()) for i, time in enumerate(times)])
     s.ask(produce(to, late))

@@ -13,8 +13,8 @@ from barnabas.protocol.records.batch import (
 )
 from barnabas.protocol.records.record import iter_records
 
-SLICE_SECONDS = 0.002
-"""How long a load may keep the event loop for itself."""
+SLICE_SECONDS = 0.0005
+"""How long a load may keep the event loop for itself: others wait no longer for their turn."""
 
 
 async def load(

@@ -121,11 +121,10 @@ class CoordinatorRuntime(Generic[S]):
     async def _load(self, index: int, hosted: Hosted[S]) -> None:
         try:
             await load(hosted.shard, hosted.log, self._clock, self._timers, self._load_buffer_bytes)
-        except Exception as error:
-            self._failed(index, error)
-        else:
             del self._loads[index]
             hosted.serve()
+        except Exception as error:
+            self._failed(index, error)
 
     def _failed(self, index: int, error: BaseException) -> None:
         self._loads.pop(index, None)

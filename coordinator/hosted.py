@@ -317,5 +317,5 @@ class Hosted(Generic[S]):
                 return
             queue.waiting.popleft()
             self._decide(asker, decide)
-        if not queue.flying and not queue.waiting and self._lanes.get(lane) is queue:
+        if not queue.flying and self._lanes.get(lane) is queue:
             del self._lanes[lane]

@@ -118,9 +118,14 @@ class FakeLog:
     def release(self) -> None:
         """Everything that was appended is committed."""
         self.held = False
-        self.committed = self.end_offset
-        waiters, self.waiters = self.waiters, []
-        for _, waiter in waiters:
+        self.commit(self.end_offset)
+
+    def commit(self, offset: int) -> None:
+        """The high watermark reaches `offset`."""
+        self.committed = offset
+        reached = [waiter for end, waiter in self.waiters if end <= offset]
+        self.waiters = [each for each in self.waiters if each[0] > offset]
+        for waiter in reached:
             waiter(None)
 
     @property
@@ -156,6 +161,11 @@ class Groups:
     @property
     def shard(self) -> GroupShard:
         return self.runtime.read(0, lambda shard: shard)
+
+    @property
+    def timers(self) -> set[tuple[str, ...]]:
+        """The keys of the timers that run."""
+        return set(self.runtime._hosted[0]._timers)
 
     @property
     def group(self) -> Any:

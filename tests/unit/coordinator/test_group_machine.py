@@ -239,7 +239,8 @@ class GroupMachine(RuleBasedStateMachine):
                 assert member.syncing is None
             # Nobody can be silent for ever: a timer runs, or the member itself is waited for.
             waits = member.joining is not None or member.syncing is not None
-            assert member.timer_ms is not None or waits
+            key = ("session", GROUP, member.member_id)
+            assert key in self.groups.timers or waits
 
     @invariant()
     def a_reload_ends_in_the_same_state(self) -> None:

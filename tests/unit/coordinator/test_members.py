@@ -131,6 +131,20 @@ async def test_a_parked_member_does_not_expire(groups: Groups) -> None:
     assert (await rejoined).generation_id == 2
 
 
+async def test_a_member_that_was_parked_past_its_session_can_expire_later(groups: Groups) -> None:
+    leader, _ = await groups.stable(2, session_ms=10_000, rebalance_ms=60_000)
+    (follower,) = set(groups.group.members) - {leader}
+    rejoined = groups.join(leader, session_ms=10_000, rebalance_ms=60_000)
+    for _ in range(3):
+        groups.time.pass_ms(5_000)
+        groups.heartbeat(follower, 1)
+    again = groups.join(follower, session_ms=10_000, rebalance_ms=60_000)
+    assert again.generation_id == (await rejoined).generation_id == 2
+    # The first who expires starts a rebalance, which gives the other a session more.
+    groups.time.pass_ms(20_000)
+    assert groups.state == "Empty"
+
+
 async def test_the_last_member_leaves_an_empty_group_behind(groups: Groups) -> None:
     (member,) = await groups.stable()
     groups.time.pass_ms(10_000)

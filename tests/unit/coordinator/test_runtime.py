@@ -125,6 +125,18 @@ async def test_an_exclusive_decision_is_not_starved_by_pipelined_ones(host: Host
     assert await late == [1, 2]
 
 
+async def test_an_exclusive_decision_waits_for_every_write_before_it(host: Host) -> None:
+    host.log.held = True
+    for number in (1, 2):
+        host.write(number, mode=Mode.PIPELINED)
+    exclusive = host.write(3)
+    host.log.commit(1)
+    assert host.numbers == [1]
+    assert host.log.record_count == 2
+    host.log.release()
+    assert await exclusive == [1, 2]
+
+
 async def test_lanes_do_not_wait_for_each_other(host: Host) -> None:
     host.log.held = True
     host.write(1)

@@ -18,20 +18,54 @@ LARGEST_IDLE_BUFFER: Final = 256 * 1024
 _GROWTH: Final = 4
 
 
+class SpareBuffers:
+    """A few large buffers that frames borrow one after another.
+
+    Making one costs more than receiving into it: the kernel hands over every page as zeros.
+    """
+
+    __slots__ = ("_free",)
+
+    LARGEST: Final = 4 * 1024 * 1024
+    MOST: Final = 4
+
+    def __init__(self) -> None:
+        self._free: list[bytearray] = []
+
+    def take(self, size: int) -> bytearray:
+        """A buffer of at least `size` bytes, with whatever was in it, and below twice as many."""
+        rounded = 1 << (size - 1).bit_length()
+        if rounded > self.LARGEST:
+            return bytearray(size)
+        for index, buffer in enumerate(self._free):
+            if len(buffer) == rounded:
+                return self._free.pop(index)
+        return bytearray(rounded)
+
+    def give(self, buffer: bytearray) -> None:
+        """Keep a buffer that is no longer needed, instead of the one kept longest."""
+        if len(buffer) <= self.LARGEST:
+            self._free.append(buffer)
+            del self._free[: -self.MOST]
+
+
 class FrameReader:
     """Cuts frames of at most `max_size` bytes out of what is written into its buffer.
 
     `writable` and `wrote` are the two halves of `asyncio.BufferedProtocol`'s receiving side.
+    Readers may share `spares`.
     """
 
-    __slots__ = ("_buffer", "_end", "_room", "_start", "_view", "max_size")
+    __slots__ = ("_buffer", "_end", "_room", "_spares", "_start", "_view", "max_size")
 
-    def __init__(self, max_size: int) -> None:
+    def __init__(self, max_size: int, spares: SpareBuffers | None = None) -> None:
         self.max_size = max_size
+        self._spares = spares or SpareBuffers()
         self._room = SMALLEST_BUFFER
         self._start = 0
         self._end = 0
-        self._allocate(SMALLEST_BUFFER)
+        self._buffer = bytearray(SMALLEST_BUFFER)
+        self._view = memoryview(self._buffer)
 
     @property
     def buffered(self) -> int:
@@ -58,10 +92,7 @@ class FrameReader:
         # A claimed size is believed only as far as bytes have come to bear it out.
         wanted = max(self._room, min(needed, _GROWTH * pending), pending + 1)
         if len(self._buffer) < wanted or (not pending and len(self._buffer) > wanted):
-            kept = self._view[self._start : self._end]
-            self._allocate(wanted)
-            self._view[:pending] = kept
-            self._start, self._end = 0, pending
+            self._move_to(wanted)
         elif not pending:
             self._start = self._end = 0
         elif self._end == len(self._buffer) or self._start + needed > len(self._buffer):
@@ -103,8 +134,7 @@ class FrameReader:
         """Give memory back, where nothing is pending: for a connection that has fallen silent."""
         self._room = SMALLEST_BUFFER
         if not self.buffered and len(self._buffer) > SMALLEST_BUFFER:
-            self._start = self._end = 0
-            self._allocate(SMALLEST_BUFFER)
+            self._move_to(SMALLEST_BUFFER)
 
     def _frame_size(self) -> int:
         size: int = _SIZE.unpack_from(self._buffer, self._start)[0]
@@ -112,6 +142,13 @@ class FrameReader:
             raise ProtocolError(f"a frame of {size} bytes; at most {self.max_size} are accepted")
         return size
 
-    def _allocate(self, size: int) -> None:
-        self._buffer = bytearray(size)
+    def _move_to(self, size: int) -> None:
+        """Go on in a buffer of at least `size` bytes, with what is pending."""
+        old, kept = self._buffer, self._view[self._start : self._end]
+        large = size > LARGEST_IDLE_BUFFER
+        self._buffer = self._spares.take(size) if large else bytearray(size)
         self._view = memoryview(self._buffer)
+        self._start, self._end = 0, len(kept)
+        self._view[: self._end] = kept
+        if len(old) > LARGEST_IDLE_BUFFER:
+            self._spares.give(old)

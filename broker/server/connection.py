@@ -7,7 +7,7 @@ used up, so that no client holds more of the broker than its share.
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from barnabas.broker.observability.logging import get_logger
@@ -17,7 +17,7 @@ from barnabas.broker.server.context import ANONYMOUS
 from barnabas.broker.server.dispatch import Arrival, Dispatcher, Exchange, Part
 from barnabas.broker.server.drain import MAX_CHUNK, MIN_CHUNK, Drain
 from barnabas.protocol.errors import ProtocolError
-from barnabas.protocol.frame import LARGEST_IDLE_BUFFER, FrameReader
+from barnabas.protocol.frame import LARGEST_IDLE_BUFFER, FrameReader, SpareBuffers
 from barnabas.storage.log_slice import LogSlice
 
 MAX_OVERLAPPING = 64
@@ -37,6 +37,7 @@ class Shared:
     offload: Offload
     memory: RequestMemory
     max_request_bytes: int
+    spares: SpareBuffers = field(default_factory=SpareBuffers)
 
 
 class ConnectionOwner(Protocol):
@@ -63,7 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher = shared.dispatcher
         self._offload = shared.offload
         self._memory = shared.memory
-        self._reader = FrameReader(shared.max_request_bytes)
+        self._reader = FrameReader(shared.max_request_bytes, shared.spares)
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
         self._exchanges: deque[Exchange] = deque()

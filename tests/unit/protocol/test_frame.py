@@ -5,7 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.protocol.errors import ProtocolError
-from barnabas.protocol.frame import LARGEST_IDLE_BUFFER, SMALLEST_BUFFER, FrameReader
+from barnabas.protocol.frame import (
+    LARGEST_IDLE_BUFFER,
+    SMALLEST_BUFFER,
+    FrameReader,
+    SpareBuffers,
+)
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -107,3 +112,18 @@ def test_trim_keeps_what_is_pending() -> None:
     reader.trim()
     reader.feed(framed(b"half")[6:])
     assert drain(reader) == [b"half"]
+
+
+def test_large_frames_of_many_readers_borrow_the_same_few_buffers() -> None:
+    spares = SpareBuffers()
+    body = bytes(range(256)) * 4096
+    for _ in range(3):
+        reader = FrameReader(2 << 20, spares)
+        reader.feed(framed(body))
+        assert drain(reader) == [body]
+        reader.writable()
+    borrowed = spares.take(len(body) + 4)
+    assert borrowed[4 : 4 + len(body)] == body, "it has been used before"
+    for size in (1, 2, 3, 4, 5, 6):
+        spares.give(bytearray(size << 19))
+    assert len(spares.take(1 << 19)) == 1 << 19, "only the youngest are kept"

@@ -1,0 +1,168 @@
+"""A client that costs nearly nothing: a plain blocking socket and request bytes built beforehand.
+
+What it measures is the broker: the requests are encoded before the clock runs, and of an answer
+only its size, and its error code where an error would go unseen, are looked at.
+"""
+
+import socket
+import time
+from collections.abc import Iterable
+from struct import Struct
+from types import TracebackType
+from typing import Any, Self
+
+from barnabas.protocol.codec import decode, encode
+from barnabas.protocol.header import decode_response_header, encode_request_header
+from barnabas.protocol.messages import delete_topics, fetch, metadata, produce
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from barnabas.protocol.records.record import Record, build_batch
+from barnabas.protocol.schema import Api
+
+_SIZE = Struct(">i")
+_METADATA, _PRODUCE, _FETCH, _DELETE = 9, 9, 12, 5
+"""Versions that name topics by their names, so that a request can be built once."""
+_READY_WITHIN_S = 60.0
+_RETRY_S = 0.002
+
+
+class Client:
+    """One connection. Answers come in the order of the requests."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), 30)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._answers = self._socket.makefile("rb", 1024 * 1024)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._answers.close()
+        self._socket.close()
+
+    def exchange(self, request: bytes) -> bytes:
+        """Sends one request and returns its answer."""
+        self._socket.sendall(request)
+        return self._answer()
+
+    def call(self, api: Api, version: int, request: Any) -> Any:
+        """`exchange` for messages that are not worth preparing."""
+        answer = self.exchange(frame(api, version, request))
+        _, body = decode_response_header(api.key, version, answer)
+        return decode(api.response, version, answer, body)
+
+    def stream(self, requests: Iterable[bytes], window: int) -> None:
+        """Sends request after request, with up to `window` of them on their way."""
+        flying = 0
+        for request in requests:
+            if flying == window:
+                self._answer()
+                flying -= 1
+            self._socket.sendall(request)
+            flying += 1
+        for _ in range(flying):
+            self._answer()
+
+    def latencies(self, request: bytes, count: int) -> list[float]:
+        """Seconds from request to answer of `count` requests, one at a time, in ascending order."""
+        clock = time.perf_counter
+        taken = []
+        for _ in range(count):
+            began = clock()
+            self.exchange(request)
+            taken.append(clock() - began)
+        return sorted(taken)
+
+    def _answer(self) -> bytes:
+        size: int = _SIZE.unpack(self._read(_SIZE.size))[0]
+        return self._read(size)
+
+    def _read(self, size: int) -> bytes:
+        data = self._answers.read(size)
+        if len(data) < size:
+            raise ConnectionError("the broker closed the connection")
+        return data
+
+
+def frame(api: Api, version: int, request: Any) -> bytes:
+    """A whole request as it travels."""
+    header = encode_request_header(api.key, version, 1, "benchmark")
+    body = encode(request, version)
+    return _SIZE.pack(len(header) + len(body)) + header + body
+
+
+def produce_request(topic: str, *, records: int, record_bytes: int) -> bytes:
+    """Writes one batch with acks=all to partition 0."""
+    now_ms = time.time_ns() // 1_000_000
+    value = bytes(record_bytes)
+    batch = build_batch([Record(offset, now_ms, None, value, ()) for offset in range(records)])
+    data = PartitionProduceData(index=0, records=batch)
+    topics = [TopicProduceData(name=topic, partition_data=[data])]
+    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
+    return frame(produce.API, _PRODUCE, request)
+
+
+def fetch_request(topic: str, *, offset: int, max_bytes: int) -> bytes:
+    """Reads from partition 0, at once, outside of any session."""
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=64 * 1024 * 1024,
+        topics=[FetchTopic(topic=topic, partitions=[partition])],
+        forgotten_topics_data=[],
+    )
+    return frame(fetch.API, _FETCH, request)
+
+
+def checked(answer: bytes) -> None:
+    """Raises where an answer to `produce_request` is not an acknowledgement."""
+    _, body = decode_response_header(produce.API.key, _PRODUCE, answer)
+    response = decode(produce.API.response, _PRODUCE, answer, body)
+    code = response.responses[0].partition_responses[0].error_code
+    if code:
+        raise RuntimeError(f"the broker answered a produce request with error {code}")
+
+
+def connect(port: int) -> Client:
+    """A connection to a broker that is about to start; TimeoutError when it does not."""
+    end = time.monotonic() + _READY_WITHIN_S
+    while time.monotonic() < end:
+        try:
+            return Client(port)
+        except ConnectionRefusedError:
+            time.sleep(_RETRY_S)
+    raise TimeoutError(f"nobody listens on port {port}")
+
+
+def create_topic(client: Client, topic: str) -> None:
+    """Has a topic of one partition created; returns once it has a leader."""
+    asked = MetadataRequest(
+        topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True
+    )
+    end = time.monotonic() + _READY_WITHIN_S
+    while time.monotonic() < end:
+        found = client.call(metadata.API, _METADATA, asked).topics[0]
+        if not found.error_code and found.partitions and not found.partitions[0].error_code:
+            return
+        time.sleep(_RETRY_S)
+    raise TimeoutError(f"{topic} has no leader")
+
+
+def delete_topic(client: Client, topic: str) -> None:
+    """Frees the disk for what is measured next."""
+    client.call(
+        delete_topics.API, _DELETE, DeleteTopicsRequest(topic_names=[topic], timeout_ms=30_000)
+    )

@@ -2,39 +2,20 @@
 
 import asyncio
 import os
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import click
 
-from barnabas.cli.common import Target, cluster_options
-from barnabas.client.admin import EARLIEST, LATEST, Admin
+from barnabas.cli.common import Target, cluster_options, progress
+from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings
+from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.producer import Delivered, Producer, ProducerSettings
 from barnabas.protocol.records.compression import Compression
 
 _CODECS = {codec.name.lower(): codec for codec in Compression}
-
-
-class _Progress(Protocol):
-    def __call__(self, done: int) -> None: ...
-
-
-@contextmanager
-def _progress(title: str, total: int) -> "Iterator[_Progress]":
-    if not sys.stderr.isatty():
-        yield lambda done: None  # noqa: ARG005
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda done: bar.update(task, completed=done)
 
 
 @click.command()
@@ -73,7 +54,7 @@ def benchmark(
         if created:
             await admin.create_topic(topic, partitions=1)
         try:
-            start = (await admin.find_offsets({(topic, 0): LATEST}))[topic, 0].offset
+            start = (await find_offsets(cluster, {(topic, 0): LATEST}))[topic, 0].offset
             produced = await _produce(cluster, settings, topic, records, os.urandom(size))
             consumed = await _consume(cluster, topic, start, records)
         finally:
@@ -99,7 +80,7 @@ async def _produce(
     cluster: Cluster, settings: ProducerSettings, topic: str, count: int, value: bytes
 ) -> dict[str, Any]:
     latencies: list[float] = []
-    with _progress("produce", count) as advance:
+    with progress("produce", count) as advance:
         began = time.perf_counter()
         async with Producer(cluster, settings) as producer:
             for index in range(count):
@@ -130,7 +111,7 @@ async def _consume(cluster: Cluster, topic: str, start: int, count: int) -> dict
     )
     consumer.assign({(topic, 0): start})
     seen = size = 0
-    with _progress("consume", count) as advance:
+    with progress("consume", count) as advance:
         began = time.perf_counter()
         while seen < count:
             messages = await consumer.poll()

@@ -5,7 +5,8 @@ import dataclasses
 import functools
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
@@ -57,6 +58,23 @@ class Target:
         click.echo(json.dumps(facts) if self.as_json else text)
 
 
+@contextmanager
+def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, told how much is done; nothing where no person looks.
+
+    With `total` None there is nothing to compare with, and no bar.
+    """
+    if total is None or not sys.stderr.isatty():
+        yield lambda done: None  # noqa: ARG005
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
 def _text(value: Any) -> str:
     if value is None:
         return "-"
@@ -90,7 +108,7 @@ def cluster_options(command: Command) -> Command:
         help="HOST:PORT of one or more brokers, with commas.",
     )
     @click.option("--timeout", default=30.0, show_default=True, help="Seconds a request may take.")
-    @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")
+    @click.option("-J", "--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")
     @functools.wraps(command)
     def wrapped(
         *args: Any, bootstrap_server: str, timeout: float, as_json: bool, **kwargs: Any
@@ -98,14 +116,3 @@ def cluster_options(command: Command) -> Command:
         return command(*args, target=Target(bootstrap_server, timeout, as_json), **kwargs)
 
     return wrapped  # type: ignore[return-value]
-
-
-def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
-    """`key=value` arguments as a mapping; a usage error names the one that is none."""
-    parsed = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise click.UsageError(f"{pair!r} is not KEY=VALUE")
-        parsed[key.strip()] = value
-    return parsed

@@ -2,7 +2,8 @@
 
 import click
 
-from barnabas.cli.common import Target, cluster_options, parse_pairs
+from barnabas.cli.arguments import parse_pairs
+from barnabas.cli.common import Target, cluster_options
 from barnabas.client.admin import ConfigOperation, ResourceType
 
 _KINDS = {

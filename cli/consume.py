@@ -4,15 +4,18 @@ import base64
 import json
 import sys
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
 import click
 
 from barnabas.cli.common import Target, cluster_options
-from barnabas.cli.formats import compile_format
-from barnabas.client.admin import EARLIEST, LATEST
+from barnabas.cli.formats import Render, compile_format
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings, Message
 from barnabas.client.group import GroupMember
+from barnabas.client.offsets import EARLIEST, LATEST
+
+_MAX_FETCH = 8 * 1024 * 1024
 
 
 @click.command()
@@ -28,7 +31,10 @@ from barnabas.client.group import GroupMember
 )
 @click.option("-e", "--exit", "leave", is_flag=True, help="Stop at the end of the log.")
 @click.option("-c", "--count", type=int, help="Stop after this many records.")
-@click.option("-f", "--format", "template", default="%s\\n", show_default=True)
+@click.option("-f", "--format", "template", help="How a record is printed; see above.")
+@click.option("-K", "--key-delimiter", help="Print the key before the value, and this between.")
+@click.option("-D", "--delimiter", default="\\n", show_default=True, help="What ends a record.")
+@click.option("-Z", "--null", is_flag=True, help="Print NULL for null keys and values.")
 @click.option("-g", "--group", help="Read as a member of this group and commit.")
 @click.option("--read-uncommitted", is_flag=True, help="Show records of open transactions too.")
 @cluster_options
@@ -39,7 +45,10 @@ def consume(
     start: str,
     leave: bool,
     count: int | None,
-    template: str,
+    template: str | None,
+    key_delimiter: str | None,
+    delimiter: str,
+    null: bool,
     group: str | None,
     read_uncommitted: bool,
 ) -> None:
@@ -48,41 +57,81 @@ def consume(
     The format takes kcat's fields: %s value, %k key, %h headers, %t topic, %p partition, %o offset,
     %T timestamp in ms, %S and %K lengths. --json prints one object a line.
     """
-    render = _as_json if target.as_json else compile_format(template)
+    if template is None:
+        template = _line(key_delimiter, delimiter)
+    render = compile_format(template, null=b"NULL" if null else b"")
+    if target.as_json:
+        render = _as_json
+    place = _parse_start(start)
+    if group is not None and (partitions or place.number is not None):
+        raise click.UsageError("a group decides on partitions and offsets: leave out -p and -o")
+    reset = EARLIEST if start == "beginning" else LATEST
     settings = FetchSettings(
-        read_committed=not read_uncommitted,
-        offset_reset=EARLIEST if start == "beginning" else LATEST,
+        max_bytes=_MAX_FETCH, read_committed=not read_uncommitted, offset_reset=reset
     )
 
     async def work(cluster: Cluster) -> None:
         consumer = Consumer(cluster, settings)
-        left = count
         async with AsyncExitStack() as stack:
             member = None
             if group is not None:
-                member = await stack.enter_async_context(
-                    GroupMember(cluster, consumer, group, topics)
-                )
+                member = GroupMember(cluster, consumer, group, topics)
+                await stack.enter_async_context(member)
             else:
-                await _assign(cluster, consumer, topics, partitions, start)
-            while left is None or left > 0:
-                if member is not None:
-                    await member.ensure_joined()
-                messages = (await consumer.poll())[:left]
-                sys.stdout.buffer.write(b"".join(map(render, messages)))
-                sys.stdout.buffer.flush()
-                if left is not None:
-                    left -= len(messages)
-                if member is not None:
-                    for message in messages:
-                        # What is committed is what was printed, not what was fetched.
-                        key = (message.topic, message.partition)
-                        consumer.positions[key] = message.offset + 1
-                    await member.commit()
-                if leave and all(consumer.at_end(tp) for tp in consumer.positions):
-                    return
+                await _assign(cluster, consumer, topics, partitions, place)
+            await _print(consumer, member, render, count, leave)
 
     target.run(work)
+
+
+async def _print(
+    consumer: Consumer,
+    member: GroupMember | None,
+    render: Render,
+    left: int | None,
+    leave: bool,
+) -> None:
+    while left is None or left > 0:
+        if member is not None:
+            await member.ensure_joined()
+        messages = await consumer.poll()
+        if left is not None:
+            for message in reversed(messages[left:]):
+                # What is committed is what was printed, not what was fetched.
+                consumer.positions[message.topic, message.partition] = message.offset
+            messages = messages[:left]
+            left -= len(messages)
+        for message in messages:
+            sys.stdout.buffer.write(render(message))
+        sys.stdout.buffer.flush()
+        if member is not None and messages:
+            await member.commit()
+        if leave and all(consumer.at_end(partition) for partition in consumer.positions):
+            return
+
+
+def _line(key_delimiter: str | None, delimiter: str) -> str:
+    """The format of a line as --key-delimiter and --delimiter want it."""
+    between = "" if key_delimiter is None else "%k" + key_delimiter.replace("%", "%%")
+    return f"{between}%s{delimiter.replace('%', '%%')}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Where to begin: `word` is beginning, end, offset, back or time, with its `number`."""
+
+    word: str
+    number: int | None = None
+
+
+def _parse_start(text: str) -> _Start:
+    if text in ("beginning", "end"):
+        return _Start(text)
+    for prefix, word in (("@", "time"), ("-", "back"), ("", "offset")):
+        digits = text.removeprefix(prefix)
+        if text.startswith(prefix) and digits.isascii() and digits.isdigit():
+            return _Start(word, int(digits))
+    raise click.UsageError(f"--from {text}: give beginning, end, an offset, -N or @MS")
 
 
 async def _assign(
@@ -90,24 +139,26 @@ async def _assign(
     consumer: Consumer,
     topics: tuple[str, ...],
     partitions: tuple[int, ...],
-    start: str,
+    start: _Start,
 ) -> None:
     wanted = []
     for name in topics:
-        info = await cluster.retrying(lambda name=name: cluster.topic(name))  # type: ignore[misc]
-        wanted += [(name, partition) for partition in partitions or sorted(info.leaders)]
-    if start in ("beginning", "end"):
-        consumer.assign(dict.fromkeys(wanted, EARLIEST if start == "beginning" else LATEST))
-    elif start.startswith("@") and start[1:].isdigit():
-        consumer.assign(dict.fromkeys(wanted, LATEST))
-        await consumer.seek_to_timestamp(dict.fromkeys(wanted, int(start[1:])))
-    elif start.lstrip("-").isdigit():
-        offset = int(start)
-        consumer.assign(dict.fromkeys(wanted, offset))
-        if offset < 0:
-            await consumer.seek_back(wanted, -offset)
-    else:
-        raise click.UsageError(f"--from {start}: give beginning, end, an offset, -N or @MS")
+        known = (await cluster.topic(name)).leaders
+        if absent := set(partitions) - known.keys():
+            numbers = ", ".join(map(str, sorted(absent)))
+            raise click.ClickException(f"topic {name} has no partition {numbers}")
+        wanted += [(name, partition) for partition in partitions or sorted(known)]
+    match start:
+        case _Start("beginning"):
+            consumer.assign(dict.fromkeys(wanted, EARLIEST))
+        case _Start("end"):
+            consumer.assign(dict.fromkeys(wanted, LATEST))
+        case _Start("offset", int(offset)):
+            consumer.assign(dict.fromkeys(wanted, offset))
+        case _Start("time", int(timestamp)):
+            await consumer.seek_to_timestamp(dict.fromkeys(wanted, timestamp))
+        case _Start("back", int(count)):
+            await consumer.seek_back(wanted, count)
 
 
 def _as_json(message: Message) -> bytes:

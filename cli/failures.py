@@ -14,8 +14,8 @@ _ADVICE = {
 }
 
 
-def explain(error: Exception) -> str | None:
-    """The line for `error`; None for what is our own bug and deserves its traceback."""
+def explain(error: Exception) -> str:
+    """The line for `error`."""
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, KafkaError):
@@ -32,4 +32,5 @@ def explain(error: Exception) -> str | None:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, OSError | ValueError):
         return str(error)
-    return None
+    name = type(error).__name__
+    return f"unexpected {name}: {error} (please report it, with BARNABAS_TRACEBACK=1 set)"

@@ -1,64 +1,67 @@
 """kcat's format strings: how a record becomes a line."""
 
+import re
 from collections.abc import Callable
 
 import click
 
+from barnabas.cli.arguments import unescape
 from barnabas.client.consumer import Message
 
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+Render = Callable[[Message], bytes]
 
-Piece = Callable[[Message], bytes]
+_FIELD = re.compile(r"%(.?)", re.DOTALL)
+_NULL = b"NULL"
+
+
+def _length(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
 
 
 def _headers(message: Message) -> bytes:
-    return ",".join(
-        f"{name}={'NULL' if value is None else value.decode(errors='backslashreplace')}"
+    return b",".join(
+        name.encode() + b"=" + (_NULL if value is None else value)
         for name, value in message.headers
-    ).encode()
+    )
 
 
-_FIELDS: dict[str, Piece] = {
-    "s": lambda m: m.value or b"",
-    "S": lambda m: str(-1 if m.value is None else len(m.value)).encode(),
-    "k": lambda m: m.key or b"",
-    "K": lambda m: str(-1 if m.key is None else len(m.key)).encode(),
+_FIELDS: dict[str, Render] = {
+    "S": lambda m: b"%d" % _length(m.value),
+    "R": lambda m: _length(m.value).to_bytes(4, "big", signed=True),
+    "K": lambda m: b"%d" % _length(m.key),
     "t": lambda m: m.topic.encode(),
-    "p": lambda m: str(m.partition).encode(),
-    "o": lambda m: str(m.offset).encode(),
-    "T": lambda m: str(m.timestamp).encode(),
+    "p": lambda m: b"%d" % m.partition,
+    "o": lambda m: b"%d" % m.offset,
+    "T": lambda m: b"%d" % m.timestamp,
     "h": _headers,
     "%": lambda _: b"%",
 }
 
 
-def compile_format(text: str) -> Piece:
+def compile_format(text: str, *, null: bytes = b"") -> Render:
     r"""A format such as `%t [%p] at %o: key %k, value %s\n` as a function from record to bytes.
 
-    Fields: %s value, %S its length, %k key, %K its length, %t topic, %p partition, %o offset,
-    %T timestamp in ms, %h headers. Raises a usage error at an unknown one.
+    Fields: %s value, %S its length, %R the same in four bytes, %k key, %K its length, %t topic,
+    %p partition, %o offset, %T timestamp in ms, %h headers. A null key or value is shown as `null`.
+    Raises a usage error at an unknown field or escape.
     """
-    pieces: list[Piece] = []
-    literal = bytearray()
+    fields: dict[str, Render] = {
+        **_FIELDS,
+        "s": lambda m: null if m.value is None else m.value,
+        "k": lambda m: null if m.key is None else m.key,
+    }
 
-    def flush() -> None:
-        if literal:
-            data = bytes(literal)
-            pieces.append(lambda _: data)
-            literal.clear()
+    def constant(text: str) -> Render:
+        data = unescape(text)
+        return lambda _: data
 
-    characters = iter(text)
-    for character in characters:
-        if character == "%":
-            name = next(characters, "")
-            if name not in _FIELDS:
-                raise click.UsageError(f"unknown field %{name} in the format")
-            flush()
-            pieces.append(_FIELDS[name])
-        elif character == "\\":
-            escaped = next(characters, "\\")
-            literal += _ESCAPES.get(escaped, "\\" + escaped).encode()
+    # Split at its one group, the pattern leaves text and names of fields in turn.
+    pieces: list[Render] = []
+    for index, part in enumerate(_FIELD.split(text)):
+        if index % 2 == 0:
+            pieces.append(constant(part))
+        elif part in fields:
+            pieces.append(fields[part])
         else:
-            literal += character.encode()
-    flush()
-    return lambda message: b"".join(piece(message) for piece in pieces)
+            raise click.UsageError(f"unknown field %{part} in the format")
+    return lambda message: b"".join([piece(message) for piece in pieces])

@@ -5,9 +5,10 @@ from typing import Any
 import click
 
 from barnabas.cli.common import Target, cluster_options
-from barnabas.client.admin import EARLIEST, LATEST, Admin, TopicPartition
 from barnabas.client.cluster import Cluster
 from barnabas.client.group import read_consumer_protocol
+from barnabas.client.group_admin import GroupAdmin
+from barnabas.client.offsets import EARLIEST, LATEST, TopicPartition, find_offsets
 from barnabas.protocol.internal.consumer_protocol import ConsumerProtocolAssignment
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 
@@ -21,7 +22,7 @@ def groups() -> None:
 @cluster_options
 def list_groups(target: Target) -> None:
     """List the groups of every broker."""
-    rows = target.administer(lambda admin: admin.list_groups())
+    rows = target.run(lambda cluster: GroupAdmin(cluster).groups())
     target.show(
         ["group", "state", "type", "protocol"],
         [
@@ -42,16 +43,15 @@ def list_groups(target: Target) -> None:
 def describe(target: Target, group: str) -> None:
     """Show a group's committed offsets, its lag, and who reads what."""
 
-    async def work(admin: Admin) -> list[dict[str, Any]]:
-        described = await admin.describe_group(group)
-        readers = _readers(described)
-        committed = await admin.group_offsets(group)
+    async def work(cluster: Cluster) -> list[dict[str, Any]]:
+        admin = GroupAdmin(cluster)
+        readers = _readers(await admin.describe(group))
+        committed = await admin.offsets(group)
         wanted = sorted({*readers, *committed})
-        ends = await admin.find_offsets(dict.fromkeys(wanted, LATEST)) if wanted else {}
+        ends = await find_offsets(cluster, dict.fromkeys(wanted, LATEST)) if wanted else {}
         rows = []
         for topic, partition in wanted:
-            row = committed.get((topic, partition))
-            offset = row.committed_offset if row is not None and row.committed_offset >= 0 else None
+            offset = committed.get((topic, partition))
             end = ends[topic, partition].offset
             rows.append(
                 {
@@ -66,7 +66,7 @@ def describe(target: Target, group: str) -> None:
         return rows
 
     columns = ["topic", "partition", "offset", "end", "lag", "member", "host"]
-    target.show(columns, target.administer(work), title=group)
+    target.show(columns, target.run(work), title=group)
 
 
 def _readers(described: DescribedGroup) -> dict[TopicPartition, dict[str, str]]:
@@ -113,16 +113,14 @@ def reset_offsets(
         raise click.UsageError("give exactly one of --to-... and --shift-by")
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
-        admin = Admin(cluster)
-        committed = {
-            tp: row.committed_offset for tp, row in (await admin.group_offsets(group)).items()
-        }
+        admin = GroupAdmin(cluster)
+        committed = await admin.offsets(group)
         wanted = await _wanted(cluster, committed, names)
-        first = await admin.find_offsets(dict.fromkeys(wanted, EARLIEST))
-        last = await admin.find_offsets(dict.fromkeys(wanted, LATEST))
+        first = await find_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
+        last = await find_offsets(cluster, dict.fromkeys(wanted, LATEST))
         found = {}
         if to_timestamp is not None:
-            found = await admin.find_offsets(dict.fromkeys(wanted, to_timestamp))
+            found = await find_offsets(cluster, dict.fromkeys(wanted, to_timestamp))
         plan = {}
         for tp in wanted:
             low, high = first[tp].offset, last[tp].offset
@@ -136,7 +134,7 @@ def reset_offsets(
                 goal = low if to == "earliest" else high
             plan[tp] = min(max(goal, low), high)
         if not dry_run and plan:
-            await admin.set_group_offsets(group, plan)
+            await admin.set_offsets(group, plan)
         return [
             {"topic": tp[0], "partition": tp[1], "was": committed.get(tp), "offset": offset}
             for tp, offset in sorted(plan.items())
@@ -162,7 +160,7 @@ def delete(target: Target, group: str, yes: bool) -> None:
     """Delete an empty group with its offsets."""
     if not yes:
         click.confirm(f"Delete group {group} and its offsets?", abort=True, err=True)
-    target.administer(lambda admin: admin.delete_group(group))
+    target.run(lambda cluster: GroupAdmin(cluster).delete(group))
     target.done(f"Deleted group {group}.", group=group, deleted=True)
 
 
@@ -174,14 +172,15 @@ def delete(target: Target, group: str, yes: bool) -> None:
 def delete_offsets(target: Target, group: str, topic: str, partitions: tuple[int, ...]) -> None:
     """Forget a group's committed offsets for a topic that it does not read."""
 
-    async def work(admin: Admin) -> int:
-        committed = await admin.group_offsets(group)
+    async def work(cluster: Cluster) -> int:
+        admin = GroupAdmin(cluster)
+        committed = await admin.offsets(group)
         wanted = [tp for tp in committed if tp[0] == topic]
         if partitions:
             wanted = [(topic, partition) for partition in partitions]
         if wanted:
-            await admin.delete_group_offsets(group, wanted)
+            await admin.delete_offsets(group, wanted)
         return len(wanted)
 
-    count = target.administer(work)
+    count = target.run(work)
     target.done(f"Deleted {count} offset(s) of {group}.", group=group, deleted=count)

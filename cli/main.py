@@ -1,6 +1,7 @@
 """The `barnabas` command: commands load when they are called, errors are one line."""
 
 import importlib
+import os
 import sys
 
 import click
@@ -54,14 +55,14 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:
-        # Whoever read our lines has had enough: `consume | head` is no failure.
-        sys.stderr.close()
+        # Whoever read our lines has had enough: `consume | head` is no failure. What is still in
+        # the buffer goes nowhere, or Python would complain of it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as error:
+        if os.environ.get("BARNABAS_TRACEBACK"):
+            raise
         from barnabas.cli.failures import explain
 
-        text = explain(error)
-        if text is None:
-            raise
-        click.echo(f"barnabas: {text}", err=True)
+        click.echo(f"barnabas: {explain(error)}", err=True)
         sys.exit(1)

@@ -1,19 +1,22 @@
 """`barnabas produce`."""
 
+import asyncio
+import os
+import stat
 import sys
-from collections.abc import Iterator
 from typing import BinaryIO
 
 import click
 
-from barnabas.cli.common import Target, cluster_options, parse_pairs
+from barnabas.cli.arguments import parse_pairs, unescape
+from barnabas.cli.common import Target, cluster_options, progress
+from barnabas.cli.source import read_chunks, split_records
 from barnabas.client.cluster import Cluster
-from barnabas.client.producer import Producer, ProducerSettings
+from barnabas.client.producer import Delivered, Producer, ProducerSettings
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Headers
 
 _CODECS = {codec.name.lower(): codec for codec in Compression}
-_READ = 256 * 1024
 
 
 @click.command()
@@ -23,6 +26,7 @@ _READ = 256 * 1024
 @click.option("-k", "--key", help="One key for every record.")
 @click.option("-K", "--key-delimiter", help="Split each line into key and value here.")
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE")
+@click.option("-T", "--timestamp", type=int, metavar="MS", help="One time for every record.")
 @click.option("-D", "--delimiter", default="\\n", show_default=True, help="What ends a record.")
 @click.option("-Z", "--null", is_flag=True, help="Empty keys and values become null.")
 @click.option("-z", "--compression", type=click.Choice(list(_CODECS)), default="none")
@@ -36,6 +40,7 @@ def produce(
     key: str | None,
     key_delimiter: str | None,
     headers: tuple[str, ...],
+    timestamp: int | None,
     delimiter: str,
     null: bool,
     compression: str,
@@ -46,24 +51,35 @@ def produce(
         acks=-1 if acks == "all" else int(acks), compression=_CODECS[compression]
     )
     fixed: Headers = tuple((name, v.encode()) for name, v in parse_pairs(headers).items())
-    end = _unescape(delimiter)
-    split = None if key_delimiter is None else _unescape(key_delimiter)
+    end = unescape(delimiter)
+    split = None if key_delimiter is None else unescape(key_delimiter)
+    if not end or split == b"":
+        raise click.UsageError("a delimiter has at least one character")
+    one_key = None if key is None else key.encode()
 
     async def work(cluster: Cluster) -> int:
-        sent = []
-        async with Producer(cluster, settings) as producer:
-            for line in _records(file, end):
-                record_key, value = _split(line, split, key)
-                if null:
-                    record_key, value = record_key or None, value or None
-                sent.append(
-                    await producer.send(
-                        topic, value, key=record_key, headers=fixed, partition=partition
+        tally = _Tally()
+        size = 0
+        with progress(f"produce {topic}", _size(file)) as advance:
+            async with Producer(cluster, settings) as producer:
+                async for line in split_records(read_chunks(file), end):
+                    own_key, value = _split(line, split, one_key)
+                    if null:
+                        own_key, value = own_key or None, value or None
+                    delivered = await producer.send(
+                        topic,
+                        value,
+                        key=own_key,
+                        headers=fixed,
+                        partition=partition,
+                        timestamp=timestamp,
                     )
-                )
-        for delivered in sent:
-            delivered.result()
-        return len(sent)
+                    delivered.add_done_callback(tally.note)
+                    tally.check()
+                    size += len(line) + len(end)
+                    advance(size)
+        tally.check()
+        return tally.delivered
 
     count = target.run(work)
     if target.as_json:
@@ -72,24 +88,37 @@ def produce(
         click.echo(f"Produced {count} record(s) to {topic}.", err=True)
 
 
-def _unescape(text: str) -> bytes:
-    return text.encode().decode("unicode_escape").encode()
+class _Tally:
+    """What became of the records, without keeping one of them."""
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self._error: BaseException | None = None
+
+    def note(self, delivered: "asyncio.Future[Delivered]") -> None:
+        if delivered.cancelled():
+            return
+        if error := delivered.exception():
+            self._error = self._error or error
+        else:
+            self.delivered += 1
+
+    def check(self) -> None:
+        """Raises the first error."""
+        if self._error is not None:
+            raise self._error
 
 
-def _split(line: bytes, split: bytes | None, key: str | None) -> tuple[bytes | None, bytes | None]:
-    fixed = None if key is None else key.encode()
+def _size(file: BinaryIO) -> int | None:
+    """Bytes to read; None where nobody knows before."""
+    status = os.fstat(file.fileno())
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def _split(
+    line: bytes, split: bytes | None, key: bytes | None
+) -> tuple[bytes | None, bytes | None]:
     if split is None:
-        return fixed, line
+        return key, line
     head, found, tail = line.partition(split)
-    return (head, tail) if found else (fixed, line)
-
-
-def _records(file: BinaryIO, end: bytes) -> Iterator[bytes]:
-    """Pieces of `file` between delimiters; an unfinished last one counts, an empty one does not."""
-    rest = b""
-    # read1: a person at the keyboard sees each line go out.
-    while chunk := file.read1(_READ) if hasattr(file, "read1") else file.read(_READ):
-        *whole, rest = (rest + chunk).split(end)
-        yield from whole
-    if rest:
-        yield rest
+    return (head, tail) if found else (key, line)

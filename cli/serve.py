@@ -3,17 +3,19 @@
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from barnabas.cli.arguments import parse_pairs
 
 if TYPE_CHECKING:
     from barnabas.broker.app import Broker
     from barnabas.config.broker import BrokerConfig
 
 DEFAULT_LISTENER = "localhost:9092"
+LOG_LEVELS = ("fatal", "error", "warn", "info", "debug", "trace")
 
 
 def default_data_directory() -> Path:
@@ -34,7 +36,12 @@ def default_data_directory() -> Path:
 @click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
 @click.option("--strict-config", is_flag=True, help="Refuse keys that have no effect here.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz here.")
-@click.option("--log-level", default="info", show_default=True)
+@click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS, case_sensitive=False),
+    default="info",
+    show_default=True,
+)
 def serve(
     listen: str | None,
     data: Path | None,
@@ -55,11 +62,7 @@ def serve(
 
     properties = parse_properties(file.read_text()) if file is not None else {}
     properties |= from_environment(os.environ)
-    for pair in sets:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise click.UsageError(f"{pair!r} is not KEY=VALUE")
-        properties[key.strip()] = value
+    properties |= parse_pairs(sets)
     if listen is not None:
         properties["listeners"] = f"PLAINTEXT://{listen}"
     if data is not None:
@@ -77,7 +80,7 @@ def serve(
 
 
 def run(config: "BrokerConfig", *, log_level: str) -> None:
-    """Runs a broker until SIGINT or SIGTERM."""
+    """Runs a broker until SIGINT or SIGTERM; ClickException where it cannot start or go on."""
     import uvloop
 
     from barnabas.broker.observability.logging import configure
@@ -110,8 +113,6 @@ async def _serve(config: "BrokerConfig") -> None:
 def _greet(broker: "Broker", config: "BrokerConfig") -> None:
     where = ", ".join(config.data_directories)
     click.echo(f"Barnabas serves {broker.bootstrap_servers}; its data is in {where}.")
-    if not sys.stdout.isatty():
-        return
     at = "" if broker.bootstrap_servers == DEFAULT_LISTENER else f" -b {broker.bootstrap_servers}"
     click.echo(f"  produce:  echo hello | barnabas produce greetings{at}")
     click.echo(f"  consume:  barnabas consume greetings --from beginning{at}")

@@ -4,9 +4,11 @@ from typing import Any
 
 import click
 
-from barnabas.cli.common import Target, cluster_options, parse_pairs
-from barnabas.client.admin import EARLIEST, LATEST, Admin, ConfigOperation, ResourceType
+from barnabas.cli.arguments import parse_pairs
+from barnabas.cli.common import Target, cluster_options
+from barnabas.client.admin import Admin, ConfigOperation, ResourceType
 from barnabas.client.cluster import Cluster, TopicInfo
+from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.protocol.types import uuid_text
 
 
@@ -50,9 +52,8 @@ def describe(target: Target, name: str) -> None:
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
         topic = await cluster.topic(name)
         wanted = [(name, p) for p, leader in topic.leaders.items() if leader >= 0]
-        admin = Admin(cluster)
-        first = await admin.find_offsets(dict.fromkeys(wanted, EARLIEST))
-        last = await admin.find_offsets(dict.fromkeys(wanted, LATEST))
+        first = await find_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
+        last = await find_offsets(cluster, dict.fromkeys(wanted, LATEST))
         return [
             {
                 "partition": p.partition_index,

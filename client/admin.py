@@ -1,40 +1,25 @@
-"""Administration: topics, configurations, groups and offsets, each call one honest request.
+"""Administration of topics, configurations and brokers, each call one honest request.
 
 Answers are the protocol's own messages. A call about one thing raises its KafkaError; a call about
 many returns the rows, and each row carries its error code.
 """
 
-import asyncio
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 
 from barnabas.client.cluster import Cluster, check
-from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.client.offsets import TopicPartition
 from barnabas.protocol.messages import (
     create_partitions,
     create_topics,
-    delete_groups,
     delete_records,
     delete_topics,
     describe_cluster,
     describe_configs,
-    describe_groups,
     describe_log_dirs,
     incremental_alter_configs,
     list_config_resources,
-    list_groups,
-    list_offsets,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
 )
-
-TopicPartition = tuple[str, int]
-
-EARLIEST = -2
-LATEST = -1
-MAX_TIMESTAMP = -3
 
 
 class ConfigOperation(IntEnum):
@@ -174,47 +159,6 @@ class Admin:
             )
         return done
 
-    async def find_offsets(
-        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
-    ) -> dict[TopicPartition, list_offsets.ListOffsetsPartitionResponse]:
-        """Offsets by timestamp in ms, or by EARLIEST, LATEST, MAX_TIMESTAMP."""
-        return await self._cluster.retrying(lambda: self._find_offsets(wanted, read_committed))
-
-    async def _find_offsets(
-        self, wanted: Mapping[TopicPartition, int], read_committed: bool
-    ) -> dict[TopicPartition, list_offsets.ListOffsetsPartitionResponse]:
-        by_leader: dict[int, dict[str, list[list_offsets.ListOffsetsPartition]]] = defaultdict(
-            lambda: defaultdict(list)
-        )
-        for (topic, partition), timestamp in wanted.items():
-            by_leader[await self._cluster.leader(topic, partition)][topic].append(
-                list_offsets.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-            )
-        answers = await asyncio.gather(
-            *(
-                self._cluster.ask(
-                    list_offsets.API,
-                    list_offsets.ListOffsetsRequest(
-                        replica_id=-1,
-                        isolation_level=int(read_committed),
-                        topics=[
-                            list_offsets.ListOffsetsTopic(name=topic, partitions=rows)
-                            for topic, rows in topics.items()
-                        ],
-                    ),
-                    node=leader,
-                )
-                for leader, topics in by_leader.items()
-            )
-        )
-        found = {}
-        for answer in answers:
-            for topic in answer.topics:
-                for row in topic.partitions:
-                    check(row.error_code, f"{topic.name}-{row.partition_index}")
-                    found[topic.name, row.partition_index] = row
-        return found
-
     # Cluster and configurations.
 
     async def describe_cluster(self) -> describe_cluster.DescribeClusterResponse:
@@ -303,140 +247,3 @@ class Admin:
         # What lives in one broker's memory is asked of that broker.
         on_broker = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
         return int(name) if on_broker and name else None
-
-    # Groups.
-
-    async def list_groups(self) -> list[list_groups.ListedGroup]:
-        """The groups of every broker."""
-        await self._cluster.refresh(())
-        groups: list[list_groups.ListedGroup] = []
-        for node in sorted(self._cluster.nodes):
-            response = await self._cluster.ask(
-                list_groups.API, list_groups.ListGroupsRequest(), node=node
-            )
-            check(response.error_code)
-            groups += response.groups
-        return sorted(groups, key=lambda group: group.group_id)
-
-    async def describe_group(self, group: str) -> describe_groups.DescribedGroup:
-        """State and members of a group; GROUP_ID_NOT_FOUND if there is none."""
-        request = describe_groups.DescribeGroupsRequest(groups=[group])
-
-        async def attempt() -> describe_groups.DescribedGroup:
-            response = await self._cluster.ask_coordinator(describe_groups.API, request, group)
-            row: describe_groups.DescribedGroup = response.groups[0]
-            check(row.error_code, row.error_message)
-            return row
-
-        return await self._cluster.retrying(attempt)
-
-    async def delete_group(self, group: str) -> None:
-        """Deletes an empty group with its offsets; NON_EMPTY_GROUP while it has members."""
-        request = delete_groups.DeleteGroupsRequest(groups_names=[group])
-
-        async def attempt() -> None:
-            response = await self._cluster.ask_coordinator(delete_groups.API, request, group)
-            check(response.results[0].error_code, f"group {group}")
-
-        await self._cluster.retrying(attempt)
-
-    async def group_offsets(
-        self, group: str, *, require_stable: bool = False
-    ) -> dict[TopicPartition, offset_fetch.OffsetFetchResponsePartitions]:
-        """Every committed offset of a group."""
-        version = min((await self._cluster.any_connection()).version_for(offset_fetch.API), 9)
-        if version < 8:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the broker is older than Kafka 3.0")
-        request = offset_fetch.OffsetFetchRequest(
-            groups=[offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=None)],
-            require_stable=require_stable,
-        )
-
-        async def attempt() -> dict[TopicPartition, offset_fetch.OffsetFetchResponsePartitions]:
-            connection = await self._cluster.coordinator_connection(group)
-            response = await connection.request(
-                offset_fetch.API, request, version=version, timeout=self._cluster.timeout
-            )
-            answer = response.groups[0]
-            check(answer.error_code, f"group {group}")
-            return {
-                (topic.name, row.partition_index): row
-                for topic in answer.topics
-                for row in topic.partitions
-            }
-
-        return await self._cluster.retrying(attempt)
-
-    async def set_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commits `offsets` for a group without members."""
-        await commit_offsets(self._cluster, group, offsets)
-
-    async def delete_group_offsets(self, group: str, wanted: Iterable[TopicPartition]) -> None:
-        """Forgets a group's offsets; GROUP_SUBSCRIBED_TO_TOPIC while members read the topic."""
-        by_topic: dict[str, list[int]] = defaultdict(list)
-        for topic, partition in wanted:
-            by_topic[topic].append(partition)
-        request = offset_delete.OffsetDeleteRequest(
-            group_id=group,
-            topics=[
-                offset_delete.OffsetDeleteRequestTopic(
-                    name=topic,
-                    partitions=[
-                        offset_delete.OffsetDeleteRequestPartition(partition_index=partition)
-                        for partition in partitions
-                    ],
-                )
-                for topic, partitions in by_topic.items()
-            ],
-        )
-
-        async def attempt() -> None:
-            response = await self._cluster.ask_coordinator(offset_delete.API, request, group)
-            check(response.error_code, f"group {group}")
-            for topic in response.topics:
-                for row in topic.partitions:
-                    check(row.error_code, f"{topic.name}-{row.partition_index}")
-
-        await self._cluster.retrying(attempt)
-
-
-async def commit_offsets(
-    cluster: Cluster,
-    group: str,
-    offsets: Mapping[TopicPartition, int],
-    *,
-    generation: int = -1,
-    member_id: str = "",
-    instance_id: str | None = None,
-) -> None:
-    """Commits offsets as a group's member, or as nobody where the group has none."""
-    by_topic: dict[str, list[offset_commit.OffsetCommitRequestPartition]] = defaultdict(list)
-    for (topic, partition), offset in offsets.items():
-        by_topic[topic].append(
-            offset_commit.OffsetCommitRequestPartition(
-                partition_index=partition, committed_offset=offset, committed_metadata=""
-            )
-        )
-    request = offset_commit.OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=generation,
-        member_id=member_id,
-        group_instance_id=instance_id,
-        topics=[
-            offset_commit.OffsetCommitRequestTopic(name=topic, partitions=rows)
-            for topic, rows in by_topic.items()
-        ],
-    )
-
-    async def attempt() -> None:
-        connection = await cluster.coordinator_connection(group)
-        # Version 10 names topics by id; names are what a person gave.
-        version = min(connection.version_for(offset_commit.API), 9)
-        response = await connection.request(
-            offset_commit.API, request, version=version, timeout=cluster.timeout
-        )
-        for topic in response.topics:
-            for row in topic.partitions:
-                check(row.error_code, f"{topic.name}-{row.partition_index}")
-
-    await cluster.retrying(attempt)

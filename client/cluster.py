@@ -17,6 +17,10 @@ TRANSACTION = 1
 
 FIRST_BACKOFF = 0.05
 MAX_BACKOFF = 1.0
+CONNECT_TIMEOUT = 10.0
+UNKNOWN_TOPIC_PATIENCE = 2.0
+"""How long a topic is asked for that a broker does not know: one that was just created will be
+known in a moment, one with a typing error never."""
 
 _Line = tuple[str, int, bool]
 """Host, port, and whether it is the line to a coordinator: there a JoinGroup may wait for minutes,
@@ -90,7 +94,7 @@ class Cluster:
         self._coordinators: dict[tuple[int, str], int] = {}
 
     async def __aenter__(self) -> "Cluster":
-        await self.retrying(lambda: self.refresh(()))
+        await self.refresh(())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -136,6 +140,8 @@ class Cluster:
         """One request to the controller, as creating topics needs; any broker forwards in KRaft."""
         if self.controller_id not in self.nodes:
             await self.refresh(())
+            if self.controller_id not in self.nodes:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
         return await self.ask(api, request, node=self.controller_id)
 
     async def ask_coordinator(self, api: Api, request: object, key: str, kind: int = GROUP) -> Any:
@@ -162,6 +168,8 @@ class Cluster:
         self.nodes = {b.node_id: Node(b.node_id, b.host, b.port) for b in response.brokers}
         self.controller_id = response.controller_id
         self.cluster_id = response.cluster_id
+        if topics is None:
+            self.topics.clear()
         for topic in response.topics:
             self._remember(topic)
         return response
@@ -217,14 +225,20 @@ class Cluster:
     async def retrying(
         self, attempt: Callable[[], Awaitable[T]], *, timeout: float | None = None
     ) -> T:
-        """Runs `attempt` again while its error is one that passes, for at most `timeout` s."""
+        """Runs `attempt` again while its error is one that passes, for at most `timeout` s.
+
+        A lost connection passes too; what was known of leaders and coordinators is asked again.
+        """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + (self.timeout if timeout is None else timeout)
+        began = loop.time()
+        deadline = began + (self.timeout if timeout is None else timeout)
         backoff = FIRST_BACKOFF
         while True:
             try:
                 return await attempt()
             except KafkaError as error:
+                if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    deadline = min(deadline, began + UNKNOWN_TOPIC_PATIENCE)
                 if not error.code.retriable or loop.time() + backoff > deadline:
                     raise
                 self._forget(error.code)
@@ -251,7 +265,10 @@ class Cluster:
             if connection is None or not connection.is_open:
                 self._connections.pop(line, None)
                 connection = await Connection.open(
-                    line[0], line[1], client_id=self._client_id, timeout=self.timeout
+                    line[0],
+                    line[1],
+                    client_id=self._client_id,
+                    timeout=min(self.timeout, CONNECT_TIMEOUT),
                 )
                 self._connections[line] = connection
             return connection

@@ -17,6 +17,7 @@ from barnabas.protocol.schema import Api
 SOFTWARE_NAME = "barnabas"
 SOFTWARE_VERSION = "0.1.0"
 MAX_RESPONSE = 2**31 - 1
+CLOSE_TIMEOUT = 5.0
 
 
 class BrokerUnreachable(ConnectionError):
@@ -40,6 +41,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._next_correlation_id = 0
         self._lost: BrokerUnreachable | None = None
+        self._closed = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
         self.broker_versions: dict[int, range] = {}
@@ -51,14 +53,20 @@ class Connection(asyncio.BufferedProtocol):
     ) -> "Connection":
         """Connects and learns the broker's versions; BrokerUnreachable within `timeout` s."""
         loop = asyncio.get_running_loop()
+        connection = cls(client_id)
         try:
             async with asyncio.timeout(timeout):
-                _, connection = await loop.create_connection(lambda: cls(client_id), host, port)
+                await loop.create_connection(lambda: connection, host, port)
                 await connection._negotiate()
-        except TimeoutError:
-            raise BrokerUnreachable(f"{host}:{port} did not answer in {timeout:g} s") from None
-        except OSError as error:
-            raise BrokerUnreachable(f"cannot reach {host}:{port}: {error}") from error
+        except BaseException as error:
+            connection.abort()
+            if isinstance(error, TimeoutError):
+                text = f"{host}:{port} did not answer in {timeout:g} s"
+                raise BrokerUnreachable(text) from None
+            if isinstance(error, OSError):
+                reason = error.strerror or error
+                raise BrokerUnreachable(f"cannot reach {host}:{port}: {reason}") from error
+            raise
         return connection
 
     @property
@@ -96,10 +104,24 @@ class Connection(asyncio.BufferedProtocol):
         self._write(api, request, self.version_for(api))
 
     async def close(self) -> None:
-        """Closes the connection; what still waits for an answer gets BrokerUnreachable."""
+        """Closes the connection once what was sent is on its way, at most CLOSE_TIMEOUT s later.
+
+        What still waits for an answer gets BrokerUnreachable.
+        """
+        self._fail(BrokerUnreachable("the connection was closed"))
+        if self._transport is None:
+            return
+        self._transport.close()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await self._closed.wait()
+        except TimeoutError:
+            self.abort()
+
+    def abort(self) -> None:
+        """Drops the connection and what was to be sent."""
         if self._transport is not None:
-            self._transport.close()
-        self.connection_lost(None)
+            self._transport.abort()
 
     async def _negotiate(self) -> None:
         api = api_versions.API
@@ -111,7 +133,7 @@ class Connection(asyncio.BufferedProtocol):
             served = {row.api_key: row.max_version for row in response.api_keys}
             response = await self._send(api, request, served.get(api.key, 0))
         if response.error_code:
-            raise KafkaError(ErrorCode.of(response.error_code))
+            raise KafkaError(ErrorCode.of(response.error_code), "the broker's ApiVersions")
         self.broker_versions = {
             row.api_key: range(row.min_version, row.max_version + 1) for row in response.api_keys
         }
@@ -149,6 +171,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._answer(frame)
         except ProtocolError as error:
             self._fail(BrokerUnreachable(f"the broker sent what cannot be read: {error}"))
+            self.abort()
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -157,6 +180,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._closed.set()
         self._fail(BrokerUnreachable(f"the connection was lost: {exc or 'closed'}"))
 
     def _answer(self, frame: memoryview) -> None:
@@ -179,8 +203,6 @@ class Connection(asyncio.BufferedProtocol):
     def _fail(self, error: BrokerUnreachable) -> None:
         if self._lost is None:
             self._lost = error
-        if self._transport is not None:
-            self._transport.abort()
         self._writable.set()
         while self._pending:
             answer = self._pending.popleft().answer

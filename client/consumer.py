@@ -1,19 +1,19 @@
 """Consuming: positions by partition, one Fetch to each leader a poll."""
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from barnabas.client.admin import EARLIEST, LATEST, Admin, TopicPartition
-from barnabas.client.cluster import Cluster
-from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.client.cluster import Cluster, check
+from barnabas.client.offsets import EARLIEST, LATEST, TopicPartition, find_offsets
+from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.messages import fetch
-from barnabas.protocol.records.batch import iter_headers, read_header
+from barnabas.protocol.records.batch import BatchHeader, crc_matches, iter_headers, read_prefix
 from barnabas.protocol.records.control import ControlType, read_marker
 from barnabas.protocol.records.record import Headers, iter_records
 
-_PARTIAL_BATCH = 61
+_PREFIX_SIZE = 12
 
 
 class Message(NamedTuple):
@@ -46,7 +46,6 @@ class Consumer:
 
     def __init__(self, cluster: Cluster, settings: FetchSettings | None = None) -> None:
         self._cluster = cluster
-        self._admin = Admin(cluster)
         self.settings = settings or FetchSettings()
         self.positions: dict[TopicPartition, int] = {}
         """Offset of the next record by partition; EARLIEST or LATEST until looked up."""
@@ -58,15 +57,15 @@ class Consumer:
 
     async def seek_to_timestamp(self, wanted: Mapping[TopicPartition, int]) -> None:
         """Moves partitions to their first record at or after a time in ms; the end if none is."""
-        found = await self._admin.find_offsets(wanted)
+        found = await find_offsets(self._cluster, wanted)
         for partition, row in found.items():
             self.positions[partition] = row.offset if row.offset >= 0 else LATEST
 
     async def seek_back(self, wanted: Iterable[TopicPartition], count: int) -> None:
         """Moves partitions to `count` records before their end, or to their start."""
         partitions = list(wanted)
-        first = await self._admin.find_offsets(dict.fromkeys(partitions, EARLIEST))
-        last = await self._admin.find_offsets(dict.fromkeys(partitions, LATEST))
+        first = await find_offsets(self._cluster, dict.fromkeys(partitions, EARLIEST))
+        last = await find_offsets(self._cluster, dict.fromkeys(partitions, LATEST))
         for partition in partitions:
             back = last[partition].offset - count
             self.positions[partition] = max(back, first[partition].offset)
@@ -88,7 +87,9 @@ class Consumer:
         wanted = {tp: offset for tp, offset in self.positions.items() if offset < 0}
         if not wanted:
             return
-        found = await self._admin.find_offsets(wanted, read_committed=self.settings.read_committed)
+        found = await find_offsets(
+            self._cluster, wanted, read_committed=self.settings.read_committed
+        )
         for partition, row in found.items():
             self.positions[partition] = row.offset
 
@@ -97,25 +98,40 @@ class Consumer:
         for topic, partition in self.positions:
             by_leader[await self._cluster.leader(topic, partition)].append((topic, partition))
         answers = await asyncio.gather(
-            *(self._fetch(leader, partitions) for leader, partitions in by_leader.items())
+            *(self._fetch(leader, partitions) for leader, partitions in by_leader.items()),
+            return_exceptions=True,
         )
-        return [message for answer in answers for message in answer]
+        errors: list[BaseException] = []
+        messages: list[Message] = []
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                errors.append(answer)
+                continue
+            for topic, row in answer:
+                try:
+                    messages += self._read(topic, row)
+                except (KafkaError, ProtocolError) as error:
+                    errors.append(error)
+        # What arrived is handed over before what went wrong: the next poll meets the error again.
+        if errors and not messages:
+            raise errors[0]
+        return messages
 
-    async def _fetch(self, leader: int, partitions: Iterable[TopicPartition]) -> list[Message]:
+    async def _fetch(
+        self, leader: int, partitions: Iterable[TopicPartition]
+    ) -> list[tuple[str, fetch.PartitionData]]:
         connection = await self._cluster.connection_to(leader)
         version = connection.version_for(fetch.API)
+        by_id = version >= 13
         names: dict[bytes, str] = {}
         topics: dict[str, fetch.FetchTopic] = {}
         for topic, partition in partitions:
-            topic_id = self._cluster.topics[topic].topic_id
+            topic_id = (await self._cluster.topic(topic)).topic_id
             names[topic_id] = topic
-            row = topics.setdefault(
-                topic,
-                fetch.FetchTopic(
-                    **{"topic_id": topic_id} if version >= 13 else {"topic": topic}, partitions=[]
-                ),
-            )
-            row.partitions.append(
+            if topic not in topics:
+                name = {"topic_id": topic_id} if by_id else {"topic": topic}
+                topics[topic] = fetch.FetchTopic(**name, partitions=[])
+            topics[topic].partitions.append(
                 fetch.FetchPartition(
                     partition=partition,
                     fetch_offset=self.positions[topic, partition],
@@ -131,68 +147,76 @@ class Consumer:
         )
         timeout = self._cluster.timeout + self.settings.max_wait
         response = await connection.request(fetch.API, request, version=version, timeout=timeout)
-        if response.error_code:
-            raise KafkaError(ErrorCode.of(response.error_code))
+        check(response.error_code)
         return [
-            message
+            (names[topic_row.topic_id] if by_id else topic_row.topic, row)
             for topic_row in response.responses
             for row in topic_row.partitions
-            for message in self._read(
-                (names[topic_row.topic_id] if version >= 13 else topic_row.topic), row
-            )
         ]
 
     def _read(self, topic: str, row: fetch.PartitionData) -> list[Message]:
+        """The messages of one partition's answer; moves its position behind them."""
         key = (topic, row.partition_index)
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.settings.offset_reset:
             self.positions[key] = self.settings.offset_reset
             return []
-        if row.error_code:
-            raise KafkaError(ErrorCode.of(row.error_code), f"{topic}-{row.partition_index}")
+        check(row.error_code, f"{topic}-{row.partition_index}")
         committed = self.settings.read_committed
         self.high_watermarks[key] = row.last_stable_offset if committed else row.high_watermark
         if not isinstance(row.records, bytes | memoryview):
             return []
-        return list(self._visible(topic, row, whole_batches(row.records)))
+        data = whole_batches(row.records)
+        messages: list[Message] = []
+        position = self.positions[key]
+        for pos, header in self._visible_batches(row, data):
+            messages += (
+                Message(
+                    topic,
+                    row.partition_index,
+                    record.offset,
+                    record.timestamp,
+                    header.timestamp_type,
+                    record.key,
+                    record.value,
+                    record.headers,
+                )
+                for record in iter_records(data, pos, header)
+                if record.offset >= position
+            )
+        for _, header in iter_headers(data):
+            position = max(position, header.next_offset)
+        self.positions[key] = position
+        return messages
 
-    def _visible(self, topic: str, row: fetch.PartitionData, data: memoryview) -> Iterator[Message]:
-        key = (topic, row.partition_index)
-        aborted = sorted((t.first_offset, t.producer_id) for t in row.aborted_transactions or ())
+    def _visible_batches(
+        self, row: fetch.PartitionData, data: memoryview
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches without markers and without those of aborted transactions."""
+        aborted = deque(
+            sorted((t.first_offset, t.producer_id) for t in row.aborted_transactions or ())
+        )
         ignored: set[int] = set()
         for pos, header in iter_headers(data):
+            if not crc_matches(data, pos, header):
+                text = f"the batch at offset {header.base_offset} does not match its CRC"
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
             while aborted and aborted[0][0] <= header.last_offset:
-                ignored.add(aborted.pop(0)[1])
+                ignored.add(aborted.popleft()[1])
             if header.is_control:
                 marker = read_marker(data, pos, header)
                 if marker is not None and marker.type is ControlType.ABORT:
                     ignored.discard(header.producer_id)
             elif not (header.is_transactional and header.producer_id in ignored):
-                for record in iter_records(data, pos, header):
-                    if record.offset >= self.positions[key]:
-                        yield Message(
-                            topic,
-                            row.partition_index,
-                            record.offset,
-                            record.timestamp,
-                            header.timestamp_type,
-                            record.key,
-                            record.value,
-                            record.headers,
-                        )
-            self.positions[key] = max(self.positions[key], header.next_offset)
+                yield pos, header
 
 
 def whole_batches(data: bytes | memoryview) -> memoryview:
     """`data` without the batch that a size limit cut off at its end."""
     view = memoryview(data)
     pos = 0
-    while len(view) - pos >= _PARTIAL_BATCH:
-        size = 12 + int.from_bytes(view[pos + 8 : pos + 12], "big")
-        if size > len(view) - pos:
+    while len(view) - pos >= _PREFIX_SIZE:
+        _, size = read_prefix(view, pos)
+        if not _PREFIX_SIZE < size <= len(view) - pos:
             break
-        read_header(view, pos)
         pos += size
     return view[:pos]
-
-
-__all__ = ["EARLIEST", "LATEST", "Consumer", "FetchSettings", "Message", "whole_batches"]

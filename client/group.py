@@ -7,9 +7,10 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from barnabas.client.admin import TopicPartition, commit_offsets
 from barnabas.client.cluster import Cluster, check
 from barnabas.client.consumer import Consumer
+from barnabas.client.group_offsets import commit_offsets, fetch_offsets
+from barnabas.client.offsets import TopicPartition
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.internal.consumer_protocol import (
@@ -21,7 +22,6 @@ from barnabas.protocol.messages import (
     heartbeat,
     join_group,
     leave_group,
-    offset_fetch,
     sync_group,
 )
 
@@ -30,6 +30,8 @@ _REJOIN = {
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.UNKNOWN_MEMBER_ID,
 }
+
+HEARTBEAT_INTERVAL = 3.0
 
 Assignment = dict[str, list[TopicPartition]]
 
@@ -82,7 +84,11 @@ def _write_consumer_protocol(value: object) -> bytes:
 
 
 class GroupMember:
-    """Keeps `consumer` reading what the group assigns it; use as an async context manager."""
+    """Keeps `consumer` reading what the group assigns it; use as an async context manager.
+
+    Each member needs a cluster of its own: while one waits in JoinGroup for the others, the
+    connection to the coordinator takes nothing else.
+    """
 
     def __init__(
         self,
@@ -93,7 +99,6 @@ class GroupMember:
         *,
         instance_id: str | None = None,
         session_timeout: float = 45.0,
-        start: int | None = None,
     ) -> None:
         self._cluster = cluster
         self._consumer = consumer
@@ -101,12 +106,10 @@ class GroupMember:
         self._topics = sorted(topics)
         self._instance_id = instance_id
         self._session_timeout = session_timeout
-        self._start = start
         self._member_id = ""
         self._generation = -1
         self._heartbeats: asyncio.Task[None] | None = None
-        self._rejoin = asyncio.Event()
-        self._rejoin.set()
+        self._must_join = True
 
     async def __aenter__(self) -> "GroupMember":
         return self
@@ -116,8 +119,8 @@ class GroupMember:
 
     async def ensure_joined(self) -> None:
         """Joins, or joins again after a rebalance; call it before each poll."""
-        while self._rejoin.is_set():
-            self._rejoin.clear()
+        while self._must_join:
+            self._must_join = False
             try:
                 await self._cluster.retrying(self._join)
             except KafkaError as error:
@@ -125,9 +128,9 @@ class GroupMember:
                     raise
                 if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
                     self._member_id = ""
-                self._rejoin.set()
+                self._must_join = True
         if self._heartbeats is not None and self._heartbeats.done():
-            await self._heartbeats
+            self._heartbeats.result()
 
     async def commit(self) -> None:
         """Commits the consumer's positions; a rebalance meanwhile only means to join again."""
@@ -146,12 +149,11 @@ class GroupMember:
         except KafkaError as error:
             if error.code not in _REJOIN:
                 raise
-            self._rejoin.set()
+            self._must_join = True
 
     async def leave(self) -> None:
         """Leaves the group at once, so that the others need not wait for the session to end."""
-        if self._heartbeats is not None:
-            self._heartbeats.cancel()
+        await self._stop_heartbeats()
         if not self._member_id or self._instance_id is not None:
             return
         connection = await self._cluster.coordinator_connection(self._group)
@@ -162,9 +164,14 @@ class GroupMember:
         await connection.request(leave_group.API, request, timeout=self._cluster.timeout)
         self._member_id = ""
 
-    async def _join(self) -> None:
+    async def _stop_heartbeats(self) -> None:
         if self._heartbeats is not None:
             self._heartbeats.cancel()
+            await asyncio.wait([self._heartbeats])
+            self._heartbeats = None
+
+    async def _join(self) -> None:
+        await self._stop_heartbeats()
         response = await self._ask_join()
         assignments: list[sync_group.SyncGroupRequestAssignment] = []
         if response.leader == response.member_id and not response.skip_assignment:
@@ -243,44 +250,12 @@ class GroupMember:
             assignment = read_consumer_protocol(ConsumerProtocolAssignment, data)
             assert isinstance(assignment, ConsumerProtocolAssignment)
             mine = [(r.topic, p) for r in assignment.assigned_partitions for p in r.partitions]
-        committed = await self._committed(mine)
-        reset = self._start if self._start is not None else self._consumer.settings.offset_reset
+        committed = await fetch_offsets(self._cluster, self._group, mine, require_stable=True)
+        reset = self._consumer.settings.offset_reset
         if reset is None and len(committed) < len(mine):
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "no offset is committed")
         await self._cluster.refresh({topic for topic, _ in mine})
         self._consumer.assign({tp: committed.get(tp, reset or 0) for tp in mine})
-
-    async def _committed(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        by_topic: dict[str, list[int]] = defaultdict(list)
-        for topic, partition in wanted:
-            by_topic[topic].append(partition)
-        request = offset_fetch.OffsetFetchRequest(
-            groups=[
-                offset_fetch.OffsetFetchRequestGroup(
-                    group_id=self._group,
-                    topics=[
-                        offset_fetch.OffsetFetchRequestTopics(name=topic, partition_indexes=rows)
-                        for topic, rows in by_topic.items()
-                    ],
-                )
-            ],
-            require_stable=True,
-        )
-        connection = await self._cluster.coordinator_connection(self._group)
-        # Version 10 names topics by id; an assignment names them.
-        version = min(connection.version_for(offset_fetch.API), 9)
-        response = await connection.request(
-            offset_fetch.API, request, version=version, timeout=self._cluster.timeout
-        )
-        group = response.groups[0]
-        check(group.error_code)
-        found = {}
-        for topic_row in group.topics:
-            for row in topic_row.partitions:
-                check(row.error_code, f"{topic_row.name}-{row.partition_index}")
-                if row.committed_offset >= 0:
-                    found[topic_row.name, row.partition_index] = row.committed_offset
-        return found
 
     async def _beat(self) -> None:
         request = heartbeat.HeartbeatRequest(
@@ -297,11 +272,11 @@ class GroupMember:
             return int(response.error_code)
 
         while True:
-            await asyncio.sleep(self._session_timeout / 10)
+            await asyncio.sleep(min(HEARTBEAT_INTERVAL, self._session_timeout / 3))
             if code := await self._cluster.retrying(attempt, timeout=self._session_timeout):
                 if code == ErrorCode.UNKNOWN_MEMBER_ID:
                     self._member_id = ""
-                self._rejoin.set()
+                self._must_join = True
                 return
 
 

@@ -47,14 +47,16 @@ class _Lane:
 
     topic: str
     partition: int
+    batch_size: int
     waiting: deque[_Waiting] = field(default_factory=deque)
+    producer: tuple[int, int] = (-1, -1)
     sequence: int = 0
     task: "asyncio.Task[None] | None" = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """How to produce; sizes in bytes, times in s."""
+    """How to produce; sizes in bytes, times in s. Only with acks=ALL can it be idempotent."""
 
     acks: int = ALL
     compression: Compression = Compression.NONE
@@ -82,14 +84,18 @@ class Producer:
         self._buffered = 0
         self._room = asyncio.Event()
         self._room.set()
-        self._round_robin: dict[str, int] = {}
-        self._producer: asyncio.Future[tuple[int, int]] | None = None
+        self._turns: dict[str, int] = {}
+        self._producer: tuple[int, int] | None = None
+        self._asking = asyncio.Lock()
 
     async def __aenter__(self) -> "Producer":
         return self
 
     async def __aexit__(self, kind: object, *_: object) -> None:
-        await (self.flush() if kind is None else self.abandon())
+        if kind is None:
+            await self.flush()
+        else:
+            await self.abandon()
 
     async def send(
         self,
@@ -108,98 +114,118 @@ class Producer:
         if partition is None:
             partition = await self._choose(topic, key)
         await self._room.wait()
-        lane = self._lanes.setdefault((topic, partition), _Lane(topic, partition))
+        lane = self._lanes.get((topic, partition))
+        if lane is None:
+            lane = _Lane(topic, partition, self._settings.batch_size)
+            self._lanes[topic, partition] = lane
         size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
         size += sum(len(name) + len(data or b"") + 2 for name, data in headers)
         stamp = int(self._now() * 1000) if timestamp is None else timestamp
         delivered = asyncio.get_running_loop().create_future()
         lane.waiting.append(_Waiting(stamp, key, value, headers, size, delivered))
-        self._buffered += size
-        if self._buffered >= self._settings.buffer_size:
-            self._room.clear()
+        self._account(size)
         if lane.task is None:
             lane.task = asyncio.create_task(self._drain(lane))
         return delivered
 
     async def flush(self) -> None:
-        """Waits until everything sent so far is delivered or has failed."""
-        while tasks := [lane.task for lane in self._lanes.values() if lane.task is not None]:
+        """Waits until everything sent so far is delivered or has failed, as its futures tell."""
+        while tasks := self._tasks():
             await asyncio.gather(*tasks)
 
     async def abandon(self) -> None:
         """Drops what is not delivered yet; its futures are cancelled."""
+        tasks = self._tasks()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         for lane in self._lanes.values():
-            if lane.task is not None:
-                lane.task.cancel()
             for record in lane.waiting:
                 record.delivered.cancel()
             lane.waiting.clear()
 
+    def _tasks(self) -> "list[asyncio.Task[None]]":
+        return [lane.task for lane in self._lanes.values() if lane.task is not None]
+
     async def _choose(self, topic: str, key: bytes | None) -> int:
-        info = await self._cluster.retrying(lambda: self._cluster.topic(topic, create=True))
+        info = self._cluster.topics.get(topic)
+        if info is None:
+            info = await self._cluster.retrying(lambda: self._cluster.topic(topic, create=True))
         count = len(info.leaders)
         if key is not None:
             return partition_for(key, count)
-        # Keyless records fill one batch before the next partition has its turn (KIP-480).
-        current = self._round_robin.get(topic, 0)
-        lane = self._lanes.get((topic, current))
-        if lane is not None and len(lane.waiting) * _RECORD_OVERHEAD >= self._settings.batch_size:
-            current = (current + 1) % count
-        self._round_robin[topic] = current
-        return current
+        return self._turns.get(topic, 0) % count
 
     async def _drain(self, lane: _Lane) -> None:
         try:
             if self._settings.linger:
                 await asyncio.sleep(self._settings.linger)
             while lane.waiting:
-                batch = self._take(lane)
-                try:
-                    base = await self._deliver(lane, batch)
-                except (KafkaError, OSError, TimeoutError) as error:
-                    self._settle(batch, error)
-                else:
-                    for index, record in enumerate(batch):
-                        if not record.delivered.done():
-                            offset = base + index if base >= 0 else -1
-                            record.delivered.set_result(
-                                Delivered(lane.topic, lane.partition, offset)
-                            )
+                await self._send_batch(lane, self._take(lane))
         finally:
             lane.task = None
 
     def _take(self, lane: _Lane) -> list[_Waiting]:
         batch = [lane.waiting.popleft()]
         size = batch[0].size
-        while lane.waiting and size + lane.waiting[0].size <= self._settings.batch_size:
+        while lane.waiting and size + lane.waiting[0].size <= lane.batch_size:
             record = lane.waiting.popleft()
             size += record.size
             batch.append(record)
-        self._buffered -= size
+        self._account(-size)
+        # Keyless records fill one batch before the next partition has its turn (KIP-480).
+        self._turns[lane.topic] = lane.partition + 1
+        return batch
+
+    def _account(self, size: int) -> None:
+        self._buffered += size
         if self._buffered < self._settings.buffer_size:
             self._room.set()
-        return batch
+        else:
+            self._room.clear()
+
+    async def _send_batch(self, lane: _Lane, batch: list[_Waiting]) -> None:
+        try:
+            base = await self._deliver(lane, batch)
+        except asyncio.CancelledError:
+            for record in batch:
+                record.delivered.cancel()
+            raise
+        except Exception as error:
+            if _is_too_large(error) and len(batch) > 1:
+                # The topic takes less at once: nothing was written, so halves keep the order.
+                lane.batch_size = sum(record.size for record in batch) // 2
+                lane.waiting.extendleft(reversed(batch))
+                self._account(sum(record.size for record in batch))
+            else:
+                self._settle(batch, error)
+            return
+        for index, record in enumerate(batch):
+            if not record.delivered.done():
+                offset = base + index if base >= 0 else -1
+                record.delivered.set_result(Delivered(lane.topic, lane.partition, offset))
 
     def _settle(self, batch: list[_Waiting], error: Exception) -> None:
         # Whether the batch was written is unknown: a new producer id keeps later ones acceptable.
         self._producer = None
-        for lane in self._lanes.values():
-            lane.sequence = 0
         for record in batch:
             if not record.delivered.done():
                 record.delivered.set_exception(error)
-                # A caller that only flushes still learns of it; one that drops the future may.
+                # Whoever drops the future does not care; asyncio need not complain for them.
                 record.delivered.exception()
 
     async def _deliver(self, lane: _Lane, batch: list[_Waiting]) -> int:
         settings = self._settings
         idempotent = settings.idempotent and settings.acks == ALL
-        producer_id, epoch = await self._producer_id() if idempotent else (-1, -1)
+        producer = await self._producer_id() if idempotent else (-1, -1)
+        if producer != lane.producer:
+            lane.producer, lane.sequence = producer, 0
         data = build_batch(
             [Record(i, r.timestamp, r.key, r.value, r.headers) for i, r in enumerate(batch)],
             compression=settings.compression,
-            producer_id=producer_id,
-            producer_epoch=epoch,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
             base_sequence=lane.sequence if idempotent else -1,
         )
         base = await self._cluster.retrying(
@@ -211,7 +237,7 @@ class Producer:
     async def _produce(self, lane: _Lane, data: bytes) -> int:
         leader = await self._cluster.leader(lane.topic, lane.partition)
         connection = await self._cluster.connection_to(leader)
-        topic = self._cluster.topics[lane.topic]
+        topic = await self._cluster.topic(lane.topic)
         by_id = connection.version_for(produce.API) >= 13
         request = produce.ProduceRequest(
             acks=self._settings.acks,
@@ -237,16 +263,10 @@ class Producer:
         return int(row.base_offset)
 
     async def _producer_id(self) -> tuple[int, int]:
-        if self._producer is None:
-            # Lanes that ask meanwhile share the one request.
-            self._producer = asyncio.get_running_loop().create_future()
-            try:
-                self._producer.set_result(await self._cluster.retrying(self._init_producer_id))
-            except (KafkaError, OSError, TimeoutError) as error:
-                failed, self._producer = self._producer, None
-                failed.set_exception(error)
-                return await failed
-        return await self._producer
+        async with self._asking:
+            if self._producer is None:
+                self._producer = await self._cluster.retrying(self._init_producer_id)
+            return self._producer
 
     async def _init_producer_id(self) -> tuple[int, int]:
         request = init_producer_id.InitProducerIdRequest(
@@ -255,3 +275,10 @@ class Producer:
         response = await self._cluster.ask(init_producer_id.API, request)
         check(response.error_code)
         return response.producer_id, response.producer_epoch
+
+
+def _is_too_large(error: Exception) -> bool:
+    return isinstance(error, KafkaError) and error.code in (
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+    )

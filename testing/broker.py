@@ -6,6 +6,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -44,6 +45,7 @@ class Broker:
         self._data_dir = data_dir
         self._thread: threading.Thread | None = None
         self._stop: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._failed = False
         self.bootstrap_servers = ""
         """What a client takes as `bootstrap.servers`, once the broker runs."""
 
@@ -64,13 +66,20 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Shuts the broker down and waits until its thread, sockets and files are gone."""
+        """Shuts the broker down and waits until its thread, sockets and files are gone.
+
+        Raises RuntimeError where the broker had failed before, so that a test learns of it.
+        """
         if self._thread is None:
             return
         if self._stop is not None:
             loop, event = self._stop
-            loop.call_soon_threadsafe(event.set)
+            # A broker that has failed has closed its loop.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(event.set)
         self._join()
+        if self._failed:
+            raise RuntimeError("the broker could not go on; its log says why")
 
     def __enter__(self) -> "Broker":
         return self.start()
@@ -110,10 +119,14 @@ class Broker:
         app = self._build(directory)
         await app.start()
         try:
-            stop = asyncio.Event()
-            self._stop = (asyncio.get_running_loop(), stop)
+            loop, stop = asyncio.get_running_loop(), asyncio.Event()
+            self._stop = (loop, stop)
             started.set_result(app.bootstrap_servers)
-            await stop.wait()
+            waits = [loop.create_task(event.wait()) for event in (stop, app.failed)]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+            self._failed = app.failed.is_set()
         finally:
             await app.stop()
 

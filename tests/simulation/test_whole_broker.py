@@ -8,10 +8,11 @@ import pytest
 from barnabas.broker.app import Broker
 from barnabas.broker.doors import Doors
 from barnabas.broker.offload import InlineOffload
-from barnabas.client.admin import EARLIEST, Admin
+from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings
 from barnabas.client.group import GroupMember
+from barnabas.client.offsets import EARLIEST
 from barnabas.client.producer import Producer, ProducerSettings
 from barnabas.config.broker import BrokerConfig
 from barnabas.storage.mem_files import MemFiles

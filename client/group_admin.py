@@ -1,0 +1,86 @@
+"""Administration of consumer groups: who is in them, and what they have committed."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from barnabas.client.cluster import Cluster, check
+from barnabas.client.group_offsets import commit_offsets, fetch_offsets
+from barnabas.client.offsets import TopicPartition
+from barnabas.protocol.messages import delete_groups, describe_groups, list_groups, offset_delete
+
+
+class GroupAdmin:
+    """Administers the groups of `cluster`; errors that pass are retried until its timeout."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def groups(self) -> list[list_groups.ListedGroup]:
+        """The groups of every broker."""
+        await self._cluster.refresh(())
+        groups: list[list_groups.ListedGroup] = []
+        for node in sorted(self._cluster.nodes):
+            response = await self._cluster.ask(
+                list_groups.API, list_groups.ListGroupsRequest(), node=node
+            )
+            check(response.error_code)
+            groups += response.groups
+        return sorted(groups, key=lambda group: group.group_id)
+
+    async def describe(self, group: str) -> describe_groups.DescribedGroup:
+        """State and members of a group; GROUP_ID_NOT_FOUND if there is none."""
+        request = describe_groups.DescribeGroupsRequest(groups=[group])
+
+        async def attempt() -> describe_groups.DescribedGroup:
+            response = await self._cluster.ask_coordinator(describe_groups.API, request, group)
+            row: describe_groups.DescribedGroup = response.groups[0]
+            check(row.error_code, row.error_message)
+            return row
+
+        return await self._cluster.retrying(attempt)
+
+    async def delete(self, group: str) -> None:
+        """Deletes an empty group with its offsets; NON_EMPTY_GROUP while it has members."""
+        request = delete_groups.DeleteGroupsRequest(groups_names=[group])
+
+        async def attempt() -> None:
+            response = await self._cluster.ask_coordinator(delete_groups.API, request, group)
+            check(response.results[0].error_code, f"group {group}")
+
+        await self._cluster.retrying(attempt)
+
+    async def offsets(self, group: str) -> dict[TopicPartition, int]:
+        """Every offset that a group has committed."""
+        return await fetch_offsets(self._cluster, group)
+
+    async def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commits `offsets` for a group without members; UNKNOWN_MEMBER_ID where it has some."""
+        await commit_offsets(self._cluster, group, offsets)
+
+    async def delete_offsets(self, group: str, wanted: Iterable[TopicPartition]) -> None:
+        """Forgets a group's offsets; GROUP_SUBSCRIBED_TO_TOPIC while members read the topic."""
+        by_topic: dict[str, list[int]] = defaultdict(list)
+        for topic, partition in wanted:
+            by_topic[topic].append(partition)
+        request = offset_delete.OffsetDeleteRequest(
+            group_id=group,
+            topics=[
+                offset_delete.OffsetDeleteRequestTopic(
+                    name=topic,
+                    partitions=[
+                        offset_delete.OffsetDeleteRequestPartition(partition_index=partition)
+                        for partition in partitions
+                    ],
+                )
+                for topic, partitions in by_topic.items()
+            ],
+        )
+
+        async def attempt() -> None:
+            response = await self._cluster.ask_coordinator(offset_delete.API, request, group)
+            check(response.error_code, f"group {group}")
+            for topic in response.topics:
+                for row in topic.partitions:
+                    check(row.error_code, f"{topic.name}-{row.partition_index}")
+
+        await self._cluster.retrying(attempt)

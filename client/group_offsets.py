@@ -1,0 +1,102 @@
+"""The offsets that a group has committed: asked of, and told to, its coordinator.
+
+Both APIs name topics by id from version 10 on; names are what a person gave and an assignment says,
+so version 9 is the highest that is spoken.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from barnabas.client.cluster import Cluster, check
+from barnabas.client.offsets import TopicPartition
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import offset_commit, offset_fetch
+
+_HIGHEST_WITH_NAMES = 9
+
+
+async def fetch_offsets(
+    cluster: Cluster,
+    group: str,
+    partitions: Iterable[TopicPartition] | None = None,
+    *,
+    require_stable: bool = False,
+) -> dict[TopicPartition, int]:
+    """What a group has committed, for all its partitions if None; those without are left out.
+
+    `require_stable` waits for transactions that may still change it (KIP-447).
+    """
+    topics = None
+    if partitions is not None:
+        by_topic: dict[str, list[int]] = defaultdict(list)
+        for topic, partition in partitions:
+            by_topic[topic].append(partition)
+        topics = [
+            offset_fetch.OffsetFetchRequestTopics(name=topic, partition_indexes=rows)
+            for topic, rows in by_topic.items()
+        ]
+    request = offset_fetch.OffsetFetchRequest(
+        groups=[offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=topics)],
+        require_stable=require_stable,
+    )
+
+    async def attempt() -> dict[TopicPartition, int]:
+        connection = await cluster.coordinator_connection(group)
+        version = min(connection.version_for(offset_fetch.API), _HIGHEST_WITH_NAMES)
+        if version < 8:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the broker is older than Kafka 3.0")
+        response = await connection.request(
+            offset_fetch.API, request, version=version, timeout=cluster.timeout
+        )
+        answer = response.groups[0]
+        check(answer.error_code, f"group {group}")
+        found = {}
+        for topic in answer.topics:
+            for row in topic.partitions:
+                check(row.error_code, f"{topic.name}-{row.partition_index}")
+                if row.committed_offset >= 0:
+                    found[topic.name, row.partition_index] = row.committed_offset
+        return found
+
+    return await cluster.retrying(attempt)
+
+
+async def commit_offsets(
+    cluster: Cluster,
+    group: str,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    generation: int = -1,
+    member_id: str = "",
+    instance_id: str | None = None,
+) -> None:
+    """Commits offsets as a group's member, or as nobody where the group has none."""
+    by_topic: dict[str, list[offset_commit.OffsetCommitRequestPartition]] = defaultdict(list)
+    for (topic, partition), offset in offsets.items():
+        by_topic[topic].append(
+            offset_commit.OffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=offset, committed_metadata=""
+            )
+        )
+    request = offset_commit.OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
+        group_instance_id=instance_id,
+        topics=[
+            offset_commit.OffsetCommitRequestTopic(name=topic, partitions=rows)
+            for topic, rows in by_topic.items()
+        ],
+    )
+
+    async def attempt() -> None:
+        connection = await cluster.coordinator_connection(group)
+        version = min(connection.version_for(offset_commit.API), _HIGHEST_WITH_NAMES)
+        response = await connection.request(
+            offset_commit.API, request, version=version, timeout=cluster.timeout
+        )
+        for topic in response.topics:
+            for row in topic.partitions:
+                check(row.error_code, f"{topic.name}-{row.partition_index}")
+
+    await cluster.retrying(attempt)

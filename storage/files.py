@@ -51,6 +51,14 @@ class File(Protocol):
         """Returns when the bytes and the length are on the device; may run in another thread."""
         ...
 
+    def reserve(self, size: int) -> None:
+        """Sets space aside for `size` bytes in all, without a change of the file's size."""
+        ...
+
+    def give_back(self) -> None:
+        """Frees what was set aside beyond the file's end."""
+        ...
+
 
 class Lock(Protocol):
     """A held lock file."""
@@ -133,6 +141,7 @@ def write_atomic(files: Files, path: str, data: Buffer) -> None:
 # What only Linux has: elsewhere the plain calls do.
 _sync = getattr(os, "fdatasync", os.fsync)
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+_KEEP_SIZE = 1
 
 
 class OsFile:
@@ -191,6 +200,20 @@ class OsFile:
 
     def sync(self) -> None:
         _sync(self._fd)
+
+    def reserve(self, size: int) -> None:
+        # Loaded where it is wanted; Python's own posix_fallocate would make the file longer.
+        import ctypes
+
+        if ctypes.CDLL(None, use_errno=True).fallocate64(
+            self._fd, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size)
+        ):
+            error = ctypes.get_errno()
+            if error != errno.EOPNOTSUPP:
+                raise OSError(error, os.strerror(error), self.path)
+
+    def give_back(self) -> None:
+        os.ftruncate(self._fd, self.size())
 
 
 class _OsLock:

@@ -22,7 +22,8 @@ class Fault:
     """The `nth` call of `call` on a path that ends with `suffix` fails, or all `from_then_on`."""
 
     call: str
-    """`open`, `append`, `read`, `truncate`, `sync`, `sync_dir`, `rename`, `unlink`, `make_dir`."""
+    """`open`, `append`, `read`, `truncate`, `sync`, `sync_dir`, `rename`, `unlink`, `make_dir`,
+    `reserve`, `give_back`."""
     suffix: str = ""
     nth: int = 1
     error: int = errno.EIO
@@ -124,6 +125,12 @@ class MemFile:
             self._content.pending.clear()
             raise OSError(fault.error, os.strerror(fault.error), self.path)
         self._content.sync()
+
+    def reserve(self, size: int) -> None:  # noqa: ARG002
+        self._check("reserve")
+
+    def give_back(self) -> None:
+        self._check("give_back")
 
     def _struck(self, call: str) -> Fault | None:
         # A process that a crash has ended does nothing any more.

@@ -185,6 +185,8 @@ class ProducerStateManager:
         Returns the transactions to enter into the segment's index of aborted ones.
         """
         self.map_end_offset = end_offset
+        if update is _NOTHING:
+            return []
         for entry in update.entries:
             self._entries[entry.producer_id] = entry
         self._ongoing.update(update.started)

@@ -18,7 +18,7 @@ from barnabas.storage.producer_snapshot import Snapshots
 from barnabas.storage.producer_state import ProducerStateManager
 from barnabas.storage.rebuild import readable_headers, rebuild_producers
 from barnabas.storage.scan import rebuild_indexes, scan
-from barnabas.storage.segment import LOG, Segment
+from barnabas.storage.segment import LOG, Segment, new_segment
 from barnabas.storage.segments import Segments
 from barnabas.storage.txn_index import CorruptTxnIndexError
 
@@ -106,13 +106,8 @@ class _Loader:
         return parts
 
     def _segment(self, base_offset: int) -> Segment:
-        return Segment(
-            self._files,
-            self._place.directory,
-            base_offset,
-            index_bytes=self._config.segment_index_bytes,
-            index_interval=self._config.index_interval_bytes,
-            created_ms=self._now_ms,
+        return new_segment(
+            self._files, self._place.directory, base_offset, self._config, self._now_ms
         )
 
     def _begin(self, segments: list[Segment], offset: int) -> Segment:

@@ -50,6 +50,7 @@ class Segment:
         "_files",
         "_hints",
         "_index_interval",
+        "_reserved_bytes",
         "_since_index_entry",
         "active_file",
         "base_offset",
@@ -74,6 +75,7 @@ class Segment:
         index_bytes: int,
         index_interval: int,
         created_ms: int,
+        reserved_bytes: int = 0,
     ) -> None:
         self._files = files
         self.directory = directory
@@ -84,6 +86,7 @@ class Segment:
         self.time_index = TimeIndex(files, self.path(TIME_INDEX), base_offset, index_bytes)
         self.txn_index = TxnIndexFile(files, self.path(TXN_INDEX), base_offset)
         self._index_interval = index_interval
+        self._reserved_bytes = reserved_bytes
         self._since_index_entry = 0
         self.size = files.size(self.path(LOG)) if files.exists(self.path(LOG)) else 0
         self.next_offset = base_offset
@@ -109,11 +112,15 @@ class Segment:
     def activate(self) -> None:
         """Makes the segment the one that is appended to."""
         self.active_file = self._files.open(self.path(LOG), create=True)
+        if self._reserved_bytes > self.size:
+            self.active_file.reserve(self._reserved_bytes)
 
     def deactivate(self) -> list[File]:
         """Completes the indexes of a segment that nothing will be appended to; returns all of its
         files, to be synced."""
         self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        if self._reserved_bytes > self.size:
+            self.file().give_back()
         files = [self.file(), self.offset_index.write(), self.time_index.write()]
         if self.txn_index.exists:
             files.append(self._files.open(self.txn_index.path))
@@ -122,14 +129,7 @@ class Segment:
 
     def successor(self, base_offset: int, config: "TopicConfig", now_ms: int) -> "Segment":
         """An empty segment that follows this one."""
-        return Segment(
-            self._files,
-            self.directory,
-            base_offset,
-            index_bytes=config.segment_index_bytes,
-            index_interval=config.index_interval_bytes,
-            created_ms=now_ms,
-        )
+        return new_segment(self._files, self.directory, base_offset, config, now_ms)
 
     def append(
         self, data: Buffer, batches: list[tuple[int, BatchHeader]], *, renumbered: bool
@@ -347,3 +347,18 @@ class Segment:
         if len(hints) >= _HINTS:
             hints.clear()
         hints[offset] = position
+
+
+def new_segment(
+    files: Files, directory: str, base_offset: int, config: "TopicConfig", now_ms: int
+) -> Segment:
+    """The segment at an offset, as a topic's configuration wants it."""
+    return Segment(
+        files,
+        directory,
+        base_offset,
+        index_bytes=config.segment_index_bytes,
+        index_interval=config.index_interval_bytes,
+        created_ms=now_ms,
+        reserved_bytes=config.segment_bytes if config.preallocate else 0,
+    )

@@ -165,3 +165,17 @@ def test_a_crashed_process_cannot_go_on_with_its_files() -> None:
     files.kill()
     with pytest.raises(AssertionError):
         file.append(b"ghost")
+
+
+def test_reserved_space_is_taken_without_a_longer_file_and_can_be_given_back(
+    tmp_path: Path,
+) -> None:
+    file = OsFiles().open(str(tmp_path / "log"), create=True)
+    file.append(b"abc")
+    file.reserve(1 << 20)
+    taken = (tmp_path / "log").stat()
+    file.give_back()
+    left = (tmp_path / "log").stat()
+    assert (taken.st_size, left.st_size) == (3, 3)
+    assert taken.st_blocks * 512 >= 1 << 20
+    assert left.st_blocks * 512 < 1 << 20

@@ -1,5 +1,7 @@
 """Append, read, roll, truncate, flush: what a log does while nothing breaks."""
 
+import errno
+
 import pytest
 
 from barnabas.config.topic import TopicConfig
@@ -330,3 +332,12 @@ def test_a_log_that_is_damaged_itself_is_told() -> None:
     with pytest.raises(KafkaError) as refused:
         log.read(1, 10, limit=3)
     assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_preallocated_segment_that_does_not_fit_the_disk_takes_the_directory_offline() -> None:
+    files = disk()
+    log = load(files, SMALL.replace(preallocate=True))
+    put(log, b"a")
+    files.faults.append(Fault("reserve", error=errno.ENOSPC))
+    with pytest.raises(LogDirFailed):
+        log.roll(now_ms=NOW)

@@ -49,23 +49,17 @@ class Connection:
         self._input.close()
         self._socket.close()
 
-    def post(
-        self,
-        request: Any,
-        version: int,
-        *,
-        answered: bool = True,
-        answer_version: int | None = None,
-    ) -> None:
+    def post(self, request: Any, version: int, *, answered: bool = True) -> None:
         """Sends a request; `take` gives its answer, if it has one."""
         api = APIS[type(request)]
-        self.post_bytes(api, version, encode(request, version), answered, answer_version)
+        self.post_bytes(api, version, encode(request, version), answered=answered)
 
     def post_bytes(
         self,
         api: Api,
         version: int,
         body: bytes,
+        *,
         answered: bool = True,
         answer_version: int | None = None,
     ) -> None:

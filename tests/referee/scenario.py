@@ -75,7 +75,6 @@ class Peer:
     def ask(
         self,
         request: Any,
-        version: int | None = None,
         *,
         on: str = "main",
         until: Callable[[Any], bool] | None = None,
@@ -88,7 +87,7 @@ class Peer:
         """
         end = time.monotonic() + DEADLINE_S
         while True:
-            self.post(request, version, on=on)
+            self.post(request, on=on)
             exchange = self._take(on)
             answer = exchange.answer
             if until is None or until(answer) or time.monotonic() > end:
@@ -115,22 +114,13 @@ class Peer:
             assert time.monotonic() < end, f"{api.name} did not settle: {answer}"
             time.sleep(0.01)
 
-    def post(
-        self,
-        request: Any,
-        version: int | None = None,
-        *,
-        on: str = "main",
-        answered: bool = True,
-        answer_version: int | None = None,
-    ) -> None:
+    def post(self, request: Any, *, on: str = "main", answered: bool = True) -> None:
         """Sends a request whose answer is taken later, or never comes."""
-        api = APIS[type(request)]
-        chosen = self.version_of(request) if version is None else version
+        api, version = APIS[type(request)], self.version_of(request)
         self.sent.append(api.key)
         if answered:
-            self._posted.setdefault(on, []).append((api, chosen))
-        self._connection(on).post(request, chosen, answered=answered, answer_version=answer_version)
+            self._posted.setdefault(on, []).append((api, version))
+        self._connection(on).post(request, version, answered=answered)
 
     def take(self, on: str = "main") -> Any:
         """Records and returns the answer to the oldest posted request."""
@@ -138,20 +128,12 @@ class Peer:
         self.transcript.append(exchange)
         return exchange.answer
 
-    def ask_bytes(
-        self,
-        body: bytes,
-        version: int,
-        *,
-        api: Api | None = None,
-        answer_version: int | None = None,
-    ) -> Any:
+    def ask_bytes(self, body: bytes, version: int, *, answer_version: int | None = None) -> Any:
         """Sends a body as it is under a version that need not fit, and records the answer."""
-        chosen = api or self.api
-        self.sent.append(chosen.key)
-        self._posted.setdefault("main", []).append((chosen, version))
+        self.sent.append(self.api.key)
+        self._posted.setdefault("main", []).append((self.api, version))
         connection = self._connection("main")
-        connection.post_bytes(chosen, version, body, answer_version=answer_version)
+        connection.post_bytes(self.api, version, body, answer_version=answer_version)
         return self.take()
 
     def _take(self, on: str) -> Exchange:

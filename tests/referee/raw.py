@@ -3,6 +3,7 @@
 import socket
 import struct
 from collections import deque
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -69,10 +70,9 @@ class Connection:
         if answered:
             answers_in = version if answer_version is None else answer_version
             self._expected.append((api, answers_in, self._correlation_id))
-        try:
+        # Where the broker has hung up already, `take` says so.
+        with suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise Closed from error
 
     def take(self) -> Any:
         """The answer to the oldest unanswered request; Closed when the broker hung up."""

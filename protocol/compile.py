@@ -102,6 +102,8 @@ def write_string_length(length: int) -> bytes:
 
 def skip_tags(buf: Any, position: int) -> int:
     """Step over a section of tagged fields none of which this version knows."""
+    if not buf[position]:
+        return position + 1
     count, position = read_uvarint(buf, position)
     for _ in range(count):
         _, position = read_uvarint(buf, position)

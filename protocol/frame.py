@@ -111,9 +111,10 @@ class FrameReader:
 
         Raises ProtocolError on a size that is negative or above `max_size`.
         """
-        if self._end - self._start < 4:
+        start = self._start
+        if self._end - start < 4:
             return None
-        begin = self._start + 4
+        begin = start + 4
         end = begin + self._frame_size()
         if end > self._end:
             return None

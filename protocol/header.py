@@ -5,6 +5,8 @@ form. Responses of flexible versions carry tagged fields too, but never those of
 client that asked for a version the broker lacks must be able to read the answer (KIP-511).
 """
 
+from functools import cache
+from math import inf
 from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
@@ -40,7 +42,7 @@ def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int
         if length >= 0:
             position += length
             client_id = str(frame[_REQUEST.size : position], "utf-8")
-        if _is_flexible(key, version):
+        if version >= _first_flexible(key):
             position = skip_tags(frame, position)
         if position > len(frame):
             raise ProtocolError("a request header exceeds its frame")
@@ -85,6 +87,13 @@ def decode_response_header(
 
 
 def _is_flexible(api_key: int, version: int) -> bool:
+    return version >= _first_flexible(api_key)
+
+
+@cache
+def _first_flexible(api_key: int) -> float:
+    """The first version with tagged fields: infinite where there is none."""
     if api_key not in APIS:
         raise ProtocolError(f"unknown API key {api_key}")
-    return api(api_key).is_flexible(version)
+    flexible = api(api_key).flexible
+    return inf if flexible is None else flexible

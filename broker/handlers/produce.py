@@ -41,6 +41,8 @@ SERVES = range(3, 14)
 _TOPIC_IDS_SINCE = 13
 _LEADER_HINTS_SINCE = 10
 _ATTRIBUTES_LOW_BYTE = 22
+_INLINE = (bytes, memoryview)
+"""Records as a decoder yields them; a slice of a log is only ever sent."""
 _WITHOUT_LOG_START = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -106,7 +108,7 @@ class ProduceHandler:
     ) -> PartitionProduceResponse:
         partition: Partition | None = None
         acks, records = work.acks, data.records
-        assert records is None or isinstance(records, bytes | memoryview)
+        assert records is None or isinstance(records, _INLINE)
         try:
             partition = self._replicas.partition(topic, data.index)
             if topic in INTERNAL_TOPICS:
@@ -247,7 +249,7 @@ def _is_transactional(request: ProduceRequest) -> bool:
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
-            if isinstance(records, bytes | memoryview) and _has_transactional_batch(records):
+            if isinstance(records, _INLINE) and _has_transactional_batch(records):
                 return True
     return False
 

@@ -186,9 +186,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin(self, frame: memoryview, arrival: Arrival) -> None:
         exchange = self._dispatcher.begin(frame, self, arrival, self._finished)
-        self._exchanges.append(exchange)
-        if exchange.done:
-            self._collect()
+        if self._exchanges or not exchange.done:
+            self._exchanges.append(exchange)
+        else:
+            self._take(exchange)
 
     def _finished(self, exchange: Exchange) -> None:  # noqa: ARG002
         """An answer that had to be waited for is here."""
@@ -207,12 +208,14 @@ class Connection(asyncio.BufferedProtocol):
         """Queue the answers that are next in order."""
         exchanges = self._exchanges
         while exchanges and exchanges[0].done:
-            exchange = exchanges.popleft()
-            if exchange.close:
-                self._closing = True
-                exchanges.clear()
-            elif exchange.parts is not None:
-                self._out.extend(exchange.parts)
+            self._take(exchanges.popleft())
+
+    def _take(self, exchange: Exchange) -> None:
+        if exchange.close:
+            self._closing = True
+            self._exchanges.clear()
+        elif exchange.parts is not None:
+            self._out.extend(exchange.parts)
 
     def _refuse(self, error: ProtocolError) -> None:
         """Bytes that are no request: answer what came before them, then close."""
@@ -277,13 +280,13 @@ class Connection(asyncio.BufferedProtocol):
         ready: list[bytes | memoryview] = []
         while out and not self._write_paused and not self._on_disk:
             part = out[0]
-            if isinstance(part, bytes | memoryview):
-                ready.append(part)
-                out.popleft()
-                continue
             if isinstance(part, LogSlice):
                 part = out[0] = Drain(part)
-            self._drain(part, ready)
+            if isinstance(part, Drain):
+                self._drain(part, ready)
+            else:
+                ready.append(part)
+                out.popleft()
         if ready:
             self._transport.writelines(ready)
 

@@ -93,8 +93,11 @@ class _Served:
         """
         # The only records source that a handler ever puts into an answer is a slice of a log.
         body: list[Part] = self._encode(response)
-        size = self._head_size + sum(map(len, body))
-        head = self._head.pack(size, correlation_id)
+        if len(body) == 1:
+            size = len(body[0])
+        else:
+            size = sum(map(len, body))
+        head = self._head.pack(self._head_size + size, correlation_id)
         first = body[0]
         if isinstance(first, bytes):
             body[0] = head + first
@@ -166,11 +169,10 @@ class Dispatcher:
         Raises ProtocolError for bytes that are no request, and for an API or version that is not
         served: the protocol has no way to answer those (but ApiVersions, in its version 0).
         """
-        header, offset = decode_request_header(frame)
-        key, version = header.api_key, header.api_version
+        (key, version, correlation_id, client_id), offset = decode_request_header(frame)
         served = self._served.get((key, version))
         context = RequestContext(
-            key, version, header.correlation_id, header.client_id, peer.principal, peer.listener,
+            key, version, correlation_id, client_id, peer.principal, peer.listener,
             peer.host, peer.connection_id, arrival.wall_ms,
         )  # fmt: skip
         if served is None:

@@ -1,0 +1,76 @@
+"""kill -9 under load, again and again: what was acknowledged is there, once, and in order.
+
+`BARNABAS_KILLS=50 pytest tests/integration/test_kill_dash_nine.py` is the long run.
+"""
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.adversary.loads import Committer, Sender, read_all
+from tests.integration.adversary.process import BrokerProcess
+
+KILLS = int(os.environ.get("BARNABAS_KILLS", "3"))
+PROGRESS_S = 30.0
+
+
+def wait_for_more(loads: list[Sender], committer: Committer) -> None:
+    """Every load has got a promise out of the broker that runs now."""
+    before = [sender.promised for sender in loads]
+    commits = committer.commits
+    deadline = time.monotonic() + PROGRESS_S
+    while any(s.promised <= b for s, b in zip(loads, before, strict=True)) or (
+        committer.commits <= commits
+    ):
+        assert time.monotonic() < deadline, f"no progress: {before}, {commits} commits"
+        time.sleep(0.01)
+
+
+@pytest.mark.timeout(120 + 10 * KILLS)
+@pytest.mark.parametrize(
+    ("power_loss", "keys"),
+    [
+        pytest.param(False, {}, id="the process dies"),
+        pytest.param(True, {"log_flush_interval_messages": "1"}, id="the power fails"),
+    ],
+)
+def test_nothing_acknowledged_is_lost_and_nothing_comes_twice(
+    tmp_path: Path, power_loss: bool, keys: dict[str, str]
+) -> None:
+    chance = random.Random(KILLS)
+    # Small segments: rolls, indexes and snapshots are in the middle of it too.
+    keys |= {"log_segment_bytes": "1048576", "log_index_interval_bytes": "512"}
+    with BrokerProcess(tmp_path / "broker", lossy=power_loss, **keys) as broker:
+        servers = broker.bootstrap_servers
+        idempotent = Sender(servers, "exactly", idempotent=True)
+        senders = [
+            idempotent,
+            Sender(servers, "plain-all", idempotent=False),
+            Sender(servers, "plain-one", idempotent=False, acks="1"),
+        ]
+        committer = Committer(servers, "exactly", "readers")
+        for _ in range(KILLS):
+            wait_for_more(senders, committer)
+            time.sleep(chance.uniform(0, 0.4))
+            promised = dict(committer.committed)
+            broker.kill()
+            if chance.random() < 0.3:
+                # Recovery itself is cut short.
+                broker.launch()
+                time.sleep(chance.uniform(0.1, 0.45))
+                broker.kill()
+            broker.launch()
+            broker.wait_until_serving()
+            committer.check(promised, "exactly")
+        for sender in senders:
+            sender.finish()
+        committer.finish()
+        for sender in senders:
+            sender.check(read_all(servers, sender.topic))
+        print(
+            f"{KILLS} kills, {broker.starts} starts,",
+            f"{[sender.promised for sender in senders]} records, {committer.commits} commits",
+        )

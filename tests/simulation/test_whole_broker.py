@@ -15,6 +15,7 @@ from barnabas.client.group import GroupMember
 from barnabas.client.offsets import EARLIEST
 from barnabas.client.producer import Producer, ProducerSettings
 from barnabas.config.broker import BrokerConfig
+from barnabas.storage.cleaner_worker import InlineCleaner
 from barnabas.storage.mem_files import MemFiles
 from tests.simulation.loop import MemoryNetwork, VirtualLoop
 
@@ -45,6 +46,7 @@ def broker_on(loop: VirtualLoop, seed: int, files: MemFiles, **keys: str) -> Bro
         random=Random(seed),
         network=MemoryNetwork(loop),
         offload=InlineOffload(),
+        cleaner=InlineCleaner(files),
         hostname="sim",
         boot_id="boot",
         working_directory="/",

@@ -1,86 +1,15 @@
 """Producer state: "no duplicate, no gap", epochs, open transactions, expiry."""
 
-from dataclasses import dataclass
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import MAX_SEQUENCE, BatchHeader, read_header
+from barnabas.protocol.records.batch import MAX_SEQUENCE, read_header
 from barnabas.protocol.records.control import ControlType, Marker, build_marker
 from barnabas.protocol.records.record import Record, build_batch, rewrite_batch
-from barnabas.storage.producer_state import BatchMetadata, ProducerStateManager, Update
+from barnabas.storage.producer_state import BatchMetadata, ProducerStateManager
 from barnabas.storage.txn_index import AbortedTxn
 from barnabas.storage.validator import Origin
-
-PID = 7
-
-
-def header(
-    sequence: int,
-    count: int = 1,
-    *,
-    producer_id: int = PID,
-    epoch: int = 0,
-    transactional: bool = False,
-    timestamp: int = 1000,
-) -> BatchHeader:
-    batch = build_batch(
-        [Record(i, timestamp, b"k", b"v") for i in range(count)],
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        base_sequence=sequence,
-        transactional=transactional,
-    )
-    return read_header(batch)
-
-
-class Partition:
-    """A log that only counts offsets, over the state under test."""
-
-    def __init__(self) -> None:
-        self.state = ProducerStateManager()
-        self.end = 0
-
-    def prepare(self, batch: BatchHeader, origin: Origin = Origin.CLIENT) -> Update:
-        return self.state.prepare(b"", [(0, batch)], origin=origin, base_offset=self.end)
-
-    def append(self, batch: BatchHeader, origin: Origin = Origin.CLIENT) -> BatchMetadata | None:
-        """The duplicate that `batch` is; None once it is in the log."""
-        update = self.prepare(batch, origin)
-        if update.duplicate is None:
-            self.end += batch.last_offset_delta + 1
-            self.state.commit(update, self.end)
-        return update.duplicate
-
-    def end_txn(
-        self,
-        kind: ControlType = ControlType.COMMIT,
-        *,
-        producer_id: int = PID,
-        epoch: int = 0,
-        coordinator_epoch: int = 0,
-        origin: Origin = Origin.COORDINATOR,
-    ) -> list[AbortedTxn]:
-        marker = build_marker(
-            Marker(kind, coordinator_epoch),
-            offset=0,
-            timestamp=2000,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-        )
-        batches = [(0, read_header(marker))]
-        update = self.state.prepare(marker, batches, origin=origin, base_offset=self.end)
-        self.end += 1
-        return self.state.commit(update, self.end)
-
-    def refuses(self, batch: BatchHeader, origin: Origin = Origin.CLIENT) -> ErrorCode:
-        before = list(self.state)
-        with pytest.raises(KafkaError) as caught:
-            self.prepare(batch, origin)
-        assert list(self.state) == before
-        return caught.value.code
+from tests.unit.storage.producer_bench import PID, Partition, header, load
 
 
 @pytest.fixture
@@ -274,19 +203,6 @@ def test_deleting_records_forgets_no_producer(log: Partition) -> None:
 # --- snapshots
 
 
-def load(state: ProducerStateManager, *, windows_known: bool, now_ms: int = 0) -> Partition:
-    """Another partition that knows what a snapshot of `state` says."""
-    entries = [
-        entry if windows_known else entry._replace(batches=entry.batches[-1:]) for entry in state
-    ]
-    restored = Partition()
-    restored.end = state.map_end_offset
-    restored.state.load(
-        restored.end, entries, windows_known=windows_known, now_ms=now_ms, expiration_ms=5000
-    )
-    return restored
-
-
 def test_a_snapshot_brings_open_transactions_back_in_offset_order(log: Partition) -> None:
     log.append(header(0, producer_id=2, transactional=True))
     log.append(header(0, producer_id=1, transactional=True))
@@ -337,80 +253,3 @@ def test_windows_do_not_reach_into_an_earlier_epoch(log: Partition) -> None:
 def test_no_batches_are_wanted_where_nothing_can_be_before(log: Partition) -> None:
     log.append(header(0))
     assert not load(log.state, windows_known=False).state.windows_wanted
-
-
-# --- against a model
-
-
-@dataclass(frozen=True)
-class Sent:
-    epoch: int
-    first: int
-    last: int
-    offset: int = -1
-
-
-class Model:
-    """All batches ever appended of one producer, and the rules in their plainest form."""
-
-    def __init__(self) -> None:
-        self.batches: list[Sent] = []
-
-    @property
-    def next_sequence(self) -> int:
-        return self.batches[-1].last + 1 if self.batches else 0
-
-    def expect(self, sent: Sent) -> ErrorCode | int | None:
-        """An error, the offset of a duplicate, or None where the batch is the next one."""
-        if not self.batches:
-            return None
-        newest = self.batches[-1]
-        if sent.epoch < newest.epoch:
-            return ErrorCode.INVALID_PRODUCER_EPOCH
-        if sent.epoch > newest.epoch:
-            return None if sent.first == 0 else OUT_OF_ORDER
-        if sent.first == newest.last + 1:
-            return None
-        for known in [batch for batch in self.batches if batch.epoch == sent.epoch][-5:]:
-            if (known.first, known.last) == (sent.first, sent.last):
-                return known.offset
-        return OUT_OF_ORDER
-
-
-def answer(log: Partition, producer_id: int, sent: Sent) -> ErrorCode | int | None:
-    """What the state under test says to a batch; in the model's terms."""
-    count = sent.last - sent.first + 1
-    try:
-        duplicate = log.append(header(sent.first, count, producer_id=producer_id, epoch=sent.epoch))
-    except KafkaError as error:
-        return error.code
-    return None if duplicate is None else duplicate.first_offset
-
-
-@settings(max_examples=200)
-@given(st.data())
-def test_every_answer_is_the_models(data: st.DataObject) -> None:
-    log = Partition()
-    models = {1: Model(), 2: Model()}
-    kinds = st.sampled_from(["next", "next", "next", "repeat", "any", "bump", "restart"])
-    for kind in data.draw(st.lists(kinds, max_size=40)):
-        if kind == "restart":
-            log = load(log.state, windows_known=True)
-            continue
-        producer_id = data.draw(st.sampled_from([1, 2]))
-        model = models[producer_id]
-        epoch = model.batches[-1].epoch if model.batches else 0
-        count = data.draw(st.integers(1, 3))
-        sent = Sent(epoch, model.next_sequence, model.next_sequence + count - 1)
-        if kind == "repeat" and model.batches:
-            sent = data.draw(st.sampled_from(model.batches[-7:]))
-        elif kind == "any":
-            first = data.draw(st.integers(0, model.next_sequence + 1))
-            sent = Sent(data.draw(st.integers(max(epoch - 1, 0), epoch + 1)), first, first + count)
-        elif kind == "bump":
-            sent = Sent(epoch + 1, 0, count - 1)
-        expected = model.expect(sent)
-        offset = log.end
-        assert answer(log, producer_id, sent) == expected
-        if expected is None:
-            model.batches.append(Sent(sent.epoch, sent.first, sent.last, offset))

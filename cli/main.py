@@ -6,6 +6,8 @@ import sys
 
 import click
 
+from barnabas import __version__
+
 _COMMANDS = {
     "serve": ("Run a broker.", "barnabas.cli.serve:serve"),
     "topics": ("List, describe, create, alter and delete topics.", "barnabas.cli.topics:topics"),
@@ -38,7 +40,7 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="barnabas")
+@click.version_option(__version__)
 def cli() -> None:
     """A message broker that speaks the Kafka protocol, and tools for any Kafka cluster."""
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from typing import Any, NamedTuple
 
+from barnabas import __version__
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.frame import FrameReader
@@ -15,7 +16,6 @@ from barnabas.protocol.messages import api_versions
 from barnabas.protocol.schema import Api
 
 SOFTWARE_NAME = "barnabas"
-SOFTWARE_VERSION = "0.1.0"
 MAX_RESPONSE = 2**31 - 1
 CLOSE_TIMEOUT = 5.0
 
@@ -126,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _negotiate(self) -> None:
         api = api_versions.API
         request = api_versions.ApiVersionsRequest(
-            client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+            client_software_name=SOFTWARE_NAME, client_software_version=__version__
         )
         response = await self._send(api, request, api.versions[-1])
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:

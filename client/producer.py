@@ -111,8 +111,9 @@ class Producer:
 
         Waits while the buffer is full. `timestamp` is in ms since the epoch.
         """
+        count = await self._count_partitions(topic)
         if partition is None:
-            partition = await self._choose(topic, key)
+            partition = self._choose(topic, key, count)
         await self._room.wait()
         lane = self._lanes.get((topic, partition))
         if lane is None:
@@ -148,11 +149,14 @@ class Producer:
     def _tasks(self) -> "list[asyncio.Task[None]]":
         return [lane.task for lane in self._lanes.values() if lane.task is not None]
 
-    async def _choose(self, topic: str, key: bytes | None) -> int:
+    async def _count_partitions(self, topic: str) -> int:
+        """Asks for the topic, which may create it, when it is not known."""
         info = self._cluster.topics.get(topic)
         if info is None:
             info = await self._cluster.retrying(lambda: self._cluster.topic(topic, create=True))
-        count = len(info.leaders)
+        return len(info.leaders)
+
+    def _choose(self, topic: str, key: bytes | None, count: int) -> int:
         if key is not None:
             return partition_for(key, count)
         return self._turns.get(topic, 0) % count

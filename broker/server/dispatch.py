@@ -93,10 +93,7 @@ class _Served:
         """
         # The only records source that a handler ever puts into an answer is a slice of a log.
         body: list[Part] = self._encode(response)
-        if len(body) == 1:
-            size = len(body[0])
-        else:
-            size = sum(map(len, body))
+        size = len(body[0]) if len(body) == 1 else sum(map(len, body))
         head = self._head.pack(self._head_size + size, correlation_id)
         first = body[0]
         if isinstance(first, bytes):

@@ -90,7 +90,7 @@ class Client:
         return self._read(size)
 
     def _read(self, size: int) -> bytes:
-        data = self._answers.read(size)
+        data: bytes = self._answers.read(size)
         if len(data) < size:
             raise ConnectionError("the broker closed the connection")
         return data
@@ -127,13 +127,17 @@ def fetch_request(topic: str, *, offset: int, max_bytes: int) -> bytes:
     return frame(fetch.API, _FETCH, request)
 
 
-def checked(answer: bytes) -> None:
-    """Raises where an answer to `produce_request` is not an acknowledgement."""
-    _, body = decode_response_header(produce.API.key, _PRODUCE, answer)
-    response = decode(produce.API.response, _PRODUCE, answer, body)
-    code = response.responses[0].partition_responses[0].error_code
-    if code:
-        raise RuntimeError(f"the broker answered a produce request with error {code}")
+def acknowledged(client: Client, request: bytes) -> None:
+    """Sends a `produce_request` until it is acknowledged: a leader may have to hear of itself."""
+    end = time.monotonic() + _READY_WITHIN_S
+    while time.monotonic() < end:
+        answer = client.exchange(request)
+        _, body = decode_response_header(produce.API.key, _PRODUCE, answer)
+        response = decode(produce.API.response, _PRODUCE, answer, body)
+        if not response.responses[0].partition_responses[0].error_code:
+            return
+        time.sleep(_RETRY_S)
+    raise TimeoutError("a record was not acknowledged")
 
 
 def connect(port: int) -> Client:

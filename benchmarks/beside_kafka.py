@@ -1,0 +1,245 @@
+"""Barnabas beside Apache Kafka, in one run: `python -m benchmarks.beside_kafka`.
+
+Both get the same load in turns, on the same machine, after the same warm-up: a whole round that is
+not counted. The load comes from librdkafka, and from a raw client where the cost of a client would
+hide the broker. What a broker costs is the kernel's accounting of its process. Writes
+`benchmarks/results.json` and, from it, `docs/PERFORMANCE.md`.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import repeat
+from pathlib import Path
+from statistics import median
+
+from barnabas.protocol.records.batch import read_prefix
+from benchmarks import raw, report
+from benchmarks.systems import (
+    ApacheKafka,
+    Barnabas,
+    Running,
+    System,
+    cpu_seconds,
+    resident_bytes,
+    settled,
+)
+from tests.referee.jars import KAFKA_VERSION
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results.json"
+PAGE = HERE.parent / "docs" / "PERFORMANCE.md"
+
+RECORD_BYTES = (100, 1024, 10 * 1024)
+BATCH_BYTES = (16 * 1024, 1024 * 1024)
+MOST_RECORDS = 1_500_000
+ONE_BY_ONE = 3_000
+REQUESTS = 10_000
+
+Figures = dict[str, float]
+Round = dict[str, Figures]
+"""Figures of one system by the name of the measurement."""
+
+
+def start_up(system: System) -> Figures:
+    """Seconds from the launch to the first acknowledged record, on storage never used before."""
+    system.prepare()
+    began = time.perf_counter()
+    try:
+        system.launch()
+        with raw.connect(system.port) as client:
+            raw.create_topic(client, "first")
+            raw.acknowledged(client, raw.produce_request("first", records=1, record_bytes=100))
+            return {"seconds": time.perf_counter() - began}
+    finally:
+        system.stop()
+
+
+def idle(system: System) -> Figures:
+    """Memory of a broker that has started and come to rest."""
+    settled(system.pid)
+    return {"resident_mb": resident_bytes(system.pid) / 1e6}
+
+
+def librdkafka(system: System, record_bytes: int, batch_bytes: int, megabytes: int) -> Round:
+    """Produces and consumes one topic."""
+    topic = f"load-{record_bytes}-{batch_bytes}-{time.time_ns()}"
+    records = min(megabytes * 1_000_000 // record_bytes, MOST_RECORDS)
+    with raw.connect(system.port) as client:
+        raw.create_topic(client, topic)
+        name = f"{record_bytes} B in {batch_bytes // 1024} KB"
+        sizes = ["--size", str(record_bytes), "--batch-size", str(batch_bytes)]
+        load = ["--topic", topic, "--records", str(records), *sizes]
+        produced = _driven(system, "produce", load)
+        batches = _batches(system.data / f"{topic}-0")
+        produced["requests_per_s"] = batches / produced["seconds"]
+        produced["cpu_us_per_request"] = produced["cpu_seconds"] / batches * 1e6
+        consumed = _driven(system, "consume", load)
+        raw.delete_topic(client, topic)
+    return {f"produce {name}": produced, f"consume {name}": consumed}
+
+
+def one_by_one(system: System) -> Round:
+    """Latencies of one record at a time, acknowledged by all replicas in sync."""
+    with raw.connect(system.port) as client:
+        raw.create_topic(client, "one-by-one")
+        request = raw.produce_request("one-by-one", records=1, record_bytes=100)
+        raw.acknowledged(client, request)
+        before = cpu_seconds(system.pid)
+        taken = client.latencies(request, ONE_BY_ONE)
+        cpu = cpu_seconds(system.pid) - before
+    p50, p99 = taken[len(taken) // 2], taken[len(taken) * 99 // 100]
+    cost = {"p50_us": p50 * 1e6, "p99_us": p99 * 1e6, "cpu_us_per_request": cpu / len(taken) * 1e6}
+    return {"one record at a time": cost}
+
+
+def bare_requests(system: System) -> Round:
+    """Broker CPU of a Produce and a Fetch of 16 KB from a client that costs nearly nothing."""
+    topic = f"bare-{time.time_ns()}"
+    with raw.connect(system.port) as client:
+        raw.create_topic(client, topic)
+        request = raw.produce_request(topic, records=15, record_bytes=1024)
+        raw.acknowledged(client, request)
+        produced = _counted(system, lambda: client.stream(repeat(request, REQUESTS), window=5))
+        fetches = [
+            raw.fetch_request(topic, offset=offset, max_bytes=16 * 1024)
+            for offset in range(0, 15 * REQUESTS, 15)
+        ]
+        fetched = _counted(system, lambda: client.stream(fetches, window=1))
+        raw.delete_topic(client, topic)
+    return {"bare produce of 16 KB": produced, "bare fetch of 16 KB": fetched}
+
+
+def _counted(system: System, work: Callable[[], None]) -> Figures:
+    before, began = cpu_seconds(system.pid), time.perf_counter()
+    work()
+    seconds, cpu = time.perf_counter() - began, cpu_seconds(system.pid) - before
+    return {"requests_per_s": REQUESTS / seconds, "cpu_us_per_request": cpu / REQUESTS * 1e6}
+
+
+def _driven(system: System, what: str, load: Sequence[str]) -> Figures:
+    """One run of the librdkafka driver; its log goes to where it can be looked up."""
+    before = cpu_seconds(system.pid)
+    with tempfile.TemporaryFile() as log:
+        command = [sys.executable, str(HERE / "librdkafka.py"), what]
+        command += ["--bootstrap", f"127.0.0.1:{system.port}", *load]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, check=True)
+    told = json.loads(done.stdout)
+    cpu = cpu_seconds(system.pid) - before
+    return {
+        "seconds": told["seconds"],
+        "mb_per_s": told["bytes"] / told["seconds"] / 1e6,
+        "cpu_seconds": cpu,
+        "cpu_s_per_gb": cpu / told["bytes"] * 1e9,
+        "client_cpu_seconds": told["client_cpu_seconds"],
+    }
+
+
+def _batches(directory: Path) -> int:
+    """How many batches, and so requests, a partition was written in."""
+    count = 0
+    for segment in directory.glob("*.log"):
+        with segment.open("rb") as file:
+            position = 0
+            while len(head := os.pread(file.fileno(), 12, position)) == 12:
+                size = read_prefix(head)[1]
+                if size <= 12:
+                    break
+                position += size
+                count += 1
+    return count
+
+
+def loads(megabytes: int) -> list[Callable[[System], Round]]:
+    """What a round consists of."""
+    work: list[Callable[[System], Round]] = [one_by_one, bare_requests]
+    work += [
+        partial(librdkafka, record_bytes=size, batch_bytes=batch, megabytes=megabytes)
+        for batch in BATCH_BYTES
+        for size in RECORD_BYTES
+    ]
+    return work
+
+
+def measure(directory: Path, rounds: int, megabytes: int) -> dict[str, dict[str, list[Figures]]]:
+    """Every figure of every counted round, by measurement and system."""
+    found: dict[str, dict[str, list[Figures]]] = {}
+
+    def note(name: str, system: System, figures: Figures) -> None:
+        found.setdefault(name, {}).setdefault(system.name, []).append(figures)
+        shown = " ".join(f"{key}={value:.4g}" for key, value in figures.items())
+        print(f"{name:28} {system.name:13} {shown}", flush=True)
+
+    for _ in range(rounds):
+        for system in (Barnabas(directory), ApacheKafka(directory)):
+            note("start", system, start_up(system))
+    with Running(Barnabas(directory)) as ours, Running(ApacheKafka(directory)) as theirs:
+        systems = [ours.system, theirs.system]
+        for each in systems:
+            with raw.connect(each.port):
+                note("idle", each, idle(each))
+        for number in range(rounds + 1):
+            print("warm-up" if not number else f"round {number} of {rounds}", flush=True)
+            for load in loads(megabytes):
+                for each in systems:
+                    for name, figures in load(each).items():
+                        if number:
+                            note(name, each, figures)
+            systems.reverse()
+    return found
+
+
+def medians(found: dict[str, dict[str, list[Figures]]]) -> dict[str, Round]:
+    """The middle of each figure's rounds."""
+    return {
+        name: {
+            system: {key: median(each[key] for each in runs) for key in runs[0]}
+            for system, runs in by_system.items()
+        }
+        for name, by_system in found.items()
+    }
+
+
+def machine() -> dict[str, str]:
+    """Where it ran."""
+    cpus = Path("/proc/cpuinfo").read_text().split("model name\t: ")[1].split("\n")[0]
+    return {
+        "cpu": f"{os.cpu_count()} x {cpus}",
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "kafka": KAFKA_VERSION,
+        "load_before": f"{os.getloadavg()[0]:.1f}",
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--megabytes", type=int, default=300, help="of each load in each round")
+    parser.add_argument("--report-only", action="store_true", help="write the page again")
+    args = parser.parse_args()
+    if not args.report_only:
+        where = machine()
+        with tempfile.TemporaryDirectory(prefix="beside-kafka-") as directory:
+            found = measure(Path(directory), args.rounds, args.megabytes)
+        results = {
+            "machine": where,
+            "rounds": args.rounds,
+            "megabytes": args.megabytes,
+            "medians": medians(found),
+            "runs": found,
+        }
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    PAGE.write_text(report.page(json.loads(RESULTS.read_text()), HERE / "notes.md"))
+
+
+if __name__ == "__main__":
+    main()

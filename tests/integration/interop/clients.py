@@ -1,7 +1,8 @@
 """The four client libraries, each in a process of its own that carries out orders."""
 
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,15 @@ from tests.referee import jvm
 from tests.referee.resident import Resident
 
 KINDS = ("confluent", "kafka_python", "aiokafka", "java")
+DEADLINE = 30.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+CONSUMERS = "org.apache.kafka.clients.consumer"
+JAVA_ASSIGNORS = {
+    "range": f"{CONSUMERS}.RangeAssignor",
+    "roundrobin": f"{CONSUMERS}.RoundRobinAssignor",
+    "cooperative-sticky": f"{CONSUMERS}.CooperativeStickyAssignor",
+}
 
 
 def start(kind: str, directory: Path) -> Resident:
@@ -30,6 +39,10 @@ class Client:
         self._process = process
         self._servers = servers
 
+    def at(self, servers: str) -> "Client":
+        """The same library for another broker."""
+        return Client(self.kind, self._process, servers)
+
     def __call__(self, do: str, **arguments: Any) -> Any:
         """An order that speaks to the broker."""
         return self._process.call(do, servers=self._servers, **arguments)
@@ -48,9 +61,18 @@ class Client:
         read = self("read", topic=topic, count=count, since=since, options=_dotted(options))
         return [Message.from_json(each) for each in read]
 
-    def join(self, name: str, topic: str, group: str, **options: Any) -> "Member":
-        """A new member of a group."""
-        config = {"group.id": group, "auto.offset.reset": "earliest", **_dotted(options)}
+    def join(
+        self, name: str, topic: str, group: str, strategy: str = "range", **options: Any
+    ) -> "Member":
+        """A new member of a group; options have `_` for Kafka's dots."""
+        assignor = JAVA_ASSIGNORS[strategy] if self.kind == "java" else strategy
+        config = {
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "partition.assignment.strategy": assignor,
+            **_dotted(options),
+        }
         self("join", name=name, topic=topic, options=config)
         return Member(name, self._process)
 
@@ -60,10 +82,11 @@ class Member:
 
     def __init__(self, name: str, process: Resident) -> None:
         self._name = name
-        self.process = process
+        self._process = process
+        self._left = False
 
     def _call(self, do: str) -> Any:
-        return self.process.call(do, name=self._name)
+        return self._process.call(do, name=self._name)
 
     @property
     def owned(self) -> set[int]:
@@ -86,7 +109,18 @@ class Member:
         self._call("commit")
 
     def leave(self) -> None:
-        self._call("leave")
+        """Closes the consumer; once is enough."""
+        if not self._left:
+            self._left = True
+            self._call("leave")
+
+
+def until(true: Callable[[], bool], told: Callable[[], object] = lambda: None) -> None:
+    """Waits for a condition; a failure shows what is `told` then."""
+    deadline = time.monotonic() + DEADLINE
+    while not true():
+        assert time.monotonic() < deadline, told()
+        time.sleep(0.02)
 
 
 def _dotted(options: dict[str, Any]) -> dict[str, Any]:

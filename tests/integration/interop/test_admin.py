@@ -1,19 +1,16 @@
 """An operator's calls, by the admin client of every library that has them."""
 
 import itertools
-import time
-from collections.abc import Callable
 
 import pytest
 
-from tests.integration.interop.clients import KINDS
+from tests.integration.interop.clients import KINDS, until
 from tests.integration.interop.conftest import Start
 from tests.integration.interop.message import Message
 
 pytestmark = pytest.mark.xdist_group("interop-admin")
 
 NODE = 0
-DEADLINE = 20.0
 MANY = 10
 
 NOT_IN_AIOKAFKA = ("confluent", "kafka_python", "java")
@@ -39,13 +36,6 @@ def group(client: Start, topic: str) -> str:
     name = f"group-of-{topic}"
     client("java")("alter_offset", group=name, topic=topic, partition=0, offset=4)
     return name
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("kind", KINDS)

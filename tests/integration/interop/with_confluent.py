@@ -74,9 +74,12 @@ class Consumer:
         self._consumer.commit(asynchronous=False)
 
     def lag(self) -> int:
-        places = self._consumer.position(self._consumer.assignment())
-        ends = (self._consumer.get_watermark_offsets(each, DEADLINE)[1] for each in places)
-        return sum(end - each.offset for end, each in zip(ends, places, strict=True))
+        lag = 0
+        for place in self._consumer.position(self._consumer.assignment()):
+            first, end = self._consumer.get_watermark_offsets(place, DEADLINE)
+            # A partition of which nothing was read has no position yet.
+            lag += end - max(first, place.offset)
+        return lag
 
     def close(self) -> None:
         self._consumer.close()

@@ -108,6 +108,15 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._consumer.close(autocommit=False)
 
 
+def _done(answers: dict[Any, Any]) -> None:
+    """Raises what the library only tells."""
+    (answer,) = answers.values()
+    if isinstance(answer, dict):
+        _done(answer)
+    elif getattr(answer, "__name__", answer) not in ("OK", "NoError"):
+        raise RuntimeError(answer)
+
+
 class Administrator:
     """The calls of an operator."""
 
@@ -132,7 +141,7 @@ class Administrator:
 
     def set_config(self, topic: str, key: str, value: str) -> None:
         kind = admin.ConfigResourceType.TOPIC
-        self._admin.alter_configs([admin.ConfigResource(kind, topic, configs={key: value})])
+        _done(self._admin.alter_configs([admin.ConfigResource(kind, topic, configs={key: value})]))
 
     def config(self, topic: str, key: str) -> str:
         kind = admin.ConfigResourceType.TOPIC
@@ -154,7 +163,7 @@ class Administrator:
 
     def cluster(self) -> dict[str, Any]:
         described = self._admin.describe_cluster()
-        nodes = [node["node_id"] for node in described["brokers"]]
+        nodes = [node["broker_id"] for node in described["brokers"]]
         return {"nodes": nodes, "controller": described["controller_id"]}
 
     def groups(self) -> list[str]:
@@ -165,7 +174,7 @@ class Administrator:
         return {"state": described["group_state"], "members": len(described["members"])}
 
     def delete_group(self, group: str) -> None:
-        self._admin.delete_groups([group])
+        _done(self._admin.delete_groups([group]))
 
     def offsets(self, group: str) -> dict[int, int]:
         found = self._admin.list_group_offsets(group)[group]
@@ -173,10 +182,12 @@ class Administrator:
 
     def alter_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
         place = TopicPartition(topic, partition)
-        self._admin.alter_group_offsets(group, {place: OffsetAndMetadata(offset, "", -1)})
+        wanted = {place: OffsetAndMetadata(offset, "", -1)}
+        _done(self._admin.alter_group_offsets(group, wanted))
 
     def delete_offset(self, group: str, topic: str, partition: int) -> None:
-        self._admin.delete_group_offsets(group, [TopicPartition(topic, partition)])
+        place = TopicPartition(topic, partition)
+        _done(self._admin.delete_group_offsets(group, [place]))
 
     def close(self) -> None:
         self._admin.close()

@@ -316,7 +316,7 @@ class LogManager:
 
     def begin_checkpoints(self) -> list[CheckpointJob]:
         """What is to be written down now, a job for each directory."""
-        return [self._checkpoint_job(log_dir) for log_dir in self.online_dirs]
+        return [self.begin_checkpoint(log_dir) for log_dir in self.online_dirs]
 
     def finish_checkpoint(self, job: CheckpointJob) -> None:
         """A checkpoint was written: crashes scan from there. Raises LogDirFailed."""
@@ -326,7 +326,8 @@ class LogManager:
             for key, log in job.logs.items():
                 log.recovery_point = job.checkpoints.recovery_points[key]
 
-    def _checkpoint_job(self, log_dir: LogDir) -> CheckpointJob:
+    def begin_checkpoint(self, log_dir: LogDir) -> CheckpointJob:
+        """The same for one directory."""
         logs = {(log.topic, log.partition): log for log in self.logs_in(log_dir)}
         checkpoints = Checkpoints(
             recovery_points={key: log.flushed_offset for key, log in logs.items()},
@@ -338,7 +339,7 @@ class LogManager:
     def _checkpoint_now(self, log_dir: LogDir) -> None:
         """On the spot, because what stands on disk is no longer true; raises OSError."""
         log_dir.void_checkpoints()
-        job = self._checkpoint_job(log_dir)
+        job = self.begin_checkpoint(log_dir)
         job.run()
         if job.error is not None:
             raise job.error

@@ -32,6 +32,7 @@ from barnabas.protocol.messages.stop_replica import (
 )
 from barnabas.protocol.types import ZERO_UUID
 from barnabas.storage.log import Log
+from barnabas.storage.log_dir import LogDir
 from barnabas.storage.log_manager import LogManager
 
 _LANE = "logs"
@@ -214,6 +215,13 @@ class ReplicaManager:
 
     async def _delete_log(self, log: Log) -> None:
         await self._offload.submit(_LANE, lambda: self._logs.delete(log.topic, log.partition))
+
+    async def checkpoint(self, log_dir: LogDir) -> None:
+        """Write down now where the logs of a directory start; raises LogDirFailed."""
+        log_dir.require_online()
+        job = self._logs.begin_checkpoint(log_dir)
+        await self._offload.submit(_LANE, job.run)
+        self._logs.finish_checkpoint(job)
 
     def set_strays_aside(self) -> None:
         """Keep, but do not serve, the logs of partitions that the cluster knows nothing of."""

@@ -5,7 +5,7 @@ import copy
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -14,6 +14,7 @@ from barnabas.broker.doors import real_doors
 from barnabas.broker.offload import InlineOffload, Offload
 from barnabas.config.broker import BrokerConfig
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import delete_records, describe_log_dirs
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.storage.cleaner_worker import InlineCleaner
 from barnabas.storage.mem_files import Fault, MemFiles
@@ -166,6 +167,48 @@ async def test_what_was_acknowledged_survives_the_death_of_the_process() -> None
         assert (await client.produce(batch(b"next"))).base_offset == 10
 
 
+async def delete_before(client: Client, offset: int, index: int = 0) -> Any:
+    partition = delete_records.DeleteRecordsPartition(partition_index=index, offset=offset)
+    topic = delete_records.DeleteRecordsTopic(name="t", partitions=[partition])
+    answer = await client.connection.request(
+        delete_records.API, delete_records.DeleteRecordsRequest(topics=[topic], timeout_ms=5000)
+    )
+    return answer.topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("death", [MemFiles.kill, lambda files: files.crash(0)])
+async def test_records_that_were_deleted_do_not_come_back_with_a_crash(
+    death: Callable[[MemFiles], None],
+) -> None:
+    files = MemFiles()
+    async with running_in_memory(files) as broker, connected(broker) as client:
+        await client.create(partitions=2)
+        for number in range(10):
+            await client.produce(batch(b"%d" % number))
+        assert (await delete_before(client, 7)).low_watermark == 7
+        after = copy.deepcopy(files)
+    death(after)
+    async with running_in_memory(after) as broker, connected(broker) as client:
+        assert (await client.list_offset(-2)).offset == 7
+        assert (await client.fetch_one(6)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (await client.produce(batch(b"next"))).base_offset in range(7, 11)
+
+
+async def test_a_deletion_that_cannot_be_written_down_is_not_acknowledged() -> None:
+    files = MemFiles()
+    async with (
+        running_in_memory(files, log_dirs="/one,/two") as broker,
+        connected(broker) as client,
+    ):
+        await client.create(partitions=2)
+        await client.produce(batch(b"a"))
+        files.faults.append(Fault("sync", "log-start-offset-checkpoint.tmp"))
+        answer = await delete_before(client, 1)
+        assert (answer.error_code, answer.low_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert (await client.produce(batch(b"a"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await client.produce(batch(b"a"), index=1)).error_code == 0
+
+
 async def test_a_clean_restart_keeps_topics_records_and_epochs() -> None:
     files = MemFiles()
     async with running_in_memory(files) as broker, connected(broker) as client:
@@ -205,3 +248,12 @@ async def test_a_failed_write_ends_one_directory_and_the_others_serve_on() -> No
         assert failed.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert (await client.produce(batch(b"a"), index=1)).error_code == 0
         assert not broker.failed.is_set()
+        request = describe_log_dirs.DescribeLogDirsRequest(topics=None)
+        told = await client.connection.request(describe_log_dirs.API, request)
+        assert [(each.log_dir, each.error_code) for each in told.results] == [
+            ("/one", ErrorCode.KAFKA_STORAGE_ERROR),
+            ("/two", ErrorCode.NONE),
+        ]
+        for answer in (await client.fetch_one(0), await client.list_offset(-1)):
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await client.fetch_one(0, index=1)).high_watermark == 1

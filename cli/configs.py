@@ -31,6 +31,11 @@ def configs() -> None:
     """Describe and change configurations of topics, brokers and groups."""
 
 
+def _check_name(kind: str, name: str) -> None:
+    if kind.startswith("broker") and name and not name.isdigit():
+        raise click.UsageError(f"a broker's name is its id, and {name!r} is no number")
+
+
 @configs.command()
 @_kind
 @_name
@@ -38,6 +43,7 @@ def configs() -> None:
 @cluster_options
 def describe(target: Target, kind: str, name: str, everything: bool) -> None:
     """Show the configuration of NAME; for KIND broker without NAME, the cluster's default."""
+    _check_name(kind, name)
     rows = target.administer(lambda admin: admin.describe_configs(_KINDS[kind], name))
     target.show(
         ["key", "value", "source", "read-only"],
@@ -73,6 +79,7 @@ def alter(
     subtract: tuple[str, ...],
 ) -> None:
     """Change the configuration of NAME; all changes or none."""
+    _check_name(kind, name)
     changes: list[tuple[str, ConfigOperation, str | None]] = [
         (key, ConfigOperation.DELETE, None) for key in deletes
     ]

@@ -28,6 +28,8 @@ def explain(error: Exception) -> str:
         return "the broker did not answer in time; try a longer --timeout"
     if isinstance(error, ProtocolError):
         return f"the broker sent what cannot be read: {error}"
+    if isinstance(error, BlockingIOError):
+        return f"{error.filename} is held by another broker; stop it, or give --data another place"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, OSError | ValueError):

@@ -48,7 +48,7 @@ def cli() -> None:
 def main() -> None:
     """Runs the command line: exit code 0, 1 for a failure told in one line, 2 for wrong usage."""
     try:
-        sys.exit(cli(standalone_mode=False) or 0)
+        sys.exit(cli(prog_name="barnabas", standalone_mode=False) or 0)
     except click.UsageError as error:
         error.show()
         sys.exit(error.exit_code)
@@ -56,11 +56,6 @@ def main() -> None:
         sys.exit(done.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read our lines has had enough: `consume | head` is no failure. What is still in
-        # the buffer goes nowhere, or Python would complain of it at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except Exception as error:
         if os.environ.get("BARNABAS_TRACEBACK"):
             raise

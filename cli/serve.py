@@ -1,6 +1,7 @@
 """`barnabas serve`: one broker in this process, on the embedded metadata store."""
 
 import asyncio
+import gc
 import os
 import signal
 from pathlib import Path
@@ -92,12 +93,18 @@ def run(config: "BrokerConfig", *, log_level: str) -> None:
 
 async def _serve(config: "BrokerConfig") -> None:
     from barnabas.broker.app import Broker
+    from barnabas.broker.metadata.cluster import BrokerIdInUse
+    from barnabas.broker.metadata.journal_format import JournalError
+    from barnabas.storage.meta_properties import MetaPropertiesError
 
     broker = Broker(config)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await broker.start()
+    try:
+        await broker.start()
+    except (BrokerIdInUse, JournalError, MetaPropertiesError) as error:
+        raise click.ClickException(str(error)) from error
     try:
         _greet(broker, config)
         ends = [asyncio.ensure_future(event.wait()) for event in (stop, broker.failed)]

@@ -82,12 +82,13 @@ def create(
     target: Target, name: str, partitions: int, replication_factor: int, configs: tuple[str, ...]
 ) -> None:
     """Create a topic."""
+    overrides = parse_pairs(configs)
     row = target.administer(
         lambda admin: admin.create_topic(
             name,
             partitions=partitions,
             replication_factor=replication_factor,
-            configs=parse_pairs(configs),
+            configs=overrides,
         )
     )
     target.done(

@@ -275,8 +275,10 @@ class OsFiles:
             # of this very process.
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
             os.close(fd)
+            # The calls know only a descriptor; whoever reads the error wants the name.
+            error.filename = path
             raise
         return _OsLock(fd)
 

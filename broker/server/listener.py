@@ -91,7 +91,11 @@ class Listener:
 
     async def bind(self, network: Network) -> None:
         """Take the address, so that `port` is known. Raises OSError where it cannot be had."""
-        self._server = await network.listen(self._connect, self.host, self.port)
+        try:
+            self._server = await network.listen(self._connect, self.host, self.port)
+        except OSError as error:
+            error.filename = error.filename or f"{self.name}://{self.host}:{self.port}"
+            raise
         self.port = self._server.port
 
     async def serve(self) -> None:

@@ -1,0 +1,191 @@
+"""The broker that people use in their tests, and the pytest plugin that hands it out."""
+
+import asyncio
+import gc
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.producer import Producer
+from barnabas.testing import Broker
+from barnabas.testing.plugin import barnabas_broker, barnabas_session_broker
+
+ROOT = Path(__file__).parents[2]
+DEADLINE = 20.0
+
+__all__ = ["barnabas_broker", "barnabas_session_broker"]
+
+
+def produce(servers: str, topic: str, value: bytes) -> int:
+    """The offset at which librdkafka, which blocks, has written a record."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 0})
+    offsets: list[int] = []
+    producer.produce(topic, value, on_delivery=lambda _, message: offsets.append(message.offset()))
+    assert producer.flush(DEADLINE) == 0
+    return offsets[0]
+
+
+def test_a_blocking_client_in_a_synchronous_test(barnabas_broker: Broker) -> None:
+    assert produce(barnabas_broker.bootstrap_servers, "sync", b"1") == 0
+
+
+async def test_an_asynchronous_test(barnabas_broker: Broker) -> None:
+    async with Cluster(barnabas_broker.bootstrap_servers) as cluster, Producer(cluster) as producer:
+        delivered = await producer.send("async", b"1")
+        await producer.flush()
+        assert delivered.result().offset == 0
+
+
+async def test_a_blocking_client_in_an_asynchronous_test(barnabas_broker: Broker) -> None:
+    assert produce(barnabas_broker.bootstrap_servers, "both", b"1") == 0
+
+
+def test_a_client_in_another_process(barnabas_broker: Broker) -> None:
+    program = (
+        "import sys, kafka\n"
+        "producer = kafka.KafkaProducer(bootstrap_servers=sys.argv[1])\n"
+        "print(producer.send('other', b'1').get(20).offset)\n"
+        "producer.close()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, barnabas_broker.bootstrap_servers],
+        capture_output=True,
+        timeout=DEADLINE,
+        check=True,
+    )
+    assert done.stdout == b"0\n"
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_the_session_broker_is_shared(barnabas_session_broker: Broker, turn: int) -> None:
+    assert produce(barnabas_session_broker.bootstrap_servers, "session", b"1") == turn
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_each_test_has_a_broker_of_its_own(barnabas_broker: Broker, turn: int) -> None:
+    assert produce(barnabas_broker.bootstrap_servers, "own", b"%d" % turn) == 0
+
+
+def traces() -> tuple[set[str], list[str]]:
+    """The process's threads, and what its descriptors are open on."""
+    gc.collect()
+    with os.scandir("/proc/self/fd") as entries:
+        descriptors = [os.readlink(entry.path) for entry in entries]
+    return {thread.name for thread in threading.enumerate()}, sorted(
+        name for name in descriptors if not name.startswith("/proc")
+    )
+
+
+def test_it_goes_without_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    async def use(servers: str) -> None:
+        async with Cluster(servers) as cluster, Producer(cluster) as producer:
+            await Admin(cluster).create_topic("t", partitions=3)
+            await producer.send("t", b"1")
+
+    def once() -> None:
+        with Broker() as broker:
+            assert list(tmp_path.iterdir())
+            asyncio.run(use(broker.bootstrap_servers))
+            host, _, port = broker.bootstrap_servers.rpartition(":")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)))
+
+    once()
+    before = traces()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        once()
+        assert traces() == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_is_ready_in_half_a_second() -> None:
+    def seconds() -> float:
+        began = time.perf_counter()
+        with Broker():
+            return time.perf_counter() - began
+
+    assert min(seconds() for _ in range(3)) < 0.5
+
+
+def test_its_data_stays_where_a_directory_is_given(tmp_path: Path) -> None:
+    for offset in range(2):
+        with Broker(data_dir=tmp_path) as broker:
+            assert produce(broker.bootstrap_servers, "kept", b"1") == offset
+
+
+def test_configurations_reach_the_broker() -> None:
+    with Broker({"auto.create.topics.enable": "false"}) as broker:
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
+        )
+        topics = consumer.list_topics("absent", timeout=DEADLINE).topics
+        assert topics["absent"].error.code() == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
+        consumer.close()
+
+
+def test_what_keeps_it_from_starting_is_raised(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_bytes(b"")
+    broker = Broker(data_dir=blocked)
+    with pytest.raises(OSError, match="file"):
+        broker.start()
+    broker.stop()
+    with pytest.raises(Exception, match="Security"):
+        Broker({"sasl.enabled.mechanisms": "PLAIN"}).start()
+
+
+def test_it_is_started_once_and_stopped_as_often_as_wanted() -> None:
+    broker = Broker().start()
+    with pytest.raises(RuntimeError, match="is running"):
+        broker.start()
+    broker.stop()
+    broker.stop()
+    broker.start().stop()
+
+
+def pytest_run(directory: Path, test: str) -> str:
+    (directory / "test_it.py").write_text(test)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "barnabas.testing.plugin", str(directory)],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_the_plugin_costs_nothing_in_a_run_that_does_not_use_it(tmp_path: Path) -> None:
+    pytest_run(
+        tmp_path,
+        "import sys\n"
+        "def test_nothing_is_imported():\n"
+        "    ours = {name for name in sys.modules if name.startswith('barnabas')}\n"
+        "    assert ours == {'barnabas', 'barnabas.testing', 'barnabas.testing.plugin'}\n"
+        "    assert not sys.modules.keys() & {'uvloop', 'crc32c', 'pydantic', 'structlog'}\n",
+    )
+
+
+def test_the_plugin_gives_both_fixtures(tmp_path: Path) -> None:
+    pytest_run(
+        tmp_path,
+        "def test_both(barnabas_broker, barnabas_session_broker):\n"
+        "    one, two = barnabas_broker, barnabas_session_broker\n"
+        "    assert one.bootstrap_servers != two.bootstrap_servers\n",
+    )

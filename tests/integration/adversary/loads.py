@@ -75,6 +75,7 @@ class Sender:
                 "max.in.flight": 5,
                 "linger.ms": 1,
                 "batch.num.messages": 20,
+                "queue.buffering.max.messages": 3_000,
                 "message.timeout.ms": 60_000 if idempotent else 2_000,
             }
         )
@@ -84,6 +85,13 @@ class Sender:
     def promised(self) -> int:
         """How many records were acknowledged so far."""
         return sum(len(known) for known in list(self.acknowledged.values()))
+
+    def wait_for_more(self, than: int) -> None:
+        """Until more records are acknowledged; in vain where the broker is gone."""
+        deadline = time.monotonic() + IN_TIME_S
+        while self.promised <= than:
+            assert time.monotonic() < deadline, f"no record was acknowledged after {than}"
+            time.sleep(0.01)
 
     def finish(self) -> None:
         """Send no more, and wait for what is on its way."""
@@ -112,6 +120,9 @@ class Sender:
 
     def check(self, found: dict[int, list[tuple[int, int]]]) -> None:
         """Compares what was promised with (offset, number) of every record in the partitions."""
+        if self._idempotent:
+            assert not self.refused
+            assert self.promised == self.sent
         for partition in range(PARTITIONS):
             log = dict(found[partition])
             for number, offset in self.acknowledged[partition].items():
@@ -119,9 +130,6 @@ class Sender:
             if self._idempotent:
                 numbers = [number for _, number in found[partition]]
                 assert numbers == list(range(partition, self.sent, PARTITIONS))
-        if self._idempotent:
-            assert not self.refused
-            assert self.promised == self.sent
 
 
 class Committer:
@@ -146,6 +154,13 @@ class Committer:
         )
         self._consumer.subscribe([topic])
         self.load = Load(self._step)
+
+    def wait_for_more(self, than: int) -> None:
+        """Until more commits are acknowledged."""
+        deadline = time.monotonic() + IN_TIME_S
+        while self.commits <= than:
+            assert time.monotonic() < deadline, f"no commit was acknowledged after {than}"
+            time.sleep(0.01)
 
     def finish(self) -> None:
         self.load.stop()
@@ -187,9 +202,15 @@ class Committer:
 def read_all(servers: str, topic: str) -> dict[int, list[tuple[int, int]]]:
     """By partition: offset and number of every record, in the order of the log."""
     reader = Consumer(
-        {**_CLIENT, "bootstrap.servers": servers, "group.id": "reader", "enable.partition.eof": True,
-         "enable.auto.commit": False, "check.crcs": True}
-    )  # fmt: skip
+        {
+            **_CLIENT,
+            "bootstrap.servers": servers,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "check.crcs": True,
+        }
+    )
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
     ended: set[int] = set()
     reader.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in range(PARTITIONS)])

@@ -3,10 +3,10 @@
 ... DIRECTORY key=value ...     with Kafka's keys; serves until it is killed
 """
 
-import asyncio
 import sys
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import uvloop
 
@@ -24,7 +24,7 @@ async def serve(directory: Path, properties: dict[str, str]) -> None:
         real_doors(config),
         files=restore(directory / "device", cache),
         # The machine comes up again each time: its page cache is gone.
-        boot_id=str(directory.stat().st_mtime_ns),
+        boot_id=str(uuid4()),
     )
     broker = Broker(config, doors=doors)
     await broker.start()

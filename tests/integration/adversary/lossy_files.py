@@ -94,19 +94,23 @@ class LossyFiles(OsFiles):
 
 
 def restore(device: Path, cache: Path) -> LossyFiles:
-    """The power is back: `cache` becomes what `device` has of it; made new where there is none."""
-    old = device.with_suffix(".old")
-    root = cache.stat().st_ino if cache.exists() else 0
-    if device.exists():
-        shutil.rmtree(old, ignore_errors=True)
+    """The power is back: `cache` becomes what `device` has of it; made new where there is none.
+
+    May be cut short anywhere, as anything else: the old device goes when the new one is whole.
+    """
+    old, trash = device.with_suffix(".old"), device.with_suffix(".trash")
+    if device.exists() and not old.exists():
         device.rename(old)
-        shutil.rmtree(cache)
+    for left in (device, cache, trash):
+        shutil.rmtree(left, ignore_errors=True)
     for name in ("pins", "bytes", "names"):
         (device / name).mkdir(parents=True)
     files = LossyFiles(device)
     files.make_dir(str(cache))
-    if root:
-        _copy(old, root, cache, files)
+    (device / "root").write_text(str(cache.stat().st_ino))
+    if old.exists():
+        _copy(old, int((old / "root").read_text()), cache, files)
+        old.rename(trash)
     return files
 
 

@@ -30,6 +30,7 @@ from barnabas.broker.metadata.config_admin import ConfigAdmin
 from barnabas.broker.metadata.configs import Configs
 from barnabas.broker.metadata.embedded import open_store
 from barnabas.broker.metadata.producer_ids import ProducerIdBlocks
+from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS
 from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo
 from barnabas.broker.observability.logging import LoggerLevels, get_logger
 from barnabas.broker.observability.loop_lag import LoopLag
@@ -184,7 +185,7 @@ class Broker:
             BrokerIdentity(config.broker_id, self._cluster_id, doors.boot_id),
             now_ms=doors.clock.now_ms,
             rng=doors.random,
-            producer_expiration_ms=config.producer_id_expiration_ms,
+            producer_expiration_ms=self.config.producer_id_expiration_ms,
             on_failure=tell,
         )
         self._exits.callback(self._logs.abandon)
@@ -246,7 +247,9 @@ class Broker:
             loggers=self._loggers,
             cache=self._cache,
             controller=self._controller,
-            topic_creator=TopicCreator(self._controller, self._cache, self._internal_topic),
+            topic_creator=TopicCreator(
+                self._controller, self._cache, {CONSUMER_OFFSETS: self._offsets_topic}
+            ),
             producer_ids=ProducerIdBlocks(self._session, config.broker_id),
             replicas=self._replicas,
             logs=self._logs,
@@ -277,7 +280,7 @@ class Broker:
             )
         gauges.read_server(self._metrics, list(self._listeners.values()), shared.memory)
 
-    def _internal_topic(self, _name: str) -> InternalTopic:
+    def _offsets_topic(self) -> InternalTopic:
         """The offsets topic of a broker that is alone: one replica, which is enough, compacted."""
         config = self.config
         return InternalTopic(

@@ -125,6 +125,13 @@ DIFFERENCES = (
         "They are levels of what is not served yet.",
     ),
     Difference(
+        "Internal topics: asking creates them",
+        "Only `__consumer_offsets`; `__transaction_state` and `__share_group_state` stay unknown, "
+        "and nobody may create them or write to them.",
+        "All three are created when Metadata asks for them.",
+        "No coordinator here keeps the other two yet.",
+    ),
+    Difference(
         "Internal topics",
         "One replica and min.insync.replicas 1 while the broker is alone with its embedded "
         "metadata.",

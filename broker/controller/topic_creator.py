@@ -1,6 +1,6 @@
 """Topics that nobody creates by hand: those that asking creates, and the brokers' own."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from barnabas.broker.controller.controller import Controller
@@ -30,9 +30,9 @@ class TopicCreator:
         self,
         controller: Controller,
         cache: MetadataCache,
-        internal: Callable[[str], InternalTopic],
+        internal: Mapping[str, Callable[[], InternalTopic]],
     ) -> None:
-        """`internal` describes an internal topic by its name."""
+        """`internal` describes, by name, the internal topics that this broker's parts use."""
         self._controller = controller
         self._cache = cache
         self._internal = internal
@@ -41,12 +41,12 @@ class TopicCreator:
         """Make topics with default settings; what cannot be made stays unknown."""
         new = []
         for name in names:
-            if name in INTERNAL_TOPICS:
+            if name in self._internal:
                 try:
                     await self.ensure_internal_topic(name)
                 except KafkaError as error:
                     _log.warning("internal topic not created", topic=name, reason=str(error))
-            else:
+            elif name not in INTERNAL_TOPICS:
                 new.append(NewTopic(name))
         try:
             answers = await self._controller.create_topics(new, timeout=_TIMEOUT) if new else {}
@@ -64,7 +64,7 @@ class TopicCreator:
         """
         if self._cache.topic(name) is not None:
             return
-        wanted = self._internal(name)
+        wanted = self._internal[name]()
         new = NewTopic(
             name,
             wanted.num_partitions,

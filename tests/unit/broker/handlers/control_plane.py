@@ -22,6 +22,7 @@ from barnabas.broker.handlers import (
 )
 from barnabas.broker.metadata.config_admin import ConfigAdmin
 from barnabas.broker.metadata.configs import Configs
+from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS
 from barnabas.broker.observability.logging import LoggerLevels
 from barnabas.broker.server.context import ANONYMOUS, RequestContext
 from barnabas.config.broker import BrokerConfig
@@ -80,10 +81,10 @@ async def control_plane(**properties: str) -> AsyncIterator[ControlPlane]:
     cluster.check_configs = admin.check_new_topic
     plane = ControlPlane(cluster, broker, configs, {})
 
-    def internal(_: str) -> InternalTopic:
+    def internal() -> InternalTopic:
         return InternalTopic(5, plane.internal_replication_factor, {"cleanup.policy": "compact"})
 
-    creator = TopicCreator(controller, cache, internal)
+    creator = TopicCreator(controller, cache, {CONSUMER_OFFSETS: internal})
     for module, handler in (
         (alter_configs, alter_configs.AlterConfigsHandler(admin)),
         (create_partitions, create_partitions.CreatePartitionsHandler(controller)),

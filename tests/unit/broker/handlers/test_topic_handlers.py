@@ -273,6 +273,15 @@ async def test_an_internal_topic_is_never_made_smaller(plane: ControlPlane) -> N
     assert len(answer.topics[0].partitions) == 5
 
 
+@pytest.mark.parametrize("name", ["__transaction_state", "__share_group_state"])
+async def test_coordinators_that_are_not_here_have_no_topic(plane: ControlPlane, name: str) -> None:
+    answer = await metadata(plane, name)
+    assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert answer.topics[0].is_internal
+    (refused,) = await create(plane, topic(name))
+    assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
 async def test_metadata_by_id(plane: ControlPlane) -> None:
     (created,) = await create(plane, topic("t"))
     topics = [MetadataRequestTopic(name=None, topic_id=each) for each in (created.topic_id, ID)]

@@ -82,6 +82,9 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]
     def __init__(self, servers: str, topic: str, options: dict[str, Any]) -> None:
         self.revoked = 0
         self._consumer = kafka.KafkaConsumer(bootstrap_servers=servers, **keywords(options))
+        # The library forgets its assignment where it learns of the topic's partitions after joining
+        # and a short poll ends during the second join; so it learns of them before.
+        self._consumer.partitions_for_topic(topic)
         self._consumer.subscribe([topic], listener=self)
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:

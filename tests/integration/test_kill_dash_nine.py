@@ -26,19 +26,19 @@ def wait_for_more(senders: list[Sender], committer: Committer) -> None:
 
 @pytest.mark.timeout(120 + 10 * KILLS)
 @pytest.mark.parametrize(
-    ("power_loss", "keys"),
+    ("program", "keys"),
     [
-        pytest.param(False, {}, id="the process dies"),
-        pytest.param(True, {"log_flush_interval_messages": "1"}, id="the power fails"),
+        pytest.param(None, {}, id="the process dies"),
+        pytest.param("lossy_broker", {"log_flush_interval_messages": "1"}, id="the power fails"),
     ],
 )
 def test_nothing_acknowledged_is_lost_and_nothing_comes_twice(
-    tmp_path: Path, power_loss: bool, keys: dict[str, str]
+    tmp_path: Path, program: str | None, keys: dict[str, str]
 ) -> None:
     chance = random.Random(KILLS)
     # Small segments: rolls, indexes and snapshots are in the middle of it too.
     keys |= {"log_segment_bytes": "1048576", "log_index_interval_bytes": "512"}
-    with BrokerProcess(tmp_path / "broker", lossy=power_loss, **keys) as broker:
+    with BrokerProcess(tmp_path / "broker", program=program, **keys) as broker:
         servers = broker.bootstrap_servers
         idempotent = Sender(servers, "exactly", idempotent=True)
         senders = [

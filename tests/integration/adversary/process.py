@@ -24,13 +24,16 @@ class StartFailed(Exception):
 
 
 class BrokerProcess:
-    """One broker and its directory, over as many processes as it takes."""
+    """One broker and its directory, over as many processes as it takes.
 
-    def __init__(self, directory: Path, *, lossy: bool = False, **keys: str) -> None:
+    `program` is a module of this folder that runs a broker on a disk of its own kind.
+    """
+
+    def __init__(self, directory: Path, *, program: str | None = None, **keys: str) -> None:
         self.directory = directory
         self.port = _free_port()
         self.starts = 0
-        self._lossy = lossy
+        self._program = program
         self._keys = {**FAST, **{key.replace("_", "."): value for key, value in keys.items()}}
         self._process: subprocess.Popen[str] | None = None
         directory.mkdir(parents=True, exist_ok=True)
@@ -61,9 +64,8 @@ class BrokerProcess:
         """Start a process, without waiting for it to serve."""
         keys = {"listeners": f"PLAINTEXT://{self.bootstrap_servers}", **self._keys}
         pairs = [f"{key}={value}" for key, value in keys.items()]
-        if self._lossy:
-            command = ["-m", "tests.integration.adversary.lossy_broker", str(self.directory)]
-            command += pairs
+        if self._program is not None:
+            command = ["-m", f"{__package__}.{self._program}", str(self.directory), *pairs]
         else:
             command = ["-m", "barnabas", "serve", "--data", str(self.directory)]
             command += [word for pair in pairs for word in ("--set", pair)]

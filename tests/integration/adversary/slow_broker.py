@@ -1,0 +1,70 @@
+"""A broker one of whose disks is slow: `python -m tests.integration.adversary.slow_broker`.
+
+    ... DIRECTORY key=value ...     with Kafka's keys; serves until it is killed
+
+Its log directories are `DIRECTORY/fast` and `DIRECTORY/slow`. An fsync in the slow one takes as
+many seconds longer as `DIRECTORY/delay` says, which may change while the broker runs.
+"""
+
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import uvloop
+
+from barnabas.broker.app import Broker
+from barnabas.broker.doors import real_doors
+from barnabas.broker.observability.logging import configure
+from barnabas.config.broker import BrokerConfig
+from barnabas.storage.files import OsFile, OsFiles
+
+
+class SlowFile(OsFile):
+    """See `barnabas.storage.files.File`."""
+
+    __slots__ = ("_delay",)
+
+    def __init__(self, path: str, fd: int, delay: Path) -> None:
+        super().__init__(path, fd)
+        self._delay = delay
+
+    def sync(self) -> None:
+        time.sleep(float(self._delay.read_text()))
+        super().sync()
+
+
+class SlowFiles(OsFiles):
+    """See `barnabas.storage.files.Files`."""
+
+    def __init__(self, slow: Path, delay: Path) -> None:
+        self._slow = f"{slow}/"
+        self._delay = delay
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        file = super().open(path, create=create)
+        if not path.startswith(self._slow):
+            return file
+        return SlowFile(path, os.dup(file._fd), self._delay)
+
+
+async def serve(directory: Path, properties: dict[str, str]) -> None:
+    fast, slow = directory / "fast", directory / "slow"
+    config = BrokerConfig.from_properties({**properties, "log.dirs": f"{fast},{slow}"})
+    files = SlowFiles(slow, directory / "delay")
+    broker = Broker(config, doors=replace(real_doors(config), files=files))
+    await broker.start()
+    print(broker.bootstrap_servers, flush=True)
+    await broker.failed.wait()
+    raise SystemExit("the broker could not go on")
+
+
+def main() -> None:
+    directory, *pairs = sys.argv[1:]
+    configure(level="warn")
+    uvloop.run(serve(Path(directory), dict(pair.split("=", 1) for pair in pairs)))
+
+
+if __name__ == "__main__":
+    main()

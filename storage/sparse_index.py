@@ -1,7 +1,8 @@
 """What offset index and time index share: fixed-size entries that rise, in a file beside a segment.
 
 The newest entries wait in memory and reach the file a page at a time, at a flush and at a roll: an
-append costs no system call here, and a lost tail is rebuilt from the log. No descriptor is kept.
+append costs no system call here, and a lost tail is rebuilt from the log. No descriptor is kept,
+but the block of entries that was looked at last: readers go on where they were.
 """
 
 from bisect import bisect_right
@@ -11,6 +12,7 @@ from struct import Struct
 from barnabas.storage.files import File, Files
 
 _TAIL_BYTES = 4096
+_BLOCK_ENTRIES = 128
 
 Entry = tuple[int, int]
 
@@ -22,6 +24,8 @@ class SparseIndex:
     """
 
     __slots__ = (
+        "_block",
+        "_block_start",
         "_files",
         "_stored",
         "_tail",
@@ -40,6 +44,8 @@ class SparseIndex:
         self.base_offset = base_offset
         self.max_entries = max_bytes // self.ENTRY.size
         self._tail = bytearray()
+        self._block = b""
+        self._block_start = 0
         size = files.size(path) if files.exists(path) else 0
         self._stored = self.entries = size // self.ENTRY.size
         self.last: Entry | None = self._read_last()
@@ -55,8 +61,13 @@ class SparseIndex:
         if number >= self._stored:
             first, second = self.ENTRY.unpack_from(self._tail, (number - self._stored) * size)
             return first, second
-        file = file or self._files.open(self.path)
-        first, second = self.ENTRY.unpack(file.read(size, number * size))
+        at = (number - self._block_start) * size
+        if not 0 <= at < len(self._block):
+            file = file or self._files.open(self.path)
+            self._block_start = number - number % _BLOCK_ENTRIES
+            self._block = file.read(_BLOCK_ENTRIES * size, self._block_start * size)
+            at = (number - self._block_start) * size
+        first, second = self.ENTRY.unpack_from(self._block, at)
         return first, second
 
     def write(self) -> File:
@@ -81,9 +92,18 @@ class SparseIndex:
 
     def _floor(self, target: int, key: Callable[[Entry], int]) -> Entry | None:
         """The last entry whose `key` is not greater than `target`."""
-        file = self._files.open(self.path) if self._stored else None
+        low, high, file = self._block_start, self._block_start, None
+        if self._block:
+            high += len(self._block) // self.ENTRY.size - 1
+        if low == high or not key(self.entry_at(low)) <= target < key(self.entry_at(high)):
+            low, high = 0, self.entries
+            file = self._files.open(self.path) if self._stored else None
         after = bisect_right(
-            range(self.entries), target, key=lambda number: key(self.entry_at(number, file))
+            range(self.entries),
+            target,
+            low,
+            high,
+            key=lambda number: key(self.entry_at(number, file)),
         )
         return self.entry_at(after - 1, file) if after else None
 
@@ -101,6 +121,7 @@ class SparseIndex:
 
     def _keep(self, entries: int) -> None:
         size = self.ENTRY.size
+        self._block = b""
         if entries < self._stored or not entries:
             self._files.open(self.path, create=True).truncate(entries * size)
             self._stored = entries

@@ -1,0 +1,53 @@
+"""How people write delimiters and formats, and what comes of it."""
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.cli.arguments import parse_pairs, unescape
+from barnabas.cli.formats import compile_format
+from barnabas.client.consumer import Message
+
+MESSAGE = Message("t", 3, 7, 99, 0, b"key", "w\u00e9rt".encode(), (("a", b"1"), ("b", None)))
+NULLS = Message("t", 0, 0, 0, 0, None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("%s", "w\u00e9rt"),
+        (
+            "%t [%p] at %o: %k=%s (%K, %S) %T %h\\n",
+            "t [3] at 7: key=w\u00e9rt (3, 5) 99 a=1,b=NULL\n",
+        ),
+        ("100%% \\x41\\t\u20ac\u00e9\\\\", "100% A\t\u20ac\u00e9\\"),
+        ("%R", "\0\0\0\5"),
+        ("", ""),
+    ],
+)
+def test_a_format_is_filled_in(text: str, line: str) -> None:
+    assert compile_format(text)(MESSAGE) == line.encode()
+
+
+def test_null_is_shown_as_wanted_and_has_length_minus_1() -> None:
+    assert compile_format("%k|%s|%K|%S")(NULLS) == b"||-1|-1"
+    assert compile_format("%k|%s", null=b"NULL")(NULLS) == b"NULL|NULL"
+
+
+@pytest.mark.parametrize("text", ["%x", "%", "%\\n", "\\x1", "\\"])
+def test_what_cannot_be_read_is_wrong_usage(text: str) -> None:
+    with pytest.raises(click.UsageError):
+        compile_format(text)
+
+
+@given(st.text(st.characters(exclude_characters="\\", exclude_categories=["Cs"])))
+def test_text_without_escapes_stays_as_it_is(text: str) -> None:
+    assert unescape(text) == text.encode()
+
+
+def test_pairs_may_have_empty_values_and_equal_signs() -> None:
+    assert parse_pairs(["a=", "b=c=d"]) == {"a": "", "b": "c=d"}
+    for wrong in ("a", "=b"):
+        with pytest.raises(click.UsageError, match="is not KEY=VALUE"):
+            parse_pairs([wrong])

@@ -37,7 +37,10 @@ class NetworkKeys(Table):
         may_be_empty=False,
     )
     max_connections = integer(
-        INT_MAX, "Connections open at a time; further ones wait.", at_least=0, update=_CLUSTER
+        INT_MAX,
+        "Connections open at a time; further ones are closed.",
+        at_least=0,
+        update=_CLUSTER,
     )
     max_connections_per_ip = integer(
         INT_MAX,

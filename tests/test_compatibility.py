@@ -1,9 +1,9 @@
-"""docs/COMPATIBILITY.md says what the code does."""
+"""The generated documents say what the code does."""
 
 import pytest
 
 from docs.differences import MISSING
-from docs.generate import TARGET, document, served
+from docs.generate import GROUPS, TARGET, document, group_states, served
 
 KAFKA_4_3 = {
     *range(4),
@@ -29,6 +29,10 @@ BETWEEN_BROKERS = {4, 5, 6}
 
 def test_the_document_is_what_the_code_generates():
     assert TARGET.read_text() == document(), "run `python -m docs.generate`"
+
+
+def test_the_drawing_of_a_groups_states_is_that_of_the_code():
+    assert GROUPS.read_text() == group_states(), "run `python -m docs.generate`"
 
 
 def test_an_api_of_kafka_is_served_or_missing_with_a_reason():

@@ -30,18 +30,29 @@ class IllegalTransition(Exception):
     """A fault of this program: the table has no such way."""
 
 
-TRANSITIONS: Final = {
-    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
-    GroupState.PREPARING_REBALANCE: frozenset(
-        {GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.DEAD}
-    ),
-    GroupState.COMPLETING_REBALANCE: frozenset(
-        {GroupState.PREPARING_REBALANCE, GroupState.STABLE, GroupState.DEAD}
-    ),
-    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
-    GroupState.DEAD: frozenset[GroupState](),
+_DELETED: Final = "the group is deleted or has expired"
+TRANSITIONS: Final[dict[GroupState, dict[GroupState, str]]] = {
+    GroupState.EMPTY: {
+        GroupState.PREPARING_REBALANCE: "a member joins",
+        GroupState.DEAD: _DELETED,
+    },
+    GroupState.PREPARING_REBALANCE: {
+        GroupState.EMPTY: "nobody has joined in time",
+        GroupState.COMPLETING_REBALANCE: "all members have joined, or the time to join is over",
+        GroupState.DEAD: _DELETED,
+    },
+    GroupState.COMPLETING_REBALANCE: {
+        GroupState.PREPARING_REBALANCE: "a member comes, leaves or expires",
+        GroupState.STABLE: "the leader's assignment is committed",
+        GroupState.DEAD: _DELETED,
+    },
+    GroupState.STABLE: {
+        GroupState.PREPARING_REBALANCE: "a member comes, leaves, expires or changes",
+        GroupState.DEAD: _DELETED,
+    },
+    GroupState.DEAD: {},
 }
-"""Where each state may lead."""
+"""Where each state may lead, and when. docs/groups.md is drawn from it."""
 
 
 def check_transition(source: GroupState, target: GroupState) -> None:

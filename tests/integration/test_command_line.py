@@ -1,80 +1,23 @@
 """Every command as a person or a program runs it: a child process, its output and its exit code."""
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from urllib.request import urlopen
 
 import pytest
 
-from barnabas.cli.main import main
 from barnabas.testing import Broker
-
-ROOT = Path(__file__).parents[2]
-DEADLINE = 20.0
+from tests.integration.command_line import DEADLINE, Cli, environment, run
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
     with Broker() as broker:
         yield broker.bootstrap_servers
-
-
-def environment(**more: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "BARNABAS_"))}
-    return {**kept, "PYTHONPATH": str(ROOT), **more}
-
-
-def run(
-    *arguments: str, servers: str = "", stdin: bytes = b"", **more: str
-) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "barnabas", *arguments],
-        input=stdin,
-        capture_output=True,
-        timeout=DEADLINE,
-        env=environment(BARNABAS_BOOTSTRAP_SERVER=servers or "127.0.0.1:1", **more),
-        check=False,
-    )
-
-
-class Cli:
-    """Commands on one cluster, in this process, all of which succeed and say only their answer."""
-
-    def __init__(self, servers: str, pytest_tools: tuple[Any, Any], directory: Path) -> None:
-        self.servers = servers
-        self._patch, self._captured = pytest_tools
-        self._input = directory / "stdin"
-
-    def at(self, servers: str) -> "Cli":
-        """The same on another cluster."""
-        return Cli(servers, (self._patch, self._captured), self._input.parent)
-
-    def run(self, *arguments: str, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
-        """Exit code, standard output and standard error."""
-        self._input.write_bytes(stdin)
-        self._captured.readouterr()
-        with self._input.open() as input_file, self._patch.context() as patch:
-            patch.setattr(sys, "argv", ["barnabas", *arguments])
-            patch.setattr(sys, "stdin", input_file)
-            patch.setenv("BARNABAS_BOOTSTRAP_SERVER", self.servers)
-            with pytest.raises(SystemExit) as done:
-                main()
-        return (int(done.value.code or 0), *self._captured.readouterr())
-
-    def __call__(self, *arguments: str, stdin: bytes = b"") -> bytes:
-        code, out, errors = self.run(*arguments, stdin=stdin)
-        assert (code, errors) == (0, b"")
-        return out
-
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self(*arguments, "--json"))
 
 
 @pytest.fixture
@@ -332,101 +275,6 @@ def test_completion_and_version() -> None:
     completed = run(_BARNABAS_COMPLETE="bash_complete", COMP_WORDS="barnabas top", COMP_CWORD="1")
     assert completed.stdout == b"plain,topics\n"
     assert run("--version").stdout.startswith(b"barnabas, version 0.1")
-
-
-class Served:
-    """`barnabas serve` as a child process."""
-
-    def __init__(self, *arguments: str, **more: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "barnabas", "serve", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment(**more),
-        )
-        assert self.process.stdout is not None
-        first = self.process.stdout.readline().decode()
-        found = re.match(r"Barnabas serves (\S+);", first)
-        assert found is not None, self.process.communicate()[1].decode()
-        self.servers = found[1]
-
-    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        self.process.send_signal(number)
-        out, errors = self.process.communicate(timeout=DEADLINE)
-        return self.process.returncode, out.decode(), errors.decode()
-
-
-def test_serve_takes_its_settings_from_file_environment_and_options(
-    cli: Cli, tmp_path: Path
-) -> None:
-    properties = tmp_path / "server.properties"
-    properties.write_text(
-        f"listeners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path}/file\nnum.partitions=3\n"
-        "process.roles=broker\nmessage.max.bytes=1111\nlog.retention.ms=1111\n"
-    )
-    served = Served(
-        *("--config", str(properties), "--set", "log.retention.ms=3333"),
-        *("--data", str(tmp_path / "option"), "--metrics", "127.0.0.1:0"),
-        KAFKA_MESSAGE_MAX_BYTES="2222",
-        KAFKA_LOG_RETENTION_MS="2222",
-    )
-    cli = cli.at(served.servers)
-    shown = {row["key"]: row["value"] for row in cli.json("configs", "describe", "broker", "0")}
-    assert shown["log.dirs"] == f"{tmp_path}/option"
-    assert shown["num.partitions"] == "3"
-    assert shown["message.max.bytes"] == "2222"
-    assert shown["log.retention.ms"] == "3333"
-    code, out, errors = served.stop()
-    assert code == 0
-    assert f"produce:  echo hello | barnabas produce greetings -b {served.servers}" in out
-    lines = [json.loads(line) for line in errors.splitlines()]
-    warnings = [line["event"] for line in lines if line["level"] == "warning"]
-    assert warnings == ["These configuration keys have no effect here: process.roles"]
-    assert (tmp_path / "option" / "meta.properties").exists()
-    assert not (tmp_path / "file").exists()
-
-
-def test_serve_answers_operators_until_ctrl_c(cli: Cli, tmp_path: Path, free_port: int) -> None:
-    served = Served("-l", "127.0.0.1:0", "-d", str(tmp_path), "--metrics", f"127.0.0.1:{free_port}")
-    cli.at(served.servers)("produce", "t", stdin=b"hello\n")
-    with urlopen(f"http://127.0.0.1:{free_port}/readyz", timeout=5) as answer:
-        assert answer.read() == b"ready\n"
-    with urlopen(f"http://127.0.0.1:{free_port}/metrics", timeout=5) as answer:
-        assert b"kafka_server" in answer.read()
-    second = run("serve", "-l", "127.0.0.1:0", "-d", str(tmp_path))
-    assert second.returncode == 1
-    assert second.stderr.endswith(
-        b"is held by another broker; stop it, or give --data another place\n"
-    )
-    third = run("serve", "-l", served.servers, "-d", str(tmp_path / "other"))
-    assert third.stderr.endswith(b"Address already in use\n")
-    code, _, errors = served.stop(signal.SIGINT)
-    assert code == 0
-    assert "Traceback" not in errors
-    dumped = [
-        json.loads(line)
-        for line in cli("dump-log", str(tmp_path / "t-0"), "-r", "--json").splitlines()
-    ]
-    assert [row["value"] for row in dumped if "value" in row] == ["hello"]
-
-
-def test_serve_starts_again_after_kill_9(cli: Cli, tmp_path: Path) -> None:
-    served = Served("-l", "127.0.0.1:0", "-d", str(tmp_path), "--log-level", "error")
-    cli.at(served.servers)("produce", "kept", stdin=b"one\ntwo\n")
-    assert served.stop(signal.SIGKILL)[0] == -signal.SIGKILL
-    served = Served("-l", "127.0.0.1:0", "-d", str(tmp_path), "--log-level", "ERROR")
-    assert cli.at(served.servers)("consume", "kept", "-o", "beginning", "-e") == b"one\ntwo\n"
-    code, _, errors = served.stop()
-    assert (code, errors) == (0, "")
-
-
-@pytest.fixture
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_dump_log_tells_a_damaged_file(cli: Cli, tmp_path: Path) -> None:

@@ -1,0 +1,92 @@
+"""`barnabas serve`: settings, signals, probes, kill -9, and what keeps it from starting."""
+
+import json
+import signal
+import socket
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from tests.integration.command_line import Cli, Served, run
+
+
+@pytest.fixture
+def cli(
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    tmp_path: Path,
+) -> Cli:
+    return Cli("127.0.0.1:1", (monkeypatch, capfdbinary), tmp_path)
+
+
+@pytest.fixture
+def free_port() -> int:
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_serve_takes_its_settings_from_file_environment_and_options(
+    cli: Cli, tmp_path: Path
+) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        f"listeners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path}/file\nnum.partitions=3\n"
+        "process.roles=broker\nmessage.max.bytes=1111\nlog.retention.ms=1111\n"
+    )
+    served = Served(
+        *("--config", str(properties), "--set", "log.retention.ms=3333"),
+        *("--data", str(tmp_path / "option"), "--metrics", "127.0.0.1:0"),
+        KAFKA_MESSAGE_MAX_BYTES="2222",
+        KAFKA_LOG_RETENTION_MS="2222",
+    )
+    cli = cli.at(served.servers)
+    shown = {row["key"]: row["value"] for row in cli.json("configs", "describe", "broker", "0")}
+    assert shown["log.dirs"] == f"{tmp_path}/option"
+    assert shown["num.partitions"] == "3"
+    assert shown["message.max.bytes"] == "2222"
+    assert shown["log.retention.ms"] == "3333"
+    code, out, errors = served.stop()
+    assert code == 0
+    assert f"produce:  echo hello | barnabas produce greetings -b {served.servers}" in out
+    lines = [json.loads(line) for line in errors.splitlines()]
+    warnings = [line["event"] for line in lines if line["level"] == "warning"]
+    assert warnings == ["These configuration keys have no effect here: process.roles"]
+    assert (tmp_path / "option" / "meta.properties").exists()
+    assert not (tmp_path / "file").exists()
+
+
+def test_serve_answers_operators_until_ctrl_c(cli: Cli, tmp_path: Path, free_port: int) -> None:
+    served = Served("-l", "127.0.0.1:0", "-d", str(tmp_path), "--metrics", f"127.0.0.1:{free_port}")
+    cli.at(served.servers)("produce", "t", stdin=b"hello\n")
+    with urlopen(f"http://127.0.0.1:{free_port}/readyz", timeout=5) as answer:
+        assert answer.read() == b"ready\n"
+    with urlopen(f"http://127.0.0.1:{free_port}/metrics", timeout=5) as answer:
+        assert b"kafka_server" in answer.read()
+    second = run("serve", "-l", "127.0.0.1:0", "-d", str(tmp_path))
+    assert second.returncode == 1
+    assert second.stderr.endswith(
+        b"is held by another broker; stop it, or give --data another place\n"
+    )
+    third = run("serve", "-l", served.servers, "-d", str(tmp_path / "other"))
+    assert third.stderr.endswith(b"Address already in use\n")
+    code, _, errors = served.stop(signal.SIGINT)
+    assert code == 0
+    assert "Traceback" not in errors
+    dumped = [
+        json.loads(line)
+        for line in cli("dump-log", str(tmp_path / "t-0"), "-r", "--json").splitlines()
+    ]
+    assert [row["value"] for row in dumped if "value" in row] == ["hello"]
+
+
+def test_serve_starts_again_after_kill_9(cli: Cli, tmp_path: Path) -> None:
+    served = Served("-l", "127.0.0.1:0", "-d", str(tmp_path), "--log-level", "error")
+    cli.at(served.servers)("produce", "kept", stdin=b"one\ntwo\n")
+    assert served.stop(signal.SIGKILL)[0] == -signal.SIGKILL
+    served = Served("-l", "127.0.0.1:0", "-d", str(tmp_path), "--log-level", "ERROR")
+    assert cli.at(served.servers)("consume", "kept", "-o", "beginning", "-e") == b"one\ntwo\n"
+    code, _, errors = served.stop()
+    assert (code, errors) == (0, "")

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.testing.broker import Broker
+from tests.referee import jvm
 from tests.referee.brokers import SHARED, Address, warm_up, warm_up_transactions
 from tests.referee.kafka import FEATURES_OFF, Kafka
+from tests.referee.tools import Tools
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +31,10 @@ def barnabas() -> Iterator[Address]:
         address = Address(host, int(port))
         warm_up(address)
         yield address
+
+
+@pytest.fixture(scope="session")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+    """Kafka's command-line tools, all in one JVM."""
+    with jvm.start(tmp_path_factory.mktemp("tools") / "errors") as process:
+        yield Tools(process)

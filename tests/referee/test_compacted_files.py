@@ -15,7 +15,7 @@ from barnabas.storage.log_dir import LogDir
 from barnabas.storage.log_parts import LogOptions, LogPlace
 from barnabas.storage.recovery import load_log
 from barnabas.storage.validator import Origin
-from tests.referee.tools import dump_log
+from tests.referee.tools import Tools
 
 NOW = 1_700_000_000_000
 FILES = OsFiles()
@@ -71,7 +71,9 @@ def compacted(directory: Path) -> Log:
     return log
 
 
-def test_dump_log_segments_reads_compacted_segments_and_producer_snapshots(tmp_path: Path) -> None:
+def test_dump_log_segments_reads_compacted_segments_and_producer_snapshots(
+    tmp_path: Path, tools: Tools
+) -> None:
     directory = tmp_path / "t-0"
     directory.mkdir()
     compacted(directory)
@@ -80,7 +82,7 @@ def test_dump_log_segments_reads_compacted_segments_and_producer_snapshots(tmp_p
         for path in directory.iterdir()
         if path.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
     )
-    text = dump_log(*files, options=("--deep-iteration", "--print-data-log"))
+    text = tools.dump_log(*files, options=("--deep-iteration", "--print-data-log"))
     assert "isvalid: false" not in text
     assert len(re.findall("isvalid: true", text)) >= 8
     for codec in Compression:

@@ -2,116 +2,134 @@
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from barnabas.testing.broker import Broker
-from tests.referee import tools
-from tests.referee.jars import require
-from tests.referee.tools import tool
+from tests.referee import tools as kafka
+from tests.referee.tools import Tools
+
+Tool = Callable[..., str]
 
 pytestmark = pytest.mark.xdist_group("referee-tools")
 
 
 @pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    require()
+def bootstrap(tools: Tools) -> Iterator[str]:
     with Broker() as broker:
         yield broker.bootstrap_servers
 
 
+@pytest.fixture(scope="module")
+def tool(tools: Tools, bootstrap: str) -> Tool:
+    """Runs a tool against the broker and returns what it printed; fails where the tool failed."""
+
+    def run(main: str, *arguments: str, stdin: str = "") -> str:
+        done = tools.run(main, "--bootstrap-server", bootstrap, *arguments, stdin=stdin)
+        assert done.code == 0, f"{main} {arguments}: {done.errors}{done.text}"
+        return done.text
+
+    return run
+
+
 @pytest.fixture
-def topic(bootstrap: str) -> str:
+def topic(tool: Tool) -> str:
     """A topic of two partitions, with three records in the first place they fall."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     create = ("--create", "--topic", name, "--partitions", "2")
-    tool(tools.TOPICS, bootstrap, *create)
-    tool(tools.CONSOLE_PRODUCER, bootstrap, "--topic", name, stdin="one\ntwo\nthree\n")
+    tool(kafka.TOPICS, *create)
+    tool(kafka.CONSOLE_PRODUCER, "--topic", name, stdin="one\ntwo\nthree\n")
     return name
 
 
 def read(bootstrap: str, topic: str, *options: str) -> list[str]:
-    """The values of a topic's three records."""
-    arguments = ("--topic", topic, "--max-messages", "3", "--timeout-ms", "20000", *options)
-    return tool(tools.CONSOLE_CONSUMER, bootstrap, *arguments).split()
+    """The values of a topic's three records. The console consumer counts in a static field, over
+    all of its runs: each needs a JVM of its own."""
+    place = ("--bootstrap-server", bootstrap, "--topic", topic)
+    until = ("--max-messages", "3", "--timeout-ms", "20000")
+    done = kafka.run(kafka.CONSOLE_CONSUMER, *place, *until, *options)
+    assert done.code == 0, done
+    return done.text.split()
 
 
-def ends(bootstrap: str, topic: str) -> dict[int, int]:
+def ends(tool: Tool, topic: str) -> dict[int, int]:
     """The end offset of each partition, as get-offsets says."""
-    text = tool(tools.GET_OFFSETS, bootstrap, "--topic", topic)
+    text = tool(kafka.GET_OFFSETS, "--topic", topic)
     return {int(p): int(o) for p, o in re.findall(rf"{topic}:(\d+):(\d+)", text)}
 
 
-def test_topics(bootstrap: str, topic: str) -> None:
-    described = tool(tools.TOPICS, bootstrap, "--describe", "--topic", topic)
+def test_topics(tool: Tool, topic: str) -> None:
+    described = tool(kafka.TOPICS, "--describe", "--topic", topic)
     assert "PartitionCount: 2" in described
     assert described.count("Leader: ") == 2
-    tool(tools.TOPICS, bootstrap, "--alter", "--topic", topic, "--partitions", "3")
-    assert "PartitionCount: 3" in tool(tools.TOPICS, bootstrap, "--describe", "--topic", topic)
-    tool(tools.TOPICS, bootstrap, "--delete", "--topic", topic)
-    assert topic not in tool(tools.TOPICS, bootstrap, "--list").split()
+    tool(kafka.TOPICS, "--alter", "--topic", topic, "--partitions", "3")
+    assert "PartitionCount: 3" in tool(kafka.TOPICS, "--describe", "--topic", topic)
+    tool(kafka.TOPICS, "--delete", "--topic", topic)
+    assert topic not in tool(kafka.TOPICS, "--list").split()
 
 
-def test_configs(bootstrap: str, topic: str) -> None:
+def test_configs(tool: Tool, topic: str) -> None:
     entity = ("--entity-type", "topics", "--entity-name", topic)
-    tool(tools.CONFIGS, bootstrap, *entity, "--alter", "--add-config", "retention.ms=12345")
-    assert "retention.ms=12345" in tool(tools.CONFIGS, bootstrap, *entity, "--describe")
-    tool(tools.CONFIGS, bootstrap, *entity, "--alter", "--delete-config", "retention.ms")
-    assert "retention.ms=" not in tool(tools.CONFIGS, bootstrap, *entity, "--describe")
+    tool(kafka.CONFIGS, *entity, "--alter", "--add-config", "retention.ms=12345")
+    assert "retention.ms=12345" in tool(kafka.CONFIGS, *entity, "--describe")
+    tool(kafka.CONFIGS, *entity, "--alter", "--delete-config", "retention.ms")
+    assert "retention.ms=" not in tool(kafka.CONFIGS, *entity, "--describe")
     every = ("--entity-type", "topics", "--entity-name", topic, "--describe", "--all")
-    assert "cleanup.policy=delete" in tool(tools.CONFIGS, bootstrap, *every)
+    assert "cleanup.policy=delete" in tool(kafka.CONFIGS, *every)
 
 
-def test_get_offsets(bootstrap: str, topic: str) -> None:
-    assert sum(ends(bootstrap, topic).values()) == 3
+def test_get_offsets(tool: Tool, topic: str) -> None:
+    assert sum(ends(tool, topic).values()) == 3
 
 
-def test_delete_records(bootstrap: str, topic: str, tmp_path: Path) -> None:
-    partition = max(ends(bootstrap, topic).items(), key=lambda end: end[1])[0]
+def test_delete_records(tool: Tool, topic: str, tmp_path: Path) -> None:
+    partition = max(ends(tool, topic).items(), key=lambda end: end[1])[0]
     wanted = tmp_path / "offsets.json"
     wanted.write_text(
         f'{{"version": 1, "partitions":'
         f' [{{"topic": "{topic}", "partition": {partition}, "offset": 1}}]}}'
     )
-    said = tool(tools.DELETE_RECORDS, bootstrap, "--offset-json-file", str(wanted))
+    said = tool(kafka.DELETE_RECORDS, "--offset-json-file", str(wanted))
     assert f"partition: {topic}-{partition}\tlow_watermark: 1" in said
 
 
-def test_log_dirs(bootstrap: str, topic: str) -> None:
-    said = tool(tools.LOG_DIRS, bootstrap, "--describe", "--topic-list", topic)
+def test_log_dirs(tool: Tool, topic: str) -> None:
+    said = tool(kafka.LOG_DIRS, "--describe", "--topic-list", topic)
     assert f'"partition":"{topic}-0"' in said
 
 
-def test_broker_api_versions(bootstrap: str) -> None:
-    said = tool(tools.BROKER_API_VERSIONS, bootstrap)
+def test_broker_api_versions(tool: Tool) -> None:
+    said = tool(kafka.BROKER_API_VERSIONS)
     assert "Produce(0): 0 to 13 [usable: 13]" in said
     assert "Fetch(1): 4 to 18 [usable: 18]" in said
 
 
-def test_consumer_groups(bootstrap: str, topic: str) -> None:
+def test_consumer_groups(tool: Tool, bootstrap: str, topic: str) -> None:
     group = f"g-{uuid.uuid4().hex[:8]}"
     named = ("--group", group)
     assert sorted(read(bootstrap, topic, *named, "--from-beginning")) == ["one", "three", "two"]
-    assert group in tool(tools.CONSUMER_GROUPS, bootstrap, "--list").split()
-    rows = tool(tools.CONSUMER_GROUPS, bootstrap, "--describe", *named)
+    assert group in tool(kafka.CONSUMER_GROUPS, "--list").split()
+    rows = tool(kafka.CONSUMER_GROUPS, "--describe", *named)
     assert re.search(rf"{group}\s+{topic}\s+\d\s+3\s+3\s+0", rows), rows
     reset = ("--reset-offsets", *named, "--topic", topic, "--to-earliest", "--execute")
-    tool(tools.CONSUMER_GROUPS, bootstrap, *reset)
+    tool(kafka.CONSUMER_GROUPS, *reset)
     assert len(read(bootstrap, topic, *named)) == 3
-    tool(tools.CONSUMER_GROUPS, bootstrap, "--delete", *named)
-    assert group not in tool(tools.CONSUMER_GROUPS, bootstrap, "--list").split()
+    tool(kafka.CONSUMER_GROUPS, "--delete", *named)
+    assert group not in tool(kafka.CONSUMER_GROUPS, "--list").split()
 
 
-def test_producer_and_consumer_performance(bootstrap: str, topic: str) -> None:
+def test_producer_and_consumer_performance(
+    tools: Tools, tool: Tool, bootstrap: str, topic: str
+) -> None:
     sent = tools.run(
-        tools.PRODUCER_PERFORMANCE,
+        kafka.PRODUCER_PERFORMANCE,
         *("--topic", topic, "--num-records", "5000", "--record-size", "100"),
         *("--throughput", "-1", "--command-property", f"bootstrap.servers={bootstrap}"),
     )
     assert "5000 records sent" in sent.text, sent
-    assert sum(ends(bootstrap, topic).values()) == 5003
+    assert sum(ends(tool, topic).values()) == 5003
     count = ("--num-records", "5000", "--timeout", "20000")
-    read = tool(tools.CONSUMER_PERFORMANCE, bootstrap, "--topic", topic, *count)
+    read = tool(kafka.CONSUMER_PERFORMANCE, "--topic", topic, *count)
     assert re.search(r", 50\d\d,", read), read

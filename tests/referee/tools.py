@@ -1,4 +1,7 @@
-"""Apache Kafka's command-line tools and classes, run against any broker or any log file."""
+"""Apache Kafka's command-line tools and classes, run against any broker or any log file.
+
+`Tools` runs them in one JVM; `run` gives a class a JVM of its own.
+"""
 
 import subprocess
 from collections.abc import Sequence
@@ -7,6 +10,7 @@ from pathlib import Path
 
 from tests.referee.jars import require
 from tests.referee.kafka import SMALL, java
+from tests.referee.resident import Resident
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -52,16 +56,19 @@ def run(
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
-def tool(main: str, bootstrap_servers: str, *arguments: str, stdin: str = "") -> str:
-    """Runs a tool against a broker and returns what it printed; fails where the tool failed."""
-    done = run(main, "--bootstrap-server", bootstrap_servers, *arguments, stdin=stdin)
-    assert done.code == 0, f"{main} {arguments}: {done.errors}{done.text}"
-    return done.text
+class Tools:
+    """Kafka's tools in a JVM that stays (`jvm.start`): a call takes a fraction of a second."""
 
+    def __init__(self, process: Resident) -> None:
+        self._process = process
 
-def dump_log(*files: Path, options: Sequence[str] = ("--deep-iteration",)) -> str:
-    """What Kafka's DumpLogSegments says of segment, index or snapshot files, mismatches last."""
-    names = ",".join(map(str, files))
-    done = run(DUMP_LOG_SEGMENTS, "--files", names, *options)
-    assert done.code == 0, done.errors + done.text
-    return done.text + done.errors
+    def run(self, main: str, *arguments: str, stdin: str = "") -> Finished:
+        """Runs a tool to its end."""
+        done = self._process.call("tool", main=main, arguments=arguments, stdin=stdin)
+        return Finished(done["code"], done["text"], done["errors"])
+
+    def dump_log(self, *files: Path, options: Sequence[str] = ("--deep-iteration",)) -> str:
+        """What DumpLogSegments says of segment, index or snapshot files, mismatches last."""
+        done = self.run(DUMP_LOG_SEGMENTS, "--files", ",".join(map(str, files)), *options)
+        assert done.code == 0, done.errors + done.text
+        return done.text + done.errors

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from barnabas.client.connection import BrokerUnreachable, Connection
 from barnabas.protocol.messages import metadata
@@ -33,6 +34,14 @@ async def test_connections_of_one_address_are_limited(tmp_path: Path) -> None:
         assert (
             await client.connection.request(metadata.API, metadata.MetadataRequest(topics=None))
         ).brokers
+
+
+def test_a_client_runs_on_a_loop_of_uvloop_too(tmp_path: Path) -> None:
+    async def ask() -> bool:
+        async with running(tmp_path) as broker, connected(broker) as client:
+            return await serves(client)
+
+    assert uvloop.run(ask())
 
 
 async def test_a_connection_that_leaves_makes_room(tmp_path: Path) -> None:

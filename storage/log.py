@@ -172,7 +172,9 @@ class Log:
         renumbered: bool,
     ) -> None:
         segment = self.segments.active
-        newest = max([header.max_timestamp for _, header in batches])
+        newest = batches[0][1].max_timestamp
+        if len(batches) > 1:
+            newest = max(header.max_timestamp for _, header in batches)
         if should_roll(
             size=segment.size,
             incoming=len(data),

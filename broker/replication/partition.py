@@ -43,6 +43,7 @@ class Partition:
         "cells",
         "committed",
         "flushed",
+        "flushes_first",
         "index",
         "is_leader",
         "isr",
@@ -81,6 +82,8 @@ class Partition:
         self.readers: set[Reader] = set()
         self._follower_ends: dict[int, int] = {}
         self._sole = False
+        self.flushes_first = False
+        """Whether an acknowledgement waits for the fsync (`flush.messages=1`)."""
         self.config_changed()
 
     # -- leadership ------------------------------------------------------------------------------
@@ -234,12 +237,7 @@ class Partition:
     def durable_end(self) -> int:
         """This replica's log end as the in-sync set counts it: fsynced where flush comes first."""
         log = self.log
-        return log.flushed_offset if log.config.flush_messages == 1 else log.log_end_offset
-
-    @property
-    def flushes_first(self) -> bool:
-        """Whether an acknowledgement waits for the fsync (`flush.messages=1`)."""
-        return self.log.config.flush_messages == 1
+        return log.flushed_offset if self.flushes_first else log.log_end_offset
 
     @property
     def high_watermark(self) -> int:
@@ -263,7 +261,9 @@ class Partition:
 
     def config_changed(self) -> None:
         """Read again what the partition keeps of the topic's configuration."""
-        self._min_isr = effective_min_isr(self.log.config.min_insync_replicas, len(self.replicas))
+        config = self.log.config
+        self.flushes_first = config.flushes_each_append
+        self._min_isr = effective_min_isr(config.min_insync_replicas, len(self.replicas))
         self._advance()
 
     def readable_end(self, *, read_committed: bool) -> int:

@@ -154,11 +154,12 @@ class Connection(asyncio.BufferedProtocol):
         """Begin the requests at hand, as far as their order and the budgets allow."""
         frames, size = FRAMES_PER_TURN, BYTES_PER_TURN
         arrival = self._dispatcher.arrival()
+        next_frame = self._reader.next_frame
         try:
             while not self._closing:
                 frame = self._stalled
                 if frame is None:
-                    frame = self._reader.next_frame()
+                    frame = next_frame()
                     if frame is None:
                         break
                 if self._turn_over or not self._may_begin(frame):

@@ -71,12 +71,14 @@ class _Served:
         "requests",
         "response",
         "route",
+        "tells_error",
         "time_ms",
     )
 
     def __init__(self, route: Route, version: int, metrics: RequestMetrics) -> None:
         self.route = route
         self.response: type = route.api.response
+        self.tells_error = hasattr(self.response, "error_code")
         self.decode = decoder(route.api.request, version)
         self._encode = encoder(route.api.response, version)
         self._head_size = len(encode_response_header(route.api.key, version, 0))
@@ -237,9 +239,8 @@ class Dispatcher:
             except ProtocolError as error:
                 self._fail(exchange, error)
                 return
-            code = getattr(response, "error_code", 0)
-            if code:
-                self._count_error(served, code)
+            if served.tells_error and response.error_code:
+                self._count_error(served, response.error_code)
         self._end(exchange)
 
     def _end(self, exchange: Exchange) -> None:

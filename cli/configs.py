@@ -4,7 +4,7 @@ import click
 
 from barnabas.cli.arguments import parse_pairs
 from barnabas.cli.common import Target, cluster_options
-from barnabas.client.admin import ConfigOperation, ResourceType
+from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 
 _KINDS = {
     "topic": ResourceType.TOPIC,

@@ -6,9 +6,10 @@ import click
 
 from barnabas.cli.arguments import parse_pairs
 from barnabas.cli.common import Target, cluster_options
-from barnabas.client.admin import Admin, ConfigOperation, ResourceType
+from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster, TopicInfo
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
+from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.types import uuid_text
 
 

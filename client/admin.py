@@ -5,10 +5,10 @@ many returns the rows, and each row carries its error code.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum
 
 from barnabas.client.cluster import Cluster, check
 from barnabas.client.offsets import TopicPartition
+from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.messages import (
     create_partitions,
     create_topics,
@@ -20,25 +20,6 @@ from barnabas.protocol.messages import (
     incremental_alter_configs,
     list_config_resources,
 )
-
-
-class ConfigOperation(IntEnum):
-    """What IncrementalAlterConfigs does with a value (KIP-339)."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-class ResourceType(IntEnum):
-    """What a configuration belongs to; the protocol's numbers."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
 
 
 class Admin:

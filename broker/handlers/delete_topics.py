@@ -66,9 +66,7 @@ class DeleteTopicsHandler:
         ]
         return DeleteTopicsResponse(responses=[*results, *refused.values()])
 
-    def _check(
-        self, state: DeleteTopicState, names: Counter[str], ids: Counter[bytes]
-    ) -> None:
+    def _check(self, state: DeleteTopicState, names: Counter[str], ids: Counter[bytes]) -> None:
         if state.name is None and state.topic_id == ZERO_UUID:
             raise _invalid("Neither topic name nor id were specified.")
         if state.name is not None and state.topic_id != ZERO_UUID:

@@ -5,7 +5,6 @@ synonyms, v3 types and documentation, v4 is flexible.
 """
 
 from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.metadata.config_admin import ResourceType
 from barnabas.broker.metadata.configs import Configs
 from barnabas.broker.metadata.topic_names import check_name
 from barnabas.broker.observability.logging import LoggerLevels
@@ -17,6 +16,7 @@ from barnabas.config.describe import (
     describe_cluster_defaults,
     describe_topic,
 )
+from barnabas.protocol.config_resources import ResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_configs import (
     API,

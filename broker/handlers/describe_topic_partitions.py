@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from barnabas.broker.metadata.cache import NO_LEADER, MetadataCache, PartitionMetadata
 from barnabas.broker.metadata.operations import TOPIC_OPERATIONS
-from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS, check_name
+from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS, why_unknown
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_topic_partitions import (
@@ -82,7 +82,7 @@ class DescribeTopicPartitionsHandler:
         topic = self._cache.topic(name)
         if topic is None:
             return DescribeTopicPartitionsResponseTopic(
-                error_code=_unknown(name),
+                error_code=why_unknown(name),
                 name=name,
                 topic_id=ZERO_UUID,
                 is_internal=name in INTERNAL_TOPICS,
@@ -115,14 +115,6 @@ class DescribeTopicPartitionsHandler:
             last_known_elr=[],
             offline_replicas=list(partition.offline_replicas),
         )
-
-
-def _unknown(name: str) -> ErrorCode:
-    try:
-        check_name(name)
-    except KafkaError as error:
-        return error.code
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def error_response(

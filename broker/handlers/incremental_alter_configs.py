@@ -4,11 +4,9 @@ Errors by resource: INVALID_REQUEST, INVALID_CONFIG, INVALID_TOPIC_EXCEPTION,
 UNKNOWN_TOPIC_OR_PARTITION. v1 is flexible. Resources of type BROKER_LOGGER change log levels.
 """
 
-from collections import Counter
-
-from barnabas.broker.metadata.config_admin import Alteration, ConfigAdmin
+from barnabas.broker.metadata.config_admin import Alteration, ConfigAdmin, one_by_one
 from barnabas.broker.server.context import RequestContext
-from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.incremental_alter_configs import (
     API,
     AlterConfigsResource,
@@ -33,28 +31,21 @@ class IncrementalAlterConfigsHandler:
         request: IncrementalAlterConfigsRequest,
         context: RequestContext,  # noqa: ARG002
     ) -> IncrementalAlterConfigsResponse:
-        asked_for = Counter((each.resource_type, each.resource_name) for each in request.resources)
-        responses = []
-        for resource in request.resources:
-            try:
-                if asked_for[resource.resource_type, resource.resource_name] > 1:
-                    raise KafkaError(
-                        ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
-                    )
-                await self._admin.alter(
-                    resource.resource_type,
-                    resource.resource_name,
-                    [
-                        Alteration(config.name, config.config_operation, config.value)
-                        for config in resource.configs
-                    ],
-                    validate_only=request.validate_only,
-                )
-            except KafkaError as error:
-                responses.append(_answer(resource, error.code, error.message))
-            else:
-                responses.append(_answer(resource, ErrorCode.NONE, None))
-        return IncrementalAlterConfigsResponse(responses=responses)
+        async def alter(resource: AlterConfigsResource) -> None:
+            await self._admin.alter(
+                resource.resource_type,
+                resource.resource_name,
+                [
+                    Alteration(config.name, config.config_operation, config.value)
+                    for config in resource.configs
+                ],
+                validate_only=request.validate_only,
+            )
+
+        outcomes = await one_by_one(request.resources, alter)
+        return IncrementalAlterConfigsResponse(
+            responses=[_answer(*outcome) for outcome in outcomes]
+        )
 
 
 def _answer(

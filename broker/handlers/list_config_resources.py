@@ -5,9 +5,9 @@ UNSUPPORTED_VERSION for a type that cannot be listed.
 """
 
 from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.metadata.config_admin import ResourceType
 from barnabas.broker.metadata.configs import Configs
 from barnabas.broker.server.context import RequestContext
+from barnabas.protocol.config_resources import ResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.list_config_resources import (
     API,

@@ -18,7 +18,7 @@ from barnabas.broker.metadata.cache import (
     TopicMetadata,
 )
 from barnabas.broker.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS, check_name
+from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS, why_unknown
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.metadata import (
@@ -90,7 +90,7 @@ class MetadataHandler:
         missing = [
             name
             for name in names
-            if self._cache.topic(name) is None and _unknown(name) is not _INVALID
+            if self._cache.topic(name) is None and why_unknown(name) is not _INVALID
         ]
         if missing:
             await self._create(missing)
@@ -117,7 +117,7 @@ class MetadataHandler:
         if topic is not None:
             return self._topic(topic, context)
         return MetadataResponseTopic(
-            error_code=_unknown(name),
+            error_code=why_unknown(name),
             name=name,
             is_internal=name in INTERNAL_TOPICS,
             partitions=[],
@@ -174,14 +174,6 @@ def _check(request: MetadataRequest, version: int) -> None:
         topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or ()
     ):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-
-
-def _unknown(name: str) -> ErrorCode:
-    try:
-        check_name(name)
-    except KafkaError as error:
-        return error.code
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def error_response(

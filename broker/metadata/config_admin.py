@@ -4,9 +4,9 @@ The rules are Kafka's: a topic's values are checked together with those it keeps
 if they are dynamic and only by the broker they are for, loggers at once and never stored (KIP-412).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.configs import Configs
@@ -19,34 +19,26 @@ from barnabas.config.dynamic import overlaid
 from barnabas.config.group import validate_group_overrides
 from barnabas.config.key import ConfigError, Type
 from barnabas.config.topic import TopicConfig, validate_topic_overrides
+from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 Values = dict[str, str]
-
-
-class ResourceType(IntEnum):
-    """What a configuration can be for, numbered as in the protocol."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
-class Operation(IntEnum):
-    """What IncrementalAlterConfigs can do with a key."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 class Alteration(NamedTuple):
     name: str
     operation: int
     value: str | None
+
+
+class Resource(Protocol):
+    """One resource of a request, in whichever message."""
+
+    resource_type: int
+    resource_name: str
+
+
+R = TypeVar("R", bound=Resource)
 
 
 class ConfigAdmin:
@@ -81,7 +73,11 @@ class ConfigAdmin:
         """Change single keys of a resource (KIP-339)."""
         _check_once([each.name for each in alterations])
         _without_nulls(
-            [(each.name, each.value) for each in alterations if each.operation != Operation.DELETE]
+            [
+                (each.name, each.value)
+                for each in alterations
+                if each.operation != ConfigOperation.DELETE
+            ]
         )
         if kind == ResourceType.BROKER_LOGGER:
             self._alter_loggers(name, alterations, validate_only=validate_only)
@@ -180,12 +176,14 @@ class ConfigAdmin:
         self.require_this_broker(name)
         changes = []
         for each in alterations:
-            if each.operation not in (Operation.SET, Operation.DELETE):
+            if each.operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
                 operation = _operation(each).name
                 raise _invalid(
                     f"{operation} operation is not allowed for the BROKER_LOGGER resource"
                 )
-            changes.append((each.name, each.value if each.operation == Operation.SET else None))
+            changes.append(
+                (each.name, each.value if each.operation == ConfigOperation.SET else None)
+            )
         try:
             self._loggers.check(changes)
         except ConfigError as error:
@@ -195,28 +193,46 @@ class ConfigAdmin:
                 self._loggers.change(logger, level)
 
 
+async def one_by_one(
+    resources: Sequence[R], alter: Callable[[R], Awaitable[None]]
+) -> list[tuple[R, ErrorCode, str | None]]:
+    """What became of each resource, on its own; one that is named twice is refused each time."""
+    named = Counter((each.resource_type, each.resource_name) for each in resources)
+    outcomes: list[tuple[R, ErrorCode, str | None]] = []
+    for each in resources:
+        try:
+            if named[each.resource_type, each.resource_name] > 1:
+                raise _invalid("Each resource must appear at most once.")
+            await alter(each)
+        except KafkaError as error:
+            outcomes.append((each, error.code, error.message))
+        else:
+            outcomes.append((each, ErrorCode.NONE, None))
+    return outcomes
+
+
 def _altered(kind: int, current: Values, alterations: Sequence[Alteration]) -> Values:
     values = dict(current)
     for each in alterations:
         operation = _operation(each)
-        if operation is Operation.DELETE:
+        if operation is ConfigOperation.DELETE:
             values.pop(each.name, None)
             continue
         assert each.value is not None
-        if operation is Operation.SET:
+        if operation is ConfigOperation.SET:
             values[each.name] = each.value
             continue
         items = _items(kind, each.name, operation, values.get(each.name))
         for item in each.value.split(","):
-            if operation is Operation.APPEND and item not in items:
+            if operation is ConfigOperation.APPEND and item not in items:
                 items.append(item)
-            elif operation is Operation.SUBTRACT and item in items:
+            elif operation is ConfigOperation.SUBTRACT and item in items:
                 items.remove(item)
         values[each.name] = ",".join(items)
     return values
 
 
-def _items(kind: int, name: str, operation: Operation, text: str | None) -> list[str]:
+def _items(kind: int, name: str, operation: ConfigOperation, text: str | None) -> list[str]:
     """The parts of a list; what is not set stands at its key's default."""
     table = TopicConfig if kind == ResourceType.TOPIC else BrokerConfig
     key = table.KEYS.get(name)
@@ -229,9 +245,9 @@ def _items(kind: int, name: str, operation: Operation, text: str | None) -> list
     return [item for item in (whole or "").split(",") if item]
 
 
-def _operation(alteration: Alteration) -> Operation:
+def _operation(alteration: Alteration) -> ConfigOperation:
     try:
-        return Operation(alteration.operation)
+        return ConfigOperation(alteration.operation)
     except ValueError:
         raise _invalid(f"Unknown operations type {alteration.operation}") from None
 

@@ -35,3 +35,12 @@ def refuse_internal(name: str) -> None:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is kept by the brokers themselves."
         )
+
+
+def why_unknown(name: str) -> ErrorCode:
+    """What a client is told of a topic that is not there: that it is not, or that it cannot be."""
+    try:
+        check_name(name)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.client.admin import Admin, ConfigOperation, ResourceType
+from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings, Message
 from barnabas.client.group import GroupMember
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, find_offsets
 from barnabas.client.producer import ALL, Producer, ProducerSettings
+from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.compression import Compression
 from barnabas.testing import Broker

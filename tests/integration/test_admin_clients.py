@@ -1,14 +1,10 @@
-"""Admin clients of all three libraries manage topics and configurations, and a restart keeps what
-they did."""
+"""confluent-kafka manages topics and configurations, and a restart keeps what it did."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import aiokafka.admin
 import confluent_kafka
-import kafka
-import kafka.admin
 import pytest
 from confluent_kafka import admin as confluent
 
@@ -81,31 +77,6 @@ def test_confluent_describes_the_cluster(broker: Broker) -> None:
     assert [node.id for node in description.nodes] == [0]
     assert description.controller.id == 0
     assert description.authorized_operations
-
-
-def test_kafka_python_manages_topics(broker: Broker) -> None:
-    client = kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-    client.create_topics([kafka.admin.NewTopic("python", 2, 1)])
-    (description,) = client.describe_topics(["python"])
-    assert len(description["partitions"]) == 2
-    client.create_partitions({"python": kafka.admin.NewPartitions(3)})
-    (description,) = client.describe_topics(["python"])
-    assert len(description["partitions"]) == 3
-    assert "python" in client.list_topics()
-    client.delete_topics(["python"])
-    assert "python" not in client.list_topics()
-    client.close()
-
-
-async def test_aiokafka_manages_topics(broker: Broker) -> None:
-    client = aiokafka.admin.AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-    await client.start()
-    await client.create_topics([aiokafka.admin.NewTopic("aio", 2, 1)])
-    (description,) = await client.describe_topics(["aio"])
-    assert len(description["partitions"]) == 2
-    await client.delete_topics(["aio"])
-    assert "aio" not in await client.list_topics()
-    await client.close()
 
 
 def test_a_restart_keeps_what_admins_did(tmp_path: Path) -> None:

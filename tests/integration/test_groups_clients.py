@@ -1,22 +1,16 @@
-"""Groups of real clients: members come, go, crash, come back as themselves, and share fairly."""
+"""What one client library commits, others read; what confluent-kafka says of a group."""
 
 import asyncio
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import aiokafka
 import confluent_kafka
 import kafka
 import pytest
-from aiokafka.coordinator.assignors.range import RangePartitionAssignor as NativeRange
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka.coordinator.assignors.range import RangePartitionAssignor as PythonRange
 
 from barnabas.testing import Broker
 
@@ -108,114 +102,6 @@ def until(true: Callable[[], bool], *members: Member) -> None:
             each.poll()
 
 
-def shared(*members: Member) -> bool:
-    """Whether all partitions are owned, each once, and nobody has none."""
-    owned = [partition for each in members for partition in each.owned]
-    return sorted(owned) == list(range(PARTITIONS)) and all(each.owned for each in members)
-
-
-@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
-def test_members_come_and_go_and_nothing_is_read_twice(
-    join: Callable[..., Member], strategy: str
-) -> None:
-    group = f"come-and-go-{strategy}"
-    options = {"partition.assignment.strategy": strategy}
-    first = join(group, **options)
-    until(lambda: len(first.read) == MANY, first)
-    first.consumer.commit(asynchronous=False)
-    second = join(group, **options)
-    until(lambda: shared(first, second), first, second)
-    assert len(first.owned) == 2
-    second.close()
-    until(lambda: len(first.owned) == PARTITIONS, first)
-    assert sorted(first.read) == list(range(MANY))
-    assert second.read == []
-
-
-def test_cooperative_members_keep_what_they_need_not_give_up(
-    join: Callable[..., Member],
-) -> None:
-    options = {"partition.assignment.strategy": "cooperative-sticky"}
-    first = join("cooperative", **options)
-    until(lambda: len(first.owned) == PARTITIONS, first)
-    second = join("cooperative", **options)
-    until(lambda: shared(first, second), first, second)
-    assert first.revocations == 2
-
-
-def test_a_static_member_that_comes_back_disturbs_nobody(join: Callable[..., Member]) -> None:
-    one = join("static", **{"group.instance.id": "one"})
-    two = join("static", **{"group.instance.id": "two"})
-    until(lambda: shared(one, two), one, two)
-    mine, before = two.owned, one.revocations
-    two.close()
-    again = join("static", **{"group.instance.id": "two"})
-    until(lambda: again.owned == mine, one, again)
-    assert one.revocations == before
-
-
-CRASHING = """
-import sys, confluent_kafka
-servers, group, topic = sys.argv[1:]
-consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": group,
-    "session.timeout.ms": 1000, "heartbeat.interval.ms": 100})
-consumer.subscribe([topic])
-told = False
-while True:
-    consumer.poll(0.05)
-    if consumer.assignment() and not told:
-        print("mine", flush=True)
-        told = True
-"""
-
-
-def test_a_crashed_members_partitions_go_to_the_others(
-    servers: str, topic: str, join: Callable[..., Member]
-) -> None:
-    crashing = subprocess.Popen(
-        [sys.executable, "-c", CRASHING, servers, "crash", topic], stdout=subprocess.PIPE
-    )
-    try:
-        assert crashing.stdout is not None
-        assert crashing.stdout.readline() == b"mine\n"
-        survivor = join("crash")
-        until(lambda: len(survivor.owned) == 2, survivor)
-        crashing.send_signal(signal.SIGKILL)
-        until(lambda: len(survivor.owned) == PARTITIONS, survivor)
-    finally:
-        crashing.kill()
-        crashing.communicate()
-
-
-async def test_clients_of_three_kinds_share_a_group(
-    servers: str, topic: str, join: Callable[..., Member]
-) -> None:
-    rdkafka = join("mixed", **{"partition.assignment.strategy": "range"})
-    until(lambda: len(rdkafka.owned) == PARTITIONS, rdkafka)
-    common = {"bootstrap_servers": servers, "group_id": "mixed"}
-    python = kafka.KafkaConsumer(topic, partition_assignment_strategy=[PythonRange], **common)
-    native = aiokafka.AIOKafkaConsumer(topic, partition_assignment_strategy=[NativeRange], **common)
-    # It starts as a member of the group, for which the others have to be polled.
-    starting = asyncio.create_task(native.start())
-
-    def owned() -> list[set[int]]:
-        others = [{each.partition for each in one.assignment()} for one in (native, python)]
-        return [rdkafka.owned, *others]
-
-    try:
-        deadline = time.monotonic() + DEADLINE
-        while sorted(map(len, owned())) != [1, 1, 2]:
-            assert time.monotonic() < deadline, owned()
-            rdkafka.poll()
-            await asyncio.to_thread(python.poll, timeout_ms=50)
-            await asyncio.sleep(0.01)
-        assert set.union(*owned()) == set(range(PARTITIONS))
-    finally:
-        python.close(autocommit=False)
-        await starting
-        await native.stop()
-
-
 async def test_offsets_of_one_client_are_read_by_the_others(
     servers: str, topic: str, join: Callable[..., Member]
 ) -> None:
@@ -240,29 +126,6 @@ async def test_offsets_of_one_client_are_read_by_the_others(
         assert await native.committed(aiokafka.TopicPartition(topic, 2)) is None
     finally:
         await native.stop()
-
-
-def test_groups_outlive_the_broker(tmp_path: Path) -> None:
-    def offset(servers: str, name: str) -> int:
-        consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "stays"})
-        try:
-            place = confluent_kafka.TopicPartition(name, 0)
-            return int(consumer.committed([place], timeout=DEADLINE)[0].offset)
-        finally:
-            consumer.close()
-
-    with Broker(data_dir=tmp_path) as broker:
-        name = fill(broker.bootstrap_servers, "lasting")
-        member = Member(broker.bootstrap_servers, "stays", name)
-        until(lambda: len(member.read) == MANY, member)
-        member.consumer.commit(asynchronous=False)
-        member.close()
-        assert offset(broker.bootstrap_servers, name) == MANY // PARTITIONS
-    with Broker(data_dir=tmp_path) as broker:
-        assert offset(broker.bootstrap_servers, name) == MANY // PARTITIONS
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        listed = admin.list_consumer_groups(request_timeout=DEADLINE).result()
-        assert [each.group_id for each in listed.valid] == ["stays"]
 
 
 def test_administrators_see_and_delete_groups(servers: str, join: Callable[..., Member]) -> None:

@@ -1,6 +1,7 @@
 """Apache Kafka's DumpLogSegments reads the files that Barnabas writes."""
 
 import re
+import signal
 from pathlib import Path
 from random import Random
 
@@ -9,30 +10,36 @@ import pytest
 from barnabas.protocol.messages.init_producer_id import API as INIT_PRODUCER_ID
 from barnabas.protocol.records.compression import Compression
 from barnabas.testing.broker import Broker
+from tests.integration.command_line import Served
 from tests.referee import given
 from tests.referee.brokers import Address, warm_up
-from tests.referee.jars import require
 from tests.referee.scenario import Peer
-from tests.referee.tools import dump_log
+from tests.referee.tools import Tools
 
 pytestmark = pytest.mark.xdist_group("referee-tools")
 
 GROUP = "g"
 RECORDS = 400
+CONFIGS = {"offsets.topic.num.partitions": "1", "auto.create.topics.enable": "false"}
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The log directory of a stopped broker: a topic of several segments, and an offsets topic."""
-    require()
+@pytest.fixture(scope="module", params=["after a clean stop", "after kill -9 and recovery"])
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log directory that no broker uses: a topic of several segments, and an offsets topic."""
     directory = tmp_path_factory.mktemp("data")
-    configs = {"offsets.topic.num.partitions": "1", "auto.create.topics.enable": "false"}
-    with Broker(configs, data_dir=directory) as broker:
-        host, _, port = broker.bootstrap_servers.rpartition(":")
+    settings = (f"--set={key}={value}" for key, value in CONFIGS.items())
+    broker = Served("--listen", "127.0.0.1:0", "--data", str(directory), *settings)
+    try:
+        host, _, port = broker.servers.rpartition(":")
         address = Address(host, int(port))
         warm_up(address)
         with Peer(*address, INIT_PRODUCER_ID, 5, "dump") as peer:
             write(peer)
+    finally:
+        broker.stop(signal.SIGTERM if request.param == "after a clean stop" else signal.SIGKILL)
+    if request.param == "after kill -9 and recovery":
+        # It recovers the logs as it starts.
+        Broker(CONFIGS, data_dir=directory).start().stop()
     return directory
 
 
@@ -61,10 +68,10 @@ def files(directory: Path, topic: str, kind: str) -> list[Path]:
     return sorted(directory.glob(f"{topic}-0/*{kind}"))
 
 
-def test_segments_and_their_records(written: Path) -> None:
+def test_segments_and_their_records(tools: Tools, written: Path) -> None:
     segments = files(written, "dump-5-t", ".log")
     assert len(segments) > 1
-    said = dump_log(*segments)
+    said = tools.dump_log(*segments)
     assert len(re.findall(r"\| offset: \d+", said)) == RECORDS
     assert said.count("isvalid: true") == RECORDS
     for codec in Compression:
@@ -72,24 +79,24 @@ def test_segments_and_their_records(written: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [".index", ".timeindex"])
-def test_indexes_agree_with_their_segment(written: Path, kind: str) -> None:
+def test_indexes_agree_with_their_segment(tools: Tools, written: Path, kind: str) -> None:
     for index in files(written, "dump-5-t", kind):
-        assert "passed sanity check" in dump_log(index, options=("--index-sanity-check",))
-        said = dump_log(index, options=("--verify-index-only",))
+        assert "passed sanity check" in tools.dump_log(index, options=("--index-sanity-check",))
+        said = tools.dump_log(index, options=("--verify-index-only",))
         assert "mismatch" not in said.lower(), said
         assert "out of order" not in said.lower(), said
 
 
-def test_producer_snapshots(written: Path) -> None:
+def test_producer_snapshots(tools: Tools, written: Path) -> None:
     snapshots = files(written, "dump-5-t", ".snapshot")
     assert snapshots
-    said = dump_log(*snapshots)
+    said = tools.dump_log(*snapshots)
     assert f"lastSequence: {RECORDS - 1}" in said, said
 
 
-def test_the_offsets_topic(written: Path) -> None:
+def test_the_offsets_topic(tools: Tools, written: Path) -> None:
     segments = files(written, "__consumer_offsets", ".log")
-    said = dump_log(*segments, options=("--offsets-decoder",))
+    said = tools.dump_log(*segments, options=("--offsets-decoder",))
     assert '"group":"g","topic":"dump-5-t","partition":0' in said, said
     assert '"offset":17' in said
     assert '"protocolType":"consumer"' in said

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.xdist_group("referee-tools")
 
 
 @pytest.fixture(scope="module")
-def bootstrap(tools: Tools) -> Iterator[str]:
+def bootstrap() -> Iterator[str]:
     with Broker() as broker:
         yield broker.bootstrap_servers
 

@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def topic(client: Start, request: pytest.FixtureRequest) -> str:
+def topic(client: Start) -> str:
     """A topic of one partition with ten messages."""
     name = f"admin-{next(_numbers)}"
     client("java")("create_topic", topic=name, partitions=1)

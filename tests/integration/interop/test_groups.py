@@ -1,4 +1,4 @@
-"""Groups of every client library: members come, go, crash and come back; offsets outlive brokers."""
+"""Groups of every library: members come, go, crash and come back; offsets outlive the broker."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -111,7 +111,7 @@ def test_a_static_member_that_comes_back_disturbs_nobody(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_crashed_members_partitions_go_to_the_others(
-    client: Start, servers: str, topic: str, join: Callable[..., Member], kind: str, tmp_path: Path
+    servers: str, topic: str, join: Callable[..., Member], kind: str, tmp_path: Path
 ) -> None:
     survivor = join("confluent" if kind == "java" else "java")
     until(shared(survivor))

@@ -6,7 +6,7 @@ from struct import pack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.storage.mem_files import MemFiles
+from barnabas.storage.mem_files import MemFile, MemFiles
 from barnabas.storage.offset_index import OffsetIndex
 from barnabas.storage.time_index import TimeIndex
 
@@ -86,3 +86,30 @@ def test_a_file_that_cannot_be_an_index_is_told() -> None:
     files.open("/j", create=True).append(pack(">ii", 3, 2000))
     assert not OffsetIndex(files, "/j", 0, 80).is_sane(1000, 8)
     assert OffsetIndex(files, "/j", 0, 80).is_sane(3000, 8)
+
+
+class CountingFiles(MemFiles):
+    """Counts how often a file is opened."""
+
+    opened = 0
+
+    def open(self, path: str, *, create: bool = False) -> MemFile:
+        self.opened += 1
+        return super().open(path, create=create)
+
+
+def test_a_reader_that_goes_on_looks_at_each_block_of_an_index_once() -> None:
+    files = CountingFiles()
+    index = OffsetIndex(files, "/i", 0, 8000)
+    for number in range(1000):
+        index.append(10 * number, 100 * number)
+    index.write()
+    files.opened = 0
+    for offset in range(5, 10_000, 10):
+        assert index.lookup(offset) == offset // 10 * 100
+    assert files.opened < 20
+    for offset in (9_999, 0, 5_000, 4_999, 1_280, 1_279, 1_270):
+        assert index.lookup(offset) == offset // 10 * 100
+    index.truncate_to(5_000)
+    index.append(6_000, 70_000)
+    assert (index.lookup(5_500), index.lookup(9_000)) == (49_900, 70_000)

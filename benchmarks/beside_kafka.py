@@ -12,6 +12,7 @@ import os
 import platform
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -209,11 +210,12 @@ def medians(found: dict[str, dict[str, list[Figures]]]) -> dict[str, Round]:
 
 def machine() -> dict[str, str]:
     """Where it ran."""
+    optimised = "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
     cpus = Path("/proc/cpuinfo").read_text().split("model name\t: ")[1].split("\n")[0]
     return {
         "cpu": f"{os.cpu_count()} x {cpus}",
         "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
+        "python": f"{platform.python_version()} built {'with' if optimised else 'without'} PGO",
         "kafka": KAFKA_VERSION,
         "load_before": f"{os.getloadavg()[0]:.1f}",
         "date": time.strftime("%Y-%m-%d"),

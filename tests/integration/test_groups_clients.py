@@ -43,10 +43,9 @@ def fill(servers: str, name: str) -> str:
 
 
 class Member:
-    """A consumer that is polled by hand, and notes what it is given and what is taken from it."""
+    """A consumer that is polled by hand, and notes what it reads."""
 
     def __init__(self, servers: str, group: str, topic: str, **options: Any) -> None:
-        self.revocations = 0
         self.read: list[int] = []
         self.consumer = confluent_kafka.Consumer(
             {
@@ -60,14 +59,7 @@ class Member:
                 **{key.replace("_", "."): value for key, value in options.items()},
             }
         )
-        self.consumer.subscribe([topic], on_revoke=self._revoked)
-
-    def _revoked(self, _consumer: object, partitions: list[object]) -> None:
-        self.revocations += len(partitions)
-
-    @property
-    def owned(self) -> set[int]:
-        return {each.partition for each in self.consumer.assignment()}
+        self.consumer.subscribe([topic])
 
     def poll(self) -> None:
         message = self.consumer.poll(0.02)
@@ -97,7 +89,7 @@ def until(true: Callable[[], bool], *members: Member) -> None:
     """Poll the members until something holds."""
     deadline = time.monotonic() + DEADLINE
     while not true():
-        assert time.monotonic() < deadline, [each.owned for each in members]
+        assert time.monotonic() < deadline, [each.read for each in members]
         for each in members:
             each.poll()
 

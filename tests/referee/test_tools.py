@@ -115,6 +115,8 @@ def test_consumer_groups(tool: Tool, bootstrap: str, topic: str) -> None:
     assert re.search(rf"{group}\s+{topic}\s+\d\s+3\s+3\s+0", rows), rows
     reset = ("--reset-offsets", *named, "--topic", topic, "--to-earliest", "--execute")
     tool(kafka.CONSUMER_GROUPS, *reset)
+    rows = tool(kafka.CONSUMER_GROUPS, "--describe", *named)
+    assert re.search(rf"{group}\s+{topic}\s+\d\s+0\s+3\s+3", rows), rows
     assert len(read(bootstrap, topic, *named)) == 3
     tool(kafka.CONSUMER_GROUPS, "--delete", *named)
     assert group not in tool(kafka.CONSUMER_GROUPS, "--list").split()

@@ -34,8 +34,10 @@ class Member:
 
     def state(self) -> dict[str, Any]:
         """The partitions it owns, the values that it read, and how much was taken from it."""
-        return self._in_turn(
-            lambda it: {"owned": it.owned(), "read": list(self._read), "revoked": it.revoked}
+        return dict(
+            self._in_turn(
+                lambda it: {"owned": it.owned(), "read": list(self._read), "revoked": it.revoked}
+            )
         )
 
     def commit(self) -> None:

@@ -6,6 +6,7 @@ python -m tests.integration.interop.program confluent|kafka_python|aiokafka
 import importlib
 import json
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -24,7 +25,11 @@ class Orders:
         """The order's answer, in what JSON can say."""
         if "name" in arguments and do != "join":
             return self._of_member(do, **arguments)
-        own = {"write": self._write, "read": self._read, "join": self._join}
+        own: dict[str, Callable[..., Any]] = {
+            "write": self._write,
+            "read": self._read,
+            "join": self._join,
+        }
         return own[do](**arguments) if do in own else self._administrate(do, **arguments)
 
     def _write(self, messages: list[dict[str, Any]], **arguments: Any) -> Any:

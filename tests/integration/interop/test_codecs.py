@@ -1,6 +1,7 @@
 """Every client writes with every codec, and every client reads it."""
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,9 @@ def test_records_from_one_byte_to_the_largest_batch(client: Start, writer: str) 
     topic = f"sizes-{writer}"
     sizes = (1, 63, 64, 8191, 8192, 16_384, 65_536, LARGEST - AROUND)
     written = [Message(None, Random(size).randbytes(size)) for size in sizes]
-    limit = {"message_max_bytes" if writer == "confluent" else "max_request_size": ROOM}
+    limit: dict[str, Any] = {
+        "message_max_bytes" if writer == "confluent" else "max_request_size": ROOM
+    }
     for each in written:
         client(writer).write(topic, [each], **limit)
     for reader in KINDS:

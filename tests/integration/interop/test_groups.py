@@ -15,8 +15,8 @@ from tests.integration.interop.message import Message
 pytestmark = pytest.mark.xdist_group("interop-groups")
 
 PARTITIONS = 4
-MESSAGES = 20
-"""In the first partition."""
+ALL = [str(at) for at in range(20)]
+"""What stands in the first partition."""
 COOPERATIVE = ("confluent", "kafka_python", "java")
 """aiokafka has no cooperative assignor."""
 QUICK: dict[str, Any] = {"heartbeat_interval_ms": 100}
@@ -37,7 +37,7 @@ def topic(client: Start) -> str:
 
 def filled(client: Client, topic: str) -> str:
     client("create_topic", topic=topic, partitions=PARTITIONS)
-    client.write(topic, [Message(None, b"%d" % at) for at in range(MESSAGES)])
+    client.write(topic, [Message(None, value.encode()) for value in ALL])
     return topic
 
 
@@ -69,19 +69,24 @@ def shared(*members: Member) -> Callable[[], bool]:
     return check
 
 
+def has_read(member: Member, values: list[str]) -> None:
+    """Waits until a member has read these values and no others."""
+    until(lambda: member.read == values, lambda: member.read)
+
+
 @pytest.mark.parametrize(("kind", "strategy"), STRATEGIES)
 def test_members_come_and_go_and_nothing_is_read_twice(
     join: Callable[..., Member], kind: str, strategy: str
 ) -> None:
     first = join(kind, strategy=strategy)
-    until(lambda: len(first.read) == MESSAGES)
+    has_read(first, ALL)
     first.commit()
     assert first.lag == 0
     second = join(kind, strategy=strategy)
     until(shared(first, second), lambda: (first.owned, second.owned))
     second.leave()
     until(shared(first), lambda: first.owned)
-    assert first.read == [str(at) for at in range(MESSAGES)]
+    assert first.read == ALL
 
 
 @pytest.mark.parametrize("kind", COOPERATIVE)
@@ -147,8 +152,7 @@ def test_what_one_library_commits_another_goes_on_from(
 ) -> None:
     for at, kind in enumerate(KINDS):
         member = join(kind)
-        wanted = [str(at)] if at else [str(each) for each in range(MESSAGES)]
-        until(lambda member=member, wanted=wanted: member.read == wanted)
+        has_read(member, [str(at)] if at else ALL)
         member.commit()
         member.leave()
         client(kind).write(topic, [Message(None, b"%d" % (at + 1))])
@@ -159,7 +163,7 @@ def test_commits_of_every_library_outlive_the_broker(client: Start, tmp_path: Pa
         topic = filled(client("java").at(broker.bootstrap_servers), "kept")
         for kind in KINDS:
             before = client(kind).at(broker.bootstrap_servers).join(f"1-{kind}", topic, kind)
-            until(lambda before=before: len(before.read) == MESSAGES)
+            has_read(before, ALL)
             before.commit()
             before.leave()
     with Broker(data_dir=tmp_path) as broker:
@@ -168,5 +172,5 @@ def test_commits_of_every_library_outlive_the_broker(client: Start, tmp_path: Pa
         admin.write(topic, [Message(None, b"after")])
         for kind in KINDS:
             after = client(kind).at(broker.bootstrap_servers).join(f"2-{kind}", topic, kind)
-            until(lambda after=after: after.read == ["after"])
+            has_read(after, ["after"])
             after.leave()

@@ -1,6 +1,7 @@
 """Producers of every library lose answers, send again, and each record is written once."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,8 @@ pytestmark = pytest.mark.xdist_group("interop-data")
 
 MESSAGES = [Message(b"%d" % at, bytes(7000)) for at in range(40)]
 """Two make a batch, of which several are on their way at once."""
-ONE_BATCH_OF_TWO = {"confluent": {"batch_num_messages": 2}}
-QUICK_RETRIES = {
+ONE_BATCH_OF_TWO: dict[str, dict[str, Any]] = {"confluent": {"batch_num_messages": 2}}
+QUICK_RETRIES: dict[str, dict[str, Any]] = {
     "confluent": {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10},
     "kafka_python": {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10},
     "aiokafka": {"retry_backoff_ms": 10},

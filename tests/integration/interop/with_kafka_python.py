@@ -68,7 +68,7 @@ def read(
         consumer.seek_to_beginning(place)
     else:
         consumer.seek(place, consumer.offsets_for_times({place: since})[place].offset)
-    messages = []
+    messages: list[Message] = []
     while len(messages) < count:
         each = next(consumer)
         messages.append(Message(each.key, each.value, tuple(each.headers), each.timestamp))

@@ -37,7 +37,9 @@ class RequestMetrics:
             _REQUEST + "requests_total", "Requests received.", ("request", "version")
         )
         self.errors = registry.counter(
-            _REQUEST + "errors_total", "Error codes in answers.", ("request", "error")
+            _REQUEST + "errors_total",
+            "Error codes in answers, of the whole or of a part of it.",
+            ("request", "error"),
         )
         self.total_time_ms = registry.histogram(
             _REQUEST + "totaltimems",

@@ -17,6 +17,7 @@ from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.metrics.catalogue import RequestMetrics
 from barnabas.protocol.codec import decoder, encoder
+from barnabas.protocol.error_codes import errors_of
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError, downgrade
 from barnabas.protocol.header import decode_request_header, encode_response_header
 from barnabas.protocol.messages import api_versions, produce
@@ -68,17 +69,17 @@ class _Served:
         "_head_size",
         "bytes_in",
         "decode",
+        "errors_of",
         "requests",
         "response",
         "route",
-        "tells_error",
         "time_ms",
     )
 
     def __init__(self, route: Route, version: int, metrics: RequestMetrics) -> None:
         self.route = route
         self.response: type = route.api.response
-        self.tells_error = hasattr(self.response, "error_code")
+        self.errors_of = errors_of(route.api.response)
         self.decode = decoder(route.api.request, version)
         self._encode = encoder(route.api.response, version)
         self._head_size = len(encode_response_header(route.api.key, version, 0))
@@ -239,8 +240,8 @@ class Dispatcher:
             except ProtocolError as error:
                 self._fail(exchange, error)
                 return
-            if served.tells_error and response.error_code:
-                self._count_error(served, response.error_code)
+            for code in served.errors_of(response):
+                self._count_error(served, code)
         self._end(exchange)
 
     def _end(self, exchange: Exchange) -> None:

@@ -140,8 +140,9 @@ class Broker:
     async def _start(self) -> None:
         """Step by step; each step says how it is undone, last step first."""
         await self._open_store()
-        await self._open_logs()
+        # Before the logs are opened: a directory may fail then, and replicas are told.
         self._make_replicas()
+        await self._open_logs()
         self._make_server()
         for listener in self._listeners.values():
             await listener.bind(self._doors.network)
@@ -171,8 +172,14 @@ class Broker:
         self._exits.callback(self._configs.stop)
 
     async def _open_logs(self) -> None:
-        doors, config = self._doors, self._config
+        offload = self._doors.offload
         await self._configs.load_topics(await self._configs.names("topics"))
+        self._exits.callback(self._logs.abandon)
+        await offload.submit("logs", lambda: self._logs.open(self._configs.topic))
+        self._exits.push_async_callback(offload.submit, "logs", self._logs.close)
+
+    def _make_replicas(self) -> None:
+        doors, config = self._doors, self._config
         loop = asyncio.get_running_loop()
 
         def tell(error: LogDirFailed) -> None:
@@ -188,12 +195,6 @@ class Broker:
             producer_expiration_ms=self.config.producer_id_expiration_ms,
             on_failure=tell,
         )
-        self._exits.callback(self._logs.abandon)
-        await doors.offload.submit("logs", lambda: self._logs.open(self._configs.topic))
-        self._exits.push_async_callback(doors.offload.submit, "logs", self._logs.close)
-
-    def _make_replicas(self) -> None:
-        doors = self._doors
         self._cleaner = LogCleaner(doors.files, doors.cleaner.clean)
         self._cache = MetadataCache(self._cluster_id)
         self._flusher = Flusher(doors.offload, doors.clock, self._metrics.logs.flush_time_ms.cell())

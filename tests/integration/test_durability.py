@@ -167,6 +167,33 @@ async def test_what_was_acknowledged_survives_the_death_of_the_process() -> None
         assert (await client.produce(batch(b"next"))).base_offset == 10
 
 
+async def test_a_directory_that_fails_at_start_is_told_and_the_others_serve() -> None:
+    files = MemFiles()
+    async with (
+        running_in_memory(files, log_dirs="/one,/two") as broker,
+        connected(broker) as client,
+    ):
+        await client.create(partitions=2)
+        for index in (0, 1):
+            await client.produce(batch(b"a"), index=index)
+    files.faults.append(Fault("open", "/two/.lock"))
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    async with (
+        running_in_memory(files, log_dirs="/one,/two") as broker,
+        connected(broker) as client,
+    ):
+        codes = [(await client.produce(batch(b"b"), index=index)).error_code for index in (0, 1)]
+        assert codes == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
+        assert not broker.failed.is_set()
+    async with (
+        running_in_memory(files, log_dirs="/one,/two") as broker,
+        connected(broker) as client,
+    ):
+        assert [(await client.list_offset(-1, index=index)).offset for index in (0, 1)] == [2, 1]
+    assert faults == []
+
+
 async def delete_before(client: Client, offset: int, index: int = 0) -> Any:
     partition = delete_records.DeleteRecordsPartition(partition_index=index, offset=offset)
     topic = delete_records.DeleteRecordsTopic(name="t", partitions=[partition])

@@ -25,6 +25,8 @@ REMOVAL_MS = 5_000
 """How often files whose delay is over are looked for."""
 ROLLED_FLUSH_MS = 5_000
 """How often logs are flushed that have rolled, so that a crash scans little."""
+FLUSH_CHECK_MS = 1_000
+"""How often, at least, records are looked for that have waited for flush.ms."""
 SWEEP_MS = 30_000
 """How often, at least, connections are looked at."""
 _LANE = "logs"
@@ -59,7 +61,9 @@ class LogChores:
         rounds.every("checkpoint", self._checkpoint_interval, self.checkpoint)
         rounds.every("flush of rolled logs", lambda: ROLLED_FLUSH_MS, self.flush_rolled)
         rounds.every(
-            "flush by time", lambda: config().log_flush_scheduler_interval_ms, self.flush_by_time
+            "flush by time",
+            lambda: min(FLUSH_CHECK_MS, config().log_flush_scheduler_interval_ms),
+            self.flush_by_time,
         )
         rounds.every(
             "producer expiry",

@@ -33,12 +33,14 @@ class Rounds:
         self, name: str, interval_ms: Callable[[], int], chore: Callable[[], Awaitable[None]]
     ) -> None:
         while True:
-            await asyncio.sleep(min(interval_ms(), _LONGEST_MS) / 1000)
+            await asyncio.sleep(max(_SHORTEST_MS, min(interval_ms(), _LONGEST_MS)) / 1000)
             try:
                 await chore()
             except Exception as error:
                 _log.error("chore failed", chore=name, exc_info=error)
 
 
+_SHORTEST_MS = 1
+"""An interval of 0 means as often as possible, and still lets everybody else work."""
 _LONGEST_MS = 24 * 60 * 60 * 1000
 """Intervals above a day mean never; waking once a day to ask again costs nothing."""

@@ -192,7 +192,8 @@ class LogKeys(Table):
         60_000, "How often the recovery points are written down.", at_least=0
     )
     log_flush_scheduler_interval_ms = long(
-        LONG_MAX, "How often logs are checked for records that are due for an fsync."
+        LONG_MAX,
+        "How often logs are checked for records that are due for an fsync; every second at least.",
     )
     log_flush_start_offset_checkpoint_interval_ms = integer(
         60_000, "How often the log start offsets are written down.", at_least=0

@@ -158,6 +158,12 @@ DIFFERENCES = (
         "They mean the same.",
     ),
     Difference(
+        "flush.ms and log.flush.interval.ms",
+        "They hold by themselves, to the second; log.flush.scheduler.interval.ms makes it finer.",
+        "Nothing is flushed by time unless log.flush.scheduler.interval.ms is set too.",
+        "A key that is accepted has its effect.",
+    ),
+    Difference(
         "max.connections",
         "A connection above the limit is closed at once.",
         "It waits, unanswered, until another one closes; the listener between brokers goes first.",

@@ -1,6 +1,7 @@
 """The chores: what they do when their round comes, and that one failure stops none of them."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from barnabas.broker.clock import SystemClock
 from barnabas.broker.maintenance import CleanerChore, LogChores
@@ -101,6 +102,30 @@ async def test_flush_ms_is_counted_from_when_a_record_was_first_seen_waiting() -
     await kept.chores.flush_by_time()
     await turns()
     assert partition.log.flushed_offset == 1
+
+
+class Intervals(Rounds):
+    """Notes how often instead of doing it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.interval_ms: dict[str, int] = {}
+
+    def every(
+        self,
+        name: str,
+        interval_ms: Callable[[], int],
+        chore: Callable[[], Awaitable[None]],  # noqa: ARG002
+    ) -> None:
+        self.interval_ms[name] = interval_ms()
+
+
+async def test_flush_ms_holds_without_a_second_key() -> None:
+    rounds = Intervals()
+    for scheduler, expected in ((None, 1000), ("100", 100), ("60000", 1000)):
+        keys = {} if scheduler is None else {"log.flush.scheduler.interval.ms": scheduler}
+        Kept(keys).chores.schedule(rounds)
+        assert rounds.interval_ms["flush by time"] == expected
 
 
 async def test_silent_producers_are_forgotten() -> None:

@@ -48,6 +48,11 @@ class SlowFiles(OsFiles):
             return file
         return SlowFile(path, os.dup(file._fd), self._delay)
 
+    def sync_dir(self, path: str) -> None:
+        if f"{path}/".startswith(self._slow):
+            time.sleep(float(self._delay.read_text()))
+        super().sync_dir(path)
+
 
 async def serve(directory: Path, properties: dict[str, str]) -> None:
     fast, slow = directory / "fast", directory / "slow"

@@ -1,0 +1,131 @@
+"""What disturbs a broker: `python -m benchmarks.limits_loads LOAD PORT COUNT`.
+
+Runs until it is killed, and says `ready` once the load is there. A process of its own, so that its
+work does not hide in the latencies that another one measures.
+
+    crowd      COUNT connections that have said who they are, and are silent
+    group      COUNT members of one group over the topic `many`
+    slow       COUNT consumers that ask for 50 MB of the topic `large` and read 1 KB a second
+    keys       records of COUNT keys, written over and over, for the cleaner of the topic `keyed`
+    flushes    one record after the other to partition COUNT of the topic `disks`
+"""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import uvloop
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.connection import Connection
+from barnabas.client.consumer import Consumer
+from barnabas.client.group import GroupMember
+from barnabas.client.producer import Producer, ProducerSettings
+from benchmarks.raw import fetch_request
+
+ASKED_BYTES = 50 * 1024 * 1024
+READ_BYTES, READ_EVERY_S = 1024, 1.0
+VALUE = bytes(100)
+
+Ready = Callable[[], None]
+
+
+async def crowd(port: int, count: int, ready: Ready) -> None:
+    async with AsyncExitStack() as exits:
+        for _ in range(count):
+            connection = await Connection.open("127.0.0.1", port)
+            exits.push_async_callback(connection.close)
+        ready()
+        await asyncio.Event().wait()
+
+
+async def group(port: int, count: int, ready: Ready) -> None:
+    # Members of an earlier run that was killed would be waited for.
+    name, joined = f"crowd-{os.getpid()}", 0
+
+    async def member() -> None:
+        nonlocal joined
+        async with Cluster(f"127.0.0.1:{port}") as cluster:
+            consumer = Consumer(cluster)
+            async with GroupMember(cluster, consumer, name, ["many"]) as each:
+                await each.ensure_joined()
+                joined += 1
+                while True:
+                    await each.ensure_joined()
+                    await asyncio.sleep(0.5)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(count):
+            tasks.create_task(member())
+        while joined < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        ready()
+
+
+async def slow(port: int, count: int, ready: Ready) -> None:
+    loop, peers = asyncio.get_running_loop(), []
+    request = fetch_request("large", offset=0, max_bytes=ASKED_BYTES)
+    for _ in range(count):
+        peer = socket.socket()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.setblocking(False)
+        await loop.sock_connect(peer, ("127.0.0.1", port))
+        await loop.sock_sendall(peer, request)
+        peers.append(peer)
+    ready()
+    while True:
+        for peer in peers:
+            await loop.sock_recv(peer, READ_BYTES)
+        await asyncio.sleep(READ_EVERY_S)
+
+
+async def keys(port: int, count: int, ready: Ready) -> None:
+    async with Cluster(f"127.0.0.1:{port}") as cluster:
+        settings = ProducerSettings(buffer_size=1 << 20)
+        async with Producer(cluster, settings) as producer:
+            for number in range(1 << 40):
+                await producer.send("keyed", VALUE, key=b"%d" % (number % count), partition=0)
+                if number == count:
+                    ready()
+                if number % 1000 == 0:
+                    await asyncio.sleep(0.02)
+
+
+async def flushes(port: int, partition: int, ready: Ready) -> None:
+    async with Cluster(f"127.0.0.1:{port}") as cluster, Producer(cluster) as producer:
+        while True:
+            await (await producer.send("disks", VALUE, partition=partition))
+            ready()
+            await asyncio.sleep(0.005)
+
+
+LOADS: dict[str, Callable[[int, int, Ready], Awaitable[None]]] = {
+    "crowd": crowd,
+    "group": group,
+    "slow": slow,
+    "keys": keys,
+    "flushes": flushes,
+}
+
+
+def main() -> None:
+    name, port, count = sys.argv[1:]
+    told = False
+
+    def ready() -> None:
+        nonlocal told
+        if not told:
+            print("ready", flush=True)
+        told = True
+
+    async def run() -> None:
+        await LOADS[name](int(port), int(count), ready)
+
+    uvloop.run(run())
+
+
+if __name__ == "__main__":
+    main()

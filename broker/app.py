@@ -336,7 +336,7 @@ class Broker:
 
         for chore in (
             LogChores(logs, self._replicas, self._flusher, offload, clock, config),
-            CleanerChore(self._cleaner, logs, offload, clock, config),
+            CleanerChore(self._cleaner, logs, self._replicas, offload, clock, config),
             ConnectionChore(
                 list(self._listeners.values()),
                 self._metrics.requests.connections_expired.cell(),

@@ -99,9 +99,8 @@ class LogChores:
 
     async def checkpoint(self) -> None:
         """Write down recovery points, log start offsets and high watermarks."""
-        for job in self._logs.begin_checkpoints():
-            await self._offload.submit(_LANE, job.run)
-            self._logs.finish_checkpoint(job)
+        for log_dir in self._logs.online_dirs:
+            await self._replicas.checkpoint(log_dir)
 
     async def flush_rolled(self) -> None:
         """Flush the segments that are closed, so that a crash need not scan them."""
@@ -136,12 +135,14 @@ class CleanerChore:
         self,
         cleaner: LogCleaner,
         logs: LogManager,
+        replicas: ReplicaManager,
         offload: Offload,
         clock: Clock,
         config: Callable[[], BrokerConfig],
     ) -> None:
         self._cleaner = cleaner
         self._logs = logs
+        self._replicas = replicas
         self._offload = offload
         self._clock = clock
         self._config = config
@@ -152,6 +153,9 @@ class CleanerChore:
 
     async def clean(self) -> None:
         """Compact until no log needs it."""
+        behind = [log.log_dir for log in self._online() if _has_more_to_compact(log)]
+        for log_dir in dict.fromkeys(behind):
+            await self._replicas.checkpoint(log_dir)
         while (cleaning := self._start()) is not None:
             try:
                 await self._swap_groups(cleaning)
@@ -169,12 +173,20 @@ class CleanerChore:
         limits = Limits(
             config.log_cleaner_dedupe_buffer_size, config.log_cleaner_io_max_bytes_per_second
         )
-        online = [log for log in self._logs.logs if log.log_dir.failure is None]
-        return self._cleaner.start(online, limits, self._clock.now_ms())
+        return self._cleaner.start(self._online(), limits, self._clock.now_ms())
+
+    def _online(self) -> list[Log]:
+        return [log for log in self._logs.logs if log.log_dir.failure is None]
 
     async def _swap_groups(self, cleaning: Cleaning) -> None:
         while (group := await self._offload.submit("cleaner", cleaning.next_group)) is not None:
             self._cleaner.swap(cleaning, group)
+
+
+def _has_more_to_compact(log: Log) -> bool:
+    """Whether segments are closed and flushed that must be in a checkpoint to be compacted."""
+    closed = log.segments.active.base_offset + 1
+    return log.config.compacted and min(closed, log.flushed_offset) > log.recovery_point
 
 
 class ConnectionChore:

@@ -314,9 +314,15 @@ class LogManager:
 
     # --- checkpoints
 
-    def begin_checkpoints(self) -> list[CheckpointJob]:
-        """What is to be written down now, a job for each directory."""
-        return [self.begin_checkpoint(log_dir) for log_dir in self.online_dirs]
+    def begin_checkpoint(self, log_dir: LogDir) -> CheckpointJob:
+        """What is to be written down now of a directory's logs."""
+        logs = {(log.topic, log.partition): log for log in self.logs_in(log_dir)}
+        checkpoints = Checkpoints(
+            recovery_points={key: log.flushed_offset for key, log in logs.items()},
+            log_starts={key: log.log_start_offset for key, log in logs.items()},
+            high_watermarks={key: log.high_watermark for key, log in logs.items()},
+        )
+        return CheckpointJob(log_dir, checkpoints, logs)
 
     def finish_checkpoint(self, job: CheckpointJob) -> None:
         """A checkpoint was written: crashes scan from there. Raises LogDirFailed."""
@@ -325,16 +331,6 @@ class LogManager:
         if job.generation == job.log_dir.generation:
             for key, log in job.logs.items():
                 log.recovery_point = job.checkpoints.recovery_points[key]
-
-    def begin_checkpoint(self, log_dir: LogDir) -> CheckpointJob:
-        """The same for one directory."""
-        logs = {(log.topic, log.partition): log for log in self.logs_in(log_dir)}
-        checkpoints = Checkpoints(
-            recovery_points={key: log.flushed_offset for key, log in logs.items()},
-            log_starts={key: log.log_start_offset for key, log in logs.items()},
-            high_watermarks={key: log.high_watermark for key, log in logs.items()},
-        )
-        return CheckpointJob(log_dir, checkpoints, logs)
 
     def _checkpoint_now(self, log_dir: LogDir) -> None:
         """On the spot, because what stands on disk is no longer true; raises OSError."""

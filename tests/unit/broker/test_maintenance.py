@@ -140,7 +140,7 @@ async def test_silent_producers_are_forgotten() -> None:
     assert len(partition.log.producers) == 0
 
 
-async def test_compaction_keeps_the_last_value_of_each_key() -> None:
+async def test_compaction_keeps_the_last_value_and_does_not_wait_for_the_next_checkpoint() -> None:
     kept = Kept(cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", flush_messages="1")
     partition = await kept.partition()
     for number in range(20):
@@ -149,12 +149,16 @@ async def test_compaction_keeps_the_last_value_of_each_key() -> None:
     partition.log.roll(now_ms=kept.clock.now)
     kept.append(partition, key=b"in the active segment")
     await turns()
-    await kept.chores.checkpoint()
     before = partition.log.size
     files = kept.replicas.files
     cleaner = LogCleaner(files, InlineCleaner(files).clean)
     chore = CleanerChore(
-        cleaner, kept.replicas.logs, InlineOffload(), kept.clock, lambda: kept.config
+        cleaner,
+        kept.replicas.logs,
+        kept.replicas.manager,
+        InlineOffload(),
+        kept.clock,
+        lambda: kept.config,
     )
     await chore.clean()
     assert partition.log.size < before / 5

@@ -160,7 +160,7 @@ class Rig:
         expected.durable = max(expected.durable, log.flushed_offset)
 
     def checkpoint(self, *_: object) -> None:
-        for job in self.manager.begin_checkpoints():
+        for job in map(self.manager.begin_checkpoint, self.manager.online_dirs):
             job.run()
             self.manager.finish_checkpoint(job)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 import warnings
 from pathlib import Path
 
@@ -158,8 +159,10 @@ def test_it_is_started_once_and_stopped_as_often_as_wanted() -> None:
 
 def pytest_run(directory: Path, test: str) -> str:
     (directory / "test_it.py").write_text(test)
+    # Where the distribution is installed its entry point would bring the plugin a second time.
+    plugin = ["-p", "no:barnabas", "-p", "barnabas.testing.plugin"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "barnabas.testing.plugin", str(directory)],
+        [sys.executable, "-m", "pytest", "-q", *plugin, str(directory)],
         cwd=directory,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -189,3 +192,8 @@ def test_the_plugin_gives_both_fixtures(tmp_path: Path) -> None:
         "    one, two = barnabas_broker, barnabas_session_broker\n"
         "    assert one.bootstrap_servers != two.bootstrap_servers\n",
     )
+
+
+def test_an_installed_distribution_announces_the_plugin() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"barnabas": "barnabas.testing.plugin"}

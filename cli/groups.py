@@ -48,18 +48,23 @@ def describe(target: Target, group: str) -> None:
         readers = _readers(await admin.describe(group))
         committed = await admin.offsets(group)
         wanted = sorted({*readers, *committed})
-        ends = await find_offsets(cluster, dict.fromkeys(wanted, LATEST)) if wanted else {}
+        # A committed offset may outlive its topic: then it has no end and no lag.
+        await cluster.refresh({topic for topic, _ in wanted})
+        there = [
+            (t, p) for t, p in wanted if t in cluster.topics and p in cluster.topics[t].leaders
+        ]
+        ends = await find_offsets(cluster, dict.fromkeys(there, LATEST)) if there else {}
         rows = []
         for topic, partition in wanted:
             offset = committed.get((topic, partition))
-            end = ends[topic, partition].offset
+            end = ends[topic, partition].offset if (topic, partition) in ends else None
             rows.append(
                 {
                     "topic": topic,
                     "partition": partition,
                     "offset": offset,
                     "end": end,
-                    "lag": None if offset is None else end - offset,
+                    "lag": None if offset is None or end is None else end - offset,
                     **readers.get((topic, partition), {"member": None, "host": None}),
                 }
             )

@@ -44,6 +44,7 @@ from tests.integration.adversary.process import BrokerProcess
 from tests.integration.adversary.resident import resident_mb
 
 PAGE = Path(__file__).parents[1] / "docs" / "LIMITS.md"
+NOTES = Path(__file__).with_name("limits_notes.md")
 READY_WITHIN_S = 60.0
 EVERY_S = 0.002
 MAX_RATIO = 1.2
@@ -174,7 +175,10 @@ def crowds(directory: Path, scale: Scale) -> dict[str, Felt | float]:
         loads = {
             f"{scale.connections} connections": ("crowd", scale.connections),
             f"a group of {scale.members} members": ("group", scale.members),
-            f"{scale.slow_consumers} slow consumers of 50 MB": ("slow", scale.slow_consumers),
+            f"slow consumers that ask for 50 MB: {scale.slow_consumers}": (
+                "slow",
+                scale.slow_consumers,
+            ),
         }
         for title, (name, count) in loads.items():
             found[title] = alternating(probe, scale, partial(Load, name, broker.port, count))
@@ -389,7 +393,7 @@ def main() -> None:
             found |= CASES[name](Path(directory) / name, Scale())
         print(page(found, Scale()), flush=True)
     if len(cases) == len(CASES):
-        PAGE.write_text(page(found, Scale()))
+        PAGE.write_text(page(found, Scale()) + "\n" + NOTES.read_text())
 
 
 if __name__ == "__main__":

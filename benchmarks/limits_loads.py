@@ -28,6 +28,7 @@ from benchmarks.raw import fetch_request
 
 ASKED_BYTES = 50 * 1024 * 1024
 READ_BYTES, READ_EVERY_S = 1024, 1.0
+SETTLED_AFTER_S = 3.0
 VALUE = bytes(100)
 
 Ready = Callable[[], None]
@@ -62,6 +63,8 @@ async def group(port: int, count: int, ready: Ready) -> None:
             tasks.create_task(member())
         while joined < count:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
+        # The last to come has made the others join once more.
+        await asyncio.sleep(SETTLED_AFTER_S)
         ready()
 
 

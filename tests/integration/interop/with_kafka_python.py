@@ -94,7 +94,9 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]
         """Asked of the consumer itself."""
 
     def poll(self) -> list[str]:
-        polled = self._consumer.poll(timeout_ms=20)
+        # A poll that ends during a join begins the join anew: with short ones, on a machine that is
+        # busy, the library never gets into the group.
+        polled = self._consumer.poll(timeout_ms=500)
         return [each.value.decode() for records in polled.values() for each in records]
 
     def owned(self) -> list[int]:

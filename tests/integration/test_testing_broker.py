@@ -67,6 +67,7 @@ def test_a_client_in_another_process(barnabas_broker: Broker) -> None:
     assert done.stdout == b"0\n"
 
 
+@pytest.mark.xdist_group("session-broker")  # A session is one worker's.
 @pytest.mark.parametrize("turn", [0, 1])
 def test_the_session_broker_is_shared(barnabas_session_broker: Broker, turn: int) -> None:
     assert produce(barnabas_session_broker.bootstrap_servers, "session", b"1") == turn

@@ -26,6 +26,8 @@ DEADLINE = 20.0
 
 __all__ = ["barnabas_broker", "barnabas_session_broker"]
 
+_session_servers: set[str] = set()
+
 
 def produce(servers: str, topic: str, value: bytes) -> int:
     """The offset at which librdkafka, which blocks, has written a record."""
@@ -70,7 +72,10 @@ def test_a_client_in_another_process(barnabas_broker: Broker) -> None:
 @pytest.mark.xdist_group("session-broker")  # A session is one worker's.
 @pytest.mark.parametrize("turn", [0, 1])
 def test_the_session_broker_is_shared(barnabas_session_broker: Broker, turn: int) -> None:
-    assert produce(barnabas_session_broker.bootstrap_servers, "session", b"1") == turn
+    servers = barnabas_session_broker.bootstrap_servers
+    assert produce(servers, f"session-{turn}", b"1") == 0
+    _session_servers.add(servers)
+    assert _session_servers == {servers}
 
 
 @pytest.mark.parametrize("turn", [0, 1])

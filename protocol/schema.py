@@ -27,6 +27,10 @@ from barnabas.protocol.types import Wire
 LAST_VERSION: Final = 32767
 """`until` of a field that no version has dropped."""
 
+FIRST_OWN_TAG: Final = 10_000
+"""From here on tagged fields are ours: no later Kafka will come that far, and foreign code skips
+them (KIP-482)."""
+
 
 class _Missing:
     """The type of `MISSING`, with a repr for error messages."""
@@ -114,12 +118,13 @@ def tagged(
     tag: int,
     *,
     since: int,
+    until: int = LAST_VERSION,
     default: Any = MISSING,
     default_factory: Callable[[], Any] | None = None,
     ignorable: bool = False,
 ) -> Any:
     """A tagged field (KIP-482): sent only where its value differs from the default."""
-    return _Specifier(since, LAST_VERSION, default, default_factory, 0, ignorable, tag)
+    return _Specifier(since, until, default, default_factory, 0, ignorable, tag)
 
 
 _PLAIN = _Specifier()
@@ -312,6 +317,11 @@ APIS: Final[dict[int, str]] = {
     21: "delete_records",
     22: "init_producer_id",
     23: "offset_for_leader_epoch",
+    24: "add_partitions_to_txn",
+    25: "add_offsets_to_txn",
+    26: "end_txn",
+    27: "write_txn_markers",
+    28: "txn_offset_commit",
     32: "describe_configs",
     33: "alter_configs",
     35: "describe_log_dirs",
@@ -319,7 +329,11 @@ APIS: Final[dict[int, str]] = {
     42: "delete_groups",
     44: "incremental_alter_configs",
     47: "offset_delete",
+    57: "update_features",
     60: "describe_cluster",
+    61: "describe_producers",
+    65: "describe_transactions",
+    66: "list_transactions",
     74: "list_config_resources",
     75: "describe_topic_partitions",
 }

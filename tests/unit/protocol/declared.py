@@ -10,7 +10,7 @@ from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.schema import APIS, Field, Schema, Type, api, fields_of
 
 INTERNAL = ("consumer_protocol", "end_txn_marker", "group_metadata", "offset_commit",
-            "producer_snapshot")  # fmt: skip
+            "producer_snapshot", "transaction_log")  # fmt: skip
 
 _INTEGERS = {
     "int8": (-(2**7), 2**7 - 1),
@@ -54,7 +54,7 @@ def messages(cls: type[Any], version: int) -> st.SearchStrategy[Any]:
 
 
 def _values(field: Field, version: int) -> st.SearchStrategy[Any]:
-    if field.name == "error_code":
+    if field.name.endswith("error_code"):
         return st.sampled_from([int(code) for code in ErrorCode])
     if field.name.endswith("_ms") or "timestamp" in field.name:
         # What foreign implementations can turn into a point or a span of time.

@@ -1,0 +1,41 @@
+"""AddOffsetsToTxn (key 25): a transaction is going to commit offsets of a group (KIP-98).
+
+v2 may be told PRODUCER_FENCED (KIP-588); v3 flexible; v4 may be told TRANSACTION_ABORTABLE
+(KIP-890).
+
+Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_REQUEST,
+INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED,
+CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+GROUP_AUTHORIZATION_FAILED.
+"""
+
+from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.types import Int16, Int32, Int64, String
+
+
+@message
+class AddOffsetsToTxnRequest:
+    """What joins the transaction is the partition that holds the group's offsets."""
+
+    transactional_id: String
+    producer_id: Int64
+    producer_epoch: Int16
+    group_id: String
+
+
+@message
+class AddOffsetsToTxnResponse:
+    """The error alone."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    error_code: Int16 = field(default=0)
+
+
+API = Api(
+    key=25,
+    name="AddOffsetsToTxn",
+    versions=range(5),
+    flexible=3,
+    request=AddOffsetsToTxnRequest,
+    response=AddOffsetsToTxnResponse,
+)

@@ -1,0 +1,52 @@
+"""ListTransactions (key 66): the transactional ids of one coordinator (KIP-664).
+
+v1 by duration (KIP-994); v2 by a pattern of their names (KIP-1152).
+
+Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_REGULAR_EXPRESSION.
+"""
+
+from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.types import Array, Int16, Int32, Int64, NullableString, String
+
+
+@message
+class ListTransactionsRequest:
+    """Filters, all of which must match; an empty, null or negative one matches everything.
+
+    `duration_filter`: open for longer than so many ms. The pattern is a regular expression that
+    must match the whole transactional id.
+    """
+
+    state_filters: Array[String]
+    producer_id_filters: Array[Int64]
+    duration_filter: Int64 = since(1, default=-1)
+    transactional_id_pattern: NullableString = since(2, default=None)
+
+
+@message
+class TransactionState:
+    """One transactional id."""
+
+    transactional_id: String
+    producer_id: Int64
+    transaction_state: String
+
+
+@message
+class ListTransactionsResponse:
+    """Filters by names that no state has are reported back."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    error_code: Int16 = field(default=0)
+    unknown_state_filters: Array[String]
+    transaction_states: Array[TransactionState]
+
+
+API = Api(
+    key=66,
+    name="ListTransactions",
+    versions=range(3),
+    flexible=0,
+    request=ListTransactionsRequest,
+    response=ListTransactionsResponse,
+)

@@ -1,0 +1,81 @@
+"""TxnOffsetCommit (key 28): a group's offsets as part of a transaction (KIP-98).
+
+v2 leader epochs (KIP-320); v3 flexible, fenced by member and generation (KIP-447); v4 may be told
+TRANSACTION_ABORTABLE; v5 joins the transaction without AddOffsetsToTxn (KIP-890).
+
+Errors by partition: UNKNOWN_TOPIC_OR_PARTITION, OFFSET_METADATA_TOO_LARGE,
+COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID,
+UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID, INVALID_COMMIT_OFFSET_SIZE,
+INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS,
+TRANSACTION_ABORTABLE, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
+TOPIC_AUTHORIZATION_FAILED.
+"""
+
+from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.types import Array, Int16, Int32, Int64, NullableString, String
+
+
+@message
+class TxnOffsetCommitRequestPartition:
+    """The next offset to read, with a text of the client's own."""
+
+    partition_index: Int32
+    committed_offset: Int64
+    committed_leader_epoch: Int32 = since(2, default=-1, ignorable=True)
+    committed_metadata: NullableString
+
+
+@message
+class TxnOffsetCommitRequestTopic:
+    """Partitions of one topic."""
+
+    name: String
+    partitions: Array[TxnOffsetCommitRequestPartition]
+
+
+@message
+class TxnOffsetCommitRequest:
+    """The group's member is checked only where one of its three fields was given."""
+
+    transactional_id: String
+    group_id: String
+    producer_id: Int64
+    producer_epoch: Int16
+    generation_id: Int32 = since(3, default=-1)
+    member_id: String = since(3, default="")
+    group_instance_id: NullableString = since(3, default=None)
+    topics: Array[TxnOffsetCommitRequestTopic]
+
+
+@message
+class TxnOffsetCommitResponsePartition:
+    """What became of one offset."""
+
+    partition_index: Int32
+    error_code: Int16 = field(default=0)
+
+
+@message
+class TxnOffsetCommitResponseTopic:
+    """Answers for the partitions of one topic."""
+
+    name: String
+    partitions: Array[TxnOffsetCommitResponsePartition]
+
+
+@message
+class TxnOffsetCommitResponse:
+    """Answers in the order of the request's topics."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    topics: Array[TxnOffsetCommitResponseTopic]
+
+
+API = Api(
+    key=28,
+    name="TxnOffsetCommit",
+    versions=range(6),
+    flexible=3,
+    request=TxnOffsetCommitRequest,
+    response=TxnOffsetCommitResponse,
+)

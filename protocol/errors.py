@@ -204,6 +204,8 @@ _DOWNGRADES: Final[tuple[tuple[int, int, ErrorCode, ErrorCode], ...]] = (
     (0, 32767, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_ENOUGH_REPLICAS),
     (0, 32767, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS),
     (0, 32767, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_ENOUGH_REPLICAS),
+    # Whoever writes may abort and go on (KIP-588); only a coordinator's own answers end a producer.
+    (0, 32767, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
     (0, 11, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS),
     (0, 10, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE),
     # An unknown code would end the consumer; this one makes it look for another leader.
@@ -217,8 +219,14 @@ _DOWNGRADES: Final[tuple[tuple[int, int, ErrorCode, ErrorCode], ...]] = (
     (24, 1, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
     (25, 1, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
     (26, 1, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
+    # To whoever sends markers, a group coordinator is the leader of its partition.
+    (27, 32767, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (27, 32767, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    (27, 32767, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (28, 1, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     (28, 3, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE),
+    (28, 5, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION),
+    (28, 32767, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
 )
 
 _STAND_INS: Final = {(key, code): (last, stand_in) for key, last, code, stand_in in _DOWNGRADES}

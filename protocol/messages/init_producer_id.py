@@ -9,7 +9,7 @@ TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from barnabas.protocol.schema import Api, field, message, since
-from barnabas.protocol.types import Bool, Int16, Int32, Int64, NullableString
+from barnabas.protocol.types import Int16, Int32, Int64, NullableString
 
 
 @message
@@ -20,8 +20,6 @@ class InitProducerIdRequest:
     transaction_timeout_ms: Int32
     producer_id: Int64 = since(3, default=-1)
     producer_epoch: Int16 = since(3, default=-1)
-    enable2_pc: Bool = since(6, default=False)
-    keep_prepared_txn: Bool = since(6, default=False)
 
 
 @message
@@ -32,8 +30,6 @@ class InitProducerIdResponse:
     error_code: Int16 = field(default=0)
     producer_id: Int64 = field(default=-1)
     producer_epoch: Int16
-    ongoing_txn_producer_id: Int64 = since(6, default=-1)
-    ongoing_txn_producer_epoch: Int16 = since(6, default=-1)
 
 
 API = Api(

@@ -9,9 +9,15 @@ from typing import Any, Union, get_args, get_origin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.protocol.producer import transaction as kafka_python
 from kio.serial import entity_reader, entity_writer
 
 from barnabas.protocol.codec import decode, encode
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from barnabas.protocol.messages.end_txn import EndTxnRequest, WrittenTopic
 from barnabas.protocol.schema import APIS, FIRST_OWN_TAG, Field, Message, Type, api, fields_of
 from tests.unit.protocol.declared import messages
 from tests.unit.protocol.test_codec import FEW
@@ -110,3 +116,43 @@ def test_kio_reads_and_writes_the_same_bytes(
     entity_writer(theirs)(again, foreign)
     assert again.getvalue() == encoded
     assert encode(decode(cls, version, again.getvalue()), version) == encoded
+
+
+@pytest.mark.parametrize(
+    ("message", "version"),
+    [
+        (
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id="t",
+                v3_and_below_producer_id=1,
+                v3_and_below_producer_epoch=2,
+                v3_and_below_topics=[AddPartitionsToTxnTopic(name="a", partitions=[0, 7])],
+                group_id="g",
+            ),
+            3,
+        ),
+        *(
+            (
+                EndTxnRequest(
+                    transactional_id="t",
+                    producer_id=1,
+                    producer_epoch=2,
+                    committed=True,
+                    written=[WrittenTopic(name="a", partitions=[0, 7])],
+                ),
+                version,
+            )
+            for version in (3, 4, 5)
+        ),
+    ],
+)
+def test_our_tagged_fields_reach_us_and_are_skipped_by_others(message: Any, version: int) -> None:
+    tagged = encode(message, version)
+    assert decode(type(message), version, tagged) == message
+    (ours,) = filter(is_ours, fields_of(type(message)))
+    setattr(message, ours.name, ours.default())
+    plain = encode(message, version)
+    assert len(plain) < len(tagged)
+    foreign = getattr(kafka_python, type(message).__name__)[version]
+    assert foreign.decode(tagged, header=False) == foreign.decode(plain, header=False)
+    assert ours.name not in foreign.decode(tagged, header=False).to_dict()

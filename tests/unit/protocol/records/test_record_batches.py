@@ -14,6 +14,7 @@ from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records.batch import (
     HEADER_SIZE,
     MAX_SEQUENCE,
+    NO_SEQUENCE,
     CorruptRecordError,
     UnsupportedMagicError,
     crc_matches,
@@ -59,16 +60,21 @@ def test_a_batch_reads_back_as_it_was_built(records: list[Record], codec: Compre
     assert records_of(batch) == records
 
 
-@given(record_lists())
-def test_bytes_equal_those_of_kafka_python(records: list[Record]) -> None:
+@given(record_lists(), st.booleans(), st.sampled_from([NO_SEQUENCE, 9]))
+def test_bytes_equal_those_of_kafka_python(
+    records: list[Record], transactional: bool, base_sequence: int
+) -> None:
     records = [r._replace(offset=i) for i, r in enumerate(records)]
     foreign = DefaultRecordBatchBuilder(
-        magic=2, compression_type=0, is_transactional=False, producer_id=5, producer_epoch=2,
-        base_sequence=9, batch_size=1 << 20,
+        magic=2, compression_type=0, is_transactional=transactional, producer_id=5,
+        producer_epoch=2, base_sequence=base_sequence, batch_size=1 << 20,
     )  # fmt: skip
     for r in records:
         foreign.append(r.offset, r.timestamp, r.key, r.value, list(r.headers))
-    ours = build_batch(records, leader_epoch=0, producer_id=5, producer_epoch=2, base_sequence=9)
+    ours = build_batch(
+        records, leader_epoch=0, producer_id=5, producer_epoch=2, base_sequence=base_sequence,
+        transactional=transactional,
+    )  # fmt: skip
     theirs = bytearray(foreign.build())
     set_base_offset_and_epoch(theirs, 0, 0, 0)
     assert ours == bytes(theirs)
@@ -211,3 +217,20 @@ def test_markers_read_back(kind: ControlType) -> None:
     assert header.is_transactional
     assert header.base_sequence == -1
     assert read_marker(batch, 0, header) == Marker(kind, 12)
+
+
+@pytest.mark.parametrize("kind", ControlType)
+def test_foreign_readers_take_a_marker_for_one(kind: ControlType) -> None:
+    batch = build_marker(Marker(kind, 12), offset=5, timestamp=3, producer_id=8, producer_epoch=2)
+    theirs = MemoryRecords(batch).next_batch()
+    assert theirs.validate_crc()
+    assert theirs.is_control_batch
+    assert theirs.is_transactional
+    assert (theirs.producer_id, theirs.producer_epoch, theirs.base_sequence) == (8, 2, -1)
+    (record,) = theirs
+    assert (record.abort, record.commit) == (not kind, bool(kind))
+    aio = AioBatch(batch)
+    assert aio.is_control_batch
+    assert [(r.offset, r.timestamp, r.key, r.value) for r in aio] == [
+        (5, 3, bytes.fromhex(f"0000 000{kind:d}"), bytes.fromhex("0000 0000000c"))
+    ]

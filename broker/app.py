@@ -43,7 +43,7 @@ from barnabas.broker.routes import Parts, all_routes
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.connection import Shared
 from barnabas.broker.server.dispatch import Dispatcher
-from barnabas.broker.server.listener import ConnectionCount, Listener
+from barnabas.broker.server.listener import ConnectionCount, Listener, make_listeners
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.config.listeners import Address, parse_host_port
@@ -261,25 +261,19 @@ class Broker:
             groups=self._groups.coordinator,
             offload=doors.offload,
         )
+        self._memory = RequestMemory(config.queued_max_request_bytes)
         shared = Shared(
             dispatcher=Dispatcher(all_routes(parts), clock=doors.clock, metrics=metrics),
             offload=doors.offload,
-            memory=RequestMemory(config.queued_max_request_bytes),
+            memory=self._memory,
             max_request_bytes=config.socket_request_max_bytes,
         )
         count = ConnectionCount(config)
         self._dynamic.follow(count.limit)
-        for each in config.resolved_listeners():
-            self._listeners[each.name] = Listener(
-                each.name,
-                each.address.host,
-                each.address.port,
-                shared=shared,
-                count=count,
-                clock=doors.clock,
-                metrics=metrics,
-            )
-        gauges.read_server(self._metrics, list(self._listeners.values()), shared.memory)
+        self._listeners = make_listeners(
+            config, shared=shared, count=count, clock=doors.clock, metrics=metrics
+        )
+        gauges.read_server(self._metrics, list(self._listeners.values()), self._memory)
 
     def _offsets_topic(self) -> InternalTopic:
         """The offsets topic of a broker that is alone: one replica, which is enough, compacted."""
@@ -339,6 +333,7 @@ class Broker:
             CleanerChore(self._cleaner, logs, self._replicas, offload, clock, config),
             ConnectionChore(
                 list(self._listeners.values()),
+                self._memory,
                 self._metrics.requests.connections_expired.cell(),
                 clock,
                 config,

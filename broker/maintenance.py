@@ -12,6 +12,8 @@ from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.rounds import Rounds
+from barnabas.broker.server import budget
+from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.listener import Listener
 from barnabas.config.broker import BrokerConfig
 from barnabas.metrics.registry import Cell
@@ -20,6 +22,8 @@ from barnabas.storage.compaction import CompactionFailed
 from barnabas.storage.errors import LogDirFailed
 from barnabas.storage.log import Log
 from barnabas.storage.log_manager import LogManager
+from barnabas.storage.rearrangement import Rearrangement
+from barnabas.storage.trim import drop_old_segments
 
 REMOVAL_MS = 5_000
 """How often files whose delay is over are looked for."""
@@ -29,7 +33,7 @@ FLUSH_CHECK_MS = 1_000
 """How often, at least, records are looked for that have waited for flush.ms."""
 SWEEP_MS = 30_000
 """How often, at least, connections are looked at."""
-_LANE = "logs"
+_LANE, _CLEANER_LANE = "logs", "cleaner"
 _log = get_logger(__name__)
 
 
@@ -85,8 +89,13 @@ class LogChores:
         """Drop the segments that retention.ms, retention.bytes or DeleteRecords have ended."""
         now_ms = self._clock.now_ms()
         for log in self._online():
+            if log.closed or log.rearrangement is not None:
+                # Gone while others were looked at, or in the cleaner's hands until the next round.
+                continue
             try:
-                log.drop_old_segments(now_ms=now_ms)
+                change = drop_old_segments(log, now_ms=now_ms)
+                if change is not None:
+                    await _carry_out(change, self._offload, _LANE)
             except LogDirFailed:
                 # Told to the replica manager; the logs of other directories go on.
                 continue
@@ -179,8 +188,16 @@ class CleanerChore:
         return [log for log in self._logs.logs if log.log_dir.failure is None]
 
     async def _swap_groups(self, cleaning: Cleaning) -> None:
-        while (group := await self._offload.submit("cleaner", cleaning.next_group)) is not None:
-            self._cleaner.swap(cleaning, group)
+        while (group := await self._offload.submit(_CLEANER_LANE, cleaning.next_group)) is not None:
+            change = self._cleaner.swap(cleaning, group)
+            await _carry_out(change, self._offload, _CLEANER_LANE)
+
+
+async def _carry_out(change: Rearrangement, offload: Offload, lane: str) -> None:
+    """Rearrange a log's segments, with nothing that waits for the disk on the loop."""
+    while not change.done:
+        await offload.submit(lane, change.run)
+        change.advance()
 
 
 def _has_more_to_compact(log: Log) -> bool:
@@ -190,16 +207,18 @@ def _has_more_to_compact(log: Log) -> bool:
 
 
 class ConnectionChore:
-    """Connections that stand still."""
+    """Connections that stand still, or too nearly so."""
 
     def __init__(
         self,
         listeners: Sequence[Listener],
+        memory: RequestMemory,
         expired: Cell,
         clock: Clock,
         config: Callable[[], BrokerConfig],
     ) -> None:
         self._listeners = listeners
+        self._memory = memory
         self._expired = expired
         self._clock = clock
         self._config = config
@@ -207,6 +226,7 @@ class ConnectionChore:
     def schedule(self, rounds: Rounds) -> None:
         """Look often enough that none outlives connections.max.idle.ms by more than a quarter."""
         rounds.every("connections", self._interval, self.sweep)
+        rounds.every("slow requests", lambda: budget.ROUND_MS, self.cut_slow)
 
     def _interval(self) -> int:
         max_idle_ms = self._config().connections_max_idle_ms
@@ -217,3 +237,7 @@ class ConnectionChore:
         max_idle = self._config().connections_max_idle_ms / 1000
         for listener in self._listeners:
             self._expired.value += listener.sweep(self._clock.monotonic(), max_idle)
+
+    async def cut_slow(self) -> None:
+        """Cut those who make others wait for the memory of their half-sent requests."""
+        self._expired.value += self._memory.cut_slow()

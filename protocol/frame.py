@@ -34,13 +34,16 @@ class SpareBuffers:
 
     def take(self, size: int) -> bytearray:
         """A buffer of at least `size` bytes, with whatever was in it, and below twice as many."""
-        rounded = 1 << (size - 1).bit_length()
-        if rounded > self.LARGEST:
-            return bytearray(size)
+        rounded = self.rounded(size)
         for index, buffer in enumerate(self._free):
             if len(buffer) == rounded:
                 return self._free.pop(index)
         return bytearray(rounded)
+
+    @classmethod
+    def rounded(cls, size: int) -> int:
+        """Bytes of the buffer that `take` has for `size`."""
+        return 1 << (size - 1).bit_length() if size <= cls.LARGEST else size
 
     def give(self, buffer: bytearray) -> None:
         """Keep a buffer that is no longer needed, instead of the one kept longest."""
@@ -73,12 +76,16 @@ class FrameReader:
         return self._end - self._start
 
     @property
-    def awaited(self) -> int:
-        """Bytes that the frame at the front takes in all, 0 while its size is not known.
+    def borrowed(self) -> int:
+        """Bytes of memory beyond an idle buffer's that receiving on takes, 0 for small frames.
 
         Raises ProtocolError as `next_frame` does.
         """
-        return 4 + self._frame_size() if self._end - self._start >= 4 else 0
+        needed = self._needed()
+        if needed <= LARGEST_IDLE_BUFFER >= len(self._buffer):
+            return 0
+        size = self._next_size(needed)
+        return size if size > LARGEST_IDLE_BUFFER else 0
 
     @property
     def capacity(self) -> int:
@@ -88,14 +95,13 @@ class FrameReader:
     def writable(self) -> memoryview:
         """Where the next bytes belong; never empty. Ends the life of every frame handed out."""
         pending = self._end - self._start
-        needed = 4 if pending < 4 else 4 + self._frame_size()
-        # A claimed size is believed only as far as bytes have come to bear it out.
-        wanted = max(self._room, min(needed, _GROWTH * pending), pending + 1)
-        if len(self._buffer) < wanted or (not pending and len(self._buffer) > wanted):
-            self._move_to(wanted)
+        needed = self._needed()
+        size = self._next_size(needed)
+        if size != len(self._buffer):
+            self._move_to(size)
         elif not pending:
             self._start = self._end = 0
-        elif self._end == len(self._buffer) or self._start + needed > len(self._buffer):
+        elif self._start and (self._end == size or self._start + needed > size):
             self._view[:pending] = self._view[self._start : self._end]
             self._start, self._end = 0, pending
         return self._view[self._end :]
@@ -131,11 +137,33 @@ class FrameReader:
             self.wrote(count)
             rest = rest[count:]
 
+    def give_back(self) -> None:
+        """End the loan of a large frame that was handed out and is done with."""
+        if len(self._buffer) > LARGEST_IDLE_BUFFER:
+            self.writable()
+
     def trim(self) -> None:
         """Give memory back, where nothing is pending: for a connection that has fallen silent."""
         self._room = SMALLEST_BUFFER
         if not self.buffered and len(self._buffer) > SMALLEST_BUFFER:
             self._move_to(SMALLEST_BUFFER)
+
+    def _needed(self) -> int:
+        """Bytes that the frame at the front takes in all, as far as is known."""
+        return 4 + self._frame_size() if self._end - self._start >= 4 else 4
+
+    def _next_size(self, needed: int) -> int:
+        """Bytes the buffer must have for what comes next, in a frame of `needed` bytes."""
+        pending, size = self._end - self._start, len(self._buffer)
+        # A claimed size is believed only as far as bytes have come to bear it out.
+        wanted = max(self._room, min(needed, _GROWTH * pending), pending + 1)
+        if wanted <= size:
+            done = not pending or needed <= LARGEST_IDLE_BUFFER < size
+            return wanted if done else size
+        # Moving a large frame whenever a few bytes have come would copy it again and again.
+        if size > LARGEST_IDLE_BUFFER and pending < size:
+            return size
+        return wanted if wanted <= LARGEST_IDLE_BUFFER else SpareBuffers.rounded(wanted)
 
     def _frame_size(self) -> int:
         size: int = _SIZE.unpack_from(self._buffer, self._start)[0]

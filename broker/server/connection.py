@@ -17,7 +17,7 @@ from barnabas.broker.server.context import ANONYMOUS
 from barnabas.broker.server.dispatch import Arrival, Dispatcher, Exchange, Part
 from barnabas.broker.server.drain import MAX_CHUNK, MIN_CHUNK, Drain
 from barnabas.protocol.errors import ProtocolError
-from barnabas.protocol.frame import LARGEST_IDLE_BUFFER, FrameReader, SpareBuffers
+from barnabas.protocol.frame import FrameReader, SpareBuffers
 from barnabas.storage.log_slice import LogSlice
 
 MAX_OVERLAPPING = 64
@@ -70,7 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self._exchanges: deque[Exchange] = deque()
         self._stalled: memoryview | None = None
         self._out: deque[Part | Drain] = deque()
-        self._granted = 0
+        self._borrowed = 0
         self._chunk = 2 * MIN_CHUNK
         self._write_paused = False
         self._on_disk = False
@@ -95,8 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         for exchange in self._exchanges:
             exchange.abandon()
         self._exchanges.clear()
-        self._memory.abandon(self._memory_granted)
-        self._release_memory()
+        self._memory.leave(self)
         self._owner.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
@@ -132,6 +131,11 @@ class Connection(asyncio.BufferedProtocol):
     def waiting_for_handler(self) -> bool:
         """Whether the broker, not the peer, has the next word."""
         return bool(self._exchanges)
+
+    @property
+    def receiving(self) -> int | None:
+        """Bytes of a request that is on its way; None where the broker has the next word."""
+        return None if self.busy else self._reader.buffered
 
     def trim(self) -> None:
         """Give back the memory of a connection that has fallen silent."""
@@ -240,32 +244,21 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _room_for_next(self) -> bool:
-        """Whether the frame being received fits the broker's memory bound."""
-        wanted = self._large_frame()
-        if wanted == self._granted:
+        """Whether the next bytes of the frame being received fit the broker's memory bound."""
+        wanted = self._reader.borrowed
+        if wanted == self._borrowed:
             return True
-        self._release_memory()
-        if wanted == 0:
-            return True
-        self._granted = wanted
-        if self._memory.acquire(wanted, self._memory_granted):
-            return True
-        self._granted = 0
-        return False
+        if wanted < self._borrowed:
+            self._reader.give_back()
+        if not self._memory.resize(self, wanted):
+            return False
+        self._borrowed = wanted
+        return True
 
-    def _memory_granted(self) -> None:
-        self._granted = self._large_frame()
+    def memory_granted(self) -> None:
+        """The room that reading has waited for is there."""
+        self._borrowed = self._reader.borrowed
         self._balance_reading()
-
-    def _large_frame(self) -> int:
-        """Bytes of the frame at the front, where it is too large for the idle buffer."""
-        size = self._reader.awaited
-        return size if size > LARGEST_IDLE_BUFFER else 0
-
-    def _release_memory(self) -> None:
-        if self._granted:
-            granted, self._granted = self._granted, 0
-            self._memory.release(granted)
 
     # -- writing ---------------------------------------------------------------------------------
 

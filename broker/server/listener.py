@@ -161,3 +161,26 @@ class Listener:
                 _log.warning("connections cut at shutdown", count=len(self._connections))
         for connection in list(self._connections):
             connection.abort()
+
+
+def make_listeners(
+    config: BrokerConfig,
+    *,
+    shared: Shared,
+    count: ConnectionCount,
+    clock: Clock,
+    metrics: RequestMetrics,
+) -> dict[str, Listener]:
+    """The listeners of a broker by name, none of them bound yet."""
+    return {
+        each.name: Listener(
+            each.name,
+            each.address.host,
+            each.address.port,
+            shared=shared,
+            count=count,
+            clock=clock,
+            metrics=metrics,
+        )
+        for each in config.resolved_listeners()
+    }

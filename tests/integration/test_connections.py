@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from barnabas.broker.app import Broker
+from barnabas.broker.server import budget
 from barnabas.client.connection import BrokerUnreachable, Connection
 from barnabas.protocol.messages import metadata
 from tests.integration.data_path import Client, batch, connected, make_broker, running, until
@@ -138,6 +140,56 @@ async def read_all(slow: socket.socket) -> int:
 def resident_bytes() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def borrowed_bytes(broker: Broker) -> float:
+    """Memory that large requests have, as /metrics tells it."""
+    families = {family.name: family for family in broker.registry.snapshot()}
+    ((_, value),) = families["kafka_network_socketserver_memorypoolused"].samples
+    return float(value)
+
+
+async def half_sent(port: int, announced: int, sent: int) -> asyncio.StreamWriter:
+    """A peer that announces a request and sends a part of it."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(struct.pack(">i", announced) + bytes(sent))
+    await writer.drain()
+    return writer
+
+
+async def test_announced_requests_that_hardly_come_keep_nobody_from_sending_large_ones(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as broker, connected(broker) as client:
+        await client.create(max_message_bytes="4000000")
+        assert (await client.produce(batch(bytes(1_000_000)))).error_code == 0
+        before = resident_bytes()
+        slow = [await half_sent(broker.port, 100 << 20, 1) for _ in range(20)]
+        for _ in range(5):
+            for writer in slow:
+                writer.write(b"\0")
+            assert (await client.produce(batch(bytes(1_000_000)))).error_code == 0
+            assert (await client.fetch_one(0)).records
+        assert resident_bytes() - before < 8_000_000
+        for writer in slow:
+            writer.close()
+
+
+async def test_half_sent_requests_that_fill_the_memory_are_cut_when_others_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "ROUND_MS", 100)
+    async with (
+        running(tmp_path, queued_max_request_bytes=4 << 20) as broker,
+        connected(broker) as client,
+    ):
+        await client.create(max_message_bytes="4000000")
+        slow = [await half_sent(broker.port, 100 << 20, 900_000) for _ in range(4)]
+        await until(lambda: borrowed_bytes(broker) > 3 << 20)
+        assert (await client.produce(batch(bytes(1_000_000)))).error_code == 0
+        assert broker.connections < 5
+        for writer in slow:
+            writer.close()
 
 
 async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:

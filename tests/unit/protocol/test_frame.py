@@ -105,6 +105,41 @@ def test_gives_memory_back_after_a_large_frame() -> None:
     assert drain(reader) == [b"again"]
 
 
+def test_a_large_frame_that_comes_in_small_pieces_is_not_copied_with_each() -> None:
+    reader, moves, capacity = FrameReader(64 << 20), 0, 0
+    reader.feed((64 << 20).to_bytes(4, "big"))
+    for _ in range(64):
+        reader.feed(bytes(1 << 20))
+        moves, capacity = moves + (reader.capacity != capacity), reader.capacity
+    assert moves <= 6
+    assert len(drain(reader)[0]) == 64 << 20
+
+
+def test_the_memory_of_a_large_frame_goes_back_before_the_peer_speaks_again() -> None:
+    reader = FrameReader(10 << 20)
+    reader.feed(framed(bytes(5 << 20)) + b"\0")
+    assert len(drain(reader)[0]) == 5 << 20
+    reader.give_back()
+    assert reader.capacity <= LARGEST_IDLE_BUFFER
+    assert reader.borrowed == 0
+    reader.feed(framed(b"again")[1:])
+    assert drain(reader) == [b"again"]
+
+
+@given(size=st.integers(1, 12 << 20), piece=st.integers(30_000, 5 << 20))
+def test_says_beforehand_what_it_will_borrow(size: int, piece: int) -> None:
+    reader, stream = FrameReader(16 << 20), framed(bytes(size))
+    while stream:
+        borrowed = reader.borrowed
+        room = reader.writable()
+        assert borrowed == (reader.capacity if reader.capacity > LARGEST_IDLE_BUFFER else 0)
+        count = min(piece, len(room), len(stream))
+        room[:count] = stream[:count]
+        reader.wrote(count)
+        stream = stream[count:]
+    assert len(drain(reader)[0]) == size
+
+
 def test_trim_keeps_what_is_pending() -> None:
     reader = FrameReader(1 << 20)
     reader.feed(framed(b"whole") + framed(b"half")[:6])

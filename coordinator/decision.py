@@ -36,9 +36,20 @@ class Turn(NamedTuple):
     ticket: Ticket
 
 
+class Transaction(NamedTuple):
+    """The producer of whose transaction records are a part (KIP-98)."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: object | None = None
+    """What the log gave out when verification began (KIP-890); None where none was needed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[R]):
     """Without records the response goes at once, otherwise when they are committed and replayed.
+
+    With a transaction the records are one batch of it, and replay is told whose it is.
 
     Effects are carried out at once: what is not logged changes at once. `then` is asked for the
     next decision when the records are committed and replayed (with None), or when their append was
@@ -49,6 +60,7 @@ class Decision(Generic[R]):
     response: Any = None
     effects: Sequence["Effect"] = ()
     then: "Callable[[KafkaError | None, Turn], Decision[R]] | None" = None
+    transaction: Transaction | None = None
 
 
 Decide = Callable[[Turn], Decision[Any]]
@@ -76,4 +88,10 @@ class CancelTimer(NamedTuple):
     key: TimerKey
 
 
-Effect = Answer | StartTimer | CancelTimer
+class Send(NamedTuple):
+    """Hands a message to whoever carries messages to other brokers."""
+
+    message: Any
+
+
+Effect = Answer | StartTimer | CancelTimer | Send

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from barnabas.coordinator.decision import (
     PARKED,
@@ -20,40 +20,42 @@ from barnabas.coordinator.decision import (
     Decide,
     Decision,
     Effect,
+    Send,
     StartTimer,
     Ticket,
     TimerKey,
+    Transaction,
     Turn,
 )
+from barnabas.coordinator.faults import as_coordinator
 from barnabas.coordinator.ports import Clock, PartitionLog, Shard, TimerHandle, Timers
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from barnabas.protocol.records.batch import NO_PRODUCER_ID
 from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.control import ControlType, Marker, build_marker
 from barnabas.protocol.records.record import Record, build_batch
 
 S = TypeVar("S", bound=Shard[Any])
 
-_AS_COORDINATOR: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""What a coordinator's client is told of a fault of the coordinator's own log."""
 
+class EndOfTransaction(NamedTuple):
+    """What a transaction's coordinator has decided, for one partition of it."""
 
-def as_coordinator(error: KafkaError | ProtocolError) -> KafkaError:
-    """A fault of the log as the coordinator's client is told of it.
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    committed: bool
+    transaction_version: int
 
-    Requests may hold names that are longer than records can: a ProtocolError.
-    """
-    if isinstance(error, ProtocolError):
-        return KafkaError(ErrorCode.INVALID_REQUEST, str(error))
-    return KafkaError(_AS_COORDINATOR.get(error.code, error.code), error.message)
+    def batch(self, now_ms: int) -> bytes:
+        kind = ControlType.COMMIT if self.committed else ControlType.ABORT
+        return build_marker(
+            Marker(kind, self.coordinator_epoch),
+            offset=0,
+            timestamp=now_ms,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+        )
 
 
 class Mode(Enum):
@@ -132,6 +134,7 @@ class Hosted(Generic[S]):
         timers: Timers,
         write_timeout_ms: int,
         compression: Compression,
+        send: Callable[[Any], None],
         failed: Callable[[BaseException], None],
     ) -> None:
         self.shard = shard
@@ -141,6 +144,7 @@ class Hosted(Generic[S]):
         self._loop = timers
         self._write_timeout_ms = write_timeout_ms
         self._compression = compression
+        self._send = send
         self._failed = failed
         self._closed = False
         self._tickets = 0
@@ -174,8 +178,7 @@ class Hosted(Generic[S]):
         return self._begin(lane, decide, mode).outcome()
 
     def _begin(self, lane: str, decide: Decide, mode: Mode) -> _Asker:
-        self._tickets += 1
-        asker = _Asker(self._tickets, lane)
+        asker = self._new_asker(lane)
         queue = self._lanes.get(lane)
         if mode is Mode.IMMEDIATE or queue is None or self._may_go(queue, mode):
             self._decide(asker, decide)
@@ -184,6 +187,10 @@ class Hosted(Generic[S]):
             queue.waiting.append((asker, decide, mode))
             self._limit(asker)
         return asker
+
+    def _new_asker(self, lane: str) -> _Asker:
+        self._tickets += 1
+        return _Asker(self._tickets, lane)
 
     @staticmethod
     def _may_go(queue: _Lane, mode: Mode) -> bool:
@@ -230,6 +237,8 @@ class Hosted(Generic[S]):
                 self._timers[key] = self._loop.call_later(delay_ms / 1000, fire)
             case CancelTimer(key):
                 self._cancel(key)
+            case Send(message):
+                self._send(message)
 
     def _answer(self, asker: _Asker, response: Any) -> None:
         self._askers.pop(asker.ticket, None)
@@ -252,8 +261,11 @@ class Hosted(Generic[S]):
 
     def _write(self, asker: _Asker | None, lane: str, decision: Decision[Any]) -> None:
         now_ms = self._clock.now_ms()
+        transaction = decision.transaction
+        guard = None if transaction is None else transaction.guard
         try:
-            end = self.log.append(self._batch(decision.records, now_ms), now_ms)
+            batch = self._batch(decision.records, transaction, now_ms)
+            end = self.log.append(batch, now_ms, guard)
         except (KafkaError, ProtocolError) as error:
             refused = as_coordinator(error)
             if asker is not None:
@@ -271,11 +283,17 @@ class Hosted(Generic[S]):
         if asker is not None and not asker.answered:
             self._limit(asker)
 
-    def _batch(self, records: Sequence[Any], now_ms: int) -> bytes:
+    def _batch(self, records: Sequence[Any], transaction: Transaction | None, now_ms: int) -> bytes:
         encode = self.shard.encode
+        encoded = [Record(at, now_ms, *encode(record)) for at, record in enumerate(records)]
+        if transaction is None:
+            return build_batch(encoded, compression=self._compression)
         return build_batch(
-            [Record(at, now_ms, *encode(record)) for at, record in enumerate(records)],
+            encoded,
             compression=self._compression,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            transactional=True,
         )
 
     def _limit(self, asker: _Asker) -> None:
@@ -300,8 +318,10 @@ class Hosted(Generic[S]):
         queue = self._lanes[lane]
         queue.flying -= 1
         try:
+            transaction = decision.transaction
+            producer_id = NO_PRODUCER_ID if transaction is None else transaction.producer_id
             for record in decision.records:
-                self.shard.replay(record)
+                self.shard.replay(record, producer_id)
             if asker is not None:
                 self._answer(asker, decision.response)
             if decision.then is not None:
@@ -309,6 +329,38 @@ class Hosted(Generic[S]):
             self._drain(lane, queue)
         except Exception as fault:
             self._failed(fault)
+
+    # -- markers ---------------------------------------------------------------------------------
+
+    def end_transaction(self, end: EndOfTransaction) -> "asyncio.Future[None] | None":
+        """See `CoordinatorRuntime.write_marker`."""
+        now_ms = self._clock.now_ms()
+        try:
+            offset = self.log.append(
+                end.batch(now_ms), now_ms, transaction_version=end.transaction_version
+            )
+        except KafkaError as error:
+            raise as_coordinator(error) from None
+        # A transaction has records of several lanes; the order of the log is enough for it.
+        asker = self._new_asker("")
+        self._askers[asker.ticket] = asker
+        self.log.when_committed(offset, partial(self._ended, asker, end))
+        if not asker.answered:
+            self._limit(asker)
+        return cast("asyncio.Future[None] | None", asker.outcome())
+
+    def _ended(self, asker: _Asker, end: EndOfTransaction, error: KafkaError | None) -> None:
+        if self._closed:
+            return
+        if error is not None:
+            self._answer(asker, as_coordinator(error))
+            return
+        try:
+            self.shard.replay_marker(end.producer_id, end.producer_epoch, end.committed)
+        except Exception as fault:
+            self._failed(fault)
+            return
+        self._answer(asker, None)
 
     def _drain(self, lane: str, queue: _Lane) -> None:
         while queue.waiting and self._lanes.get(lane) is queue:

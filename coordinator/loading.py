@@ -1,16 +1,19 @@
 """Rebuilding a shard from its log, in slices that leave the event loop to others."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 from barnabas.coordinator.ports import Clock, PartitionLog, Shard, Timers
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import (
+    NO_PRODUCER_ID,
     BatchHeader,
     CorruptRecordError,
     crc_matches,
     iter_headers,
 )
+from barnabas.protocol.records.control import ControlType, read_marker
 from barnabas.protocol.records.record import iter_records
 
 SLICE_SECONDS = 0.0005
@@ -23,7 +26,8 @@ async def load(
     """Replay all that is in the log now; returns when its last record is committed.
 
     What is above the high watermark counts too: it was a leader's decision, and stays this one's.
-    Raises KafkaError where leadership is lost, ProtocolError where the log holds no such records.
+    Transactions may be open at the end: their markers are still to come. Raises KafkaError where
+    leadership is lost, ProtocolError where the log holds no such records.
     """
     offset, end = log.start_offset, log.end_offset
     slice_end = clock.monotonic() + SLICE_SECONDS
@@ -33,11 +37,7 @@ async def load(
             break
         for position, header in iter_headers(data):
             _check(data, position, header)
-            for record in iter_records(data, position, header):
-                if record.offset >= offset and record.key is not None:
-                    decoded = shard.decode(record.key, record.value)
-                    if decoded is not None:
-                        shard.replay(decoded)
+            for _ in _replayed(shard, data, position, header, offset):
                 if clock.monotonic() >= slice_end:
                     await timers.pause()
                     slice_end = clock.monotonic() + SLICE_SECONDS
@@ -48,11 +48,27 @@ async def load(
 def _check(data: bytes, position: int, header: BatchHeader) -> None:
     if not crc_matches(data, position, header):
         raise CorruptRecordError(f"the batch at offset {header.base_offset} fails its CRC")
-    if header.is_transactional:
-        raise CorruptRecordError(
-            f"the batch at offset {header.base_offset} is of a transaction, "
-            "which this version cannot load"
-        )
+
+
+def _replayed(
+    shard: Shard[Any], data: bytes, position: int, header: BatchHeader, start: int
+) -> Iterator[None]:
+    """Replay a batch from offset `start` on; others may have their turn at every step."""
+    if header.is_control:
+        # Compaction leaves the last batch of a producer, but not always its record.
+        marker = read_marker(data, position, header) if header.record_count else None
+        if marker is not None and header.last_offset >= start:
+            committed = marker.type is ControlType.COMMIT
+            shard.replay_marker(header.producer_id, header.producer_epoch, committed)
+        yield
+        return
+    producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+    for record in iter_records(data, position, header):
+        if record.offset >= start and record.key is not None:
+            decoded = shard.decode(record.key, record.value)
+            if decoded is not None:
+                shard.replay(decoded, producer_id)
+        yield
 
 
 async def _committed(log: PartitionLog, end: int) -> None:

@@ -45,6 +45,11 @@ class PartitionLog(Protocol):
     """The log of one partition that this broker leads, during one leader epoch."""
 
     @property
+    def leader_epoch(self) -> int:
+        """The epoch in which this broker leads."""
+        ...
+
+    @property
     def start_offset(self) -> int:
         """The first offset there is."""
         ...
@@ -58,11 +63,18 @@ class PartitionLog(Protocol):
         """Whole batches from the one that has `offset` on, empty at the end; raises KafkaError."""
         ...
 
-    def append(self, batch: bytes, now_ms: int) -> int:
+    def append(
+        self,
+        batch: bytes,
+        now_ms: int,
+        guard: object | None = None,
+        transaction_version: int = 0,
+    ) -> int:
         """Append one batch; returns the offset that must be committed for it to count.
 
-        Raises KafkaError where the log refuses it or is not led in this epoch any more: nothing
-        has been written then.
+        `guard` is what verification gave to the batch of a transaction, `transaction_version` the
+        one by which a marker's epoch is judged (KIP-890). Raises KafkaError where the log refuses
+        it or is not led in this epoch any more: nothing has been written then.
         """
         ...
 
@@ -83,8 +95,15 @@ class Shard(Protocol[R]):
         """The inverse; None for kinds of records that only a newer broker knows."""
         ...
 
-    def replay(self, record: R) -> None:
-        """Apply a committed record: the only place where logged state changes."""
+    def replay(self, record: R, producer_id: int) -> None:
+        """Apply a committed record: the only place where logged state changes.
+
+        With a producer id (-1 is none) it is part of that producer's open transaction.
+        """
+        ...
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        """The transaction of a producer has ended in this partition."""
         ...
 
     def loaded(self, turn: Turn) -> Decision[Any]:

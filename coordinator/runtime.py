@@ -13,10 +13,11 @@ While loading, everybody is told COORDINATOR_LOAD_IN_PROGRESS; once gone, NOT_CO
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from barnabas.coordinator.decision import Decide
-from barnabas.coordinator.hosted import Hosted, Mode
+from barnabas.coordinator.hosted import EndOfTransaction, Hosted, Mode
 from barnabas.coordinator.loading import load
 from barnabas.coordinator.ports import Clock, PartitionLog, Shard, Timers
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -24,6 +25,13 @@ from barnabas.protocol.records.compression import Compression
 
 S = TypeVar("S", bound=Shard[Any])
 T = TypeVar("T")
+
+SendMessage = Callable[[int, int, Any], None]
+"""Takes a message of a shard, with its partition and the leader epoch that decided so."""
+
+
+def _send_nothing(index: int, leader_epoch: int, message: Any) -> None:
+    raise NotImplementedError("nobody carries messages for this coordinator")
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -38,15 +46,18 @@ class CoordinatorRuntime(Generic[S]):
         write_timeout_ms: int,
         load_buffer_bytes: int,
         compression: Compression = Compression.NONE,
+        send: SendMessage = _send_nothing,
         report: Callable[[int, BaseException], None],
     ) -> None:
-        """`report` is told of a fault that made a partition stop being served."""
+        """`send` takes what shards `Send`; `report` is told of a fault that made a partition stop
+        being served."""
         self._new_shard = new_shard
         self._clock = clock
         self._timers = timers
         self._write_timeout_ms = write_timeout_ms
         self._load_buffer_bytes = load_buffer_bytes
         self._compression = compression
+        self._send = send
         self._report = report
         self._hosted: dict[int, Hosted[S]] = {}
         self._loads: dict[int, asyncio.Task[None]] = {}
@@ -61,6 +72,7 @@ class CoordinatorRuntime(Generic[S]):
             timers=self._timers,
             write_timeout_ms=self._write_timeout_ms,
             compression=self._compression,
+            send=partial(self._send, index, log.leader_epoch),
             failed=lambda error: self._failed(index, error),
         )
         self._hosted[index] = hosted
@@ -94,6 +106,29 @@ class CoordinatorRuntime(Generic[S]):
         what is committed; pipelined ones wait for nobody. Raises KafkaError.
         """
         return self._serving(index).ask(lane, decide, mode)
+
+    def write_marker(
+        self,
+        index: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        committed: bool,
+        transaction_version: int,
+    ) -> "asyncio.Future[None] | None":
+        """End a producer's transaction in a partition; answered when the shard shows it.
+
+        An answer that came before would let the next transaction begin on the state before this
+        one (KAFKA-17507). Raises KafkaError, at once or in the future: what the log refuses a
+        marker for (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED), and the errors of
+        coordinators; an answer that comes too late is COORDINATOR_NOT_AVAILABLE, and the same
+        marker may be written again.
+        """
+        return self._serving(index).end_transaction(
+            EndOfTransaction(
+                producer_id, producer_epoch, coordinator_epoch, committed, transaction_version
+            )
+        )
 
     def read(self, index: int, look: Callable[[S], T]) -> T:
         """Look at what is committed in a shard; raises KafkaError where it is not served here."""

@@ -1,6 +1,7 @@
 """What a coordinator is lent of a partition: its log, for as long as this broker leads it."""
 
 from collections.abc import Callable
+from typing import Any
 
 from barnabas.broker.offload import Offload
 from barnabas.broker.replication.partition import Partition
@@ -24,6 +25,10 @@ class LedPartition:
         self._leader_epoch = partition.leader_epoch
 
     @property
+    def leader_epoch(self) -> int:
+        return self._leader_epoch
+
+    @property
     def start_offset(self) -> int:
         return self._partition.log.log_start_offset
 
@@ -37,11 +42,22 @@ class LedPartition:
         found = log.read(offset, max_bytes, limit=log.log_end_offset)
         return await self._offload.submit(LANE, found.read_bytes)
 
-    def append(self, batch: bytes, now_ms: int) -> int:
+    def append(
+        self,
+        batch: bytes,
+        now_ms: int,
+        guard: object | None = None,
+        transaction_version: int = 0,
+    ) -> int:
         if self._partition.leader_epoch != self._leader_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        verified: dict[str, Any] = {}
+        if guard is not None:
+            verified["guard"] = guard
+        if transaction_version:
+            verified["transaction_version"] = transaction_version
         appended = self._partition.append_as_leader(
-            bytearray(batch), now_ms=now_ms, origin=Origin.COORDINATOR
+            bytearray(batch), now_ms=now_ms, origin=Origin.COORDINATOR, **verified
         )
         return appended.last_offset + 1
 

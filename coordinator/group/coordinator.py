@@ -155,7 +155,7 @@ class GroupCoordinator:
     async def topics_deleted(self, topics: Mapping[str, bytes]) -> None:
         """Forget what was committed for topics that are no more, by name and id."""
         async for shard, group_id in self._each_group():
-            if not topics.keys().isdisjoint(shard.offsets.of_group(group_id)):
+            if not topics.keys().isdisjoint(shard.offsets.topics_of(group_id)):
                 await self._sweep(group_id, partial(shard.topics_deleted, group_id, topics))
 
     async def _sweep(self, group_id: str, decide: Decide) -> None:

@@ -62,7 +62,7 @@ class GroupShard:
     def decode(self, key: bytes, value: bytes | None) -> GroupCoordinatorRecord | None:
         return decode_record(key, value)
 
-    def replay(self, record: GroupCoordinatorRecord) -> None:
+    def replay(self, record: GroupCoordinatorRecord, producer_id: int) -> None:
         """Apply what is committed, live and after a fail-over alike."""
         if isinstance(record, GroupRecord):
             self._replay_group(record)
@@ -70,7 +70,11 @@ class GroupShard:
         if record.committed is not None and record.group_id not in self.groups:
             # A simple consumer's group exists through its offsets alone.
             self.groups[record.group_id] = Group(record.group_id, record.committed.commit_timestamp)
-        self.offsets.replay(record)
+        self.offsets.replay(record, producer_id)
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:  # noqa: ARG002
+        """A transaction has ended: what it committed for groups counts, or is forgotten."""
+        self.offsets.replay_marker(producer_id, committed)
 
     def _replay_group(self, record: GroupRecord) -> None:
         group = self.groups.get(record.group_id)
@@ -156,7 +160,8 @@ class GroupShard:
         expired = self.offsets.expired(group, turn.now_ms, retention_ms)
         draft.records += expired
         kept = sum(map(len, self.offsets.of_group(group_id).values())) - len(expired)
-        if not kept and group.state is GroupState.EMPTY and not group.pending_joins:
+        empty = group.state is GroupState.EMPTY and not group.pending_joins
+        if empty and not kept and group_id not in self.offsets.pending:
             draft.records.append(GroupRecord(group_id, None))
         return draft.decision()
 

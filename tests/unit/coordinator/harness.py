@@ -87,6 +87,10 @@ class FakeLog:
     refusal: KafkaError | None = None
     waiters: list[tuple[int, Callable[[KafkaError | None], None]]] = field(default_factory=list)
     start_offset: int = 0
+    leader_epoch: int = 0
+    guards: list[object | None] = field(default_factory=list)
+    """What came with each batch."""
+    transaction_versions: list[int] = field(default_factory=list)
 
     @property
     def end_offset(self) -> int:
@@ -99,12 +103,20 @@ class FakeLog:
                 return batch
         return b""
 
-    def append(self, batch: bytes, now_ms: int) -> int:  # noqa: ARG002
+    def append(
+        self,
+        batch: bytes,
+        now_ms: int,  # noqa: ARG002
+        guard: object | None = None,
+        transaction_version: int = 0,
+    ) -> int:
         if self.refusal is not None:
             raise self.refusal
         data = bytearray(batch)
         set_base_offset_and_epoch(data, 0, self.end_offset, 0)
         self.batches.append(bytes(data))
+        self.guards.append(guard)
+        self.transaction_versions.append(transaction_version)
         if not self.held:
             self.committed = self.end_offset
         return self.end_offset

@@ -12,7 +12,7 @@ from barnabas.coordinator.group.settings import GroupSettings
 from barnabas.coordinator.group.shard import GroupShard
 from barnabas.coordinator.group.states import GroupState
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import iter_headers
+from barnabas.protocol.records.batch import NO_PRODUCER_ID, iter_headers
 from barnabas.protocol.records.record import iter_records
 from tests.unit.coordinator.harness import GROUP, Groups
 
@@ -48,7 +48,7 @@ def reloaded(groups: Groups) -> GroupShard:
                 if record.offset < groups.log.committed and record.key is not None:
                     decoded = shard.decode(record.key, record.value)
                     assert decoded is not None
-                    shard.replay(decoded)
+                    shard.replay(decoded, NO_PRODUCER_ID)
     return shard
 
 

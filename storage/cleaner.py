@@ -1,8 +1,9 @@
 """Which log is compacted next, and how the compacted segments come into it.
 
-On the loop: `LogCleaner.start` picks the log with the greatest share of dirty bytes, `swap` puts a
-group of finished segments in, `finish` moves the point up to which the log is clean. In a thread:
-`Cleaning.next_group`, which waits for the worker, and `write_checkpoint`.
+On the loop: `LogCleaner.start` picks the log with the greatest share of dirty bytes, `swap` begins
+to put a finished segment in, `finish` moves the point up to which the log is clean. In a thread:
+`Cleaning.next_group`, which waits for the worker, the disk's part of a swap, and what `checkpoint`
+returns.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -25,7 +26,9 @@ from barnabas.storage.compaction import (
 )
 from barnabas.storage.files import Files
 from barnabas.storage.log import Log
+from barnabas.storage.rearrangement import Rearrangement
 from barnabas.storage.segment import Segment
+from barnabas.storage.trim import swap_in_compacted
 
 CHECKPOINT_NAME = "cleaner-offset-checkpoint"
 
@@ -120,8 +123,8 @@ class LogCleaner:
         job = make_job(log, dirt, limits, now_ms)
         return Cleaning(log, job, self._worker(job))
 
-    def swap(self, cleaning: Cleaning, group: CleanedGroup) -> None:
-        """Puts a finished segment in the place of those it was made from.
+    def swap(self, cleaning: Cleaning, group: CleanedGroup) -> Rearrangement:
+        """Begins to put a finished segment in the place of those it was made from.
 
         Raises CompactionFailed where the log has changed under the worker, LogDirFailed.
         """
@@ -130,7 +133,7 @@ class LogCleaner:
         planned = dict(cleaning.job.segments)
         if log.closed or any(sizes.get(base) != planned[base] for base in group.replaced):
             raise CompactionFailed(f"{log} lost segments meanwhile", damaged=False)
-        log.replace_segments(group.base_offset, group.replaced)
+        return swap_in_compacted(log, group.base_offset, group.replaced)
 
     def finish(self, cleaning: Cleaning) -> None:
         """The log is clean up to where the worker came."""

@@ -3,8 +3,8 @@
     log start offset <= last stable offset <= high watermark <= log end offset
                         flushed offset (what an fsync has covered) <= log end offset
 
-All methods run on the event loop; only `FlushJob.run` may leave it. Protocol-visible faults are
-KafkaError; a disk that fails is LogDirFailed, and takes the whole log directory offline.
+All methods run on the event loop, but for `FlushJob.run` and `Rearrangement.run`. Protocol-visible
+faults are KafkaError; a disk that fails is LogDirFailed, and takes the log directory offline.
 """
 
 from typing import TYPE_CHECKING
@@ -23,12 +23,12 @@ from barnabas.storage.log_dir import on_disk
 from barnabas.storage.log_parts import Appended, LogOptions, LogParts, LogPlace
 from barnabas.storage.log_slice import LogSlice
 from barnabas.storage.producer_state import Update
+from barnabas.storage.rearrangement import Rearrangement
 from barnabas.storage.rebuild import rebuild_producers
 from barnabas.storage.retention import should_roll
 from barnabas.storage.scan import replicated_batches
 from barnabas.storage.segment import Segment
 from barnabas.storage.segments import TimestampAndOffset
-from barnabas.storage.trim import drop_old_segments, swap_in_compacted
 from barnabas.storage.txn_index import AbortedTxn
 from barnabas.storage.validator import Origin, Rules, check_codec_of_version, validate
 
@@ -59,6 +59,7 @@ class Log:
         self.closed = False
         self.doomed: list[str] = []
         """Renamed files, to be unlinked after file.delete.delay.ms, off the loop."""
+        self.rearrangement: Rearrangement | None = None
         self._options = options
         self._flush = FlushState(parts.recovery_point)
         self._flush.wants(parts.unsynced)
@@ -222,10 +223,8 @@ class Log:
 
     @on_disk
     def read(self, offset: int, max_bytes: int, *, limit: int, min_one: bool = True) -> LogSlice:
-        """Whole batches from the one that has `offset`, below `limit`, in at most `max_bytes`.
-
-        With `min_one` the first batch comes whatever its size. Raises KafkaError:
-        OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE.
+        """Whole batches from the one that has `offset`, below `limit`, in at most `max_bytes`; with
+        `min_one` the first whatever its size. KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
@@ -296,11 +295,14 @@ class Log:
     def abandon(self) -> None:
         """Nothing will be asked of the log any more; failures of its disk no longer matter."""
         self.closed = True
+        if (rearrangement := self.rearrangement) is not None:
+            rearrangement.cancel()
 
     @on_disk
     def close(self) -> None:
         """Flushes everything, so that the next start has nothing to recover."""
         self.closed = True
+        self.settle()
         if not self.log_end_offset:
             # Nothing was ever in it: there are thousands of such logs, and nothing to lose.
             return
@@ -316,12 +318,18 @@ class Log:
 
     # --- taking away
 
+    def settle(self) -> None:
+        """Completes what goes on with older segments, so that nothing else changes them."""
+        if self.rearrangement is not None:
+            self.rearrangement.complete()
+
     @on_disk
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Forgets what is at `offset` and after it, durably; a batch that reaches over it goes
         whole. Open transactions and producers are again what the rest of the log says."""
         if offset >= self.log_end_offset:
             return
+        self.settle()
         offset = self.segments.batch_start(offset)
         self._lower_recovery_point(offset)
         if offset < self.segments.first.base_offset:
@@ -339,6 +347,7 @@ class Log:
     @on_disk
     def start_again_at(self, offset: int, *, now_ms: int) -> None:
         """Empties the log, which begins at `offset` now: a follower too far from its leader."""
+        self.settle()
         self._lower_recovery_point(min(offset, self.log_start_offset))
         old = self.segments.remove_newest()
         old.delete()
@@ -388,13 +397,3 @@ class Log:
             self.log_start_offset = offset
             self._epochs_changed |= self.epochs.truncate_from_start(offset)
             self.producers.on_log_start(offset)
-
-    @on_disk
-    def drop_old_segments(self, *, now_ms: int) -> int:
-        """Applies retention by log start offset, size and time; how many segments went."""
-        return drop_old_segments(self, now_ms)
-
-    @on_disk
-    def replace_segments(self, base_offset: int, replaced: tuple[int, ...]) -> None:
-        """Puts a compacted segment, durable as `<base_offset>.*.cleaned`, where others are."""
-        swap_in_compacted(self, base_offset, replaced)

@@ -161,18 +161,18 @@ class Snapshots:
         if not gone:
             return
         self.offsets = self.offsets[: -len(gone)]
-        for path in self._paths(gone):
+        for path in self.paths(gone):
             self._files.unlink(path)
         self._files.sync_dir(self._directory)
 
-    def remove_before(self, offset: int) -> list[str]:
-        """Forgets snapshots before `offset`, which retention has passed; returns their paths for
-        the caller to unlink when it suits."""
+    def forget_before(self, offset: int) -> list[int]:
+        """The snapshots before `offset`, which retention has passed, and which are told once."""
         gone = [known for known in self.offsets if known < offset]
         self.offsets = self.offsets[len(gone) :]
-        return self._paths(gone)
+        return gone
 
-    def _paths(self, offsets: list[int]) -> list[str]:
+    def paths(self, offsets: list[int]) -> list[str]:
+        """The files of snapshots, as far as they exist; in any thread."""
         suffixes = (SNAPSHOT_SUFFIX, WINDOW_SUFFIX)
         paths = [self._path(offset, suffix) for offset in offsets for suffix in suffixes]
         return [path for path in paths if self._files.exists(path)]

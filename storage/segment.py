@@ -52,6 +52,7 @@ class Segment:
         "_index_interval",
         "_reserved_bytes",
         "_since_index_entry",
+        "_suffix",
         "active_file",
         "base_offset",
         "created_ms",
@@ -76,8 +77,11 @@ class Segment:
         index_interval: int,
         created_ms: int,
         reserved_bytes: int = 0,
+        suffix: str = "",
     ) -> None:
+        """`suffix` is what the names of its files have behind them, for a while."""
         self._files = files
+        self._suffix = suffix
         self.directory = directory
         self.base_offset = base_offset
         self.created_ms = created_ms
@@ -100,8 +104,8 @@ class Segment:
     def __repr__(self) -> str:
         return f"Segment({self.base_offset}..{self.next_offset}, {self.size} bytes)"
 
-    def path(self, suffix: str) -> str:
-        return os.path.join(self.directory, file_name(self.base_offset, suffix))
+    def path(self, kind: str) -> str:
+        return os.path.join(self.directory, file_name(self.base_offset, kind) + self._suffix)
 
     def file(self) -> File:
         """The log file; the caller's reference keeps it readable, whatever becomes of the name."""
@@ -127,9 +131,11 @@ class Segment:
         self.active_file = None
         return files
 
-    def successor(self, base_offset: int, config: "TopicConfig", now_ms: int) -> "Segment":
-        """An empty segment that follows this one."""
-        return new_segment(self._files, self.directory, base_offset, config, now_ms)
+    def successor(
+        self, base_offset: int, config: "TopicConfig", now_ms: int, *, suffix: str = ""
+    ) -> "Segment":
+        """The segment that follows this one, or takes its place from files with a `suffix`."""
+        return new_segment(self._files, self.directory, base_offset, config, now_ms, suffix=suffix)
 
     def append(
         self, data: Buffer, batches: list[tuple[int, BatchHeader]], *, renumbered: bool
@@ -188,6 +194,20 @@ class Segment:
             self._files.rename(path, path + suffix)
             renamed.append(path + suffix)
         return renamed
+
+    def hold_open(self) -> None:
+        """Opens every file, so that their names may change beside whoever reads."""
+        self.active_file = self.file()
+        for index in (self.offset_index, self.time_index, self.txn_index):
+            index.hold_open()
+
+    def let_go(self) -> None:
+        """The files have lost their suffix, and are opened by name again."""
+        self._suffix = ""
+        self.active_file = None
+        self.offset_index.let_go(self.path(INDEX))
+        self.time_index.let_go(self.path(TIME_INDEX))
+        self.txn_index.let_go(self.path(TXN_INDEX))
 
     def delete(self) -> None:
         """Unlinks the files; who has the log file open can still read it."""
@@ -350,7 +370,13 @@ class Segment:
 
 
 def new_segment(
-    files: Files, directory: str, base_offset: int, config: "TopicConfig", now_ms: int
+    files: Files,
+    directory: str,
+    base_offset: int,
+    config: "TopicConfig",
+    now_ms: int,
+    *,
+    suffix: str = "",
 ) -> Segment:
     """The segment at an offset, as a topic's configuration wants it."""
     return Segment(
@@ -361,4 +387,5 @@ def new_segment(
         index_interval=config.index_interval_bytes,
         created_ms=now_ms,
         reserved_bytes=config.segment_bytes if config.preallocate else 0,
+        suffix=suffix,
     )

@@ -27,6 +27,7 @@ class SparseIndex:
         "_block",
         "_block_start",
         "_files",
+        "_held",
         "_stored",
         "_tail",
         "base_offset",
@@ -40,6 +41,7 @@ class SparseIndex:
 
     def __init__(self, files: Files, path: str, base_offset: int, max_bytes: int) -> None:
         self._files = files
+        self._held: File | None = None
         self.path = path
         self.base_offset = base_offset
         self.max_entries = max_bytes // self.ENTRY.size
@@ -63,7 +65,7 @@ class SparseIndex:
             return first, second
         at = (number - self._block_start) * size
         if not 0 <= at < len(self._block):
-            file = file or self._files.open(self.path)
+            file = file or self._open()
             self._block_start = number - number % _BLOCK_ENTRIES
             self._block = file.read(_BLOCK_ENTRIES * size, self._block_start * size)
             at = (number - self._block_start) * size
@@ -72,16 +74,29 @@ class SparseIndex:
 
     def write(self) -> File:
         """Moves waiting entries to the file, and returns it, to be synced."""
-        file = self._files.open(self.path, create=True)
+        file = self._open(create=True)
         if self._tail:
             file.append(self._tail)
             self._stored = self.entries
             self._tail = bytearray()
         return file
 
+    def hold_open(self) -> None:
+        """Opens the file if there is one, so that its name may change beside whoever reads."""
+        if self._stored:
+            self._held = self._open()
+
+    def let_go(self, path: str) -> None:
+        """The file has this name from now on."""
+        self._held = None
+        self.path = path
+
     def reset(self) -> None:
         """Forgets all entries, to be rebuilt."""
         self._keep(0)
+
+    def _open(self, *, create: bool = False) -> File:
+        return self._held or self._files.open(self.path, create=create)
 
     def _append(self, first: int, second: int) -> None:
         self._tail += self.ENTRY.pack(first, second)
@@ -97,7 +112,7 @@ class SparseIndex:
             high += len(self._block) // self.ENTRY.size - 1
         if low == high or not key(self.entry_at(low)) <= target < key(self.entry_at(high)):
             low, high = 0, self.entries
-            file = self._files.open(self.path) if self._stored else None
+            file = self._open() if self._stored else None
         after = bisect_right(
             range(self.entries),
             target,
@@ -110,7 +125,7 @@ class SparseIndex:
     def _truncate(self, target: int, key: Callable[[Entry], int]) -> None:
         """Drops the entries whose `key` is `target` or greater."""
         if self.last is not None and key(self.last) >= target:
-            file = self._files.open(self.path) if self._stored else None
+            file = self._open() if self._stored else None
             self._keep(
                 bisect_right(
                     range(self.entries),
@@ -123,7 +138,7 @@ class SparseIndex:
         size = self.ENTRY.size
         self._block = b""
         if entries < self._stored or not entries:
-            self._files.open(self.path, create=True).truncate(entries * size)
+            self._open(create=True).truncate(entries * size)
             self._stored = entries
             self._tail = bytearray()
         else:

@@ -2,23 +2,34 @@
 
 from collections.abc import Sequence
 
-from barnabas.storage.files import Files
+from barnabas.storage.files import File, Files
 from barnabas.storage.txn_index import ENTRY_SIZE, AbortedTxn, decode, encode
 
 
 class TxnIndexFile:
     """Aborted transactions whose markers are in a segment, in the order of the markers."""
 
-    __slots__ = ("_base_offset", "_files", "path")
+    __slots__ = ("_base_offset", "_files", "_held", "path")
 
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
         self._files = files
         self.path = path
         self._base_offset = base_offset
+        self._held: File | None = None
 
     @property
     def exists(self) -> bool:
-        return self._files.exists(self.path)
+        return self._held is not None or self._files.exists(self.path)
+
+    def hold_open(self) -> None:
+        """Opens the file if there is one, so that its name may change beside whoever reads."""
+        if self.exists:
+            self._held = self._files.open(self.path)
+
+    def let_go(self, path: str) -> None:
+        """The file has this name from now on."""
+        self._held = None
+        self.path = path
 
     def append(self, aborted: Sequence[AbortedTxn]) -> None:
         self._files.open(self.path, create=True).append(b"".join(map(encode, aborted)))
@@ -27,7 +38,8 @@ class TxnIndexFile:
         """Raises CorruptTxnIndexError."""
         if not self.exists:
             return []
-        return decode(self._files.read_bytes(self.path), base_offset=self._base_offset)
+        file = self._held or self._files.open(self.path)
+        return decode(file.read(file.size(), 0), base_offset=self._base_offset)
 
     def truncate_to(self, offset: int) -> None:
         """Drops the transactions whose markers are at `offset` or later."""

@@ -65,7 +65,7 @@ def compacted(directory: Path) -> Log:
     cleaning = cleaner.start([log], Limits(1 << 20, 1e18), NOW)
     assert cleaning is not None
     while (group := cleaning.next_group()) is not None:
-        cleaner.swap(cleaning, group)
+        cleaner.swap(cleaning, group).complete()
     assert cleaning.job.end_offset == 27
     log.close()
     return log

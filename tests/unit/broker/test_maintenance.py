@@ -1,11 +1,12 @@
 """The chores: what they do when their round comes, and that one failure stops none of them."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 
 from barnabas.broker.clock import SystemClock
 from barnabas.broker.maintenance import CleanerChore, LogChores
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.offload import InlineOffload, Offload, ThreadOffload
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.rounds import Rounds
 from barnabas.config.broker import BrokerConfig
@@ -13,6 +14,7 @@ from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.checkpoints import read_offsets
 from barnabas.storage.cleaner import LogCleaner
 from barnabas.storage.cleaner_worker import InlineCleaner
+from barnabas.storage.mem_files import Fault, MemFiles
 from tests.unit.broker.replication.replicas import Replicas
 
 
@@ -28,15 +30,32 @@ class SteppedClock(SystemClock):
 class Kept:
     """The chores over one replica that this broker leads."""
 
-    def __init__(self, broker: dict[str, str] | None = None, **topic: str) -> None:
-        self.replicas = Replicas(**topic)
+    def __init__(
+        self,
+        broker: dict[str, str] | None = None,
+        *,
+        files: MemFiles | None = None,
+        offload: Offload | None = None,
+        **topic: str,
+    ) -> None:
+        self.replicas = Replicas(files, **topic)
+        offload = offload or InlineOffload()
         self.clock = SteppedClock()
         self.config = BrokerConfig.from_properties({"log.dirs": "/data", **(broker or {})})
         self.chores = LogChores(
             self.replicas.logs,
             self.replicas.manager,
             self.replicas.flusher,
-            InlineOffload(),
+            offload,
+            self.clock,
+            lambda: self.config,
+        )
+        files = self.replicas.files
+        self.cleaner = CleanerChore(
+            LogCleaner(files, InlineCleaner(files).clean),
+            self.replicas.logs,
+            self.replicas.manager,
+            offload,
             self.clock,
             lambda: self.config,
         )
@@ -150,19 +169,54 @@ async def test_compaction_keeps_the_last_value_and_does_not_wait_for_the_next_ch
     kept.append(partition, key=b"in the active segment")
     await turns()
     before = partition.log.size
-    files = kept.replicas.files
-    cleaner = LogCleaner(files, InlineCleaner(files).clean)
-    chore = CleanerChore(
-        cleaner,
-        kept.replicas.logs,
-        kept.replicas.manager,
-        InlineOffload(),
-        kept.clock,
-        lambda: kept.config,
-    )
-    await chore.clean()
+    await kept.cleaner.clean()
     assert partition.log.size < before / 5
     assert partition.log.log_end_offset == 21
+
+
+class WatchedFiles(MemFiles):
+    """Notes what the thread of the event loop asks of the disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop_thread: int | None = None
+        self.on_loop: list[str] = []
+        self.elsewhere: list[str] = []
+
+    def strike(self, call: str, path: str) -> Fault | None:
+        if self.loop_thread is not None:
+            on_loop = threading.get_ident() == self.loop_thread
+            (self.on_loop if on_loop else self.elsewhere).append(call)
+        return super().strike(call, path)
+
+    def exists(self, path: str) -> bool:
+        self.strike("exists", path)
+        return super().exists(path)
+
+
+async def test_the_loop_never_waits_for_the_disk_while_segments_are_swapped_and_dropped() -> None:
+    files, offload = WatchedFiles(), ThreadOffload()
+    kept = Kept(files=files, offload=offload, cleanup_policy="compact,delete", flush_messages="1")
+    partition = await kept.partition()
+    # The cleaner's checkpoint is read once, at the first look.
+    await kept.cleaner.clean()
+    for number in range(20):
+        kept.append(partition, key=b"%d" % (number % 2))
+        partition.log.roll(now_ms=kept.clock.now)
+    await turns()
+    await kept.chores.checkpoint()
+    before = len(partition.log.segments)
+    files.loop_thread = threading.get_ident()
+    await kept.cleaner.clean()
+    assert "rename" in files.elsewhere
+    assert len(partition.log.segments) < before
+    files.elsewhere.clear()
+    partition.log.delete_records_before(19)
+    await kept.chores.retain()
+    assert "rename" in files.elsewhere
+    assert partition.log.log_start_offset == 19
+    assert files.on_loop == []
+    offload.close()
 
 
 async def test_a_chore_that_fails_is_done_again_and_stopping_ends_it() -> None:

@@ -12,6 +12,7 @@ from barnabas.storage.log import Log
 from barnabas.storage.log_manager import BrokerIdentity, LogManager
 from barnabas.storage.mem_files import Fault, MemFile, MemFiles
 from barnabas.storage.producer_state import ProducerStateManager
+from tests.unit.storage.log_bench import retain
 
 SMALL = TopicConfig(
     segment_bytes=1200,
@@ -169,7 +170,7 @@ class Rig:
 
     def retention(self, topic: str, partition: int) -> None:
         log, expected = self.log(topic, partition), self.expected[topic, partition]
-        log.drop_old_segments(now_ms=self.now_ms)
+        retain(log, self.now_ms)
         expected.start = max(expected.start, log.log_start_offset)
 
     def delete_records(self, topic: str, partition: int) -> None:

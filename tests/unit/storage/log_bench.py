@@ -8,6 +8,7 @@ from barnabas.storage.log_dir import LogDir
 from barnabas.storage.log_parts import LogOptions, LogPlace
 from barnabas.storage.mem_files import MemFiles
 from barnabas.storage.recovery import load_log
+from barnabas.storage.trim import drop_old_segments
 
 NOW = 1_700_000_000_000
 DIRECTORY = "/data/orders-0"
@@ -52,6 +53,15 @@ def load(
 def batch(*values: bytes, timestamp: int = NOW, **producer: int) -> bytearray:
     records = [Record(i, timestamp, b"k", value) for i, value in enumerate(values)]
     return bytearray(build_batch(records, base_offset=0, **producer))
+
+
+def retain(log: Log, now_ms: int) -> int:
+    """Applies retention on the spot; how many segments went."""
+    before = len(log.segments)
+    dropped = drop_old_segments(log, now_ms=now_ms)
+    if dropped is not None:
+        dropped.complete()
+    return before - len(log.segments)
 
 
 def put(log: Log, *values: bytes, epoch: int = 0, timestamp: int = NOW, **producer: int) -> int:

@@ -26,6 +26,7 @@ from barnabas.storage.log_dir import LogDir
 from barnabas.storage.log_parts import LogOptions, LogPlace
 from barnabas.storage.recovery import load_log
 from barnabas.storage.validator import Origin
+from tests.unit.storage.log_bench import retain
 
 FILES = OsFiles()
 NOW = 1_700_000_000_000
@@ -94,7 +95,7 @@ def offsets(log: Log) -> list[int]:
 def run(cleaner: LogCleaner, cleaning: Cleaning | None) -> None:
     assert cleaning is not None
     while (group := cleaning.next_group()) is not None:
-        cleaner.swap(cleaning, group)
+        cleaner.swap(cleaning, group).complete()
     cleaner.finish(cleaning)
 
 
@@ -246,7 +247,7 @@ def test_segments_that_changed_under_the_worker_are_not_replaced(make: Make) -> 
     group = cleaning.next_group()
     assert group is not None
     log.delete_records_before(1)
-    assert log.drop_old_segments(now_ms=NOW) == 1
+    assert retain(log, NOW) == 1
     with pytest.raises(CompactionFailed) as caught:
         cleaner.swap(cleaning, group)
     assert not caught.value.damaged

@@ -78,7 +78,7 @@ def clean(files: MemFiles, log: Log, now_ms: int) -> None:
     cleaning = cleaner.start([log], LIMITS, now_ms)
     if cleaning is not None:
         while (group := cleaning.next_group()) is not None:
-            cleaner.swap(cleaning, group)
+            cleaner.swap(cleaning, group).complete()
         cleaner.finish(cleaning)
 
 

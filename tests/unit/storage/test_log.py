@@ -12,7 +12,17 @@ from barnabas.storage.errors import LogDirFailed
 from barnabas.storage.log import Log
 from barnabas.storage.mem_files import Fault
 from barnabas.storage.validator import Origin
-from tests.unit.storage.log_bench import DIRECTORY, NOW, SMALL, batch, disk, load, offsets, put
+from tests.unit.storage.log_bench import (
+    DIRECTORY,
+    NOW,
+    SMALL,
+    batch,
+    disk,
+    load,
+    offsets,
+    put,
+    retain,
+)
 
 
 @pytest.fixture
@@ -94,7 +104,7 @@ def test_one_read_crosses_segments_and_outlives_them(log: Log) -> None:
     assert len(log.segments) > 3
     piece = log.read(1, 1 << 20, limit=40)
     log.delete_records_before(40)
-    log.drop_old_segments(now_ms=NOW)
+    retain(log, NOW)
     for path in log.doomed:
         log.place.files.unlink(path)
     assert [h.base_offset for _, h in iter_headers(piece.read_bytes())] == list(range(1, 40))
@@ -239,7 +249,7 @@ def test_deleted_records_are_gone_and_their_segments_follow(log: Log) -> None:
         log.delete_records_before(31)
     assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
     before = len(log.segments)
-    dropped = log.drop_old_segments(now_ms=NOW)
+    dropped = retain(log, NOW)
     assert 0 < dropped < before
     assert log.segments.first.base_offset <= 20
     assert log.log_start_offset == 20
@@ -250,7 +260,7 @@ def test_retention_may_take_everything_and_offsets_go_on(log: Log) -> None:
     for _ in range(30):
         put(log, b"x" * 60, timestamp=NOW)
     log.configure(SMALL.replace(retention_ms=1000))
-    log.drop_old_segments(now_ms=NOW + 1001)
+    retain(log, NOW + 1001)
     assert (log.log_start_offset, log.log_end_offset, log.size) == (30, 30, 0)
     assert put(log, b"y", timestamp=NOW) == 30
 

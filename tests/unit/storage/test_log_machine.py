@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.record import iter_records
 from barnabas.storage.mem_files import MemFiles
-from tests.unit.storage.log_bench import NOW, disk, load, put
+from tests.unit.storage.log_bench import NOW, disk, load, put, retain
 
 Kept = tuple[int, int, int, bytes]
 """Offset, timestamp, leader epoch and value of a record."""
@@ -66,7 +66,7 @@ class LogMachine(RuleBasedStateMachine):
     def delete_records(self, part: float) -> None:
         self.start += int((self.end - self.start) * part)
         self.log.delete_records_before(self.start)
-        self.log.drop_old_segments(now_ms=NOW)
+        retain(self.log, NOW)
 
     @rule()
     def close_and_open(self) -> None:

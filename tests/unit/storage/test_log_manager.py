@@ -14,7 +14,7 @@ from barnabas.storage.log import Log
 from barnabas.storage.log_manager import BrokerIdentity, LogManager
 from barnabas.storage.mem_files import Fault, MemFiles
 from barnabas.storage.meta_properties import MetaPropertiesError, read_meta
-from tests.unit.storage.log_bench import SMALL, offsets, put
+from tests.unit.storage.log_bench import SMALL, offsets, put, retain
 
 TOPIC_ID = bytes(range(16))
 
@@ -180,7 +180,7 @@ def test_files_of_dropped_segments_go_after_their_delay() -> None:
     for _ in range(30):
         put(log, b"v" * 60)
     log.delete_records_before(25)
-    log.drop_old_segments(now_ms=now.ms)
+    retain(log, now.ms)
     assert manager.due_removals() == []
     now.ms += SMALL.file_delete_delay_ms
     due = manager.due_removals()

@@ -239,7 +239,7 @@ def test_truncation_removes_and_retention_names_what_has_gone(
         snapshots.take(state_at(offset))
     snapshots.remove_from(30)
     assert snapshots.offsets == [10, 20]
-    paths = snapshots.remove_before(20)
+    paths = snapshots.paths(snapshots.forget_before(20))
     assert snapshots.offsets == [20]
     assert [Path(path).name for path in paths] == [
         "00000000000000000010.snapshot",

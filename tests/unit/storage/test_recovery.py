@@ -6,6 +6,7 @@ from barnabas.storage.compaction import CLEANED
 from barnabas.storage.log import Log
 from barnabas.storage.mem_files import MemFiles
 from barnabas.storage.segment import file_name
+from barnabas.storage.trim import swap_in_compacted
 from tests.unit.storage.log_bench import DIRECTORY, NOW, SMALL, batch, disk, load, offsets, put
 
 
@@ -195,7 +196,7 @@ def test_a_swap_of_compacted_segments_is_done_or_undone(renames: int) -> None:
 
     files.rename = rename_until_killed  # type: ignore[method-assign]
     try:
-        log.replace_segments(0, (first.base_offset, second.base_offset))
+        swap_in_compacted(log, 0, (first.base_offset, second.base_offset)).complete()
         swapped = offsets(log)
         assert swapped[0] == second.next_offset - 1
     except Killed:

@@ -32,8 +32,8 @@ TOPIC_ID = bytes(range(16))
 class Replicas:
     """The manager under test and the parts it works with."""
 
-    def __init__(self, **configs: str) -> None:
-        self.files = MemFiles()
+    def __init__(self, files: MemFiles | None = None, **configs: str) -> None:
+        self.files = files or MemFiles()
         self.failures: list[LogDirFailed] = []
         self.configs = configs
         broker = BrokerConfig.from_properties({"log.dirs": "/data"})

@@ -25,7 +25,7 @@ class FeatureUpdateKey:
 
 @message
 class UpdateFeaturesRequest:
-    """All of the changes or none (from v2 on)."""
+    """All of the changes or none; `validate_only` makes none."""
 
     timeout_ms: Int32 = field(default=60000)
     feature_updates: Array[FeatureUpdateKey]

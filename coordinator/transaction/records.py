@@ -1,0 +1,118 @@
+"""Records of `__transaction_state`, as Apache Kafka 4.3 writes and reads them.
+
+A key begins with an int16 that names its kind, 0 for a transactional id; a value begins with an
+int16 version: 1 carries what `transaction.version` 1 and 2 add, in tags.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final, NamedTuple
+
+from barnabas.coordinator.transaction.metadata import TopicPartition, Transaction
+from barnabas.coordinator.transaction.states import BY_NUMBER, TransactionState
+from barnabas.protocol.codec import decode, encode
+from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.internal.transaction_log import (
+    TRANSACTION_LOG_VALUE,
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
+)
+
+_VERSION: Final = Struct(">h")
+_KIND: Final = 0
+_KEY_PREFIX: Final = _VERSION.pack(_KIND)
+_PLAIN: Final = 0
+_FLEXIBLE: Final = 1
+
+
+class TransactionRecord(NamedTuple):
+    """What a transactional id has become, or that it expired (None).
+
+    `flexible` where `transaction.version` allows the newer format.
+    """
+
+    transactional_id: str
+    value: Transaction | None
+    flexible: bool = True
+
+
+def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
+    """Key and value; a value of None is a tombstone."""
+    key = _KEY_PREFIX + encode(TransactionLogKey(transactional_id=record.transactional_id), 0)
+    if record.value is None:
+        return key, None
+    version = _FLEXIBLE if record.flexible else _PLAIN
+    return key, _VERSION.pack(version) + encode(_value(record.value), version)
+
+
+def _value(txn: Transaction) -> TransactionLogValue:
+    empty = txn.state is TransactionState.EMPTY
+    return TransactionLogValue(
+        producer_id=txn.producer_id,
+        previous_producer_id=txn.previous_producer_id,
+        next_producer_id=txn.next_producer_id,
+        producer_epoch=txn.epoch,
+        next_producer_epoch=txn.next_epoch,
+        transaction_timeout_ms=txn.timeout_ms,
+        transaction_status=txn.state.number,
+        transaction_partitions=None if empty else _by_topic(txn.partitions),
+        transaction_last_update_timestamp_ms=txn.updated_ms,
+        transaction_start_timestamp_ms=txn.start_ms,
+        client_transaction_version=txn.client_version,
+        last_producer_epoch=txn.last_epoch,
+    )
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[PartitionsSchema]:
+    topics: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, partition in sorted(partitions):
+        topics[topic].append(partition)
+    return [PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in topics.items()]
+
+
+def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
+    """The inverse; None for kinds that only a newer broker knows. Raises ProtocolError."""
+    if _number(key) != _KIND:
+        return None
+    transactional_id = decode(TransactionLogKey, 0, key, _VERSION.size).transactional_id
+    if value is None:
+        return TransactionRecord(transactional_id, None)
+    version = _number(value)
+    if version not in TRANSACTION_LOG_VALUE.versions:
+        raise ProtocolError(f"a transaction of version {version}, which is newer than this broker")
+    stored = decode(TransactionLogValue, version, value, _VERSION.size)
+    state = BY_NUMBER.get(stored.transaction_status)
+    if state is None:
+        raise ProtocolError(f"a transaction in state {stored.transaction_status}")
+    return TransactionRecord(
+        transactional_id,
+        Transaction(
+            transactional_id,
+            stored.producer_id,
+            stored.producer_epoch,
+            stored.transaction_timeout_ms,
+            stored.transaction_last_update_timestamp_ms,
+            state,
+            frozenset(
+                (each.topic, partition)
+                for each in stored.transaction_partitions or ()
+                for partition in each.partition_ids
+            ),
+            stored.transaction_start_timestamp_ms,
+            stored.last_producer_epoch,
+            stored.client_transaction_version,
+            stored.previous_producer_id,
+            stored.next_producer_id,
+            stored.next_producer_epoch,
+        ),
+        version >= _FLEXIBLE,
+    )
+
+
+def _number(data: bytes) -> int:
+    if len(data) < _VERSION.size:
+        raise ProtocolError("a record without its version")
+    number: int = _VERSION.unpack_from(data)[0]
+    return number

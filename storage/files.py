@@ -12,6 +12,7 @@ import shutil
 from typing import Protocol
 
 from barnabas.protocol.records.varint import Buffer
+from barnabas.storage.page_cache import is_cached
 
 
 class File(Protocol):
@@ -41,6 +42,13 @@ class File(Protocol):
 
     def read_nowait(self, length: int, offset: int) -> bytes | bytearray | None:
         """`read` of what the page cache holds, maybe fewer bytes; None where it would wait."""
+        ...
+
+    def send(self, socket: int, length: int, offset: int) -> int:
+        """Hands up to `length` bytes that the page cache holds to a non-blocking socket, uncopied.
+
+        How many went; 0 where none did, whatever the reason: whoever reads them then learns it.
+        """
         ...
 
     def truncate(self, size: int) -> None:
@@ -194,6 +202,21 @@ class OsFile:
             return os.pread(self._fd, length, offset)
         del data[count:]
         return data
+
+    def send(self, socket: int, length: int, offset: int) -> int:
+        sent = 0
+        if is_cached(self._fd, length, offset):
+            try:
+                # The socket may take more by the time it has taken some.
+                while sent < length:
+                    count = os.sendfile(socket, self._fd, offset + sent, length - sent)
+                    if not count:
+                        break
+                    sent += count
+            except OSError:
+                # A full socket, a broken one or a broken disk: the next read or write tells.
+                pass
+        return sent
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

@@ -1,7 +1,6 @@
 """A stretch of a log on its way to a socket: ranges of files, read as the socket drains."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from barnabas.storage.files import File
 
@@ -9,19 +8,22 @@ FileRange = tuple[File, int, int]
 """A file, a position in it and a length, in bytes."""
 
 
-@dataclass(frozen=True, slots=True)
 class LogSlice:
     """Whole batches from the one that has `start_offset` on. Costs no memory until it is read.
 
     It holds its files open: it stays readable while segments are rolled, renamed and deleted.
     """
 
-    start_offset: int
-    ranges: tuple[FileRange, ...]
+    __slots__ = ("_size", "ranges", "start_offset")
+
+    def __init__(self, start_offset: int, ranges: tuple[FileRange, ...]) -> None:
+        self.start_offset = start_offset
+        self.ranges = ranges
+        self._size = ranges[0][2] if len(ranges) == 1 else sum(length for _, _, length in ranges)
 
     def __len__(self) -> int:
         """Bytes in all ranges."""
-        return sum(length for _, _, length in self.ranges)
+        return self._size
 
     def chunks(self, max_bytes: int = 1 << 20) -> Iterator[FileRange]:
         """The ranges in pieces of at most `max_bytes`."""

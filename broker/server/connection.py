@@ -14,17 +14,15 @@ from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.context import ANONYMOUS
-from barnabas.broker.server.dispatch import Arrival, Dispatcher, Exchange, Part
-from barnabas.broker.server.drain import MAX_CHUNK, MIN_CHUNK, Drain
+from barnabas.broker.server.dispatch import Arrival, Dispatcher, Exchange
+from barnabas.broker.server.outbox import Outbox
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.frame import FrameReader, SpareBuffers
-from barnabas.storage.log_slice import LogSlice
 
 MAX_OVERLAPPING = 64
 """Produce requests of one connection that may wait for their acknowledgements at once."""
 FRAMES_PER_TURN = 32
 BYTES_PER_TURN = 1024 * 1024
-WRITE_HIGH_WATER = 64 * 1024
 _PRODUCE = b"\x00\x00"
 _log = get_logger(__name__)
 
@@ -62,18 +60,14 @@ class Connection(asyncio.BufferedProtocol):
         """Counts what moved either way; the listener closes a connection whose count stands."""
         self._owner = listener
         self._dispatcher = shared.dispatcher
-        self._offload = shared.offload
         self._memory = shared.memory
         self._reader = FrameReader(shared.max_request_bytes, shared.spares)
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
         self._exchanges: deque[Exchange] = deque()
         self._stalled: memoryview | None = None
-        self._out: deque[Part | Drain] = deque()
+        self._out = Outbox(shared.offload, self._flows, self._cut)
         self._borrowed = 0
-        self._chunk = 2 * MIN_CHUNK
-        self._write_paused = False
-        self._on_disk = False
         self._read_paused = False
         self._closing = False
         self._eof = False
@@ -85,7 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.host = peer[0] if isinstance(peer, tuple) else str(peer)
-        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        self._out.open(transport)
         self._owner.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
@@ -111,14 +105,12 @@ class Connection(asyncio.BufferedProtocol):
         return self.busy
 
     def pause_writing(self) -> None:
-        self._write_paused = True
-        self._chunk = MIN_CHUNK
+        self._out.pause()
 
     def resume_writing(self) -> None:
         self.progress += 1
-        self._write_paused = False
-        self._pump()
-        self._serve()
+        self._out.resume()
+        self._flows()
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -182,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(error)
 
     def _may_begin(self, frame: memoryview) -> bool:
-        if self._write_paused or self._on_disk:
+        if self._out.blocked:
             return False
         waiting = self._exchanges
         return not waiting or (
@@ -220,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
             self._closing = True
             self._exchanges.clear()
         elif exchange.parts is not None:
-            self._out.extend(exchange.parts)
+            self._out.put(exchange.parts)
 
     def _refuse(self, error: ProtocolError) -> None:
         """Bytes that are no request: answer what came before them, then close."""
@@ -263,57 +255,13 @@ class Connection(asyncio.BufferedProtocol):
     # -- writing ---------------------------------------------------------------------------------
 
     def _send_answers(self) -> None:
-        if self._out and not self._write_paused:
-            self._pump()
+        if self._out:
+            self._out.pump()
         if (self._closing and not (self._exchanges or self._out)) or (self._eof and not self.busy):
             self._transport.close()
 
-    def _pump(self) -> None:
-        """Write what is queued until the peer's window is full."""
-        out = self._out
-        ready: list[bytes | memoryview] = []
-        while out and not self._write_paused and not self._on_disk:
-            part = out[0]
-            if isinstance(part, LogSlice):
-                part = out[0] = Drain(part)
-            if isinstance(part, Drain):
-                self._drain(part, ready)
-            else:
-                ready.append(part)
-                out.popleft()
-        if ready:
-            self._transport.writelines(ready)
-
-    def _drain(self, drain: Drain, ready: list[bytes | memoryview]) -> None:
-        if drain.finished:
-            self._out.popleft()
-            return
-        try:
-            data = drain.read(self._chunk)
-        except OSError as error:
-            self._cut(error)
-            return
-        if data is None:
-            self._on_disk = True
-            work = self._offload.submit("read", lambda: drain.read_from_disk(MIN_CHUNK))
-            work.add_done_callback(lambda done: self._disk_answered(drain, done))
-            return
-        self._chunk = min(self._chunk * 2, MAX_CHUNK)
-        ready.append(memoryview(data))
-        self._transport.writelines(ready)
-        ready.clear()
-
-    def _disk_answered(self, drain: Drain, answer: "asyncio.Future[bytes]") -> None:
-        self._on_disk = False
-        if self._transport.is_closing():
-            return
-        try:
-            data = answer.result()
-            drain.advance(len(data))
-        except OSError as error:
-            self._cut(error)
-            return
-        self._transport.write(data)
+    def _flows(self) -> None:
+        """What was waited for, the peer's window or the disk, is there."""
         self._send_answers()
         self._serve()
 

@@ -34,6 +34,18 @@ class Drain:
             self.advance(len(data))
         return data
 
+    def send(self, socket: int, size: int) -> int:
+        """Up to `size` bytes from the page cache straight to a socket; how many went."""
+        sent = self._file.send(socket, min(size, self._length), self._position)
+        if sent:
+            self.advance(sent)
+        return sent
+
+    @property
+    def in_range(self) -> int:
+        """Bytes left of the range it is in."""
+        return self._length
+
     def read_from_disk(self, size: int) -> bytes:
         """The same, waiting for the disk; for a thread. `advance` follows on the loop."""
         return self._file.read(min(size, self._length), self._position)

@@ -29,6 +29,18 @@ class Network(Protocol):
         ...
 
 
+def descriptor_behind(transport: asyncio.BaseTransport) -> int | None:
+    """The socket that bytes may be sent to past its transport, while that holds none itself.
+
+    None where all bytes must go through the transport: it encrypts them, or has no socket.
+    """
+    found = transport.get_extra_info("socket")
+    if found is None or transport.get_extra_info("sslcontext") is not None:
+        return None
+    descriptor: int = found.fileno()
+    return descriptor
+
+
 class TcpServer:
     """The sockets of one listener: one, or one for each address that its host name has."""
 

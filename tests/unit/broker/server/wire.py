@@ -33,8 +33,8 @@ class ScriptedTransport:
         self.window: int | None = None
         self.protocol: Connection | None = None
 
-    def get_extra_info(self, _name: str) -> Any:
-        return ("10.0.0.1", 4000)
+    def get_extra_info(self, name: str) -> Any:
+        return ("10.0.0.1", 4000) if name == "peername" else None
 
     def set_write_buffer_limits(self, high: int) -> None:
         self.high = high

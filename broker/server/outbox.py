@@ -1,0 +1,159 @@
+"""Answers on their way out of one connection, in order: bytes from memory, ranges from files.
+
+Small pieces leave together in one write. A long range goes from the page cache to the socket
+without being copied (sendfile), whenever the transport holds nothing that must leave before it.
+Once the socket is full one more chunk is read and handed to the transport, which tells when it is
+gone. That chunk is all the memory a slow peer costs, however much it has asked for.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from barnabas.broker.offload import Offload
+from barnabas.broker.server.dispatch import Part
+from barnabas.broker.server.drain import MAX_CHUNK, MIN_CHUNK, Drain
+from barnabas.broker.server.network import descriptor_behind
+from barnabas.storage.log_slice import LogSlice
+
+_WORTH_SENDING = 2 * MIN_CHUNK
+"""Below it, copying costs less than asking what is cached, and needs no write of its own."""
+_LEFT_TO_COPY = 4096
+"""The end of a range leaves in one write with what follows it, mostly a few bytes."""
+_LANE = "read"
+
+
+class Outbox:
+    """What a connection has still to write."""
+
+    __slots__ = (
+        "_chunk",
+        "_failed",
+        "_offload",
+        "_on_disk",
+        "_parts",
+        "_paused",
+        "_resumed",
+        "_socket",
+        "_transport",
+        "blocked",
+    )
+
+    def __init__(
+        self, offload: Offload, resumed: Callable[[], None], failed: Callable[[OSError], None]
+    ) -> None:
+        """`resumed` is told when the disk has answered, `failed` when a file cannot be read."""
+        self._offload = offload
+        self._resumed = resumed
+        self._failed = failed
+        self._transport: Any = None
+        self._socket: int | None = None
+        self._parts: deque[Part | Drain] = deque()
+        self._chunk = _WORTH_SENDING
+        self._paused = False
+        self._on_disk = False
+        self.blocked = False
+        """Whether anything that is queued now has to wait, for the peer or for the disk."""
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def open(self, transport: Any) -> None:
+        """From here on bytes can leave."""
+        self._transport = transport
+        self._socket = descriptor_behind(transport)
+        # Told as soon as the transport holds anything: then a file must not overtake it.
+        transport.set_write_buffer_limits(high=0)
+
+    def put(self, parts: Iterable[Part]) -> None:
+        """Queue an answer."""
+        self._parts.extend(parts)
+
+    def clear(self) -> None:
+        """Forget everything: nobody will read it."""
+        self._parts.clear()
+
+    def pause(self) -> None:
+        """The transport holds more than it wants to."""
+        self._paused = self.blocked = True
+        self._chunk = MIN_CHUNK
+
+    def resume(self) -> None:
+        """The transport has room again."""
+        self._paused = False
+        self.blocked = self._on_disk
+        self.pump()
+
+    def pump(self) -> None:
+        """Write what is queued until the peer's window is full."""
+        parts, transport = self._parts, self._transport
+        if transport.is_closing():
+            parts.clear()
+        ready: list[bytes | memoryview] = []
+        size = 0
+        while parts and not self.blocked:
+            part = parts[0]
+            if isinstance(part, LogSlice):
+                part = parts[0] = Drain(part)
+            if not isinstance(part, Drain):
+                ready.append(part)
+                size += len(part)
+                parts.popleft()
+            elif part.finished:
+                parts.popleft()
+            elif size >= MIN_CHUNK:
+                transport.writelines(ready)
+                ready, size = [], 0
+            elif ready or not self._send(part):
+                size += self._read(part, ready)
+        if ready:
+            transport.writelines(ready)
+
+    def _send(self, drain: Drain) -> bool:
+        """Whether a part of a long range went to the socket without being copied."""
+        transport = self._transport
+        if (
+            self._socket is None
+            or drain.in_range < _WORTH_SENDING
+            # A closed transport's descriptor may be another connection's by now.
+            or transport.is_closing()
+            or transport.get_write_buffer_size()
+        ):
+            return False
+        return drain.send(self._socket, min(drain.in_range - _LEFT_TO_COPY, MAX_CHUNK)) > 0
+
+    def _read(self, drain: Drain, ready: list[bytes | memoryview]) -> int:
+        """Copy a chunk of a file behind what is `ready`; its size, 0 where it comes later."""
+        chunk = self._chunk
+        if self._socket is not None and drain.in_range >= _WORTH_SENDING:
+            # The rest of the range may be sent.
+            chunk = MIN_CHUNK
+        try:
+            data = drain.read(chunk)
+        except OSError as error:
+            ready.clear()
+            self._failed(error)
+            return 0
+        if data is None:
+            self._on_disk = self.blocked = True
+            work = self._offload.submit(_LANE, lambda: drain.read_from_disk(MIN_CHUNK))
+            work.add_done_callback(lambda done: self._disk_answered(drain, done))
+            return 0
+        self._chunk = min(self._chunk * 2, MAX_CHUNK)
+        ready.append(memoryview(data))
+        return len(data)
+
+    def _disk_answered(self, drain: Drain, answer: "asyncio.Future[bytes]") -> None:
+        self._on_disk = False
+        self.blocked = self._paused
+        if self._transport.is_closing():
+            return
+        try:
+            data = answer.result()
+            drain.advance(len(data))
+        except OSError as error:
+            self._failed(error)
+            return
+        self._transport.write(data)
+        self._resumed()

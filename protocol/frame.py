@@ -6,11 +6,11 @@ have arrived rather than with the size that a peer claims.
 """
 
 from struct import Struct
-from typing import Final
+from typing import Final, NoReturn
 
 from barnabas.protocol.errors import ProtocolError
 
-_SIZE: Final = Struct(">i")
+_unpack_size: Final = Struct(">i").unpack_from
 
 SMALLEST_BUFFER: Final = 8 * 1024
 LARGEST_IDLE_BUFFER: Final = 256 * 1024
@@ -81,6 +81,8 @@ class FrameReader:
 
         Raises ProtocolError as `next_frame` does.
         """
+        if self._end - self._start < 4 and len(self._buffer) <= LARGEST_IDLE_BUFFER:
+            return 0
         needed = self._needed()
         if needed <= LARGEST_IDLE_BUFFER >= len(self._buffer):
             return 0
@@ -95,6 +97,9 @@ class FrameReader:
     def writable(self) -> memoryview:
         """Where the next bytes belong; never empty. Ends the life of every frame handed out."""
         pending = self._end - self._start
+        if not pending and len(self._buffer) == self._room:
+            self._start = self._end = 0
+            return self._view
         needed = self._needed()
         size = self._next_size(needed)
         if size != len(self._buffer):
@@ -121,7 +126,10 @@ class FrameReader:
         if self._end - start < 4:
             return None
         begin = start + 4
-        end = begin + self._frame_size()
+        size: int = _unpack_size(self._buffer, start)[0]
+        if not 0 <= size <= self.max_size:
+            self._refuse(size)
+        end = begin + size
         if end > self._end:
             return None
         self._start = end
@@ -166,10 +174,13 @@ class FrameReader:
         return wanted if wanted <= LARGEST_IDLE_BUFFER else SpareBuffers.rounded(wanted)
 
     def _frame_size(self) -> int:
-        size: int = _SIZE.unpack_from(self._buffer, self._start)[0]
+        size: int = _unpack_size(self._buffer, self._start)[0]
         if not 0 <= size <= self.max_size:
-            raise ProtocolError(f"a frame of {size} bytes; at most {self.max_size} are accepted")
+            self._refuse(size)
         return size
+
+    def _refuse(self, size: int) -> NoReturn:
+        raise ProtocolError(f"a frame of {size} bytes; at most {self.max_size} are accepted")
 
     def _move_to(self, size: int) -> None:
         """Go on in a buffer of at least `size` bytes, with what is pending."""

@@ -9,7 +9,7 @@ from functools import cache
 from math import inf
 from struct import Struct
 from struct import error as StructError
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas.protocol.compile import MAX_STRING, skip_tags
 from barnabas.protocol.errors import ProtocolError
@@ -21,13 +21,9 @@ _CORRELATION_AND_NO_TAGS: Final = Struct(">ix")
 _API_VERSIONS: Final = 18
 
 
-class RequestHeader(NamedTuple):
-    """What every request begins with; `client_id` is whatever the client says of itself."""
-
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str | None
+RequestHeader = tuple[int, int, int, str | None]
+"""What every request begins with: API key, version, correlation id, and the client id, which is
+whatever the client says of itself."""
 
 
 def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
@@ -43,12 +39,13 @@ def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int
             position += length
             client_id = str(frame[_REQUEST.size : position], "utf-8")
         if version >= _first_flexible(key):
-            position = skip_tags(frame, position)
+            # Hardly a client sends tags here.
+            position = skip_tags(frame, position) if frame[position] else position + 1
         if position > len(frame):
             raise ProtocolError("a request header exceeds its frame")
     except (StructError, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"request header: {error}") from error
-    return RequestHeader(key, version, correlation_id, client_id), position
+    return (key, version, correlation_id, client_id), position
 
 
 def encode_request_header(

@@ -14,7 +14,7 @@ from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.context import ANONYMOUS
-from barnabas.broker.server.dispatch import Arrival, Dispatcher, Exchange
+from barnabas.broker.server.dispatch import Answer, Dispatcher, Exchange
 from barnabas.broker.server.outbox import Outbox
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.frame import FrameReader, SpareBuffers
@@ -64,7 +64,9 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(shared.max_request_bytes, shared.spares)
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
-        self._exchanges: deque[Exchange] = deque()
+        self._exchanges: deque[Exchange | Answer] = deque()
+        self._overlaps = False
+        """Whether a Produce may begin while those before it wait: they are Produce too."""
         self._stalled: memoryview | None = None
         self._out = Outbox(shared.offload, self._flows, self._cut)
         self._borrowed = 0
@@ -87,7 +89,8 @@ class Connection(asyncio.BufferedProtocol):
         self._stalled = None
         self._out.clear()
         for exchange in self._exchanges:
-            exchange.abandon()
+            if isinstance(exchange, Exchange):
+                exchange.abandon()
         self._exchanges.clear()
         self._memory.leave(self)
         self._owner.closed(self)
@@ -149,7 +152,7 @@ class Connection(asyncio.BufferedProtocol):
     def _serve(self) -> None:
         """Begin the requests at hand, as far as their order and the budgets allow."""
         frames, size = FRAMES_PER_TURN, BYTES_PER_TURN
-        arrival = self._dispatcher.arrival()
+        arrival, begin = self._dispatcher.arrival(), self._dispatcher.begin
         next_frame = self._reader.next_frame
         try:
             while not self._closing:
@@ -158,14 +161,22 @@ class Connection(asyncio.BufferedProtocol):
                     frame = next_frame()
                     if frame is None:
                         break
-                if self._turn_over or not self._may_begin(frame):
+                if (
+                    self._turn_over
+                    or self._out.blocked
+                    or (self._exchanges and not self._may_overlap(frame))
+                ):
                     self._stalled = frame
                     break
                 self._stalled = None
-                self._begin(frame, arrival)
+                begun = begin(frame, self, arrival)
+                if self._exchanges or isinstance(begun, Exchange):
+                    self._queue(begun, frame)
+                else:
+                    self._take(begun)
                 frames -= 1
                 size -= len(frame)
-                if frames <= 0 or size <= 0:
+                if not frames or size <= 0:
                     self._turn_over = True
                     self._loop.call_soon(self._next_turn)
             self._send_answers()
@@ -173,22 +184,15 @@ class Connection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             self._refuse(error)
 
-    def _may_begin(self, frame: memoryview) -> bool:
-        if self._out.blocked:
-            return False
-        waiting = self._exchanges
-        return not waiting or (
-            len(waiting) < MAX_OVERLAPPING and waiting[-1].overlaps and frame[:2] == _PRODUCE
-        )
+    def _may_overlap(self, frame: memoryview) -> bool:
+        return self._overlaps and frame[:2] == _PRODUCE and len(self._exchanges) < MAX_OVERLAPPING
 
-    def _begin(self, frame: memoryview, arrival: Arrival) -> None:
-        exchange = self._dispatcher.begin(frame, self, arrival, self._finished)
-        if self._exchanges or not exchange.done:
-            self._exchanges.append(exchange)
-        else:
-            self._take(exchange)
+    def _queue(self, begun: Answer | Exchange, frame: memoryview) -> None:
+        """Keep a request, or an answer that must wait for those before it."""
+        self._exchanges.append(begun)
+        self._overlaps = frame[:2] == _PRODUCE
 
-    def _finished(self, exchange: Exchange) -> None:  # noqa: ARG002
+    def answered(self, exchange: Exchange) -> None:  # noqa: ARG002
         """An answer that had to be waited for is here."""
         if self._transport.is_closing():
             return
@@ -204,15 +208,21 @@ class Connection(asyncio.BufferedProtocol):
     def _collect(self) -> None:
         """Queue the answers that are next in order."""
         exchanges = self._exchanges
-        while exchanges and exchanges[0].done:
-            self._take(exchanges.popleft())
+        while exchanges:
+            first = exchanges[0]
+            if isinstance(first, Exchange):
+                if not first.done:
+                    break
+                first = first.answer
+            exchanges.popleft()
+            self._take(first)
 
-    def _take(self, exchange: Exchange) -> None:
-        if exchange.close:
+    def _take(self, answer: Answer) -> None:
+        if answer is None:
             self._closing = True
             self._exchanges.clear()
-        elif exchange.parts is not None:
-            self._out.put(exchange.parts)
+        else:
+            self._out.put(answer)
 
     def _refuse(self, error: ProtocolError) -> None:
         """Bytes that are no request: answer what came before them, then close."""
@@ -224,7 +234,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _balance_reading(self) -> None:
         """Read on only where the next frame could be begun and its bytes are granted."""
-        if self._closing or self._stalled is not None or not self._room_for_next():
+        wanted = self._reader.borrowed
+        if (
+            self._closing
+            or self._stalled is not None
+            or (wanted != self._borrowed and not self._resize(wanted))
+        ):
             self._pause_reading()
         elif self._read_paused:
             self._read_paused = False
@@ -235,11 +250,8 @@ class Connection(asyncio.BufferedProtocol):
             self._read_paused = True
             self._transport.pause_reading()
 
-    def _room_for_next(self) -> bool:
+    def _resize(self, wanted: int) -> bool:
         """Whether the next bytes of the frame being received fit the broker's memory bound."""
-        wanted = self._reader.borrowed
-        if wanted == self._borrowed:
-            return True
         if wanted < self._borrowed:
             self._reader.give_back()
         if not self._memory.resize(self, wanted):

@@ -10,7 +10,7 @@ import asyncio
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
@@ -20,13 +20,19 @@ from barnabas.protocol.codec import decoder, encoder
 from barnabas.protocol.error_codes import errors_of
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError, downgrade
 from barnabas.protocol.header import decode_request_header, encode_response_header
-from barnabas.protocol.messages import api_versions, produce
+from barnabas.protocol.messages import api_versions
 from barnabas.protocol.schema import Api
 from barnabas.storage.log_slice import LogSlice
 
 Part = bytes | memoryview | LogSlice
 Handle = Callable[[Any, RequestContext], Any]
 ErrorAnswer = Callable[[Any, ErrorCode, int], Any]
+
+Arrival = tuple[int, float]
+"""When the bytes of a turn arrived: wall time in ms, monotonic time in seconds."""
+Answer = list[Part] | None
+"""What leaves for a request, empty where the protocol wants no answer; None where closing the
+connection is the answer."""
 
 _ERROR_NAMES = {code.value: code.name for code in ErrorCode}
 _HEADS = {4: struct.Struct(">ii"), 5: struct.Struct(">iix")}
@@ -44,13 +50,6 @@ class Route:
     error_response: ErrorAnswer
 
 
-class Arrival(NamedTuple):
-    """When the bytes of a turn arrived: wall time in ms, monotonic time in seconds."""
-
-    wall_ms: int
-    monotonic: float
-
-
 class Peer(Protocol):
     """What a request needs to know of the connection it came over."""
 
@@ -58,6 +57,10 @@ class Peer(Protocol):
     listener: str
     principal: str
     host: str
+
+    def answered(self, exchange: "Exchange", /) -> None:
+        """An answer that had to be waited for is here."""
+        ...
 
 
 class _Served:
@@ -70,6 +73,7 @@ class _Served:
         "bytes_in",
         "decode",
         "errors_of",
+        "handle",
         "requests",
         "response",
         "route",
@@ -78,6 +82,7 @@ class _Served:
 
     def __init__(self, route: Route, version: int, metrics: RequestMetrics) -> None:
         self.route = route
+        self.handle = route.handle
         self.response: type = route.api.response
         self.errors_of = errors_of(route.api.response)
         self.decode = decoder(route.api.request, version)
@@ -106,32 +111,20 @@ class _Served:
 
 
 class Exchange:
-    """One request and its answer, in the order of its connection."""
+    """A request whose answer must be waited for."""
 
-    __slots__ = ("close", "context", "done", "parts", "request", "served", "started", "waiting")
+    __slots__ = ("_waiting", "answer", "done")
 
-    def __init__(
-        self, served: _Served, request: Any, context: RequestContext, started: float
-    ) -> None:
-        self.served = served
-        self.request = request
-        self.context = context
-        self.started = started
+    def __init__(self, waiting: "asyncio.Future[Any]") -> None:
+        self._waiting = waiting
         self.done = False
-        self.parts: list[Part] | None = None
-        self.close = False
-        """Set where closing the connection is the answer."""
-        self.waiting: asyncio.Future[Any] | None = None
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether another of its kind may start before this one is answered."""
-        return self.context.api_key == produce.API.key
+        self.answer: Answer = None
+        """There once `done`."""
 
     def abandon(self) -> None:
         """Nobody waits for the answer any more; a task that runs is left to finish."""
-        if self.waiting is not None and not isinstance(self.waiting, asyncio.Task):
-            self.waiting.cancel()
+        if not isinstance(self._waiting, asyncio.Task):
+            self._waiting.cancel()
 
 
 class Dispatcher:
@@ -139,7 +132,8 @@ class Dispatcher:
 
     def __init__(self, routes: Iterable[Route], *, clock: Clock, metrics: RequestMetrics) -> None:
         """Raises ValueError where two handlers claim one key."""
-        self._clock = clock
+        self._now_ms = clock.now_ms
+        self._monotonic = clock.monotonic
         self._metrics = metrics
         self._routes: dict[int, Route] = {}
         self._served: dict[tuple[int, int], _Served] = {}
@@ -155,45 +149,59 @@ class Dispatcher:
 
     def arrival(self) -> Arrival:
         """The clock, read once for all frames that a turn of the loop brings."""
-        return Arrival(self._clock.now_ms(), self._clock.monotonic())
+        return self._now_ms(), self._monotonic()
 
-    def begin(
-        self,
-        frame: memoryview,
-        peer: Peer,
-        arrival: Arrival,
-        finished: Callable[[Exchange], None],
-    ) -> Exchange:
-        """Hand one frame to its handler; calls `finished` later if the answer must be waited for.
+    def begin(self, frame: memoryview, peer: Peer, arrival: Arrival) -> Answer | Exchange:
+        """Hand one frame to its handler: the answer, or the exchange `peer` will be told of.
 
         Raises ProtocolError for bytes that are no request, and for an API or version that is not
         served: the protocol has no way to answer those (but ApiVersions, in its version 0).
         """
         (key, version, correlation_id, client_id), offset = decode_request_header(frame)
-        served = self._served.get((key, version))
+        received_ms, started = arrival
         context = RequestContext(
             key, version, correlation_id, client_id, peer.principal, peer.listener,
-            peer.host, peer.connection_id, arrival.wall_ms,
+            peer.host, peer.connection_id, received_ms,
         )  # fmt: skip
+        served = self._served.get((key, version))
         if served is None:
             served = self._serve(context)
             if served is None:
-                return self._unknown_api_versions(context, arrival)
+                return self._unknown_api_versions(context, started)
         # As in Kafka nobody looks behind the message: librdkafka asks for the metadata of all
         # topics (v13) with three bytes too many.
         request = served.decode(frame, offset, False)
-        exchange = Exchange(served, request, context, arrival.monotonic)
         served.bytes_in.value += len(frame)
         try:
-            answer = served.route.handle(request, context)
+            response = served.handle(request, context)
+            if response is None or type(response) is served.response:
+                return self._answer(served, context, started, response)
         except Exception as error:
-            self._fail(exchange, error)
-            return exchange
-        if answer is None or type(answer) is served.response:
-            self._finish(exchange, answer)
-            return exchange
-        waiting = exchange.waiting = asyncio.ensure_future(answer)
-        waiting.add_done_callback(lambda done: self._arrived(exchange, done, finished))
+            return self._refusal(served, request, context, started, error)
+        return self._wait(served, request, context, started, response, peer)
+
+    def _wait(
+        self,
+        served: _Served,
+        request: Any,
+        context: RequestContext,
+        started: float,
+        response: Any,
+        peer: Peer,
+    ) -> Exchange:
+        waiting = asyncio.ensure_future(response)
+        exchange = Exchange(waiting)
+
+        def arrived(done: "asyncio.Future[Any]") -> None:
+            if not done.cancelled():
+                try:
+                    exchange.answer = self._answer(served, context, started, done.result())
+                except Exception as error:
+                    exchange.answer = self._refusal(served, request, context, started, error)
+            exchange.done = True
+            peer.answered(exchange)
+
+        waiting.add_done_callback(arrived)
         return exchange
 
     def _serve(self, context: RequestContext) -> _Served | None:
@@ -209,65 +217,53 @@ class Dispatcher:
         self._served[context.api_key, context.api_version] = served
         return served
 
-    def _unknown_api_versions(self, context: RequestContext, arrival: Arrival) -> Exchange:
+    def _unknown_api_versions(self, context: RequestContext, started: float) -> Answer:
         """Answered in version 0, so that the client can choose one that is served (KIP-511)."""
         context.api_version = 0
         served = self._serve(context)
         assert served is not None
-        exchange = Exchange(served, None, context, arrival.monotonic)
-        self._fail(exchange, KafkaError(ErrorCode.UNSUPPORTED_VERSION))
-        return exchange
+        error = KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        return self._refusal(served, None, context, started, error)
 
-    def _arrived(
-        self,
-        exchange: Exchange,
-        answer: "asyncio.Future[Any]",
-        finished: Callable[[Exchange], None],
-    ) -> None:
-        if answer.cancelled():
-            exchange.done = exchange.close = True
-        elif (error := answer.exception()) is not None:
-            self._fail(exchange, error)
-        else:
-            self._finish(exchange, answer.result())
-        finished(exchange)
-
-    def _finish(self, exchange: Exchange, response: Any) -> None:
-        served = exchange.served
+    def _answer(
+        self, served: _Served, context: RequestContext, started: float, response: Any
+    ) -> Answer:
+        parts: list[Part] = []
         if response is not None:
-            try:
-                exchange.parts = exchange.served.frame(exchange.context.correlation_id, response)
-            except ProtocolError as error:
-                self._fail(exchange, error)
-                return
+            parts = served.frame(context.correlation_id, response)
             for code in served.errors_of(response):
                 self._count_error(served, code)
-        self._end(exchange)
+        self._count(served, started)
+        return parts
 
-    def _end(self, exchange: Exchange) -> None:
-        exchange.done = True
-        served = exchange.served
-        served.requests.value += 1
-        served.time_ms.observe((self._clock.monotonic() - exchange.started) * 1000)
-
-    def _fail(self, exchange: Exchange, error: BaseException) -> None:
-        context, route = exchange.context, exchange.served.route
-        self._end(exchange)
+    def _refusal(
+        self,
+        served: _Served,
+        request: Any,
+        context: RequestContext,
+        started: float,
+        error: BaseException,
+    ) -> Answer:
+        self._count(served, started)
         if isinstance(error, CloseConnection):
-            exchange.close = True
-            return
+            return None
+        route = served.route
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         if isinstance(error, KafkaError):
             code = downgrade(context.api_key, context.api_version, error.code)
         else:
             _log.error("handler failed", api=route.api.name, exc_info=error)
-        self._count_error(exchange.served, code)
+        self._count_error(served, code)
         try:
-            response = route.error_response(exchange.request, code, context.api_version)
-            exchange.parts = exchange.served.frame(context.correlation_id, response)
+            response = route.error_response(request, code, context.api_version)
+            return served.frame(context.correlation_id, response)
         except Exception as second:
             _log.error("error answer failed", api=route.api.name, exc_info=second)
-            exchange.close = True
+            return None
+
+    def _count(self, served: _Served, started: float) -> None:
+        served.requests.value += 1
+        served.time_ms.observe((self._monotonic() - started) * 1000)
 
     def _count_error(self, served: _Served, code: int) -> None:
         self._metrics.errors.cell(served.route.api.name, _ERROR_NAMES[code]).value += 1

@@ -1,7 +1,15 @@
 """Errors are found wherever an answer carries them."""
 
 from barnabas.protocol.error_codes import errors_of
-from barnabas.protocol.messages import fetch, heartbeat, offset_fetch, produce, sync_group
+from barnabas.protocol.messages import (
+    add_partitions_to_txn,
+    create_topics,
+    fetch,
+    heartbeat,
+    offset_fetch,
+    produce,
+    sync_group,
+)
 
 
 def test_the_error_of_a_whole_answer() -> None:
@@ -43,3 +51,37 @@ def test_errors_of_the_whole_and_of_its_parts() -> None:
 
 def test_an_answer_whose_arrays_are_null_or_defaulted_has_none() -> None:
     assert errors_of(offset_fetch.OffsetFetchResponse)(offset_fetch.OffsetFetchResponse()) == []
+
+
+def test_errors_of_partitions_that_a_transaction_adds_have_another_name() -> None:
+    topic = add_partitions_to_txn.AddPartitionsToTxnTopicResult(
+        name="t",
+        results_by_partition=[
+            add_partitions_to_txn.AddPartitionsToTxnPartitionResult(
+                partition_index=index, partition_error_code=code
+            )
+            for index, code in enumerate((0, 3, 55))
+        ],
+    )
+    of_client = add_partitions_to_txn.AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[topic]
+    )
+    of_broker = add_partitions_to_txn.AddPartitionsToTxnResponse(
+        error_code=31,
+        results_by_transaction=[
+            add_partitions_to_txn.AddPartitionsToTxnResult(
+                transactional_id="x", topic_results=[topic]
+            )
+        ],
+    )
+    found = errors_of(add_partitions_to_txn.AddPartitionsToTxnResponse)
+    assert found(of_client) == [3, 55]
+    assert found(of_broker) == [31, 3, 55]
+
+
+def test_configurations_that_may_not_be_shown_are_no_error() -> None:
+    topic = create_topics.CreatableTopicResult(
+        name="t", error_message=None, topic_config_error_code=29
+    )
+    answer = create_topics.CreateTopicsResponse(topics=[topic])
+    assert errors_of(create_topics.CreateTopicsResponse)(answer) == []

@@ -37,13 +37,14 @@ def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int
         position, client_id = _REQUEST.size, None
         if length >= 0:
             position += length
-            client_id = str(frame[_REQUEST.size : position], "utf-8")
+            # What is no text is shown as far as it is, as in Java: nothing depends on it.
+            client_id = str(frame[_REQUEST.size : position], "utf-8", "replace")
         if version >= _first_flexible(key):
             # Hardly a client sends tags here.
             position = skip_tags(frame, position) if frame[position] else position + 1
         if position > len(frame):
             raise ProtocolError("a request header exceeds its frame")
-    except (StructError, IndexError, UnicodeDecodeError) as error:
+    except (StructError, IndexError) as error:
         raise ProtocolError(f"request header: {error}") from error
     return (key, version, correlation_id, client_id), position
 

@@ -5,6 +5,7 @@ synonyms, v3 types and documentation, v4 is flexible.
 """
 
 from barnabas.broker.metadata.cache import MetadataCache
+from barnabas.broker.metadata.config_admin import parse_broker_id
 from barnabas.broker.metadata.configs import Configs
 from barnabas.broker.metadata.topic_names import check_name
 from barnabas.broker.observability.logging import LoggerLevels
@@ -117,7 +118,7 @@ class DescribeConfigsHandler:
 
     def _require_this_broker(self, name: str, expected: str) -> None:
         try:
-            broker_id = int(name)
+            broker_id = parse_broker_id(name)
         except ValueError:
             raise _invalid(f"Broker id must be an integer, but it is: {name}") from None
         if broker_id != self._broker_id:

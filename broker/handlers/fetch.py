@@ -1,7 +1,7 @@
 """Fetch (key 1): record batches as they lie on disk, up to the high watermark.
 
-v7 sessions (KIP-227), v9 leader epochs (KIP-320), v11 the preferred replica, v12 diverging epochs
-and the current leader (KIP-951), v13 topic ids. The answer holds file ranges, not bytes: they are
+v7 sessions (KIP-227), v9 leader epochs (KIP-320), v11 the preferred replica, v12 diverging epochs,
+v13 topic ids, v16 the current leaders (KIP-951). The answer holds file ranges, not bytes: they are
 read while the socket drains. A request that finds less than min_bytes is parked, and woken by
 appends and the high watermark, never by polling.
 """
@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.replication.fetch_session import (
+    SESSION_ERRORS,
+    TOPIC_IDS_SINCE,
     FetchContext,
     FetchedPartition,
     FetchSessionCache,
@@ -36,11 +38,10 @@ from barnabas.protocol.messages.fetch import (
 __all__ = ["API", "SERVES", "FetchHandler", "error_response"]
 
 SERVES = range(4, 19)
-_READ_COMMITTED = 1
+_READ_UNCOMMITTED, _READ_COMMITTED = range(2)
 _CONSUMER = -1
-_LEADER_SINCE = 12
 _REPLICA_STATE_SINCE = 15
-_ENDPOINTS_SINCE = 16
+_LEADERS_SINCE = 16
 _WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Answers = list[tuple[FetchedPartition, PartitionData]]
@@ -65,6 +66,8 @@ class FetchHandler:
     def handle(
         self, request: FetchRequest, context: RequestContext
     ) -> "FetchResponse | asyncio.Future[FetchResponse]":
+        if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
         session = self._sessions.open(request, context.api_version, context.received_ms)
         read = _Read(self, request, context, session)
         read.collect()
@@ -80,7 +83,7 @@ class FetchHandler:
             for _, answer in answers
             if answer.error_code in _WITH_LEADER
         ]
-        if leaders and read.context.api_version >= _ENDPOINTS_SINCE:
+        if leaders and read.context.api_version >= _LEADERS_SINCE:
             response.node_endpoints = [
                 NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
                 for node in endpoints(self._cache, leaders, read.context.listener)
@@ -105,7 +108,7 @@ class FetchHandler:
     def refuse(self, fetched: FetchedPartition, error: KafkaError, version: int) -> PartitionData:
         """The answer for a partition that cannot be read."""
         answer = _error(fetched.wanted, downgrade(API.key, version, error.code))
-        if error.code in _WITH_LEADER and version >= _LEADER_SINCE:
+        if error.code in _WITH_LEADER and version >= _LEADERS_SINCE:
             topic = fetched.topic
             name = self._cache.topic_name(topic) if isinstance(topic, bytes) else topic
             leader = current_leader(self._cache, name or "", fetched.wanted.partition)
@@ -293,10 +296,19 @@ def _error(wanted: FetchPartition, code: ErrorCode) -> PartitionData:
     )
 
 
-def error_response(
-    _request: FetchRequest,
-    code: ErrorCode,
-    _version: int,
-) -> FetchResponse:
-    """An error of the whole request, as of its session."""
-    return FetchResponse(error_code=code, responses=[])
+def error_response(request: FetchRequest, code: ErrorCode, version: int) -> FetchResponse:
+    """An error of the whole request or of its session.
+
+    Before topic ids every partition tells it too: the first versions have no other place for it.
+    """
+    if version >= TOPIC_IDS_SINCE or code in SESSION_ERRORS:
+        return FetchResponse(error_code=code, responses=[])
+    return FetchResponse(
+        error_code=code,
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic, partitions=[_error(wanted, code) for wanted in topic.partitions]
+            )
+            for topic in request.topics
+        ],
+    )

@@ -39,7 +39,7 @@ _SINCE = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 _LEADER_EPOCH_SINCE = 4
-_READ_COMMITTED = 1
+_READ_UNCOMMITTED, _READ_COMMITTED = range(2)
 
 
 class ListOffsetsHandler:
@@ -54,6 +54,8 @@ class ListOffsetsHandler:
             for topic in request.topics
             for asked in topic.partitions
         )
+        if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
         read_committed = request.isolation_level == _READ_COMMITTED
         topics = []
         for topic in request.topics:

@@ -4,6 +4,7 @@ The rules are Kafka's: a topic's values are checked together with those it keeps
 if they are dynamic and only by the broker they are for, loggers at once and never stored (KIP-412).
 """
 
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
@@ -13,7 +14,7 @@ from barnabas.broker.metadata.configs import Configs
 from barnabas.broker.metadata.store import NoNode
 from barnabas.broker.metadata.topic_names import check_name
 from barnabas.broker.metadata.znodes import DEFAULT_ENTITY
-from barnabas.broker.observability.logging import LoggerLevels
+from barnabas.broker.observability.logging import ROOT, LoggerLevels
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import overlaid
 from barnabas.config.group import validate_group_overrides
@@ -23,6 +24,8 @@ from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 Values = dict[str, str]
+
+_NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
 class Alteration(NamedTuple):
@@ -107,7 +110,7 @@ class ConfigAdmin:
     def require_this_broker(self, name: str) -> None:
         """Raises INVALID_REQUEST unless the resource's name is this broker's id."""
         try:
-            broker_id = int(name)
+            broker_id = parse_broker_id(name)
         except ValueError:
             raise _invalid(f"Node id must be an integer, but it is: {name}") from None
         if broker_id != self._broker_id:
@@ -181,16 +184,25 @@ class ConfigAdmin:
                 raise _invalid(
                     f"{operation} operation is not allowed for the BROKER_LOGGER resource"
                 )
+            if each.operation == ConfigOperation.DELETE and each.name == ROOT:
+                raise _invalid("Removing the log level of the root logger is not allowed")
             changes.append(
                 (each.name, each.value if each.operation == ConfigOperation.SET else None)
             )
         try:
             self._loggers.check(changes)
         except ConfigError as error:
-            raise _invalid(str(error)) from error
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
         if not validate_only:
             for logger, level in changes:
                 self._loggers.change(logger, level)
+
+
+def parse_broker_id(name: str) -> int:
+    """The number that a BROKER or BROKER_LOGGER resource is named by; ValueError if it is none."""
+    if not _NUMBER.fullmatch(name):
+        raise ValueError(name)
+    return int(name)
 
 
 async def one_by_one(

@@ -166,8 +166,6 @@ class LoggerLevels:
         for name, level in changes:
             if name not in known:
                 raise ConfigError(f"Logger {name} does not exist!")
-            if level is None and name == ROOT:
-                raise ConfigError("Removing the log level of the root logger is not allowed")
             if level is not None and level not in _LEVELS:
                 raise ConfigError(
                     f"Cannot set the log level of {name} to {level} as it is not a supported log "

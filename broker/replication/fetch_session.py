@@ -15,6 +15,11 @@ NO_SESSION = 0
 EVICTION_MS = 120_000
 """A session younger than this, or used within it, is not evicted for another's sake."""
 TOPIC_IDS_SINCE = 13
+SESSION_ERRORS = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
 _MAX_EPOCH = 2**31 - 1
 _UNKNOWN = -1
 
@@ -193,7 +198,7 @@ class FetchSessionCache:
 
     def create(self, partitions: Partitions, now_ms: int, *, uses_topic_ids: bool) -> int:
         """A new session's id; 0 where there is no slot and nobody may be evicted for it."""
-        if not partitions or not self._make_room(len(partitions), now_ms):
+        if not self._make_room(len(partitions), now_ms):
             return NO_SESSION
         session_id = self._random_id()
         while session_id == NO_SESSION or session_id in self._sessions:

@@ -79,7 +79,6 @@ def test_an_unknown_version_of_api_versions_still_has_a_readable_header() -> Non
         bytes.fromhex("0003 0009 00000007 0002 6d65"),
         bytes.fromhex("0003 0009 00000007 0002 6d65 01"),
         bytes.fromhex("0003 0009 00000007 0002 6d65 01 00 05"),
-        bytes.fromhex("0003 0009 00000007 0002 c328 00"),
         bytes.fromhex("0003 0009 00000007 7fff 00"),
         bytes.fromhex("7fff 0000 00000007 ffff"),
         bytes.fromhex("ffff 0000 00000007 ffff"),
@@ -88,6 +87,11 @@ def test_an_unknown_version_of_api_versions_still_has_a_readable_header() -> Non
 def test_malformed_request_headers_raise_only_protocol_error(malformed: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_request_header(malformed)
+
+
+def test_a_client_id_that_is_no_text_does_not_close_the_connection() -> None:
+    header, body = decode_request_header(bytes.fromhex("0003 0009 00000007 0002 c328 00"))
+    assert (header, body) == ((3, 9, 7, "\N{REPLACEMENT CHARACTER}("), 13)
 
 
 def test_a_client_id_that_is_too_long_is_refused() -> None:

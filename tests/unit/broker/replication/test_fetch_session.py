@@ -87,6 +87,14 @@ def test_a_full_request_is_answered_with_all_partitions_and_a_session() -> None:
     assert told == [0, 1]
 
 
+def test_a_session_may_begin_without_partitions_and_ends_where_it_gets_none() -> None:
+    sessions = cache()
+    session_id = opened(sessions, {})
+    assert session_id > 0
+    sessions.open(request({}, session_id=session_id, epoch=1), V_NAMES, 0)
+    assert len(sessions) == 0
+
+
 def test_a_request_with_the_final_epoch_has_no_session_and_closes_the_old_one() -> None:
     sessions = cache()
     session_id = opened(sessions, {0: 1})

@@ -74,6 +74,16 @@ class Connection:
         with suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
 
+    def post_frame(self, api: Api, version: int, frame: bytes, size: int | None = None) -> None:
+        """Sends header and body as they are, behind their size or a wrong one.
+
+        The answer is expected to be of `api` and `version`.
+        """
+        correlation_id = int.from_bytes(frame[4:8], signed=True)
+        self._expected.append((api, version, correlation_id))
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._socket.sendall(struct.pack(">i", len(frame) if size is None else size) + frame)
+
     def take(self) -> Any:
         """The answer to the oldest unanswered request; Closed when the broker hung up."""
         api, version, correlation_id = self._expected.popleft()

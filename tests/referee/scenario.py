@@ -25,8 +25,6 @@ DEADLINE_S = 15.0
 CLOSED = "connection closed"
 """Stands for an answer where the broker hung up."""
 
-CHANGES_STATE = frozenset({0, 8, 11, 12, 13, 14, 19, 20, 21, 22, 33, 37, 42, 44, 47})
-
 
 @dataclass(slots=True)
 class Exchange:
@@ -43,7 +41,8 @@ class Peer:
     Attributes:
         version: the version under test of the scenario's API.
         transcript: what was asked and answered, to be compared.
-        sent: keys of all requests, those of the setting included.
+        sent: keys of the requests, those of the setting included. A request that is repeated
+            counts once, one that only waits for the setting not at all.
     """
 
     def __init__(self, host: str, port: int, api: Api, version: int, slug: str) -> None:
@@ -86,8 +85,9 @@ class Peer:
         only the last; `pick` cuts out of the answer what belongs to this scenario.
         """
         end = time.monotonic() + DEADLINE_S
+        self.sent.append(APIS[type(request)].key)
         while True:
-            self.post(request, on=on)
+            self._post(request, on)
             exchange = self._take(on)
             answer = exchange.answer
             if until is None or until(answer) or time.monotonic() > end:
@@ -105,8 +105,9 @@ class Peer:
         end = time.monotonic() + DEADLINE_S
         connection = self._connection(on)
         api = APIS[type(request)]
-        while True:
+        if until is None:
             self.sent.append(api.key)
+        while True:
             connection.post(request, api.versions[-1])
             answer = connection.take()
             if until is None or until(answer):
@@ -116,11 +117,8 @@ class Peer:
 
     def post(self, request: Any, *, on: str = "main", answered: bool = True) -> None:
         """Sends a request whose answer is taken later, or never comes."""
-        api, version = APIS[type(request)], self.version_of(request)
-        self.sent.append(api.key)
-        if answered:
-            self._posted.setdefault(on, []).append((api, version))
-        self._connection(on).post(request, version, answered=answered)
+        self.sent.append(APIS[type(request)].key)
+        self._post(request, on, answered=answered)
 
     def take(self, on: str = "main") -> Any:
         """Records and returns the answer to the oldest posted request."""
@@ -135,6 +133,22 @@ class Peer:
         connection = self._connection("main")
         connection.post_bytes(self.api, version, body, answer_version=answer_version)
         return self.take()
+
+    def ask_frame(self, frame: bytes, *, size: int | None = None, version: int = 0) -> Any:
+        """Sends header and body as they are, behind a size that need not fit; records the answer.
+
+        It is read in `version`.
+        """
+        self.sent.append(self.api.key)
+        self._posted.setdefault("main", []).append((self.api, self.version))
+        self._connection("main").post_frame(self.api, version, frame, size)
+        return self.take()
+
+    def _post(self, request: Any, on: str, *, answered: bool = True) -> None:
+        api, version = APIS[type(request)], self.version_of(request)
+        if answered:
+            self._posted.setdefault(on, []).append((api, version))
+        self._connection(on).post(request, version, answered=answered)
 
     def _take(self, on: str) -> Exchange:
         api, version = self._posted[on].pop(0)

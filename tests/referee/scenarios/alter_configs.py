@@ -8,7 +8,12 @@ from barnabas.protocol.messages.alter_configs import (
 )
 from tests.referee import given
 from tests.referee.scenario import Peer, Scenarios
-from tests.referee.scenarios.incremental_alter_configs import BROKER, TOPIC, is_now
+from tests.referee.scenarios.incremental_alter_configs import (
+    BROKER,
+    BROKER_LOGGER,
+    TOPIC,
+    is_now,
+)
 
 scenario = Scenarios(API)
 
@@ -23,6 +28,10 @@ def replace(
     return AlterConfigsRequest(resources=[resource], validate_only=validate_only)
 
 
+def altogether(*resources: AlterConfigsResource) -> AlterConfigsRequest:
+    return AlterConfigsRequest(resources=list(resources), validate_only=False)
+
+
 @scenario
 def the_rest_goes_back_to_its_default(s: Peer) -> None:
     to = given.topic(s, configs={"retention.ms": "1000"})
@@ -32,7 +41,7 @@ def the_rest_goes_back_to_its_default(s: Peer) -> None:
 
 
 @scenario
-def no_keys_at_all(s: Peer) -> None:
+def no_keys_ataltogether(s: Peer) -> None:
     to = given.topic(s, configs={"retention.ms": "1000"})
     s.ask(replace(TOPIC, to.name))
     is_now(s, TOPIC, to.name, "retention.ms", "604800000")
@@ -70,3 +79,34 @@ def a_dynamic_key_of_one_broker(s: Peer) -> None:
 @scenario
 def a_kind_that_nobody_knows(s: Peer) -> None:
     s.ask(replace(99, "what", key="1"))
+
+
+@scenario
+def levels_of_loggers(s: Peer) -> None:
+    s.ask(replace(BROKER_LOGGER, "1", root="ERROR"))
+    s.ask(replace(BROKER_LOGGER, "2", root="ERROR"))
+    s.ask(replace(BROKER_LOGGER, "", root="LOUD"))
+    is_now(s, BROKER_LOGGER, "1", "root", "WARN")
+
+
+@scenario
+def brokers_that_are_not_asked(s: Peer) -> None:
+    for name in ("2", "one"):
+        s.ask(replace(BROKER, name, log_cleaner_backoff_ms="13000"))
+    s.ask(replace(BROKER, "1", log_cleaner_backoff_ms="soon"))
+    s.ask(replace(BROKER, "1", num_partitions="3"))
+
+
+@scenario
+def a_topic_without_a_name(s: Peer) -> None:
+    s.ask(replace(TOPIC, "", retention_ms="1"))
+    s.ask(replace(TOPIC, "no/slash", retention_ms="1"))
+
+
+@scenario
+def several_resources_of_whom_one_is_unknown(s: Peer) -> None:
+    to = given.topic(s, configs={"retention.ms": "1000"})
+    one, two = replace(TOPIC, s.name("unknown"), retention_ms="1"), replace(TOPIC, to.name)
+    s.ask(altogether(*one.resources, *two.resources))
+    is_now(s, TOPIC, to.name, "retention.ms", "604800000")
+    s.ask(altogether())

@@ -1,5 +1,7 @@
 """ApiVersions: the only API that answers a version it does not know."""
 
+import struct
+
 from barnabas.protocol.codec import encode
 from barnabas.protocol.messages.api_versions import API, ApiVersionsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
@@ -11,6 +13,12 @@ scenario = Scenarios(API)
 
 def hello(software: str = "referee", version: str = "1.0") -> ApiVersionsRequest:
     return ApiVersionsRequest(client_software_name=software, client_software_version=version)
+
+
+def frame(key: int, version: int, client_id: bytes | None = b"referee") -> bytes:
+    """A request that is its header, in the form without tagged fields."""
+    length = -1 if client_id is None else len(client_id)
+    return struct.pack(">hhih", key, version, 7, length) + (client_id or b"")
 
 
 @scenario
@@ -63,4 +71,94 @@ def unknown_tagged_fields_are_ignored(s: Peer) -> None:
 @scenario(since=3)
 def a_truncated_body(s: Peer) -> None:
     s.ask_bytes(encode(hello(), s.version)[:-1], s.version)
+    s.ask(hello())
+
+
+@scenario
+def versions_far_outside(s: Peer) -> None:
+    for version in (5, 2**15 - 1, -1, -(2**15)):
+        s.ask_frame(frame(API.key, version))
+    s.ask(hello())
+
+
+@scenario
+def apis_that_nobody_knows(s: Peer) -> None:
+    for key in (-1, 999, 2**15 - 1):
+        s.ask_frame(frame(key, s.version))
+    s.ask(hello())
+
+
+@scenario
+def apis_that_are_no_more(s: Peer) -> None:
+    for key in (4, 5, 6, 7):
+        s.ask_frame(frame(key, s.version))
+    s.ask(hello())
+
+
+@scenario
+def apis_of_controllers(s: Peer) -> None:
+    for key in (52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82):
+        s.ask_frame(frame(key, 0))
+    s.ask(hello())
+
+
+@scenario
+def versions_of_other_apis_that_are_no_more(s: Peer) -> None:
+    for key, version in (
+        (0, 2),
+        (1, 3),
+        (2, 0),
+        (8, 1),
+        (9, 0),
+        (19, 1),
+        (20, 0),
+        (32, 0),
+        (3, -1),
+    ):
+        s.ask_frame(frame(key, version) + bytes(20))
+    s.ask(hello())
+
+
+@scenario(until=2)
+def a_client_without_a_name(s: Peer) -> None:
+    s.ask_frame(frame(API.key, s.version, None), version=s.version)
+    s.ask_frame(frame(API.key, s.version, b""), version=s.version)
+    s.ask_frame(frame(API.key, s.version, "Boté".encode()), version=s.version)
+
+
+@scenario(until=2)
+def a_client_whose_name_is_no_text(s: Peer) -> None:
+    s.ask_frame(frame(API.key, s.version, b"\xff\xfe"), version=s.version)
+    s.ask(hello())
+
+
+@scenario(until=2)
+def bytes_after_the_end(s: Peer) -> None:
+    s.ask_frame(frame(API.key, s.version) + b"more", version=s.version)
+    s.ask(hello())
+
+
+@scenario
+def a_header_that_is_cut_off(s: Peer) -> None:
+    for kept in (0, 2, 4, 7, 9, 12):
+        s.ask_frame(frame(API.key, s.version)[:kept])
+    s.ask(hello())
+
+
+@scenario
+def sizes_that_no_request_has(s: Peer) -> None:
+    for size in (-1, -(2**31), 2**31 - 1, 104857601):
+        s.ask_frame(frame(API.key, s.version), size=size)
+    s.ask(hello())
+
+
+@scenario(since=3)
+def unknown_tagged_fields_of_the_header_are_ignored(s: Peer) -> None:
+    tags = b"\x01\x63\x02hi"
+    s.ask_frame(frame(API.key, s.version) + tags + encode(hello(), s.version), version=s.version)
+
+
+@scenario(since=3)
+def tagged_fields_of_the_header_that_are_cut_off(s: Peer) -> None:
+    s.ask_frame(frame(API.key, s.version) + b"\x01\x63\x20hi", version=s.version)
     s.ask(hello())

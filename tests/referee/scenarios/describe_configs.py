@@ -1,5 +1,7 @@
 """DescribeConfigs of topics, brokers and groups."""
 
+from typing import Any
+
 from barnabas.protocol.messages.describe_configs import (
     API,
     DescribeConfigsRequest,
@@ -7,7 +9,15 @@ from barnabas.protocol.messages.describe_configs import (
 )
 from tests.referee import given
 from tests.referee.scenario import Peer, Scenarios
-from tests.referee.scenarios.incremental_alter_configs import BROKER, GROUP, SET, TOPIC, alter
+from tests.referee.scenarios.incremental_alter_configs import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    SET,
+    TOPIC,
+    alter,
+)
 
 scenario = Scenarios(API)
 
@@ -118,3 +128,67 @@ def two_topics_and_a_broker(s: Peer) -> None:
         )
     ]
     s.ask(DescribeConfigsRequest(resources=resources))
+
+
+def loggers(name: str, *keys: str) -> DescribeConfigsRequest:
+    return describe(BROKER_LOGGER, name, *keys, synonyms=True)
+
+
+@scenario
+def the_root_logger(s: Peer) -> None:
+    s.ask(loggers("1", "root"))
+    s.ask(loggers("1", "root", "no.such.logger"))
+    s.ask(loggers("1", "no.such.logger"))
+
+
+@scenario
+def every_logger(s: Peer) -> None:
+    """Each broker has its own but for the one at the root."""
+
+    def root(answer: Any) -> Any:
+        (result,) = answer.results
+        assert len(result.configs) > 1
+        result.configs = [config for config in result.configs if config.name == "root"]
+        return answer
+
+    s.ask(loggers("1"), pick=root)
+
+
+@scenario
+def loggers_of_another_broker_and_of_none(s: Peer) -> None:
+    for name in ("2", "one", "", "-1", " 1"):
+        s.ask(loggers(name, "root"))
+
+
+@scenario
+def client_metrics(s: Peer) -> None:
+    s.ask(describe(CLIENT_METRICS, ""))
+
+
+@scenario
+def a_level_that_was_changed(s: Peer) -> None:
+    s.do(alter(BROKER_LOGGER, "1", ("root", SET, "ERROR")))
+    s.ask(loggers("1", "root"))
+    s.do(alter(BROKER_LOGGER, "1", ("root", SET, "WARN")))
+    s.ask(loggers("1", "root"))
+
+
+@scenario
+def the_same_resource_twice(s: Peer) -> None:
+    to = given.topic(s)
+    resources = [
+        DescribeConfigsResource(
+            resource_type=TOPIC, resource_name=to.name, configuration_keys=["retention.ms"]
+        )
+        for _ in range(2)
+    ]
+    s.ask(DescribeConfigsRequest(resources=resources))
+
+
+@scenario
+def an_empty_list_of_keys(s: Peer) -> None:
+    to = given.topic(s)
+    wanted = DescribeConfigsResource(
+        resource_type=TOPIC, resource_name=to.name, configuration_keys=[]
+    )
+    s.ask(DescribeConfigsRequest(resources=[wanted]))

@@ -2,6 +2,11 @@
 
 from typing import Any
 
+from barnabas.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.protocol.messages.fetch import (
     API,
@@ -232,3 +237,61 @@ def an_unknown_topic_in_a_session(s: Peer) -> None:
     ghost = given.Topic(s.name("ghost"), b"0123456789abcdef")
     full = s.ask(read([(to, {0: 3}), (ghost, {0: 0})], session_epoch=0))
     s.ask(read([], session_id=full.session_id, session_epoch=1))
+
+
+@scenario
+def limits_that_leave_no_room(s: Peer) -> None:
+    to = written(s)
+    s.ask(fetch(to, partition_max_bytes=0))
+    s.ask(fetch(to, max_bytes=0))
+
+
+@scenario
+def limits_below_zero(s: Peer) -> None:
+    to = written(s)
+    s.ask(fetch(to, partition_max_bytes=-1))
+    s.ask(fetch(to, max_bytes=-1))
+
+
+@scenario
+def a_wait_that_is_negative(s: Peer) -> None:
+    to = written(s)
+    s.ask(fetch(to, 3, max_wait_ms=-1, min_bytes=1))
+    s.ask(fetch(to, 0, min_bytes=-1))
+
+
+@scenario
+def a_partition_below_zero(s: Peer) -> None:
+    to = written(s)
+    s.ask(fetch(to, partition=-1))
+
+
+@scenario
+def the_same_partition_twice(s: Peer) -> None:
+    to = written(s)
+    twice = read([(to, {0: 0}), (to, {0: 2})])
+    s.ask(twice)
+
+
+@scenario
+def an_isolation_that_there_is_not(s: Peer) -> None:
+    to = written(s)
+    s.ask(fetch(to, isolation_level=2))
+    s.ask(fetch(to, isolation_level=-1))
+
+
+@scenario(until=14)
+def whoever_claims_to_be_a_replica(s: Peer) -> None:
+    to = written(s)
+    s.ask(fetch(to, replica_id=7))
+    s.ask(fetch(to, replica_id=-2))
+
+
+@scenario
+def the_log_was_cut_at_its_start(s: Peer) -> None:
+    to = written(s)
+    upto = DeleteRecordsPartition(partition_index=0, offset=2)
+    cut = DeleteRecordsTopic(name=to.name, partitions=[upto])
+    s.do(DeleteRecordsRequest(topics=[cut], timeout_ms=10_000))
+    for offset in (0, 1, 2, 3):
+        s.ask(fetch(to, offset))

@@ -1,5 +1,7 @@
 """IncrementalAlterConfigs: set, delete, append, subtract."""
 
+from typing import Any
+
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -25,6 +27,10 @@ def alter(
     configs = [AlterableConfig(name=k, config_operation=op, value=v) for k, op, v in changes]
     resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
     return IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+
+
+def altogether(*resources: AlterConfigsResource) -> IncrementalAlterConfigsRequest:
+    return IncrementalAlterConfigsRequest(resources=list(resources), validate_only=False)
 
 
 def is_now(s: Peer, kind: int, name: str, key: str, value: str) -> None:
@@ -147,3 +153,114 @@ def a_brokers_key_that_needs_a_restart(s: Peer) -> None:
 @scenario
 def a_kind_that_nobody_knows(s: Peer) -> None:
     s.ask(alter(99, "what", ("key", SET, "1")))
+
+
+@scenario
+def the_level_of_the_root_logger(s: Peer) -> None:
+    s.ask(alter(BROKER_LOGGER, "1", ("root", SET, "ERROR")))
+    is_now(s, BROKER_LOGGER, "1", "root", "ERROR")
+    s.ask(alter(BROKER_LOGGER, "1", ("root", SET, "WARN")))
+    is_now(s, BROKER_LOGGER, "1", "root", "WARN")
+
+
+@scenario
+def the_level_of_a_logger_is_set_and_inherited_again(s: Peer) -> None:
+    every = DescribeConfigsResource(
+        resource_type=BROKER_LOGGER, resource_name="1", configuration_keys=None
+    )
+    described = s.do(DescribeConfigsRequest(resources=[every])).results[0].configs
+    name = next(config.name for config in described if config.name.count(".") > 1)
+
+    def anonymous(answer: Any) -> Any:
+        assert [config.name for config in answer.results[0].configs] == [name]
+        answer.results[0].configs[0].name = "the logger"
+        return answer
+
+    it = DescribeConfigsResource(
+        resource_type=BROKER_LOGGER, resource_name="1", configuration_keys=[name]
+    )
+    for operation, level in ((SET, "ERROR"), (SET, "FATAL"), (DELETE, "ERROR")):
+        s.ask(alter(BROKER_LOGGER, "1", (name, operation, level)))
+        s.ask(DescribeConfigsRequest(resources=[it]), pick=anonymous)
+    s.ask(alter(BROKER_LOGGER, "1", (name, DELETE, None)))
+
+
+@scenario
+def levels_that_there_are_not(s: Peer) -> None:
+    for level in ("LOUD", "", "warn", "OFF", "ALL", "WARNING", None):
+        s.ask(alter(BROKER_LOGGER, "1", ("root", SET, level)))
+    is_now(s, BROKER_LOGGER, "1", "root", "WARN")
+
+
+@scenario
+def what_cannot_be_done_to_a_logger(s: Peer) -> None:
+    s.ask(alter(BROKER_LOGGER, "1", ("root", DELETE, None)))
+    s.ask(alter(BROKER_LOGGER, "1", ("root", APPEND, "ERROR")))
+    s.ask(alter(BROKER_LOGGER, "1", ("root", SUBTRACT, "ERROR")))
+    s.ask(alter(BROKER_LOGGER, "1", ("root", SET, "ERROR"), ("root", SET, "INFO")))
+    is_now(s, BROKER_LOGGER, "1", "root", "WARN")
+
+
+@scenario
+def a_logger_that_nobody_has(s: Peer) -> None:
+    s.ask(alter(BROKER_LOGGER, "1", ("no.such.logger", SET, "ERROR")))
+    s.ask(alter(BROKER_LOGGER, "1", ("no.such.logger", DELETE, None)))
+    s.ask(alter(BROKER_LOGGER, "1", ("", SET, "ERROR")))
+
+
+@scenario
+def loggers_of_another_broker_and_of_none(s: Peer) -> None:
+    for name in ("2", "one", ""):
+        s.ask(alter(BROKER_LOGGER, name, ("root", SET, "ERROR")))
+    is_now(s, BROKER_LOGGER, "1", "root", "WARN")
+
+
+@scenario
+def one_of_two_levels_is_wrong_and_none_changes(s: Peer) -> None:
+    s.ask(alter(BROKER_LOGGER, "1", ("root", SET, "ERROR"), ("no.such.logger", SET, "ERROR")))
+    is_now(s, BROKER_LOGGER, "1", "root", "WARN")
+
+
+@scenario
+def a_level_that_is_only_validated(s: Peer) -> None:
+    s.ask(alter(BROKER_LOGGER, "1", ("root", SET, "ERROR"), validate_only=True))
+    s.ask(alter(BROKER_LOGGER, "1", ("root", SET, "LOUD"), validate_only=True))
+    is_now(s, BROKER_LOGGER, "1", "root", "WARN")
+
+
+@scenario
+def brokers_that_are_not_asked(s: Peer) -> None:
+    for name in ("2", "one"):
+        s.ask(alter(BROKER, name, ("log.cleaner.backoff.ms", SET, "13000")))
+    s.ask(alter(BROKER, "1", ("log.cleaner.backoff.ms", SET, "soon")))
+    s.ask(alter(BROKER, "1", ("log.cleaner.backoff.ms", SET, "-1")))
+
+
+@scenario
+def keys_of_groups_and_client_metrics_that_there_are_not(s: Peer) -> None:
+    s.ask(alter(GROUP, s.name(), ("no.such.key", SET, "1")))
+    s.ask(alter(GROUP, "", ("consumer.session.timeout.ms", SET, "45000")))
+    s.ask(alter(CLIENT_METRICS, s.name(), ("no.such.key", SET, "1")))
+    s.ask(alter(CLIENT_METRICS, "", ("interval.ms", SET, "1000")))
+
+
+@scenario
+def nothing_is_altered(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(alter(TOPIC, to.name))
+    s.ask(alter(BROKER_LOGGER, "1"))
+    s.ask(altogether())
+
+
+@scenario
+def a_topic_without_a_name(s: Peer) -> None:
+    s.ask(alter(TOPIC, "", ("retention.ms", SET, "1")))
+
+
+@scenario
+def a_resource_that_is_named_twice(s: Peer) -> None:
+    to = given.topic(s)
+    one = alter(TOPIC, to.name, ("retention.ms", SET, "1"))
+    two = alter(TOPIC, to.name, ("segment.bytes", SET, "2000000"))
+    s.ask(altogether(*one.resources, *two.resources))
+    is_now(s, TOPIC, to.name, "retention.ms", "604800000")

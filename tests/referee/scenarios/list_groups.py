@@ -6,6 +6,7 @@ from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIden
 from barnabas.protocol.messages.list_groups import API, ListGroupsRequest
 from tests.referee import given
 from tests.referee.scenario import Peer, Scenarios
+from tests.referee.scenarios.api_versions import frame
 
 scenario = Scenarios(API)
 
@@ -73,3 +74,9 @@ def by_type(s: Peer) -> None:
 @scenario(since=TYPES)
 def a_type_that_does_not_exist(s: Peer) -> None:
     s.ask(ListGroupsRequest(types_filter=["sleepy"]), pick=mine(s))
+
+
+@scenario
+def a_header_that_is_cut_off(s: Peer) -> None:
+    s.ask_frame(frame(API.key, s.version)[:-1])
+    s.ask(ListGroupsRequest(), pick=mine(s))

@@ -114,3 +114,10 @@ def as_a_replica_and_for_debugging(s: Peer) -> None:
     for replica_id in (-2, 1, 5):
         topics = [ListOffsetsTopic(name=to.name, partitions=partitions)]
         s.ask(ListOffsetsRequest(replica_id=replica_id, topics=topics))
+
+
+@scenario(since=2)
+def an_isolation_that_there_is_not(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(given.list_offsets(to.name, (0, -1), isolation_level=2))
+    s.ask(given.list_offsets(to.name, (0, -1), isolation_level=-1))

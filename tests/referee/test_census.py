@@ -1,0 +1,123 @@
+"""The scenarios are as many, and of as many kinds, as a comparison of two brokers needs.
+
+What a scenario sends depends on what it is answered, so each is played, against Barnabas alone:
+where its answers are not Kafka's, test_differential says so.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import pytest
+
+from barnabas.protocol.schema import Api
+from barnabas.testing.broker import Broker
+from docs.generate import served
+from tests.referee.brokers import SHARED, Address, warm_up
+from tests.referee.differences import WANTED, Difference
+from tests.referee.normalise import plain
+from tests.referee.raw import APIS
+from tests.referee.scenario import CLOSED, Exchange, Peer, Scenario
+from tests.referee.scenarios import every_scenario, malformed
+
+SCENARIOS = every_scenario()
+
+CHANGES_STATE = frozenset({0, 8, 11, 13, 14, 19, 20, 21, 22, 33, 37, 42, 44, 47})
+"""Keys of the APIs whose requests leave something behind for those after them."""
+
+
+class Played(NamedTuple):
+    """A scenario, the API keys that it sent, and what it was answered."""
+
+    scenario: Scenario
+    sent: list[int]
+    transcript: list[Exchange]
+
+
+@pytest.fixture(scope="module")
+def played() -> Iterator[list[Played]]:
+    """Every scenario at each of its versions."""
+    with Broker(SHARED | {"broker.id": "1"}) as broker:
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        address = Address(host, int(port))
+        warm_up(address)
+        yield [play(scenario, address) for scenario in SCENARIOS]
+
+
+def play(scenario: Scenario, broker: Address) -> Played:
+    with Peer(*broker, scenario.api, scenario.version, scenario.slug) as peer:
+        scenario.play(peer)
+    return Played(scenario, peer.sent, peer.transcript)
+
+
+def versions_of(api: Api) -> list[int]:
+    """The lowest, a middle and the highest."""
+    versions = api.versions
+    return sorted({versions[0], versions[len(versions) // 2], versions[-1]})
+
+
+def is_refused(exchange: Exchange) -> bool:
+    """Whether the broker hung up, or found an error in the request or a part of it."""
+    if exchange.answer == CLOSED:
+        return True
+    return _has_error(plain(exchange.answer, exchange.version))
+
+
+def _has_error(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(
+            (key.endswith("error_code") and item != 0) or _has_error(item)
+            for key, item in value.items()
+        )
+    return isinstance(value, list) and any(_has_error(item) for item in value)
+
+
+def test_every_api_that_is_served_is_compared() -> None:
+    assert set(APIS.values()) == {api for api, _ in served()}
+
+
+def test_there_are_three_hundred_scenarios() -> None:
+    assert len({scenario.title for scenario in SCENARIOS}) >= 300
+
+
+def test_each_has_a_title_of_its_own() -> None:
+    titles = [str(scenario) for scenario in SCENARIOS]
+    assert len(set(titles)) == len(titles)
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_an_api_has_five_scenarios_beside_malformed_bytes(api: Api) -> None:
+    broken = {str(scenario) for group in malformed.ALL for scenario in group}
+    titles = {s.title for s in SCENARIOS if s.api is api and str(s) not in broken}
+    assert len(titles) >= 5
+
+
+def test_every_api_is_asked_rightly_and_wrongly_at_three_of_its_versions(
+    played: list[Played],
+) -> None:
+    outcomes: dict[tuple[str, int], set[bool]] = defaultdict(set)
+    for scenario, _, transcript in played:
+        for exchange in transcript:
+            if exchange.api is scenario.api and exchange.version == scenario.version:
+                outcomes[exchange.api.name, exchange.version].add(is_refused(exchange))
+    lacking = [
+        f"{api.name} v{version}: {'nothing wrong' if outcome == {False} else 'nothing right'}"
+        for api in APIS.values()
+        for version in versions_of(api)
+        if (outcome := outcomes[api.name, version]) != {False, True}
+    ]
+    assert not lacking, lacking
+
+
+def test_half_of_the_scenarios_are_sequences_that_change_state(played: list[Played]) -> None:
+    sequences = [each for each in played if len(each.sent) >= 3 and CHANGES_STATE & set(each.sent)]
+    assert len(sequences) >= len(played) / 2
+
+
+@pytest.mark.parametrize("wanted", WANTED, ids=lambda wanted: wanted.about)
+def test_a_wanted_difference_is_shown_by_scenarios(wanted: Difference) -> None:
+    for pattern in wanted.scenarios:
+        versions = {s.version for s in SCENARIOS if fnmatchcase(s.title, pattern)}
+        assert versions
+        assert versions >= set(wanted.versions)

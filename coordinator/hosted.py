@@ -7,6 +7,7 @@ lost.
 """
 
 import asyncio
+import gc
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -161,6 +162,8 @@ class Hosted(Generic[S]):
 
     def close(self) -> None:
         """Leadership is gone: stop every timer, and send away whoever waits."""
+        # What the load has frozen goes now, also where it refers to itself.
+        gc.unfreeze()
         self._closed = True
         self.serving = False
         for timer in self._timers.values():

@@ -15,7 +15,6 @@ from barnabas.storage.segment import (
     CLEANED,
     DELETED,
     KINDS_LOG_LAST,
-    LOG,
     SWAP,
     Segment,
     file_name,
@@ -79,7 +78,7 @@ def _swap(log: "Log", base_offset: int, replaced: Sequence[int]) -> Steps:
     kinds, swapped, renamed = list[str](), list[Segment](), list[str]()
 
     def prepare() -> None:
-        kinds.extend(k for k in KINDS_LOG_LAST if k == LOG or files.exists(stem + k + CLEANED))
+        kinds.extend(k for k in KINDS_LOG_LAST if files.exists(stem + k + CLEANED))
         for kind in kinds:
             files.rename(stem + kind + CLEANED, stem + kind + SWAP)
         new = old[0].successor(base_offset, log.config, old[0].created_ms, suffix=SWAP)

@@ -40,10 +40,11 @@ from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.rounds import Rounds
 from barnabas.broker.routes import Parts, all_routes
+from barnabas.broker.server.admission import Admission
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.connection import Shared
 from barnabas.broker.server.dispatch import Dispatcher
-from barnabas.broker.server.listener import ConnectionCount, Listener, make_listeners
+from barnabas.broker.server.listener import Listener, make_listeners
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.config.listeners import Address, parse_host_port
@@ -268,10 +269,10 @@ class Broker:
             memory=self._memory,
             max_request_bytes=config.socket_request_max_bytes,
         )
-        count = ConnectionCount(config)
-        self._dynamic.follow(count.limit)
+        admission = Admission(self.config)
+        self._dynamic.follow(admission.limit)
         self._listeners = make_listeners(
-            config, shared=shared, count=count, clock=doors.clock, metrics=metrics
+            config, shared=shared, admission=admission, clock=doors.clock, metrics=metrics
         )
         gauges.read_server(self._metrics, list(self._listeners.values()), self._memory)
 

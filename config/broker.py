@@ -1,12 +1,13 @@
 """The broker's configuration: every key that has an effect here, under Kafka's name."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from barnabas.config.declare import boolean, integer, optional_string
 from barnabas.config.group_keys import GroupKeys
-from barnabas.config.key import ConfigError
+from barnabas.config.key import ConfigError, Key
+from barnabas.config.listener_keys import listener_keys, parse_listener_key
 from barnabas.config.listeners import (
     Listener,
     parse_connection_overrides,
@@ -52,6 +53,9 @@ class BrokerConfig(NetworkKeys, LogKeys, TopicDefaultKeys, GroupKeys):
     given: Mapping[str, str] = MappingProxyType({})
     """The texts that were given, by key: what DescribeConfigs calls the static configuration."""
 
+    of_listeners: Mapping[str, object] = MappingProxyType({})
+    """Values of keys that hold for one listener, by the whole key."""
+
     warnings: tuple[str, ...] = ()
     """What a person should read at start-up, one sentence each."""
 
@@ -64,15 +68,44 @@ class BrokerConfig(NetworkKeys, LogKeys, TopicDefaultKeys, GroupKeys):
         refuse_security(properties)
         refuse_zookeeper(properties)
         texts = _without_controllers(_one_name_each(properties))
-        unknown = cls.unknown(texts)
+        given = {key: text for key, text in texts.items() if key in cls.KEYS}
+        config = cls(**cls.parse(given))
+        config.validate()
+        unknown = config.without_effect(texts)
         if unknown and strict:
             raise ConfigError(f"These configuration keys have no effect here: {', '.join(unknown)}")
-        given = {key: text for key, text in texts.items() if key in cls.KEYS}
-        config = cls(**cls.parse(given)).replace(
+        given |= {key: text for key, text in texts.items() if key not in unknown}
+        return config.overlaid(texts).replace(
             given=MappingProxyType(given), warnings=_warnings(unknown)
         )
-        config.validate()
-        return config
+
+    @classmethod
+    def key_of(cls, name: str) -> Key[Any]:
+        """The key of that name, or the one that `name` sets for a listener; KeyError."""
+        own = parse_listener_key(name)
+        return cls.KEYS[name if own is None else own.key]
+
+    def without_effect(self, names: Iterable[str]) -> list[str]:
+        """Those of `names` that are neither keys of a broker nor of one of its listeners."""
+        own = listener_keys(names, self._listener_names())
+        return [name for name in self.unknown(names) if name not in own]
+
+    def overlaid(self, texts: Mapping[str, str]) -> Self:
+        """A copy in which some keys have other values; ConfigError where one cannot be taken."""
+        own = listener_keys(texts, self._listener_names())
+        values = {name: self.KEYS[key.key].parse(texts[name]) for name, key in own.items()}
+        given = {name: text for name, text in texts.items() if name in self.KEYS}
+        return self.replace(
+            **self.parse(given), of_listeners=MappingProxyType({**self.of_listeners, **values})
+        )
+
+    def max_connections_of(self, listener: str) -> int:
+        """Connections that one listener may have open."""
+        own = self.of_listeners.get(f"listener.name.{listener.lower()}.max.connections")
+        return own if isinstance(own, int) else self.max_connections
+
+    def _listener_names(self) -> list[str]:
+        return [listener.name for listener in self.resolved_listeners()]
 
     def validate(self) -> None:
         """ConfigError where keys that are well by themselves contradict each other."""

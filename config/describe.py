@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
-from barnabas.config.key import Type, Update
+from barnabas.config.key import Key, Type, Update
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
 
 
@@ -57,12 +57,15 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
 def describe_broker(config: DynamicConfig) -> list[Entry]:
     """Every key of this broker, by name."""
     entries = []
-    for name, key in BrokerConfig.KEYS.items():
-        synonyms = tuple(_broker_synonyms(name, _SYNONYMS.get(name, (name,)), config))
+    own = config.current.of_listeners
+    for name in sorted({*BrokerConfig.KEYS, *own}):
+        key = BrokerConfig.key_of(name)
+        names = (name, key.name) if name in own else _SYNONYMS.get(name, (name,))
+        synonyms = tuple(_broker_synonyms(key, names, config))
         entries.append(
             Entry(
                 name=name,
-                value=config.current.text(name),
+                value=key.text(own[name]) if name in own else config.current.text(name),
                 source=_source(synonyms),
                 read_only=key.update is Update.READ_ONLY,
                 synonyms=synonyms,
@@ -82,8 +85,8 @@ def describe_cluster_defaults(config: DynamicConfig) -> list[Entry]:
             source=Source.DYNAMIC_DEFAULT_BROKER_CONFIG,
             read_only=False,
             synonyms=(Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),),
-            type=BrokerConfig.KEYS[name].type,
-            documentation=BrokerConfig.KEYS[name].doc,
+            type=BrokerConfig.key_of(name).type,
+            documentation=BrokerConfig.key_of(name).doc,
         )
         for name, value in sorted(config.cluster_defaults.items())
     ]
@@ -115,11 +118,11 @@ def _topic_synonyms(
     if name in overrides:
         yield Synonym(name, overrides[name], Source.DYNAMIC_TOPIC_CONFIG)
     if names := BROKER_SYNONYMS.get(name):
-        yield from _broker_synonyms(names[0], names, config)
+        yield from _broker_synonyms(BrokerConfig.KEYS[names[0]], names, config)
 
 
 def _broker_synonyms(
-    described: str, names: Sequence[str], config: DynamicConfig
+    key: Key[Any], names: Sequence[str], config: DynamicConfig
 ) -> Iterator[Synonym]:
     """Layer by layer, and in each layer the most precise key first; one default, as in Kafka."""
     layers = (
@@ -131,10 +134,9 @@ def _broker_synonyms(
         for name in names:
             if name in texts:
                 yield Synonym(name, texts[name], source)
-    key = BrokerConfig.KEYS[described]
     default = key.text(key.default)
     if default is not None:
-        yield Synonym(described, default, Source.DEFAULT_CONFIG)
+        yield Synonym(key.name, default, Source.DEFAULT_CONFIG)
 
 
 def _source(synonyms: tuple[Synonym, ...]) -> Source:

@@ -10,7 +10,6 @@ from typing import Final
 
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError, Update
-from barnabas.config.table import require_known
 
 Follower = Callable[[BrokerConfig], None]
 
@@ -47,15 +46,16 @@ def overlaid(
 ) -> BrokerConfig:
     """The configuration of a broker under two layers of dynamic values."""
     texts = {**cluster_defaults, **overrides}
+    for name in static.without_effect(texts):
+        raise ConfigError(f"Unknown broker config name: {name}")
     _require_dynamic(texts)
-    config = static.replace(**BrokerConfig.parse(texts))
+    config = static.overlaid(texts)
     config.validate()
     return config
 
 
 def _require_dynamic(names: Mapping[str, str]) -> None:
-    require_known(BrokerConfig, names, "broker")
-    fixed = [name for name in names if BrokerConfig.KEYS[name].update is Update.READ_ONLY]
+    fixed = [name for name in names if BrokerConfig.key_of(name).update is Update.READ_ONLY]
     if fixed:
         raise ConfigError(
             f"Cannot update these configs dynamically: Set({', '.join(sorted(fixed))})"

@@ -38,7 +38,8 @@ class NetworkKeys(Table):
     )
     max_connections = integer(
         INT_MAX,
-        "Connections open at a time; further ones are closed.",
+        "Connections open at a time; further ones wait. Under `listener.name.<listener>.` it is "
+        "the limit of one listener.",
         at_least=0,
         update=_CLUSTER,
     )

@@ -164,12 +164,6 @@ DIFFERENCES = (
         "A key that is accepted has its effect.",
     ),
     Difference(
-        "max.connections",
-        "A connection above the limit is closed at once.",
-        "It waits, unanswered, until another one closes; the listener between brokers goes first.",
-        "A client that is told tries another broker or says what is wrong.",
-    ),
-    Difference(
         "queued.max.request.bytes",
         "128 MiB by default.",
         "No limit by default.",

@@ -137,6 +137,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._stalled is None:
             self._reader.trim()
 
+    def hold(self) -> None:
+        """Begin nothing until `proceed`: there are too many others."""
+        self._turn_over = True
+        self._pause_reading()
+
+    def proceed(self) -> None:
+        """Serve what has come, and read on."""
+        if not self._closing:
+            self._next_turn()
+
     def finish(self) -> None:
         """Answer what was begun, begin nothing more, then close."""
         self._closing = True

@@ -1,56 +1,18 @@
-"""A listening socket, the limits on who may connect, and the end of idle or stuck connections."""
+"""A listening socket, those who wait to be admitted, and the end of idle or stuck connections."""
 
 import asyncio
-from collections import Counter
+import heapq
 from dataclasses import dataclass
-from itertools import count
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.server.admission import Admission
 from barnabas.broker.server.connection import Connection, Shared
 from barnabas.broker.server.network import Network, Server
 from barnabas.config.broker import BrokerConfig
-from barnabas.config.listeners import parse_connection_overrides
 from barnabas.metrics.catalogue import RequestMetrics
 
 _log = get_logger(__name__)
-
-
-class ConnectionCount:
-    """Open connections of a broker over all listeners, and how many there may be."""
-
-    def __init__(self, config: BrokerConfig) -> None:
-        self.ids = count(1)
-        """Gives each connection of the broker a number."""
-        self._by_host: Counter[str] = Counter()
-        self.limit(config)
-
-    def limit(self, config: BrokerConfig) -> None:
-        """Take over max.connections and its kin, now and whenever they change."""
-        self._total = config.max_connections
-        self._per_host = config.max_connections_per_ip
-        self._overrides = parse_connection_overrides(
-            "max.connections.per.ip.overrides", config.max_connections_per_ip_overrides
-        )
-
-    @property
-    def open(self) -> int:
-        """Connections open now."""
-        return self._by_host.total()
-
-    def admit(self, host: str) -> bool:
-        """Count a connection in; False where a limit is reached."""
-        per_host = self._overrides.get(host, self._per_host)
-        if self.open >= self._total or self._by_host[host] >= per_host:
-            return False
-        self._by_host[host] += 1
-        return True
-
-    def leave(self, host: str) -> None:
-        """Count a connection out."""
-        self._by_host[host] -= 1
-        if not self._by_host[host]:
-            del self._by_host[host]
 
 
 @dataclass(slots=True)
@@ -71,7 +33,7 @@ class Listener:
         port: int,
         *,
         shared: Shared,
-        count: ConnectionCount,
+        admission: Admission,
         clock: Clock,
         metrics: RequestMetrics,
     ) -> None:
@@ -80,14 +42,16 @@ class Listener:
         self.port = port
         """The port asked for; after `bind` the port that was bound."""
         self._shared = shared
-        self._count = count
+        self._admission = admission
         self._clock = clock
         self._connections: dict[Connection, _Seen] = {}
+        self._waiting: dict[Connection, None] = {}
         self._server: Server | None = None
         self._stopping = False
         self._drained = asyncio.Event()
         self._opened = metrics.connections_opened.cell(name)
         self._refused = metrics.connections_refused.cell(name)
+        admission.join(self)
 
     async def bind(self, network: Network) -> None:
         """Take the address, so that `port` is known. Raises OSError where it cannot be had."""
@@ -104,22 +68,58 @@ class Listener:
         await self._server.serve()
 
     def _connect(self) -> Connection:
-        return Connection(self._shared, self, next(self._count.ids))
+        return Connection(self._shared, self, next(self._admission.ids))
 
     def opened(self, connection: Connection) -> None:
-        if self._stopping or not self._count.admit(connection.host):
-            self._refused.value += 1
-            _log.warning("connection refused", host=connection.host, listener=self.name)
+        if self._stopping:
+            self._refuse(connection)
+        elif self._waiting or not self._admission.has_room(self.name):
+            self._hold(connection)
+        else:
+            self._admit(connection)
+
+    def closed(self, connection: Connection) -> None:
+        self._waiting.pop(connection, None)
+        if self._connections.pop(connection, None) is not None:
+            self._admission.leave(self.name, connection.host)
+        if not self._connections:
+            self._drained.set()
+
+    def admit_waiting(self) -> None:
+        while self._waiting and self._admission.has_room(self.name):
+            connection = next(iter(self._waiting))
+            del self._waiting[connection]
+            self._admit(connection)
+            connection.proceed()
+        if not self._waiting and self._server is not None and not self._stopping:
+            self._server.resume()
+
+    def cut_stillest(self, count: int) -> None:
+        def stillest(each: tuple[Connection, _Seen]) -> tuple[bool, float]:
+            connection, seen = each
+            return connection.progress != seen.progress, seen.since
+
+        for connection, _ in heapq.nsmallest(count, self._connections.items(), key=stillest):
+            _log.info("connection cut for others", host=connection.host, listener=self.name)
             connection.abort()
+
+    def _hold(self, connection: Connection) -> None:
+        connection.hold()
+        self._waiting[connection] = None
+        assert self._server is not None
+        self._server.pause()
+
+    def _admit(self, connection: Connection) -> None:
+        if not self._admission.enter(self.name, connection.host):
+            self._refuse(connection)
             return
         self._opened.value += 1
         self._connections[connection] = _Seen(connection.progress, self._clock.monotonic())
 
-    def closed(self, connection: Connection) -> None:
-        if self._connections.pop(connection, None) is not None:
-            self._count.leave(connection.host)
-        if not self._connections:
-            self._drained.set()
+    def _refuse(self, connection: Connection) -> None:
+        self._refused.value += 1
+        _log.warning("connection refused", host=connection.host, listener=self.name)
+        connection.abort()
 
     @property
     def connections(self) -> int:
@@ -148,6 +148,8 @@ class Listener:
         self._stopping = True
         if self._server is not None:
             self._server.close()
+        for connection in list(self._waiting):
+            self._refuse(connection)
         for connection in list(self._connections):
             connection.finish()
 
@@ -167,7 +169,7 @@ def make_listeners(
     config: BrokerConfig,
     *,
     shared: Shared,
-    count: ConnectionCount,
+    admission: Admission,
     clock: Clock,
     metrics: RequestMetrics,
 ) -> dict[str, Listener]:
@@ -178,7 +180,7 @@ def make_listeners(
             each.address.host,
             each.address.port,
             shared=shared,
-            count=count,
+            admission=admission,
             clock=clock,
             metrics=metrics,
         )

@@ -5,6 +5,13 @@ import socket
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from barnabas.broker.observability.logging import get_logger
+
+ACCEPTED_PER_TURN = 16
+"""Connections that are taken before the others of the loop have their turn."""
+RETRY_S = 1.0
+"""How long to wait where the system has no descriptor left to accept with."""
+_log = get_logger(__name__)
 Factory = Callable[[], asyncio.BufferedProtocol]
 
 
@@ -15,6 +22,14 @@ class Server(Protocol):
     def port(self) -> int: ...
 
     async def serve(self) -> None: ...
+
+    def pause(self) -> None:
+        """Leave new connections to the system's queue; a few may still have been accepted."""
+        ...
+
+    def resume(self) -> None:
+        """Accept connections again, in a moment."""
+        ...
 
     def close(self) -> None:
         """Accept no more connections; those that are open stay."""
@@ -42,19 +57,67 @@ def descriptor_behind(transport: asyncio.BaseTransport) -> int | None:
 
 
 class TcpServer:
-    """The sockets of one listener: one, or one for each address that its host name has."""
+    """The sockets of one listener: one, or one for each address that its host name has.
 
-    def __init__(self, servers: list[asyncio.Server], port: int) -> None:
-        self._servers = servers
-        self.port = port
+    They are accepted from by hand: a loop's own servers cannot pause, and closing them would lose
+    what is in the system's queue.
+    """
+
+    def __init__(self, factory: Factory, sockets: list[socket.socket], backlog: int) -> None:
+        self._factory = factory
+        self._sockets = sockets
+        self._backlog = backlog
+        self._loop = asyncio.get_running_loop()
+        self._beginning: set[asyncio.Task[Any]] = set()
+        self._paused = False
+        self.port = int(sockets[0].getsockname()[1])
 
     async def serve(self) -> None:
-        for server in self._servers:
-            await server.start_serving()
+        for bound in self._sockets:
+            bound.listen(self._backlog)
+            self._loop.add_reader(bound, self._accept, bound)
+
+    def pause(self) -> None:
+        if not self._paused:
+            self._paused = True
+            for bound in self._sockets:
+                self._loop.remove_reader(bound)
+
+    def resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            for bound in self._sockets:
+                self._loop.add_reader(bound, self._accept, bound)
 
     def close(self) -> None:
-        for server in self._servers:
-            server.close()
+        self.pause()
+        for bound in self._sockets:
+            bound.close()
+        self._sockets = []
+
+    def _accept(self, bound: socket.socket) -> None:
+        for _ in range(ACCEPTED_PER_TURN):
+            try:
+                accepted, _ = bound.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # No descriptor is left: the socket stays readable, and asking on would spin.
+                _log.error("connections cannot be accepted", port=self.port, error=str(error))
+                self.pause()
+                self._loop.call_later(RETRY_S, self.resume)
+                return
+            accepted.setblocking(False)
+            task = self._loop.create_task(self._begin(accepted))
+            self._beginning.add(task)
+            task.add_done_callback(self._beginning.discard)
+
+    async def _begin(self, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._factory, accepted)
+        except OSError:
+            # The peer has gone already.
+            accepted.close()
 
 
 class TcpNetwork:
@@ -66,7 +129,6 @@ class TcpNetwork:
         self._receive_buffer = receive_buffer
 
     async def listen(self, factory: Factory, host: str, port: int) -> TcpServer:
-        loop = asyncio.get_running_loop()
         sockets: list[socket.socket] = []
         try:
             for family, address in await self._addresses(host, port):
@@ -77,13 +139,7 @@ class TcpNetwork:
             for bound in sockets:
                 bound.close()
             raise
-        servers = [
-            await loop.create_server(
-                factory, sock=bound, backlog=self._backlog, start_serving=False
-            )
-            for bound in sockets
-        ]
-        return TcpServer(servers, sockets[0].getsockname()[1])
+        return TcpServer(factory, sockets, self._backlog)
 
     async def _addresses(self, host: str, port: int) -> list[tuple[int, Any]]:
         if not host:
@@ -94,7 +150,8 @@ class TcpNetwork:
         return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
 
     def _bind(self, family: int, address: Any) -> socket.socket:
-        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        bound.setblocking(False)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:

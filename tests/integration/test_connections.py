@@ -4,7 +4,9 @@ import asyncio
 import os
 import socket
 import struct
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -12,7 +14,7 @@ import uvloop
 from barnabas.broker.app import Broker
 from barnabas.broker.server import budget
 from barnabas.client.connection import BrokerUnreachable, Connection
-from barnabas.protocol.messages import metadata
+from barnabas.protocol.messages import api_versions, metadata
 from tests.integration.data_path import Client, batch, connected, make_broker, running, until
 
 
@@ -46,13 +48,85 @@ def test_a_client_runs_on_a_loop_of_uvloop_too(tmp_path: Path) -> None:
     assert uvloop.run(ask())
 
 
-async def test_a_connection_that_leaves_makes_room(tmp_path: Path) -> None:
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("key", ["max_connections", "listener_name_plaintext_max_connections"])
+def test_connections_above_the_limit_wait_until_others_leave(
+    tmp_path: Path, key: str, run: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path, **{key: 1}) as broker:
+            first = await Connection.open("127.0.0.1", broker.port, timeout=5)
+            waiting: set[asyncio.Task[Connection]] = set()
+            for count in (40, 5):
+                # Some of the first are accepted and held; the others stay in the system's queue.
+                waiting |= {
+                    asyncio.create_task(Connection.open("127.0.0.1", broker.port, timeout=20))
+                    for _ in range(count)
+                }
+                done, _ = await asyncio.wait(waiting, timeout=0.05)
+                assert not done
+            assert broker.connections == 1
+            await first.close()
+            while waiting:
+                done, waiting = await asyncio.wait(
+                    waiting, timeout=10, return_when=asyncio.FIRST_COMPLETED
+                )
+                assert len(done) == 1
+                assert broker.connections == 1
+                await done.pop().result().close()
+
+    run(scenario())
+
+
+async def test_a_connection_that_waits_is_served_though_it_spoke_first(tmp_path: Path) -> None:
     async with running(tmp_path, max_connections=1) as broker:
         async with connected(broker):
-            pass
-        await until(lambda: not broker.connections)
+            reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+            writer.write(struct.pack(">ihhih", 10, api_versions.API.key, 0, 77, -1))
+            await writer.drain()
+        assert struct.unpack(">ii", await asyncio.wait_for(reader.readexactly(8), 5))[1] == 77
+        writer.close()
+
+
+TWO_LISTENERS = {
+    "listeners": "PLAINTEXT://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
+    "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,OUTSIDE:PLAINTEXT",
+}
+
+
+async def test_the_listener_between_brokers_takes_the_place_of_the_stillest_client(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, max_connections=2, **TWO_LISTENERS) as broker:
+        inside, outside = broker.ports.values()
+        still, other = [await Connection.open("127.0.0.1", outside, timeout=5) for _ in range(2)]
+        await Client(other).connection.request(metadata.API, metadata.MetadataRequest(topics=None))
+        between = await Connection.open("127.0.0.1", inside, timeout=5)
+        await until(lambda: not still.is_open)
+        assert other.is_open
+        assert between.is_open
+        for connection in (still, other, between):
+            await connection.close()
+
+
+async def test_a_limit_of_one_listener_leaves_the_others_alone(tmp_path: Path) -> None:
+    keys = {"listener_name_outside_max_connections": 0, **TWO_LISTENERS}
+    async with running(tmp_path, **keys) as broker:
+        inside, outside = broker.ports.values()
         async with connected(broker) as client:
-            assert client.connection.is_open
+            assert await serves(client)
+        with pytest.raises(BrokerUnreachable):
+            await Connection.open("127.0.0.1", outside, timeout=0.1)
+        assert inside == broker.port
+
+
+async def test_a_broker_stops_while_connections_wait(tmp_path: Path) -> None:
+    broker = make_broker(tmp_path, max_connections=0)
+    await broker.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+    await asyncio.wait_for(broker.stop(), 5)
+    assert await hangs_up(reader)
+    writer.close()
 
 
 async def test_idle_connections_are_closed_and_waiting_ones_are_not(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Keys that change while the broker runs change what it does at once, not only what it shows."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -253,13 +254,24 @@ async def test_connection_limits_hold_from_now_on(broker: Broker, client: Client
 
     for key, tight in [
         ("max_connections_per_ip", "1"),
-        ("max_connections", "1"),
         ("max_connections_per_ip_overrides", "127.0.0.1:1"),
     ]:
         assert await admitted()
         await alter(client, BROKER, "", **{key: tight})
         assert not await admitted(), key
         await alter(client, BROKER, "", **{key: None})
+
+
+@pytest.mark.parametrize("key", ["max_connections", "listener_name_plaintext_max_connections"])
+async def test_a_connection_waits_until_the_limit_is_raised(
+    broker: Broker, client: Client, key: str
+) -> None:
+    await alter(client, BROKER, "", **{key: "1"})
+    waiting = asyncio.create_task(Connection.open("127.0.0.1", broker.port, timeout=5))
+    done, _ = await asyncio.wait([waiting], timeout=0.05)
+    assert not done
+    await alter(client, BROKER, "", **{key: None})
+    await (await waiting).close()
 
 
 async def test_new_segments_are_reserved_from_now_on(client: Client, tmp_path: Path) -> None:

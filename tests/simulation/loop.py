@@ -110,6 +110,12 @@ class MemoryServer:
     async def serve(self) -> None:
         self.serving = True
 
+    def pause(self) -> None:
+        """There is no queue of the system's: the broker holds whoever comes."""
+
+    def resume(self) -> None:
+        """Nothing was paused."""
+
     def close(self) -> None:
         self._loop.servers.pop(self.port, None)
 

@@ -208,3 +208,29 @@ def test_a_configuration_cannot_be_changed_in_place():
         config.num_partitions = 3
     with pytest.raises(TypeError, match="no_such_key"):
         BrokerConfig(no_such_key=1)
+
+
+def test_a_key_of_one_listener_holds_there_alone():
+    config = BrokerConfig.from_properties(
+        {
+            "listeners": "PLAINTEXT://:9092,OUTSIDE://:9093",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:PLAINTEXT",
+            "max.connections": "100",
+            "listener.name.outside.max.connections": "7",
+        }
+    )
+    assert config.max_connections_of("OUTSIDE") == 7
+    assert config.max_connections_of("PLAINTEXT") == config.max_connections == 100
+    assert config.warnings == ()
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "listener.name.elsewhere.max.connections",
+        "listener.name.PLAINTEXT.max.connections",
+        "listener.name.plaintext.max.connections.per.ip",
+    ],
+)
+def test_a_key_of_a_listener_without_effect_is_named(key):
+    assert key in BrokerConfig.from_properties({key: "1"}).warnings[0]

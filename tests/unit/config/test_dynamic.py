@@ -135,3 +135,22 @@ def test_the_first_synonym_is_where_the_value_comes_from(file, cluster, broker):
         assert described.value == described.synonyms[0].value
         assert described.source is described.synonyms[0].source
         assert strongest in (None, described.value)
+
+
+def test_a_key_of_a_listener_is_described_over_the_brokers():
+    own, key = "listener.name.plaintext.max.connections", "max.connections"
+    config = DynamicConfig(BrokerConfig.from_properties({key: "9", own: "5"}))
+    config.apply(cluster_defaults={own: "4"}, overrides={own: "3"})
+    assert config.current.max_connections_of("PLAINTEXT") == 3
+    (entry,) = [entry for entry in describe_broker(config) if entry.name == own]
+    assert (entry.value, entry.source) == ("3", Source.DYNAMIC_BROKER_CONFIG)
+    assert [(each.name, each.value) for each in entry.synonyms] == [
+        (own, "3"),
+        (own, "4"),
+        (own, "5"),
+        (key, "9"),
+        (key, "2147483647"),
+    ]
+    assert [entry.name for entry in describe_cluster_defaults(config)] == [own]
+    with pytest.raises(ConfigError, match="Unknown broker config name"):
+        config.apply(cluster_defaults={}, overrides={"listener.name.other.max.connections": "1"})

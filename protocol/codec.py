@@ -1,5 +1,6 @@
 """Encode and decode messages: the entry points of compiled codecs (see `compile`)."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from barnabas.protocol.compile_decode import decoder
@@ -18,9 +19,12 @@ def decode(cls: type[M], version: int, buf: bytes | bytearray | memoryview, offs
     Records fields are views of `buf`; everything else is copied. Raises ProtocolError where the
     bytes are not exactly one message of this version, or the version is not one of the message's.
     """
-    known: Any = cls
-    compiled = known._decoders.get(version) or decoder(cls, version)
-    return cast(M, compiled(buf, offset))
+    known: dict[int, Callable[..., M]] = cls._decoders  # type: ignore[attr-defined]
+    try:
+        compiled = known[version]
+    except KeyError:
+        compiled = decoder(cls, version)
+    return compiled(buf, offset)
 
 
 def encode(message: Any, version: int) -> bytes:

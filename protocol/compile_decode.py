@@ -33,6 +33,10 @@ def decoder(cls: type[Any], version: int) -> Callable[..., Any]:
     return known[version]
 
 
+_FEW = 4
+"""Longest array of structs that is not worth an iterator."""
+
+
 class _DecoderSource(Source):
     """Writes the decoder; `buf` is the input, `p` the position in it, `end` its length."""
 
@@ -51,7 +55,10 @@ class _DecoderSource(Source):
         # Slices of bytes are cheaper than slices of a view, so only records keep the view.
         self._text = ".tobytes().decode()" if records else ".decode()"
         self._bytes = ".tobytes()" if records else ""
-        self.emit(f"buf = {'memoryview' if records else 'bytes'}(buf)")
+        if records:
+            self.emit("buf = buf if type(buf) is memoryview else memoryview(buf)")
+        else:
+            self.emit("buf = buf.tobytes() if type(buf) is memoryview else bytes(buf)")
         self.emit("end = len(buf)")
         with self.block("try:"):
             self._struct(cls, "o")
@@ -66,17 +73,22 @@ class _DecoderSource(Source):
         return self.compiled("def compiled(buf, p=0, exact=True):")
 
     def flush(self) -> None:
+        self._read_run()
+
+    def _read_run(self, behind: int = 0) -> None:
+        """Emit the pending run, and leave the position `behind` bytes before its end."""
         if not self.run:
             return
         run, self.run = self.run, []
         fmt = "".join(f for f, _ in run)
         if fmt == "B":
             self.emit(f"{run[0][1]} = buf[p]")
-            self.emit("p += 1")
-            return
-        unpack = self.constant(struct_for(fmt).unpack_from, "unpack")
-        self.emit(f"{', '.join(target for _, target in run)}, = {unpack}(buf, p)")
-        self.emit(f"p += {calcsize('>' + fmt)}")
+        else:
+            unpack = self.constant(struct_for(fmt).unpack_from, "unpack")
+            self.emit(f"{', '.join(target for _, target in run)}, = {unpack}(buf, p)")
+        step = calcsize(">" + fmt) - behind
+        if step:
+            self.emit(f"p += {step}")
 
     def _struct(self, cls: type[Message], var: str) -> None:
         self.emit(f"{var} = {self.constant(blank(cls), cls.__name__)}()")
@@ -125,19 +137,6 @@ class _DecoderSource(Source):
             self._struct(kind.struct, var)
             self.emit(f"{target} = {var}")
 
-    def _length(self, kind: str) -> str:
-        """Read a length; compact ones are one more than the length, 0 means null."""
-        length = self.local("n")
-        if not self.compact:
-            self.run.append(("h" if kind == "string" else "i", length))
-            self.flush()
-            return length
-        self.run.append(("B", length))
-        reader = {"string": "string_length", "array": "count"}.get(kind, "uvarint")
-        with self.block(f"if {length} > 127:"):
-            self.emit(f"{length}, p = {reader}(buf, p - 1)")
-        return length
-
     def _null(self, nullable: bool, target: str) -> None:
         if nullable:
             self.emit(f"{target} = None")
@@ -145,23 +144,65 @@ class _DecoderSource(Source):
             self.emit(f'raise ProtocolError("{target.rpartition(".")[2]} is null")')
 
     def _blob(self, kind: Type, nullable: bool, target: str) -> None:
-        length = self._length(kind.kind)
-        turn = {"string": self._text, "bytes": self._bytes, "records": ""}[kind.kind]
-        with self.block(f"if {length}:" if self.compact else f"if {length} >= 0:"):
-            self.emit("s = p")
-            self.emit(f"p += {length} - 1" if self.compact else f"p += {length}")
-            self.emit(f"{target} = buf[s:p]{turn}")
+        turn, nothing = {
+            "string": (self._text, '""'),
+            "bytes": (self._bytes, 'b""'),
+            "records": ("", "buf[:0]"),
+        }[kind.kind]
+        length = self.local("n")
+        if self.compact:
+            self._compact_length(kind.kind, length)
+            value, empty = f"buf[p + 1 : (p := p + {length})]", 1
+        else:
+            self.run.append(("h" if kind.kind == "string" else "i", length))
+            value, empty = f"buf[p : (p := p + {length})]", 0
+        with self.block(f"if {length} > {empty}:"):
+            self.emit(f"{target} = {value}{turn}")
+        with self.block(f"elif {length} == {empty}:"):
+            if self.compact:
+                self.emit("p += 1")
+            self.emit(f"{target} = {nothing}")
         with self.block("else:"):
+            if self.compact:
+                self.emit("p += 1")
             self._null(nullable, target)
+
+    def _compact_length(self, kind: str, length: str) -> None:
+        """Read one more than a length, 0 for null, and leave the position at its last byte.
+
+        One addition fewer than behind it, and positions above 256 are objects to be made.
+        """
+        self.run.append(("B", length))
+        self._read_run(behind=1)
+        with self.block(f"if {length} > 127:"):
+            if kind == "records":
+                self._records_length(length)
+                return
+            reader = "string_length" if kind == "string" else "uvarint"
+            self.emit(f"{length}, p = {reader}(buf, p)")
+            self.emit("p -= 1")
+
+    def _records_length(self, length: str) -> None:
+        """The second and third byte in place: few batches need a fourth, or are worth a call."""
+        self.emit("p += 1")
+        self.emit(f"{length} += (buf[p] << 7) - 0x80")
+        with self.block(f"if {length} > 0x3FFF:"):
+            self.emit("p += 1")
+            self.emit(f"{length} += (buf[p] << 14) - 0x4000")
+            with self.block(f"if {length} > 0x1FFFFF:"):
+                self.emit(f"{length}, p = uvarint(buf, p - 2)")
+                self.emit("p -= 1")
 
     def _array(self, kind: Type, nullable: bool, target: str) -> None:
         assert kind.item is not None
-        item, count = kind.item, self._length("array")
+        item, count = kind.item, self.local("n")
+        self.run.append(("B" if self.compact else "i", count))
         empty = 1 if self.compact else 0
+        if self.compact:
+            with self.block(f"if {count} > 127:"):
+                self.emit(f"{count}, p = count(buf, p - 1)")
         with self.block(f"if {count} > {empty}:"):
-            if self.compact:
-                self.emit(f"{count} -= 1")
-            else:
+            if not self.compact:
                 with self.block(f"if {count} > {MAX_ELEMENTS}:"):
                     self.emit(f'raise ProtocolError(f"an array of {{{count}}} elements")')
             if item.kind in FORMATS:
@@ -176,6 +217,8 @@ class _DecoderSource(Source):
     def _numbers(self, fmt: str, count: str, target: str) -> None:
         small = self.constant(small_unpackers(fmt), "small")
         size = calcsize(">" + fmt)
+        if self.compact:
+            self.emit(f"{count} -= 1")
         with self.block(f"if {count} < {SMALL}:"):
             self.emit(f"{target} = list({small}[{count}](buf, p))")
         with self.block(f"elif {count} * {size} > end - p:"):
@@ -186,19 +229,59 @@ class _DecoderSource(Source):
         self.emit(f"p += {count} * {size}")
 
     def _items(self, item: Type, count: str, target: str) -> None:
-        add, var = self.local("add"), self.local("o")
-        self.emit(f"{target} = {var}s = []")
-        self.emit(f"{add} = {var}s.append")
-        with self.block(f"for _ in range({count}):"):
-            if item.struct is not None and not item.nullable:
-                self._struct(item.struct, var)
+        var = self.local("o")
+        items = f"{var}s"
+        self.emit(f"{target} = {items} = []")
+        plain = item.struct if not item.nullable else None
+        if plain is not None:
+            self._stride(plain, count, var, items)
+        with self.block(f"while {count} > 1:" if self.compact else f"while {count}:"):
+            self.emit(f"{count} -= 1")
+            if plain is not None:
+                self._struct(plain, var)
             else:
                 self._value(item, item.nullable, var)
             self.flush()
-            self.emit(f"{add}({var})")
+            self.emit(f"{items}.append({var})")
+
+    def _stride(self, cls: type[Message], count: str, var: str, items: str) -> None:
+        """Take structs of one size from one iterator, up to the first that has tagged fields."""
+        fields = self.inline(cls)
+        if not fields or any(f.type.kind not in FORMATS for f in fields):
+            return
+        fmt = "".join(FORMATS[f.type.kind] for f in fields) + "B" * self.compact
+        size = calcsize(">" + fmt)
+        iter_unpack = self.constant(struct_for(fmt).iter_unpack, "iter_unpack")
+        values, tags = [self.local("v") for _ in fields], self.local("n")
+        left, none_left = (f"({count} - 1)", 1) if self.compact else (count, 0)
+        with self.block(f"if {count} > {_FEW}:"):
+            taken = ", ".join([*values, tags] if self.compact else values)
+            stride = f"buf[p : (p := p + {left} * {size})]"
+            with self.block(f"for {taken}, in {iter_unpack}({stride}):"):
+                if self.compact:
+                    with self.block(f"if {tags}:"):
+                        self.emit(f"{count} -= len({items})")
+                        self.emit(f"p -= {left} * {size}")
+                        self.emit("break")
+                self.emit(f"{var} = {self.constant(blank(cls), cls.__name__)}()")
+                for field, value in zip(fields, values, strict=True):
+                    self.emit(f"{var}.{field.name} = {value}")
+                for field in fields_of(cls):
+                    if field not in fields:
+                        self._default(field, f"{var}.{field.name}")
+                self.emit(f"{items}.append({var})")
+            with self.block("else:"):
+                self.emit(f"{count} = {none_left}")
 
     def _tags(self, cls: type[Message], var: str) -> None:
-        known, count = self.tags(cls), self.local("n")
+        known = self.tags(cls)
+        if not known and not self.run:
+            with self.block("if buf[p]:"):
+                self.emit("p = skip_tags(buf, p)")
+            with self.block("else:"):
+                self.emit("p += 1")
+            return
+        count = self.local("n")
         self.run.append(("B", count))
         with self.block(f"if {count}:"):
             if not known:

@@ -67,6 +67,14 @@ def _of(kind: Type, nullable: bool, version: int) -> st.SearchStrategy[Any]:
     return st.none() | _present(kind, version) if nullable else _present(kind, version)
 
 
+def _flat(kind: Type, version: int) -> bool:
+    """Whether this is a struct without strings, arrays and other structs."""
+    if kind.struct is None:
+        return False
+    inline = [f.type for f in fields_of(kind.struct) if f.exists(version) and f.spec.tag is None]
+    return all(inner.kind in _INTEGERS for inner in inline)
+
+
 def _present(kind: Type, version: int) -> st.SearchStrategy[Any]:
     if kind.kind in _INTEGERS:
         low, high = _INTEGERS[kind.kind]
@@ -84,7 +92,9 @@ def _present(kind: Type, version: int) -> st.SearchStrategy[Any]:
         item = _of(kind.item, kind.item.nullable, version)
         if kind.item.kind in _INTEGERS:
             return st.lists(item, max_size=3) | st.just([7] * 40)
-        return st.lists(item, max_size=3)
+        few = st.lists(item, max_size=3)
+        # Beyond a few, structs of one size take a way of their own.
+        return few | item.map(lambda one: [one] * 7) if _flat(kind.item, version) else few
     if kind.struct is not None:
         return messages(kind.struct, version)
     return st.binary(max_size=20) | st.just(b"r" * 200)

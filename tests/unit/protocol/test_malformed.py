@@ -1,6 +1,7 @@
 """What must be refused: damaged bytes, values that cannot travel, and greed for memory."""
 
 import tracemalloc
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -21,6 +22,11 @@ from barnabas.protocol.messages.fetch import (
 )
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas.protocol.messages.produce import ProduceRequest, ProduceResponse
 from barnabas.protocol.schema import Schema, Type, fields_of
@@ -137,6 +143,32 @@ def test_unknown_tagged_fields_are_skipped() -> None:
     message = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     tagged = encode(message, 4)[:-1] + bytes.fromhex("01 8101 03 aabbcc")
     assert decode(HeartbeatRequest, 4, tagged) == message
+
+
+def commits(count: int) -> OffsetCommitResponse:
+    partition = OffsetCommitResponsePartition
+    partitions = [partition(partition_index=i, error_code=i) for i in range(count)]
+    return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=partitions)])
+
+
+@pytest.mark.parametrize("at", [[0], [3], [8], [2, 6], range(9)])
+def test_unknown_tagged_fields_are_skipped_amid_structs_of_one_size(at: Sequence[int]) -> None:
+    encoded, size = encode(commits(9), 8), 4 + 2 + 1
+    first = encoded.index(b"t\x0a") + 2
+    elements = [encoded[p : p + size] for p in range(first, first + 9 * size, size)]
+    for index in at:
+        elements[index] = elements[index][:-1] + bytes.fromhex("01 8101 03 aabbcc")
+    tagged = encoded[:first] + b"".join(elements) + encoded[first + 9 * size :]
+    assert decode(OffsetCommitResponse, 8, tagged) == commits(9)
+
+
+@pytest.mark.parametrize("version", [7, 8])
+def test_a_count_of_structs_beyond_the_bytes_that_remain_is_refused(version: int) -> None:
+    encoded = encode(commits(9), version)
+    count = encoded.index(b"t", 4) + (4 if version == 7 else 1)
+    claimed = encoded[:count] + bytes([encoded[count] + 1]) + encoded[count + 1 :]
+    with pytest.raises(ProtocolError):
+        decode(OffsetCommitResponse, version, claimed)
 
 
 def test_a_tagged_field_whose_size_is_wrong_is_refused() -> None:

@@ -44,10 +44,11 @@ class File(Protocol):
         """`read` of what the page cache holds, maybe fewer bytes; None where it would wait."""
         ...
 
-    def send(self, socket: int, length: int, offset: int) -> int:
-        """Hands up to `length` bytes that the page cache holds to a non-blocking socket, uncopied.
+    def send(self, socket: int, length: int, offset: int) -> int | None:
+        """Hands up to `length` bytes to a non-blocking socket, uncopied; 0 where that is full.
 
-        How many went; 0 where none did, whatever the reason: whoever reads them then learns it.
+        None where they have to be read, which also tells why: the disk would have to be waited
+        for, the file is shorter or cannot be sent, the socket is closed.
         """
         ...
 
@@ -203,19 +204,21 @@ class OsFile:
         del data[count:]
         return data
 
-    def send(self, socket: int, length: int, offset: int) -> int:
+    def send(self, socket: int, length: int, offset: int) -> int | None:
+        if not is_cached(self._fd, length, offset):
+            return None
         sent = 0
-        if is_cached(self._fd, length, offset):
-            try:
-                # The socket may take more by the time it has taken some.
-                while sent < length:
-                    count = os.sendfile(socket, self._fd, offset + sent, length - sent)
-                    if not count:
-                        break
-                    sent += count
-            except OSError:
-                # A full socket, a broken one or a broken disk: the next read or write tells.
-                pass
+        try:
+            # The socket may take more by the time it has taken some.
+            while sent < length:
+                count = os.sendfile(socket, self._fd, offset + sent, length - sent)
+                if not count:
+                    return sent or None
+                sent += count
+        except BlockingIOError:
+            pass
+        except OSError:
+            return sent or None
         return sent
 
     def truncate(self, size: int) -> None:

@@ -113,8 +113,8 @@ class MemFile:
     def read_nowait(self, length: int, offset: int) -> bytes | bytearray | None:
         return self.read(length, offset)
 
-    def send(self, socket: int, length: int, offset: int) -> int:  # noqa: ARG002
-        return 0
+    def send(self, socket: int, length: int, offset: int) -> int | None:  # noqa: ARG002
+        return None
 
     def truncate(self, size: int) -> None:
         self._check("truncate")

@@ -34,8 +34,8 @@ class Drain:
             self.advance(len(data))
         return data
 
-    def send(self, socket: int, size: int) -> int:
-        """Up to `size` bytes from the page cache straight to a socket; how many went."""
+    def send(self, socket: int, size: int) -> int | None:
+        """Up to `size` bytes from the page cache straight to a socket; see `File.send`."""
         sent = self._file.send(socket, min(size, self._length), self._position)
         if sent:
             self.advance(sent)

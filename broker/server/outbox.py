@@ -2,8 +2,8 @@
 
 Small pieces leave together in one write. A long range goes from the page cache to the socket
 without being copied (sendfile), whenever the transport holds nothing that must leave before it.
-Once the socket is full one more chunk is read and handed to the transport, which tells when it is
-gone. That chunk is all the memory a slow peer costs, however much it has asked for.
+Once the socket is full a little more is read and handed to the transport, which tells when that is
+gone: all the memory that a slow peer costs, however much it has asked for.
 """
 
 import asyncio
@@ -21,6 +21,8 @@ _WORTH_SENDING = 2 * MIN_CHUNK
 """Below it, copying costs less than asking what is cached, and needs no write of its own."""
 _LEFT_TO_COPY = 4096
 """The end of a range leaves in one write with what follows it, mostly a few bytes."""
+_STOPPER = 4096
+"""What the transport gets to hold while the socket is full."""
 _LANE = "read"
 
 
@@ -87,8 +89,8 @@ class Outbox:
 
     def pump(self) -> None:
         """Write what is queued until the peer's window is full."""
-        parts, transport = self._parts, self._transport
-        if transport.is_closing():
+        parts = self._parts
+        if self._transport.is_closing():
             parts.clear()
         ready: list[bytes | memoryview] = []
         size = 0
@@ -103,32 +105,45 @@ class Outbox:
             elif part.finished:
                 parts.popleft()
             elif size >= MIN_CHUNK:
-                transport.writelines(ready)
+                self._write(ready)
                 ready, size = [], 0
             elif ready or not self._send(part):
-                size += self._read(part, ready)
+                size += self._read(part, ready, self._next_chunk(part))
         if ready:
-            transport.writelines(ready)
+            self._write(ready)
+
+    def _write(self, ready: list[bytes | memoryview]) -> None:
+        self._transport.writelines(ready)
+        if self._transport.is_closing():
+            # The peer is gone, and its descriptor may be another connection's by now.
+            self._parts.clear()
 
     def _send(self, drain: Drain) -> bool:
-        """Whether a part of a long range went to the socket without being copied."""
-        transport = self._transport
+        """Whether a long range goes to the socket without being copied."""
         if (
             self._socket is None
             or drain.in_range < _WORTH_SENDING
-            # A closed transport's descriptor may be another connection's by now.
-            or transport.is_closing()
-            or transport.get_write_buffer_size()
+            or self._transport.get_write_buffer_size()
         ):
             return False
-        return drain.send(self._socket, min(drain.in_range - _LEFT_TO_COPY, MAX_CHUNK)) > 0
+        sent = drain.send(self._socket, min(drain.in_range - _LEFT_TO_COPY, MAX_CHUNK))
+        if sent == 0:
+            stopper: list[bytes | memoryview] = []
+            self._read(drain, stopper, _STOPPER)
+            if stopper:
+                self._write(stopper)
+        return sent is not None
 
-    def _read(self, drain: Drain, ready: list[bytes | memoryview]) -> int:
-        """Copy a chunk of a file behind what is `ready`; its size, 0 where it comes later."""
-        chunk = self._chunk
+    def _next_chunk(self, drain: Drain) -> int:
+        """How much to copy at once: more each time, unless the rest of a range may be sent."""
         if self._socket is not None and drain.in_range >= _WORTH_SENDING:
-            # The rest of the range may be sent.
-            chunk = MIN_CHUNK
+            return MIN_CHUNK
+        chunk = self._chunk
+        self._chunk = min(chunk * 2, MAX_CHUNK)
+        return chunk
+
+    def _read(self, drain: Drain, ready: list[bytes | memoryview], chunk: int) -> int:
+        """Copy a chunk of a file behind what is `ready`; its size, 0 where it comes later."""
         try:
             data = drain.read(chunk)
         except OSError as error:
@@ -140,7 +155,6 @@ class Outbox:
             work = self._offload.submit(_LANE, lambda: drain.read_from_disk(MIN_CHUNK))
             work.add_done_callback(lambda done: self._disk_answered(drain, done))
             return 0
-        self._chunk = min(self._chunk * 2, MAX_CHUNK)
         ready.append(memoryview(data))
         return len(data)
 

@@ -1,6 +1,7 @@
 """A scripted socket and a small dispatch table for tests of connections."""
 
 import asyncio
+import socket
 import struct
 from collections.abc import Callable
 from itertools import count
@@ -25,8 +26,12 @@ MAX_REQUEST = 4 << 20
 class ScriptedTransport:
     """Takes what is written, and says when the peer's window is full."""
 
-    def __init__(self) -> None:
+    def __init__(self, behind: socket.socket | None = None) -> None:
+        """`behind` is the socket that it says it has."""
+        self.extra: dict[str, Any] = {"peername": ("10.0.0.1", 4000), "socket": behind}
         self.written = bytearray()
+        self.writes = 0
+        self.held = 0
         self.reading = True
         self.closed = False
         self.aborted = False
@@ -34,13 +39,17 @@ class ScriptedTransport:
         self.protocol: Connection | None = None
 
     def get_extra_info(self, name: str) -> Any:
-        return ("10.0.0.1", 4000) if name == "peername" else None
+        return self.extra.get(name)
 
     def set_write_buffer_limits(self, high: int) -> None:
         self.high = high
 
+    def get_write_buffer_size(self) -> int:
+        return self.held
+
     def write(self, data: bytes | memoryview) -> None:
         self.written += data
+        self.writes += 1
         if self.window is not None and len(self.written) > self.window and self.protocol:
             self.protocol.pause_writing()
 

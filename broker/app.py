@@ -56,6 +56,7 @@ from barnabas.storage.cleaner import LogCleaner
 from barnabas.storage.errors import LogDirFailed
 from barnabas.storage.files import make_dirs
 from barnabas.storage.log_manager import BrokerIdentity, LogManager
+from barnabas.storage.meta_properties import require_cluster
 
 METADATA_DIRECTORY = "metadata"
 """Of the embedded store, in the first log directory; no partition can have this name."""
@@ -65,10 +66,16 @@ _log = get_logger(__name__)
 
 
 class Broker:
-    """One broker on the running event loop. `start` and `stop` are each called once."""
+    """One broker on the running event loop. `start` and `stop` are each called once.
 
-    def __init__(self, config: BrokerConfig, *, doors: Doors | None = None) -> None:
+    A new cluster takes `cluster_id`, an old one must have it; an empty one is chosen by chance.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, *, doors: Doors | None = None, cluster_id: str = ""
+    ) -> None:
         self._config = config
+        self._cluster_id = cluster_id
         self._doors = doors or real_doors(config)
         self._dynamic = DynamicConfig(config)
         self.registry = Registry()
@@ -166,8 +173,9 @@ class Broker:
         self._store = await open_store(doors.files, directory, doors.offload)
         self._exits.push_async_callback(self._store.close)
         self._session = self._store.session()
-        new_id = uuid_text(doors.random.getrandbits(128).to_bytes(16, "big"))
-        self._cluster_id = await prepare_cluster(self._session, new_id)
+        new_id = self._cluster_id or uuid_text(doors.random.getrandbits(128).to_bytes(16, "big"))
+        found = await prepare_cluster(self._session, new_id)
+        self._cluster_id = require_cluster(found, self._cluster_id, self._paths[0])
         self._configs = Configs(self._session, self._dynamic, config.broker_id)
         await self._configs.start(lambda: self._soon(self._configs.catch_up()))
         self._exits.callback(self._configs.stop)
@@ -325,10 +333,7 @@ class Broker:
         doors, rounds = self._doors, Rounds()
         self._groups.schedule(rounds)
         logs, offload, clock = self._logs, doors.offload, doors.clock
-
-        def config() -> BrokerConfig:
-            return self.config
-
+        config = self._dynamic.now
         for chore in (
             LogChores(logs, self._replicas, self._flusher, offload, clock, config),
             CleanerChore(self._cleaner, logs, self._replicas, offload, clock, config),

@@ -55,11 +55,12 @@ def serve(
     """Run a broker until it is told to stop.
 
     Settings: KAFKA_... environment variables, over --config, under --set and the other options.
+    CLUSTER_ID is the id of a cluster that is new, and must be the one of a cluster that is not.
     """
     # Imported late: `barnabas --help` needs no broker.
     from barnabas.config.broker import BrokerConfig
     from barnabas.config.key import ConfigError
-    from barnabas.config.properties import from_environment, parse_properties
+    from barnabas.config.properties import cluster_id, from_environment, parse_properties
 
     properties = parse_properties(file.read_text()) if file is not None else {}
     properties |= from_environment(os.environ)
@@ -75,12 +76,13 @@ def serve(
         properties["log.dirs"] = str(default_data_directory())
     try:
         config = BrokerConfig.from_properties(properties, strict=strict_config)
+        wanted = cluster_id(os.environ)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
-    run(config, log_level=log_level)
+    run(config, log_level=log_level, cluster_id=wanted)
 
 
-def run(config: "BrokerConfig", *, log_level: str) -> None:
+def run(config: "BrokerConfig", *, log_level: str, cluster_id: str) -> None:
     """Runs a broker until SIGINT or SIGTERM; ClickException where it cannot start or go on."""
     import uvloop
 
@@ -90,16 +92,16 @@ def run(config: "BrokerConfig", *, log_level: str) -> None:
 
     configure(level=log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config))
+        runner.run(_serve(config, cluster_id))
 
 
-async def _serve(config: "BrokerConfig") -> None:
+async def _serve(config: "BrokerConfig", cluster_id: str) -> None:
     from barnabas.broker.app import Broker
     from barnabas.broker.metadata.cluster import BrokerIdInUse
     from barnabas.broker.metadata.journal_format import JournalError
     from barnabas.storage.meta_properties import MetaPropertiesError
 
-    broker = Broker(config)
+    broker = Broker(config, cluster_id=cluster_id)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -26,6 +26,10 @@ class DynamicConfig:
         self.overrides = _NOTHING
         self._followers: list[Follower] = []
 
+    def now(self) -> BrokerConfig:
+        """The configuration that holds, for whoever asks again and again."""
+        return self.current
+
     def follow(self, follower: Follower) -> None:
         """Call `follower` with the configuration after every change that makes a difference."""
         self._followers.append(follower)

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from barnabas.config.key import ConfigError
+
 _COMMENT: Final = re.compile(r"[ \t\f]*[#!]")
 _PAIR: Final = re.compile(r"(?s)((?:[^\\=: \t\f]|\\.)*)(?:[ \t\f]*[=:][ \t\f]*|[ \t\f]+|$)(.*)")
 _ESCAPE: Final = re.compile(r"(?s)\\(u[0-9a-fA-F]{4}|.)")
@@ -52,6 +54,18 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
             name = variable.removeprefix("KAFKA_").removeprefix("CFG_").lower()
             properties[_key_of(name)] = environment[variable]
     return properties
+
+
+def cluster_id(environment: Mapping[str, str]) -> str:
+    """The id that Kafka's images format a new cluster with, empty where none is given.
+
+    They take `CLUSTER_ID`, others `KAFKA_CLUSTER_ID`. ConfigError where it is not one word.
+    """
+    found = (environment.get(name, "").strip() for name in ("CLUSTER_ID", "KAFKA_CLUSTER_ID"))
+    text = next(filter(None, found), "")
+    if not re.fullmatch("[!-~]*", text):
+        raise ConfigError.invalid("CLUSTER_ID", text, "Expected letters, digits, - and _")
+    return text
 
 
 def _key_of(name: str) -> str:

@@ -42,6 +42,16 @@ def read_meta(files: Files, log_dir: str) -> MetaProperties | None:
         raise MetaPropertiesError(f"{path} is damaged: {error}") from None
 
 
+def require_cluster(found: str, expected: str, log_dir: str) -> str:
+    """`found`; MetaPropertiesError in Kafka's words where another, not an empty, is expected."""
+    if expected and expected != found:
+        path = os.path.join(log_dir, META_PROPERTIES)
+        raise MetaPropertiesError(
+            f"Invalid cluster.id in: {path}. Expected {expected}, but read {found}"
+        )
+    return found
+
+
 def write_meta(files: Files, log_dir: str, meta: MetaProperties) -> None:
     """Durably; raises OSError."""
     lines = [

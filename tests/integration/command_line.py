@@ -18,7 +18,9 @@ DEADLINE = 20.0
 
 
 def environment(**more: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "BARNABAS_"))}
+    kept = {
+        k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "BARNABAS_", "CLUSTER_"))
+    }
     return {**kept, "PYTHONPATH": str(ROOT), **more}
 
 

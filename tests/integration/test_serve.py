@@ -58,6 +58,20 @@ def test_serve_takes_its_settings_from_file_environment_and_options(
     assert not (tmp_path / "file").exists()
 
 
+def test_a_cluster_has_the_id_that_its_image_gives_it(tmp_path: Path) -> None:
+    place = ("-l", "127.0.0.1:0", "-d", str(tmp_path))
+    for variables in ({"CLUSTER_ID": "mine"}, {"KAFKA_CLUSTER_ID": "mine"}, {}):
+        assert Served(*place, **variables).stop()[0] == 0
+        assert "cluster.id=mine\n" in (tmp_path / "meta.properties").read_text()
+    refused = run("serve", *place, CLUSTER_ID="another")
+    assert refused.returncode == 1
+    assert refused.stderr.decode().splitlines()[-1] == (
+        f"barnabas: Invalid cluster.id in: {tmp_path}/meta.properties. "
+        "Expected another, but read mine"
+    )
+    assert run("serve", *place, CLUSTER_ID="two words").returncode == 1
+
+
 def test_serve_answers_operators_until_ctrl_c(cli: Cli, tmp_path: Path, free_port: int) -> None:
     served = Served("-l", "127.0.0.1:0", "-d", str(tmp_path), "--metrics", f"127.0.0.1:{free_port}")
     cli.at(served.servers)("produce", "t", stdin=b"hello\n")

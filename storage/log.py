@@ -30,7 +30,7 @@ from barnabas.storage.scan import replicated_batches
 from barnabas.storage.segment import Segment
 from barnabas.storage.segments import TimestampAndOffset
 from barnabas.storage.txn_index import AbortedTxn
-from barnabas.storage.validator import Origin, Rules, check_codec_of_version, validate
+from barnabas.storage.validator import Origin, Rules, validate
 
 if TYPE_CHECKING:
     from barnabas.config.topic import TopicConfig
@@ -108,7 +108,6 @@ class Log:
 
     # --- appending
 
-    @on_disk
     def append_as_leader(
         self,
         data: Buffer,
@@ -116,32 +115,34 @@ class Log:
         leader_epoch: int,
         now_ms: int,
         origin: Origin = Origin.CLIENT,
-        produce_version: int | None = None,
     ) -> Appended:
         """Validates and appends one request's batches; offsets are stamped into `data` in place.
 
         A batch of an idempotent producer that is here already is answered with its offsets. Raises
         KafkaError as `validate` and `ProducerStateManager.prepare` do; then nothing has changed.
         """
-        if produce_version is not None:
-            check_codec_of_version(data, produce_version)
+        log_dir = self.log_dir
+        if log_dir.failure is not None:
+            log_dir.require_online()
         data, batches = validate(data, self._rules, origin=origin, now_ms=now_ms)
-        first_offset = self.log_end_offset
+        first_offset = end_offset = self.log_end_offset
         update = self.producers.prepare(data, batches, origin=origin, base_offset=first_offset)
-        if update.duplicate is not None:
-            seen = update.duplicate
+        if (seen := update.duplicate) is not None:
             return Appended(
                 seen.first_offset, seen.last_offset, seen.timestamp, self.log_start_offset, True
             )
         if isinstance(data, bytes) or (isinstance(data, memoryview) and data.readonly):
             data = bytearray(data)
-        end_offset = first_offset
         for pos, header in batches:
             set_base_offset_and_epoch(data, pos, end_offset, leader_epoch)
             end_offset += header.last_offset_delta + 1
-        self._write(data, batches, end_offset, now_ms, renumbered=True)
-        self._epochs_changed |= self.epochs.assign(leader_epoch, first_offset)
-        self._commit(update, end_offset)
+        try:
+            self._write(data, batches, end_offset, now_ms, renumbered=True)
+            if self.epochs.assign(leader_epoch, first_offset):
+                self._epochs_changed = True
+            self._commit(update, end_offset)
+        except OSError as error:
+            log_dir.fail(error)
         append_time = now_ms if self._rules.log_append_time else NO_TIMESTAMP
         return Appended(first_offset, end_offset - 1, append_time, self.log_start_offset)
 
@@ -177,20 +178,19 @@ class Log:
         if len(batches) > 1:
             newest = max(header.max_timestamp for _, header in batches)
         if should_roll(
-            size=segment.size,
-            incoming=len(data),
-            segment_bytes=self.config.segment_bytes,
-            waited_ms=segment.waited_ms(newest, now_ms),
-            segment_ms=self._roll_ms,
-            relative_offset=end_offset - 1 - segment.base_offset,
-            index_full=segment.index_full,
+            segment.size,
+            len(data),
+            self._rules.segment_bytes,
+            segment.waited_ms(newest, now_ms),
+            self._roll_ms,
+            end_offset - 1 - segment.base_offset,
+            segment.index_full,
         ):
             segment = self.roll(now_ms=now_ms)
         segment.append(data, batches, renumbered=renumbered)
 
     def _commit(self, update: Update, end_offset: int) -> None:
-        aborted = self.producers.commit(update, end_offset)
-        if aborted:
+        if aborted := self.producers.commit(update, end_offset):
             self.segments.active.txn_index.append(aborted)
         self.log_end_offset = end_offset
 
@@ -214,7 +214,8 @@ class Log:
 
     def advance_high_watermark(self, offset: int) -> None:
         """Everything below `offset` is committed; never moves back, nor past the log's end."""
-        offset = min(offset, self.log_end_offset)
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
         if offset > self.high_watermark:
             self.high_watermark = offset
             self.producers.on_high_watermark(offset)

@@ -24,10 +24,6 @@ class OffsetIndex(SparseIndex):
 
     ENTRY = Struct(">ii")
 
-    @property
-    def is_full(self) -> bool:
-        return self.entries >= self.max_entries
-
     def append(self, last_offset: int, position: int) -> None:
         """Enters the batch that ends with `last_offset` and begins at `position`."""
         self._append(last_offset - self.base_offset, position)

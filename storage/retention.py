@@ -22,7 +22,6 @@ class SegmentFacts(Protocol):
 
 
 def should_roll(
-    *,
     size: int,
     incoming: int,
     segment_bytes: int,

@@ -145,14 +145,14 @@ class Segment:
         Where a leader has just `renumbered` them the headers are older than the offsets, which
         then go on from the segment's end without a gap.
         """
-        assert self.active_file is not None
-        self.active_file.append(data)
-        position = self.size
+        file, position = self.active_file, self.size
+        assert file is not None
+        file.append(data)
         for pos, header in batches:
             start = self.next_offset if renumbered else header.base_offset
             self.note_batch(start + header.last_offset_delta, position + pos, header)
-        self.size = position + len(data)
-        self._hint(self.next_offset, self.size)
+        self.size = position = position + len(data)
+        self._hint(self.next_offset, position)
 
     def note_batch(self, last_offset: int, position: int, header: BatchHeader) -> None:
         """Takes a written batch into the indexes and into what the segment knows of itself."""
@@ -171,7 +171,8 @@ class Segment:
 
     @property
     def index_full(self) -> bool:
-        return self.offset_index.is_full or self.time_index.is_full
+        offsets, times = self.offset_index, self.time_index
+        return offsets.entries >= offsets.max_entries or times.entries >= times.max_entries
 
     @property
     def largest_timestamp(self) -> int:

@@ -38,13 +38,15 @@ class SparseIndex:
     )
 
     ENTRY: Struct
+    RESERVED = 0
+    """Entries for which there must be room in a full index."""
 
     def __init__(self, files: Files, path: str, base_offset: int, max_bytes: int) -> None:
         self._files = files
         self._held: File | None = None
         self.path = path
         self.base_offset = base_offset
-        self.max_entries = max_bytes // self.ENTRY.size
+        self.max_entries = max_bytes // self.ENTRY.size - self.RESERVED
         self._tail = bytearray()
         self._block = b""
         self._block_start = 0

@@ -23,11 +23,8 @@ class TimeIndex(SparseIndex):
     __slots__ = ()
 
     ENTRY = Struct(">qi")
-
-    @property
-    def is_full(self) -> bool:
-        # One place stays free for the entry that every segment gets when it is closed.
-        return self.entries >= self.max_entries - 1
+    RESERVED = 1
+    """For the entry that every segment gets when it is closed."""
 
     @property
     def last_timestamp(self) -> int:

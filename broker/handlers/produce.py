@@ -28,12 +28,11 @@ from barnabas.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
     TopicProduceResponse,
 )
 from barnabas.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL
 from barnabas.storage.log_parts import Appended
-from barnabas.storage.validator import RecordsRefused
+from barnabas.storage.validator import ZSTD_SINCE, RecordsRefused, check_codec_of_version
 
 __all__ = ["API", "SERVES", "ProduceHandler", "error_response"]
 
@@ -69,84 +68,89 @@ class ProduceHandler:
     ) -> "ProduceResponse | asyncio.Future[ProduceResponse] | None":
         if request.acks not in (ACKS_ALL, 0, 1):
             return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
+        acks, version = request.acks, context.api_version
         transactional = _is_transactional(request)
         if transactional and request.transactional_id is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        work = _Work(request.acks, context, transactional)
-        response = ProduceResponse(
-            responses=[
+        topics: list[TopicProduceResponse] = []
+        waits: list[_Wait] = []
+        failed = False
+        for topic in request.topic_data:
+            name: str | None = topic.name
+            if version >= _TOPIC_IDS_SINCE:
+                name = self._cache.topic_name(topic.topic_id)
+            answers = []
+            for data in topic.partition_data:
+                answer = self._append(name, data, acks, transactional, context, waits)
+                answers.append(answer)
+                if answer.error_code:
+                    failed = True
+            topics.append(
                 TopicProduceResponse(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partition_responses=self._append_topic(topic, work),
+                    name=topic.name, topic_id=topic.topic_id, partition_responses=answers
                 )
-                for topic in request.topic_data
-            ]
-        )
-        if work.failed:
-            if work.acks == 0:
+            )
+        response = ProduceResponse(responses=topics)
+        if failed:
+            if not acks:
                 raise CloseConnection
-            if context.api_version >= _LEADER_HINTS_SINCE:
+            if version >= _LEADER_HINTS_SINCE:
                 self._add_endpoints(response, context.listener)
-        if work.waits:
-            return _Acknowledgement(response, work.waits, request.timeout_ms).future
-        return response if work.acks else None
-
-    def _append_topic(
-        self, topic: TopicProduceData, work: "_Work"
-    ) -> list[PartitionProduceResponse]:
-        name: str | None = topic.name
-        if work.context.api_version >= _TOPIC_IDS_SINCE:
-            name = self._cache.topic_name(topic.topic_id)
-        if name is None:
-            work.failed = True
-            return [_error(data, ErrorCode.UNKNOWN_TOPIC_ID) for data in topic.partition_data]
-        return [self._append(name, data, work) for data in topic.partition_data]
+        if waits:
+            return _Acknowledgement(response, waits, request.timeout_ms).future
+        return response if acks else None
 
     def _append(
-        self, topic: str, data: PartitionProduceData, work: "_Work"
+        self,
+        topic: str | None,
+        data: PartitionProduceData,
+        acks: int,
+        transactional: bool,
+        context: RequestContext,
+        waits: "list[_Wait]",
     ) -> PartitionProduceResponse:
         partition: Partition | None = None
-        acks, records = work.acks, data.records
+        records, index = data.records, data.index
         assert records is None or isinstance(records, _INLINE)
         try:
-            partition = self._replicas.partition(topic, data.index)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            partition = self._replicas.partition(topic, index)
             if topic in INTERNAL_TOPICS:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
             if not records:
                 raise KafkaError(ErrorCode.INVALID_RECORD)
-            if work.transactional and _has_transactional_batch(records):
+            if transactional and _has_transactional_batch(records):
                 raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+            if context.api_version < ZSTD_SINCE:
+                check_codec_of_version(records, context.api_version)
             appended = partition.append_as_leader(
-                records,
-                now_ms=work.context.received_ms,
-                required_acks=acks,
-                produce_version=work.context.api_version,
+                records, now_ms=context.received_ms, required_acks=acks
             )
         except KafkaError as error:
-            work.failed = True
-            return self._refused(topic, data, error, partition, work.context.api_version)
+            return self._refused(topic, data, error, partition, context.api_version)
+        first_offset, last_offset, append_time, log_start_offset, duplicate = appended
         cells = partition.cells
         cells.produces.value += 1
-        if not appended.duplicate:
+        if not duplicate:
             cells.bytes_in.value += len(records)
-            cells.messages_in.value += appended.last_offset - appended.first_offset + 1
+            cells.messages_in.value += last_offset - first_offset + 1
         answer = PartitionProduceResponse(
-            index=data.index,
-            base_offset=appended.first_offset,
-            log_append_time_ms=appended.log_append_time,
-            log_start_offset=appended.log_start_offset,
+            index=index,
+            base_offset=first_offset,
+            log_append_time_ms=append_time,
+            log_start_offset=log_start_offset,
         )
         if acks == ACKS_ALL:
-            if partition.high_watermark <= appended.last_offset:
-                work.waits.append(_Wait(partition, appended, answer, partition.add_waiter))
+            if partition.log.high_watermark <= last_offset:
+                waits.append(_Wait(partition, appended, answer, partition.add_waiter))
         elif acks == 1 and partition.flushes_first:
-            work.waits.append(_Wait(partition, appended, answer, partition.add_flush_waiter))
+            waits.append(_Wait(partition, appended, answer, partition.add_flush_waiter))
         return answer
 
     def _refused(
         self,
-        topic: str,
+        topic: str | None,
         data: PartitionProduceData,
         error: KafkaError,
         partition: Partition | None,
@@ -161,7 +165,8 @@ class ProduceHandler:
                 cells.bytes_rejected.value += len(data.records or b"")
             if error.code not in _WITHOUT_LOG_START:
                 answer.log_start_offset = partition.log.log_start_offset
-        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _LEADER_HINTS_SINCE:
+        moved = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if moved and topic is not None and version >= _LEADER_HINTS_SINCE:
             leader = current_leader(self._cache, topic, data.index)
             answer.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
         if isinstance(error, RecordsRefused):
@@ -183,19 +188,6 @@ class ProduceHandler:
             NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
             for node in endpoints(self._cache, leaders, listener)
         ]
-
-
-class _Work:
-    """What the partitions of one request have in common, and what became of them."""
-
-    __slots__ = ("acks", "context", "failed", "transactional", "waits")
-
-    def __init__(self, acks: int, context: RequestContext, transactional: bool) -> None:
-        self.acks = acks
-        self.context = context
-        self.transactional = transactional
-        self.failed = False
-        self.waits: list[_Wait] = []
 
 
 class _Wait(NamedTuple):

@@ -36,6 +36,7 @@ class Partition:
 
     __slots__ = (
         "_broker_id",
+        "_flush_messages",
         "_follower_ends",
         "_min_isr",
         "_request_flush",
@@ -144,7 +145,6 @@ class Partition:
         now_ms: int,
         required_acks: int = ACKS_ALL,
         origin: Origin = Origin.CLIENT,
-        produce_version: int | None = None,
     ) -> Appended:
         """Append one request's batches; what is committed by it is told to those who wait.
 
@@ -161,18 +161,16 @@ class Partition:
                 f"{self.topic}-{self.index}",
             )
         appended = self.log.append_as_leader(
-            data,
-            leader_epoch=self.leader_epoch,
-            now_ms=now_ms,
-            origin=origin,
-            produce_version=produce_version,
+            data, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin
         )
         self._grown()
         return appended
 
     def _grown(self) -> None:
         log = self.log
-        if log.log_end_offset - log.flushed_offset >= log.config.flush_messages:
+        # Nobody counts to the default: not even asked then how much is flushed.
+        end, messages = log.log_end_offset, self._flush_messages
+        if end >= messages and end - log.flushed_offset >= messages:
             self._request_flush(self)
         self._advance()
 
@@ -196,7 +194,7 @@ class Partition:
             return
         log = self.log
         if self._sole and self._min_isr <= 1:
-            end = self.durable_end
+            end = log.flushed_offset if self.flushes_first else log.log_end_offset
         else:
             end = committed_end(log.high_watermark, self._in_sync_ends(), self._min_isr)
         if end > log.high_watermark:
@@ -263,6 +261,7 @@ class Partition:
         """Read again what the partition keeps of the topic's configuration."""
         config = self.log.config
         self.flushes_first = config.flushes_each_append
+        self._flush_messages = config.flush_messages
         self._min_isr = effective_min_isr(config.min_insync_replicas, len(self.replicas))
         self._advance()
 

@@ -32,6 +32,8 @@ DELETE_HORIZON = 0x40
 """The base timestamp is the time from which a cleaner may drop the batch's tombstones (KIP-534)."""
 
 _HEADER = Struct(">qiibIhiqqqhii")
+_unpack_header = _HEADER.unpack_from
+_as_tuple = tuple.__new__
 _PREFIX = Struct(">qi")
 _OFFSET = Struct(">q")
 _EPOCH = Struct(">i")
@@ -126,15 +128,16 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
         if remaining > _MAGIC_AT and 0 <= buf[pos + _MAGIC_AT] < MAGIC:
             raise UnsupportedMagicError(f"message format v{buf[pos + _MAGIC_AT]} is not supported")
         raise CorruptRecordError(f"a batch header has {HEADER_SIZE} bytes, {remaining} are left")
-    header = BatchHeader._make(_HEADER.unpack_from(buf, pos))
-    if header[3] != MAGIC:
-        if 0 <= header.magic < MAGIC:
-            raise UnsupportedMagicError(f"message format v{header.magic} is not supported")
-        raise CorruptRecordError(f"unknown message format: magic {header.magic}")
-    length = header[1]
+    fields = _unpack_header(buf, pos)
+    magic, length = fields[3], fields[1]
+    if magic != MAGIC:
+        if 0 <= magic < MAGIC:
+            raise UnsupportedMagicError(f"message format v{magic} is not supported")
+        raise CorruptRecordError(f"unknown message format: magic {magic}")
     if not HEADER_SIZE - LOG_OVERHEAD <= length <= remaining - LOG_OVERHEAD:
         raise CorruptRecordError(f"batch of {length} bytes does not fit the {remaining} there")
-    return header
+    # As `_make` does, in one call instead of two: every batch passes here, written or read.
+    return _as_tuple(BatchHeader, fields)
 
 
 def peek_header(buf: Buffer, pos: int = 0) -> BatchHeader:
@@ -142,10 +145,10 @@ def peek_header(buf: Buffer, pos: int = 0) -> BatchHeader:
 
     The caller judges the length by the file it walks over. Raises CorruptRecordError.
     """
-    header = BatchHeader._make(_HEADER.unpack_from(buf, pos))
-    if header[3] != MAGIC or header[1] < HEADER_SIZE - LOG_OVERHEAD:
-        raise CorruptRecordError(f"no batch header: magic {header[3]}, length {header[1]}")
-    return header
+    fields = _unpack_header(buf, pos)
+    if fields[3] != MAGIC or fields[1] < HEADER_SIZE - LOG_OVERHEAD:
+        raise CorruptRecordError(f"no batch header: magic {fields[3]}, length {fields[1]}")
+    return _as_tuple(BatchHeader, fields)
 
 
 def read_prefix(buf: Buffer, pos: int = 0) -> tuple[int, int]:
@@ -165,7 +168,7 @@ def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 def crc_matches(buf: Buffer, pos: int, header: BatchHeader) -> bool:
     """Whether the CRC-32C over everything from the attributes on is the one in the header."""
-    view = memoryview(buf)
+    view = buf if isinstance(buf, memoryview) else memoryview(buf)
     return crc32c(view[pos + _ATTRIBUTES_AT : pos + LOG_OVERHEAD + header[1]]) == header[4]
 
 

@@ -71,12 +71,12 @@ def test_entries_have_kafkas_bytes() -> None:
 def test_an_index_is_full_at_its_size() -> None:
     index = OffsetIndex(MemFiles(), "/i", 0, 16)
     index.append(1, 10)
-    assert not index.is_full
+    assert index.entries < index.max_entries
     index.append(2, 20)
-    assert index.is_full
+    assert index.entries == index.max_entries
     times = TimeIndex(MemFiles(), "/t", 0, 24)
     times.maybe_append(5, 1)
-    assert times.is_full, "the entry of a closing segment must have room"
+    assert times.entries == times.max_entries, "the entry of a closing segment must have room"
 
 
 def test_a_file_that_cannot_be_an_index_is_told() -> None:

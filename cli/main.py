@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -20,9 +21,20 @@ _COMMANDS = {
     "completion": ("Print the shell's completion script.", "barnabas.cli.completion:completion"),
 }
 
+_SIGPIPE = 128 + 13
+"""What a shell sees of a program whose reader has gone, as of every other in a pipe."""
+
 
 class _LazyGroup(click.Group):
     """Imports a command's module only when it is called: `serve` need not pay for `consume`."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Whoever reads has enough. What is still buffered must not fail on the way out.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(_SIGPIPE) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(_COMMANDS)
@@ -46,7 +58,10 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Runs the command line: exit code 0, 1 for a failure told in one line, 2 for wrong usage."""
+    """Runs the command line: exit code 0, 1 for a failure told in one line, 2 for wrong usage.
+
+    130 after Ctrl-C, and 141 where the reader of the output has gone.
+    """
     try:
         sys.exit(cli(prog_name="barnabas", standalone_mode=False) or 0)
     except click.UsageError as error:

@@ -6,15 +6,9 @@ offset, and int32 position of that batch in the segment file.
 
 from struct import Struct
 
-from barnabas.storage.sparse_index import Entry, SparseIndex
+from barnabas.storage.sparse_index import SparseIndex
 
-
-def _offset(entry: Entry) -> int:
-    return entry[0]
-
-
-def _position(entry: Entry) -> int:
-    return entry[1]
+_OFFSET, _POSITION = 0, 1
 
 
 class OffsetIndex(SparseIndex):
@@ -30,17 +24,17 @@ class OffsetIndex(SparseIndex):
 
     def lookup(self, offset: int) -> int:
         """A position from which a walk over the batches cannot miss `offset`."""
-        entry = self._floor(offset - self.base_offset, _offset)
+        entry = self._floor(offset - self.base_offset, _OFFSET)
         return 0 if entry is None else entry[1]
 
     def position_before(self, position: int) -> int:
         """The last known start of a batch that is not after `position`."""
-        entry = self._floor(position, _position)
+        entry = self._floor(position, _POSITION)
         return 0 if entry is None else entry[1]
 
     def truncate_to(self, offset: int) -> None:
         """Drops what is not wholly below `offset`."""
-        self._truncate(offset - self.base_offset, _offset)
+        self._truncate(offset - self.base_offset, _OFFSET)
 
     def is_sane(self, segment_bytes: int, file_bytes: int) -> bool:
         """Whether the file can belong to a segment of this size; does not read every entry."""

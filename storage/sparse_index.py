@@ -6,7 +6,6 @@ but the block of entries that was looked at last: readers go on where they were.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
 from struct import Struct
 
 from barnabas.storage.files import File, Files
@@ -63,15 +62,15 @@ class SparseIndex:
         """The entry of this number, 0 the oldest; `file` spares opening the index again."""
         size = self.ENTRY.size
         if number >= self._stored:
-            first, second = self.ENTRY.unpack_from(self._tail, (number - self._stored) * size)
-            return first, second
-        at = (number - self._block_start) * size
-        if not 0 <= at < len(self._block):
+            return self._unpack(self._tail, number - self._stored)
+        if not 0 <= (number - self._block_start) * size < len(self._block):
             file = file or self._open()
             self._block_start = number - number % _BLOCK_ENTRIES
             self._block = file.read(_BLOCK_ENTRIES * size, self._block_start * size)
-            at = (number - self._block_start) * size
-        first, second = self.ENTRY.unpack_from(self._block, at)
+        return self._unpack(self._block, number - self._block_start)
+
+    def _unpack(self, entries: bytes | bytearray, number: int) -> Entry:
+        first, second = self.ENTRY.unpack_from(entries, number * self.ENTRY.size)
         return first, second
 
     def write(self) -> File:
@@ -107,34 +106,45 @@ class SparseIndex:
         if len(self._tail) >= _TAIL_BYTES:
             self.write()
 
-    def _floor(self, target: int, key: Callable[[Entry], int]) -> Entry | None:
-        """The last entry whose `key` is not greater than `target`."""
-        low, high, file = self._block_start, self._block_start, None
-        if self._block:
-            high += len(self._block) // self.ENTRY.size - 1
-        if low == high or not key(self.entry_at(low)) <= target < key(self.entry_at(high)):
-            low, high = 0, self.entries
-            file = self._open() if self._stored else None
-        after = bisect_right(
-            range(self.entries),
-            target,
-            low,
-            high,
-            key=lambda number: key(self.entry_at(number, file)),
-        )
+    def _floor(self, target: int, column: int) -> Entry | None:
+        """The last entry whose number in `column` is not greater than `target`."""
+        # At the end of the log, or where a reader was last: without a look at the file, but for
+        # the block that comes next.
+        for entries, start in ((self._tail, self._stored), (self._block, self._block_start)):
+            count = self._count_up_to(entries, target, column)
+            if count:
+                found, after = self._unpack(entries, count - 1), start + count
+                if after == self.entries or self.entry_at(after)[column] > target:
+                    return found
+        file = self._open() if self._stored else None
+        after = self._search(target, column, file)
         return self.entry_at(after - 1, file) if after else None
 
-    def _truncate(self, target: int, key: Callable[[Entry], int]) -> None:
-        """Drops the entries whose `key` is `target` or greater."""
-        if self.last is not None and key(self.last) >= target:
+    def _count_up_to(self, entries: bytes | bytearray, target: int, column: int) -> int:
+        """How many entries, of those that stand in a row here, are not greater than `target`."""
+        unpack, size = self.ENTRY.unpack_from, self.ENTRY.size
+        low, high = 0, len(entries) // size
+        while low < high:
+            middle = (low + high) // 2
+            if unpack(entries, middle * size)[column] > target:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _search(self, target: int, column: int, file: File | None) -> int:
+        """How many entries of all are not greater than `target`."""
+        return bisect_right(
+            range(self.entries),
+            target,
+            key=lambda number: self.entry_at(number, file)[column],
+        )
+
+    def _truncate(self, target: int, column: int) -> None:
+        """Drops the entries whose number in `column` is `target` or greater."""
+        if self.last is not None and self.last[column] >= target:
             file = self._open() if self._stored else None
-            self._keep(
-                bisect_right(
-                    range(self.entries),
-                    target - 1,
-                    key=lambda number: key(self.entry_at(number, file)),
-                )
-            )
+            self._keep(self._search(target - 1, column, file))
 
     def _keep(self, entries: int) -> None:
         size = self.ENTRY.size

@@ -6,15 +6,9 @@ offset of the batch that has it, relative to the base offset.
 
 from struct import Struct
 
-from barnabas.storage.sparse_index import Entry, SparseIndex
+from barnabas.storage.sparse_index import SparseIndex
 
-
-def _timestamp(entry: Entry) -> int:
-    return entry[0]
-
-
-def _offset(entry: Entry) -> int:
-    return entry[1]
+_TIMESTAMP, _OFFSET = 0, 1
 
 
 class TimeIndex(SparseIndex):
@@ -41,12 +35,12 @@ class TimeIndex(SparseIndex):
 
     def lookup(self, timestamp: int) -> int:
         """An offset before which no record is as young as `timestamp`."""
-        entry = self._floor(timestamp - 1, _timestamp)
+        entry = self._floor(timestamp - 1, _TIMESTAMP)
         return self.base_offset if entry is None else self.base_offset + entry[1]
 
     def truncate_to(self, offset: int) -> None:
         """Drops the entries at `offset` and after it."""
-        self._truncate(offset - self.base_offset, _offset)
+        self._truncate(offset - self.base_offset, _OFFSET)
 
     def is_sane(self, file_bytes: int) -> bool:
         """Whether the file can be a time index; does not read every entry."""

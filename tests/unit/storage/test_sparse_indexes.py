@@ -113,3 +113,16 @@ def test_a_reader_that_goes_on_looks_at_each_block_of_an_index_once() -> None:
     index.truncate_to(5_000)
     index.append(6_000, 70_000)
     assert (index.lookup(5_500), index.lookup(9_000)) == (49_900, 70_000)
+
+
+def test_a_reader_at_the_end_of_the_log_finds_its_place_without_the_file() -> None:
+    files = CountingFiles()
+    index = OffsetIndex(files, "/i", 0, 80_000)
+    for number in range(1000):
+        index.append(10 * number, 100 * number)
+    assert files.size("/i")
+    files.opened = 0
+    for offset in range(9_000, 10_100):
+        assert index.lookup(offset) == min(offset // 10, 999) * 100
+        assert index.position_before(10 * offset) == min(offset // 10, 999) * 100
+    assert files.opened == 0

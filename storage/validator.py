@@ -105,14 +105,9 @@ class Rules:
         )
 
 
-class Validated(NamedTuple):
-    """Bytes that may be appended, and position and header of each batch in them.
-
-    `data` is the caller's buffer, stamped in place for LogAppendTime, unless it had to be copied.
-    """
-
-    data: Buffer
-    batches: list[tuple[int, BatchHeader]]
+Validated = tuple[Buffer, list[tuple[int, BatchHeader]]]
+"""Bytes that may be appended, and position and header of each batch in them. The bytes are the
+caller's buffer, stamped in place for LogAppendTime, unless they had to be copied."""
 
 
 def validate(data: Buffer, rules: Rules, *, origin: Origin, now_ms: int) -> Validated:
@@ -140,7 +135,7 @@ def validate(data: Buffer, rules: Rules, *, origin: Origin, now_ms: int) -> Vali
         for pos, _ in batches:
             set_append_time(data, pos, now_ms)
         batches = list(iter_headers(data))
-    return Validated(data, batches)
+    return data, batches
 
 
 def check_codec_of_version(data: Buffer, produce_version: int) -> None:

@@ -153,7 +153,7 @@ class Partition:
         """
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if required_acks == ACKS_ALL and self.is_under_min_isr:
+        if required_acks == ACKS_ALL and len(self.isr) < self._min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR {set(self.isr)} is insufficient to satisfy "

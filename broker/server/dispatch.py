@@ -233,7 +233,8 @@ class Dispatcher:
             parts = served.frame(context.correlation_id, response)
             for code in served.errors_of(response):
                 self._count_error(served, code)
-        self._count(served, started)
+        served.requests.value += 1
+        served.time_ms.observe((self._monotonic() - started) * 1000)
         return parts
 
     def _refusal(
@@ -244,7 +245,8 @@ class Dispatcher:
         started: float,
         error: BaseException,
     ) -> Answer:
-        self._count(served, started)
+        served.requests.value += 1
+        served.time_ms.observe((self._monotonic() - started) * 1000)
         if isinstance(error, CloseConnection):
             return None
         route = served.route
@@ -260,10 +262,6 @@ class Dispatcher:
         except Exception as second:
             _log.error("error answer failed", api=route.api.name, exc_info=second)
             return None
-
-    def _count(self, served: _Served, started: float) -> None:
-        served.requests.value += 1
-        served.time_ms.observe((self._monotonic() - started) * 1000)
 
     def _count_error(self, served: _Served, code: int) -> None:
         self._metrics.errors.cell(served.route.api.name, _ERROR_NAMES[code]).value += 1

@@ -29,6 +29,7 @@ from barnabas.broker.metadata.cluster import (
 from barnabas.broker.metadata.config_admin import ConfigAdmin
 from barnabas.broker.metadata.configs import Configs
 from barnabas.broker.metadata.embedded import open_store
+from barnabas.broker.metadata.features import Features
 from barnabas.broker.metadata.producer_ids import ProducerIdBlocks
 from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS
 from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo
@@ -179,6 +180,9 @@ class Broker:
         self._configs = Configs(self._session, self._dynamic, config.broker_id)
         await self._configs.start(lambda: self._soon(self._configs.catch_up()))
         self._exits.callback(self._configs.stop)
+        self._features = Features(self._session)
+        self._exits.callback(self._features.stop)
+        await self._features.start(lambda: self._soon(self._features.catch_up()))
 
     async def _open_logs(self) -> None:
         offload = self._doors.offload
@@ -253,6 +257,7 @@ class Broker:
             broker_id=config.broker_id,
             dynamic=self._dynamic,
             configs=self._configs,
+            features=self._features,
             config_admin=self._config_admin,
             loggers=self._loggers,
             cache=self._cache,
@@ -304,7 +309,12 @@ class Broker:
         self._cache.on_change(known.set)
         broker = await register_broker(
             self._session,
-            BrokerInfo(self._config.broker_id, self._endpoints(), self._config.broker_rack),
+            BrokerInfo(
+                self._config.broker_id,
+                self._endpoints(),
+                self._config.broker_rack,
+                features=self._features.supported,
+            ),
             self._doors.clock.now_ms(),
         )
         self._receiver.broker_epoch = broker.epoch

@@ -40,6 +40,7 @@ from barnabas.broker.handlers import (
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.config_admin import ConfigAdmin
 from barnabas.broker.metadata.configs import Configs
+from barnabas.broker.metadata.features import Features
 from barnabas.broker.metadata.producer_ids import ProducerIdBlocks
 from barnabas.broker.observability.logging import LoggerLevels
 from barnabas.broker.offload import Offload
@@ -71,6 +72,7 @@ class Parts:
     broker_id: int
     dynamic: DynamicConfig
     configs: Configs
+    features: Features
     config_admin: ConfigAdmin
     loggers: LoggerLevels
     cache: MetadataCache
@@ -90,7 +92,7 @@ class Parts:
 
 def all_routes(parts: Parts) -> list[Route]:
     """Every row; ApiVersions announces them all, itself included."""
-    announcing = api_versions.ApiVersionsHandler()
+    announcing = api_versions.ApiVersionsHandler(parts.features)
     rows = [
         route(api_versions, announcing.handle),
         *_data_routes(parts),

@@ -120,9 +120,10 @@ DIFFERENCES = (
     ),
     Difference(
         "ApiVersions: features",
-        "No finalized and no supported features are told.",
-        "metadata.version, group.version, transaction.version and others are.",
-        "They are levels of what is not served yet.",
+        "transaction.version, and `barnabas.transaction.registration`: KIP-609 is understood.",
+        "metadata.version, kraft.version, group.version, share.version and others are told too.",
+        "They are levels of KRaft and of what is not served. Clients ignore features that they do "
+        "not know.",
     ),
     Difference(
         "Internal topics: asking creates them",

@@ -1,6 +1,8 @@
 """What every broker does first with the store: lay the ground, and say that it is alive."""
 
-from barnabas.broker.metadata import znodes
+from dataclasses import replace
+
+from barnabas.broker.metadata import features, znodes
 from barnabas.broker.metadata.store import Create, MetadataStore, NodeExists, Op, parent_of
 from barnabas.broker.metadata.znodes import BrokerInfo
 
@@ -19,6 +21,9 @@ async def prepare_cluster(store: MetadataStore, new_cluster_id: str) -> str:
         ops = await _missing(store)
         if await store.exists(znodes.CLUSTER_ID) is None:
             ops.append(Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(new_cluster_id)))
+        if await store.exists(znodes.FEATURE) is None:
+            # A cluster without the node never had transactions either: nothing of an older level.
+            ops.append(Create(znodes.FEATURE, znodes.encode_features(features.NEW_CLUSTER)))
         if ops:
             try:
                 await store.multi(ops)
@@ -40,7 +45,7 @@ async def register_broker(store: MetadataStore, info: BrokerInfo, now_ms: int) -
         raise BrokerIdInUse(
             f"a broker with id {info.id} is running: give this one another broker.id"
         ) from cause
-    return BrokerInfo(info.id, info.endpoints, info.rack, created.stat.czxid)
+    return replace(info, epoch=created.stat.czxid)
 
 
 async def announce_log_dir_failure(store: MetadataStore, broker_id: int) -> None:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
 from barnabas.protocol.types import uuid_from_text, uuid_text
@@ -25,6 +25,7 @@ CLUSTER_ID = "/cluster/id"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT = "/log_dir_event_notification/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+FEATURE = "/feature"
 
 CONFIG_TYPES = ("topics", "brokers", "groups")
 """Kinds of entities that have dynamic configuration here."""
@@ -42,6 +43,7 @@ PERSISTENT_PATHS = (
 )
 """Nodes that exist in every cluster before anything else."""
 
+_FEATURES_ENABLED = 1
 T = TypeVar("T")
 
 
@@ -57,6 +59,13 @@ class BrokerEndpoint:
     port: int
 
 
+class FeatureRange(NamedTuple):
+    """Levels of a feature that a broker can run, both ends included."""
+
+    min_version: int
+    max_version: int
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
     """A broker's registration. `epoch` is the node's czxid: it differs for each incarnation."""
@@ -65,6 +74,7 @@ class BrokerInfo:
     endpoints: tuple[BrokerEndpoint, ...]
     rack: str | None = None
     epoch: int = -1
+    features: Mapping[str, FeatureRange] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +165,7 @@ def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
                 each.listener: each.security_protocol for each in info.endpoints
             },
             "rack": info.rack,
-            "features": {},
+            "features": {name: each._asdict() for name, each in info.features.items()},
         }
     )
 
@@ -170,7 +180,11 @@ def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerInfo:
             host, _, port = address.rpartition(":")
             endpoint = BrokerEndpoint(listener, protocols[listener], host.strip("[]"), int(port))
             endpoints.append(endpoint)
-        return BrokerInfo(broker_id, tuple(endpoints), value.get("rack"), epoch)
+        features = {
+            name: FeatureRange(int(each["min_version"]), int(each["max_version"]))
+            for name, each in value.get("features", {}).items()
+        }
+        return BrokerInfo(broker_id, tuple(endpoints), value.get("rack"), epoch, features)
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
         raise ZnodeError(f"registration of broker {broker_id}: {data[:200]!r}") from cause
 
@@ -273,6 +287,19 @@ def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
 def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
     value = json.loads(data)
     return ProducerIdBlock(value["broker"], int(value["block_start"]), int(value["block_end"]))
+
+
+def encode_features(finalized: Mapping[str, int]) -> bytes:
+    return _json({"version": 2, "status": _FEATURES_ENABLED, "features": dict(finalized)})
+
+
+@_guarded
+def decode_features(data: bytes) -> dict[str, int]:
+    """Levels by feature; none where features are disabled."""
+    value = json.loads(data)
+    if value["status"] != _FEATURES_ENABLED:
+        return {}
+    return {str(name): int(level) for name, level in value["features"].items()}
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:

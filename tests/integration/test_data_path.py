@@ -300,6 +300,8 @@ async def test_api_versions_tells_what_is_served(client: Client) -> None:
     served = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
     assert served[produce.API.key] == (0, 13)
     assert served[api_versions.API.key] == (0, 4)
+    features = {row.name: row.max_version_level for row in answer.finalized_features}
+    assert features == {"transaction.version": 2, "barnabas.transaction.registration": 1}
     assert answer.finalized_features_epoch >= 0
     answer = await client.connection.request(api_versions.API, request("not a name"))
     assert answer.error_code == ErrorCode.INVALID_REQUEST

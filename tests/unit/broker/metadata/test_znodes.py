@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from barnabas.broker.metadata.tree import check_path
 from barnabas.broker.metadata.znodes import (
     BrokerEndpoint,
     BrokerInfo,
+    FeatureRange,
     LeaderAndIsr,
     ProducerIdBlock,
     TopicAssignment,
@@ -27,12 +29,14 @@ def test_a_registration_is_kafkas() -> None:
             BrokerEndpoint("OUTSIDE", "PLAINTEXT", "::1", 9092),
         ),
         rack="r1",
+        features={"transaction.version": FeatureRange(0, 2)},
     )
     data = znodes.encode_broker(info, 17)
     value = json.loads(data)
     assert value["endpoints"] == ["INTERNAL://10.0.0.1:9093", "OUTSIDE://[::1]:9092"]
     assert (value["version"], value["host"], value["timestamp"]) == (5, "10.0.0.1", "17")
-    assert znodes.decode_broker(3, data, 42) == BrokerInfo(3, info.endpoints, "r1", 42)
+    assert value["features"] == {"transaction.version": {"min_version": 0, "max_version": 2}}
+    assert znodes.decode_broker(3, data, 42) == replace(info, epoch=42)
 
 
 def test_a_topics_node_is_kafkas() -> None:
@@ -89,6 +93,7 @@ def test_an_entity_may_have_any_name(name: str) -> None:
         znodes.decode_controller,
         znodes.decode_controller_epoch,
         znodes.decode_config,
+        znodes.decode_features,
         znodes.decode_cluster_id,
         znodes.decode_producer_id_block,
         lambda data: znodes.decode_state(data, 0),

@@ -1,0 +1,196 @@
+"""Finalized features: levels of behaviour that the whole cluster has settled on (KIP-584).
+
+They stand in one node of the metadata store. Every broker knows them at any moment, and whoever
+raises or lowers one asks beforehand what the brokers that are alive can do. A level below 1 is no
+level: the feature is absent.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from enum import IntEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.store import BadVersion, MetadataStore, NoNode, Watching
+from barnabas.broker.metadata.znodes import FeatureRange
+from barnabas.broker.observability.logging import get_logger
+from barnabas.protocol.errors import ErrorCode, KafkaError
+
+TRANSACTION_VERSION = "transaction.version"
+"""0: as before KIP-890; 1: `__transaction_state` has flexible records; 2: an epoch for every
+transaction, and partitions are added by the first write."""
+TRANSACTION_REGISTRATION = "barnabas.transaction.registration"
+"""1: the tags of KIP-609 in AddPartitionsToTxn and EndTxn are understood. A feature of our own."""
+
+SUPPORTED: Mapping[str, FeatureRange] = MappingProxyType(
+    {TRANSACTION_VERSION: FeatureRange(0, 2), TRANSACTION_REGISTRATION: FeatureRange(0, 1)}
+)
+"""What this broker can run."""
+NEW_CLUSTER: Mapping[str, int] = MappingProxyType(
+    {name: supported.max_version for name, supported in SUPPORTED.items()}
+)
+"""The levels of a cluster that has never had another."""
+UNKNOWN_EPOCH = -1
+
+_NONE = FeatureRange(0, 0)
+_log = get_logger(__name__)
+
+
+class FeatureNotSupported(Exception):
+    """The cluster has settled on a level that this broker does not have: it must not run."""
+
+
+class UpgradeType(IntEnum):
+    """What a change is allowed to do."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureChange(NamedTuple):
+    """The level a feature shall have. `upgrade_type` as it travels: it may be no UpgradeType."""
+
+    feature: str
+    level: int
+    upgrade_type: int = UpgradeType.UPGRADE
+
+
+class Features:
+    """The finalized features as this broker knows them."""
+
+    def __init__(
+        self, store: MetadataStore, supported: Mapping[str, FeatureRange] = SUPPORTED
+    ) -> None:
+        self._store = store
+        self.supported = supported
+        self._finalized: Mapping[str, int] = {}
+        self._epoch = UNKNOWN_EPOCH
+        self._watching: Watching | None = None
+
+    async def start(self, soon: Callable[[], None]) -> None:
+        """Read what holds. `soon` is called when `catch_up` should be awaited.
+
+        Raises FeatureNotSupported, and ZnodeError where the node is damaged.
+        """
+        self._watching = self._store.watch_data(znodes.FEATURE, lambda _path: soon())
+        await self.catch_up()
+
+    def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+
+    @property
+    def finalized(self) -> Mapping[str, int]:
+        """Levels by feature, each at least 1."""
+        return self._finalized
+
+    @property
+    def epoch(self) -> int:
+        """Grows with every change; clients believe the answer with the highest one."""
+        return self._epoch
+
+    @property
+    def transaction_version(self) -> int:
+        return self._finalized.get(TRANSACTION_VERSION, 0)
+
+    async def catch_up(self) -> None:
+        """Take over what another broker has changed. Raises as `start`."""
+        try:
+            data, stat = await self._store.get(znodes.FEATURE)
+        except NoNode:
+            _log.error("finalized features are gone from the metadata store", kept=self._epoch)
+            return
+        self._take_over(znodes.decode_features(data), stat.version)
+
+    async def update(self, changes: Iterable[FeatureChange], *, validate_only: bool) -> None:
+        """Make all of the changes or none, and none if they are only to be validated.
+
+        Raises INVALID_UPDATE_VERSION where one cannot be made, and StoreError.
+        """
+        wanted = list(changes)
+        while True:
+            data, stat = await self._store.get(znodes.FEATURE)
+            before = znodes.decode_features(data)
+            after = changed(before, wanted, await self._supporters())
+            if validate_only:
+                return
+            if after != before:
+                with suppress(BadVersion):
+                    stat = await self._store.set(
+                        znodes.FEATURE, znodes.encode_features(after), stat.version
+                    )
+                    before = after
+            if after == before:
+                self._take_over(after, stat.version)
+                return
+
+    async def _supporters(self) -> dict[str, Mapping[str, FeatureRange]]:
+        """What everybody supports who has a say, by the words Kafka has for them."""
+        supporters = {"This broker": self.supported}
+        for name in await self._store.children(znodes.BROKER_IDS):
+            with suppress(NoNode):
+                data, stat = await self._store.get(znodes.broker_path(int(name)))
+                broker = znodes.decode_broker(int(name), data, stat.czxid)
+                supporters[f"Broker {name}"] = broker.features
+        return supporters
+
+    def _take_over(self, finalized: Mapping[str, int], epoch: int) -> None:
+        for feature, level in finalized.items():
+            reason = _unsupported(level, "This broker", self.supported.get(feature, _NONE))
+            if reason is not None:
+                raise FeatureNotSupported(f"{feature} is finalized at {level}. {reason}")
+        if epoch > self._epoch:
+            self._finalized, self._epoch = finalized, epoch
+
+
+def changed(
+    finalized: Mapping[str, int],
+    changes: Iterable[FeatureChange],
+    supporters: Mapping[str, Mapping[str, FeatureRange]],
+) -> dict[str, int]:
+    """The levels after all of the changes. Raises INVALID_UPDATE_VERSION."""
+    after = dict(finalized)
+    for change in changes:
+        reason = _refusal(change, finalized.get(change.feature, 0), supporters)
+        if reason is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Invalid update version {change.level} for feature {change.feature}. {reason}",
+            )
+        after.pop(change.feature, None)
+        if change.level > 0:
+            after[change.feature] = change.level
+    return after
+
+
+def _refusal(
+    change: FeatureChange, current: int, supporters: Mapping[str, Mapping[str, FeatureRange]]
+) -> str | None:
+    """Why a change cannot be made; the first reason in Kafka's order."""
+    if change.upgrade_type not in tuple(UpgradeType):
+        return "The controller does not support the given upgrade type."
+    if change.level < 0:
+        return "A feature version cannot be less than 0."
+    for who, supported in supporters.items():
+        reason = _unsupported(change.level, who, supported.get(change.feature, _NONE))
+        if reason is not None:
+            return reason
+    raises = change.upgrade_type == UpgradeType.UPGRADE
+    if change.level < current and raises:
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to "
+            "either safe or unsafe downgrade."
+        )
+    if change.level > current and not raises:
+        return "Can't downgrade to a newer version."
+    return None
+
+
+def _unsupported(level: int, who: str, supported: FeatureRange) -> str | None:
+    if supported.min_version <= level <= supported.max_version:
+        return None
+    if supported.max_version == 0:
+        return f"{who} does not support this feature."
+    return f"{who} only supports versions {supported.min_version}-{supported.max_version}"

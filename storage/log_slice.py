@@ -25,6 +25,14 @@ class LogSlice:
         """Bytes in all ranges."""
         return self._size
 
+    def read_nowait(self) -> bytes | bytearray | None:
+        """All of it, where it is one range that the page cache holds; raises OSError."""
+        if len(self.ranges) != 1:
+            return None
+        file, position, length = self.ranges[0]
+        data = file.read_nowait(length, position)
+        return data if data is not None and len(data) == length else None
+
     def chunks(self, max_bytes: int = 1 << 20) -> Iterator[FileRange]:
         """The ranges in pieces of at most `max_bytes`."""
         for file, position, length in self.ranges:

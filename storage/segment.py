@@ -325,15 +325,20 @@ class Segment:
         target = start + max_bytes
         if end <= target:
             return end
-        for position, header in self.headers(max(start, self.offset_index.position_before(target))):
+        begin = max(start, self.offset_index.position_before(target))
+        # Nothing behind the target is wanted but the end of a header that begins before it.
+        chunk = min(max(target - begin, 0) + HEADER_SIZE, _WALK_BYTES)
+        for position, header in self.headers(begin, chunk):
             if position + header.size > target:
                 # The next read of whoever gets this one begins here.
                 self._hint(header.base_offset, position)
                 return position
         return end
 
-    def headers(self, position: int = 0) -> Iterator[Located]:
+    def headers(self, position: int = 0, chunk_bytes: int = _WALK_BYTES) -> Iterator[Located]:
         """Walks over batches from a batch's start to the end of the segment.
+
+        Reads `chunk_bytes` at once, a header's at least.
 
         Raises CorruptRecordError where there is no batch: the index lied, or the log is damaged.
         """
@@ -342,7 +347,7 @@ class Segment:
         while position < self.size:
             at = position - chunk_start
             if at + HEADER_SIZE > len(chunk):
-                chunk, chunk_start, at = file.read(_WALK_BYTES, position), position, 0
+                chunk, chunk_start, at = file.read(chunk_bytes, position), position, 0
                 if len(chunk) < HEADER_SIZE:
                     raise CorruptRecordError(f"{self.path(LOG)} ends within a header")
             header = peek_header(chunk, at)

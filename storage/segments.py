@@ -83,9 +83,11 @@ class Segments:
         """
         ranges: list[FileRange] = []
         reached = offset
-        for segment in self.from_offset(offset):
-            if reached >= limit:
-                break
+        segments = self._segments
+        index = self._index(offset)
+        while index < len(segments) and reached < limit:
+            segment = segments[index]
+            index += 1
             first = min_one and not ranges
             try:
                 start, end = _stretch(segment, reached, limit, max_bytes, first)

@@ -123,7 +123,9 @@ class SparseIndex:
     def _count_up_to(self, entries: bytes | bytearray, target: int, column: int) -> int:
         """How many entries, of those that stand in a row here, are not greater than `target`."""
         unpack, size = self.ENTRY.unpack_from, self.ENTRY.size
-        low, high = 0, len(entries) // size
+        if not entries or unpack(entries)[column] > target:
+            return 0
+        low, high = 1, len(entries) // size
         while low < high:
             middle = (low + high) // 2
             if unpack(entries, middle * size)[column] > target:

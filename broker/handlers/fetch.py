@@ -39,8 +39,6 @@ __all__ = ["API", "SERVES", "FetchHandler", "error_response"]
 
 SERVES = range(4, 19)
 _READ_UNCOMMITTED, _READ_COMMITTED = range(2)
-_CONSUMER = -1
-_REPLICA_STATE_SINCE = 15
 _LEADERS_SINCE = 16
 _WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -78,6 +76,8 @@ class FetchHandler:
     def _answer(self, read: "_Read") -> FetchResponse:
         session_id, answers = read.session.close(read.answers)
         response = FetchResponse(session_id=session_id, responses=_by_topic(answers))
+        if not read.failed:
+            return response
         leaders = [
             answer.current_leader.leader_id
             for _, answer in answers
@@ -120,7 +120,10 @@ class _Read:
     """What one request finds when it looks; looked again each time something has changed."""
 
     __slots__ = (
+        "_from_follower",
         "_handler",
+        "_limit",
+        "_read_committed",
         "_wanted",
         "answers",
         "context",
@@ -143,6 +146,9 @@ class _Read:
         self.context = context
         self.session = session
         self._wanted = list(session.partitions.values())
+        self._limit = min(request.max_bytes, handler.max_bytes())
+        self._read_committed = request.isolation_level == _READ_COMMITTED
+        self._from_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
         self.answers: Answers = []
         self.partitions: list[Partition] = []
         self.size = 0
@@ -150,68 +156,61 @@ class _Read:
 
     def is_complete(self) -> bool:
         """Whether the answer need not wait: enough bytes, nothing to read, or news that is bad."""
-        request = self.request
-        wanted = min(request.min_bytes, self._limit())
-        return self.failed or not self._wanted or self.size >= wanted
+        size = self.size
+        enough = size >= self.request.min_bytes or size >= self._limit
+        return enough or self.failed or not self._wanted
 
     def collect(self) -> None:
         """Look at every partition, in the session's order, until max_bytes are found."""
         self.answers = []
         self.partitions = []
         self.size = 0
-        remaining = self._limit()
+        remaining = self._limit
         for fetched in self._wanted:
             try:
                 answer = self._look(fetched, remaining)
             except KafkaError as error:
                 answer = self._handler.refuse(fetched, error, self.context.api_version)
                 self.failed = True
-            size = len(answer.records or b"")
-            self.size += size
-            remaining = max(0, remaining - size)
+            if answer.records:
+                size = len(answer.records)
+                self.size += size
+                remaining = max(0, remaining - size)
             self.answers.append((fetched, answer))
-
-    def _limit(self) -> int:
-        return min(self.request.max_bytes, self._handler.max_bytes())
 
     def _look(self, fetched: FetchedPartition, remaining: int) -> PartitionData:
         wanted = fetched.wanted
         partition = self._handler.find(fetched)
         partition.require_leader(wanted.current_leader_epoch)
-        if self.request.replica_id != _CONSUMER or self.context.api_version >= _REPLICA_STATE_SINCE:
-            self._refuse_followers()
+        if self._from_follower:
+            # No broker but this one has a replica yet, so whoever claims to be one is not.
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.partitions.append(partition)
         log = partition.log
-        read_committed = self.request.isolation_level == _READ_COMMITTED
+        high_watermark, last_stable = log.high_watermark, log.last_stable_offset
         answer = PartitionData(
             partition_index=wanted.partition,
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable,
             log_start_offset=log.log_start_offset,
-            aborted_transactions=[] if read_committed else None,
+            aborted_transactions=[] if self._read_committed else None,
             records=b"",
         )
         if wanted.last_fetched_epoch >= 0 and self._diverges(partition, wanted, answer):
             return answer
-        end = partition.readable_end(read_committed=read_committed)
+        end = last_stable if self._read_committed else high_watermark
         size = min(wanted.partition_max_bytes, remaining)
         found = log.read(wanted.fetch_offset, size, limit=end, min_one=self.size == 0)
         partition.cells.fetches.value += 1
         if found:
             partition.cells.bytes_out.value += len(found)
             answer.records = found
-            if read_committed:
+            if self._read_committed:
                 answer.aborted_transactions = [
                     AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
                     for txn in log.aborted_transactions(wanted.fetch_offset, end)
                 ]
         return answer
-
-    def _refuse_followers(self) -> None:
-        """No broker but this one has a replica yet, so whoever claims to be one is not."""
-        request = self.request
-        if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _diverges(
         self, partition: Partition, wanted: FetchPartition, answer: PartitionData

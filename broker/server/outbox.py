@@ -97,7 +97,7 @@ class Outbox:
         while parts and not self.blocked:
             part = parts[0]
             if isinstance(part, LogSlice):
-                part = parts[0] = Drain(part)
+                part = parts[0] = self._at_hand(part) or Drain(part)
             if not isinstance(part, Drain):
                 ready.append(part)
                 size += len(part)
@@ -111,6 +111,17 @@ class Outbox:
                 size += self._read(part, ready, self._next_chunk(part))
         if ready:
             self._write(ready)
+
+    def _at_hand(self, source: LogSlice) -> memoryview | None:
+        """The bytes of a short slice that are in memory; most answers to a consumer are that."""
+        if len(source) > MIN_CHUNK:
+            return None
+        try:
+            data = source.read_nowait()
+        except OSError:
+            # Read again in parts, it fails again.
+            return None
+        return None if data is None else memoryview(data)
 
     def _write(self, ready: list[bytes | memoryview]) -> None:
         self._transport.writelines(ready)

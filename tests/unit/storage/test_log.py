@@ -89,6 +89,8 @@ def test_reads_end_at_the_limit_and_never_split_a_batch(log: Log) -> None:
     assert offsets(log, 0, sum(sizes[:2]) - 1) == [0]
     assert offsets(log, 2, 1) == [2], "the first batch comes whatever its size"
     assert len(log.read(2, 1, limit=8, min_one=False)) == 0
+    assert len(log.read(2, -(1 << 31), limit=8, min_one=False)) == 0
+    assert offsets(log, 2, -(1 << 31)) == [2], "a client may ask for anything"
     assert len(log.read(0, 10_000, limit=4)) == sum(sizes[:2])
     assert len(log.read(0, 10_000, limit=5)) == sum(sizes[:2]), "the limit is within a batch"
     assert len(log.read(8, 10_000, limit=8)) == 0

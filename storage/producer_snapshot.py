@@ -10,9 +10,8 @@ from itertools import starmap
 from struct import Struct
 from struct import error as StructError
 
-from crc32c import crc32c
-
 from barnabas.protocol.records.batch import NO_SEQUENCE
+from barnabas.protocol.records.checksum import crc32c
 from barnabas.storage.files import File, Files
 from barnabas.storage.producer_state import (
     BatchMetadata,

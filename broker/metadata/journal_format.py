@@ -16,10 +16,9 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.broker.metadata.store import Create, Delete, Op, SetData
 from barnabas.broker.metadata.tree import Node, Staged, Tree
+from barnabas.protocol.records.checksum import crc32c
 
 FORMAT = 1
 _MAGIC = b"BRNBMETA"

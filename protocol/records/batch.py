@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.records.checksum import crc32c
 from barnabas.protocol.records.varint import Buffer
 
 HEADER_SIZE = 61

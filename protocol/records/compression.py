@@ -7,9 +7,8 @@ both so framed and raw, as librdkafka may send it.
 import struct
 from collections.abc import Callable
 from enum import IntEnum
+from functools import cache
 from typing import Any
-
-import cramjam
 
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records.varint import Buffer
@@ -44,7 +43,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
         level = DEFAULT_LEVELS[codec]
     if codec is Compression.LZ4:
         return _compress_lz4(data, level)
-    return bytes(_LIBRARY[codec].compress(data, level=level))
+    return bytes(_library(codec).compress(data, level=level))
 
 
 def decompress(codec: Compression, data: Buffer, max_size: int) -> bytes:
@@ -55,7 +54,7 @@ def decompress(codec: Compression, data: Buffer, max_size: int) -> bytes:
         return bytes(data)
     if codec is Compression.SNAPPY:
         return _decompress_snappy(data, max_size)
-    return _grow(_LIBRARY[codec].decompress_into, data, max_size)
+    return _grow(_library(codec).decompress_into, data, max_size)
 
 
 def _grow(into: Callable[[Buffer, bytearray], int], data: Buffer, max_size: int) -> bytes:
@@ -65,7 +64,7 @@ def _grow(into: Callable[[Buffer, bytearray], int], data: Buffer, max_size: int)
         out = bytearray(size)
         try:
             return bytes(memoryview(out)[: into(data, out)])
-        except cramjam.DecompressionError as error:
+        except _cramjam().DecompressionError as error:
             if "whole buffer" not in str(error):
                 raise ProtocolError(f"compressed records are damaged: {error}") from None
             if size >= max_size:
@@ -81,14 +80,14 @@ def _compress_xerial(data: Buffer) -> bytes:
     view = memoryview(data)
     parts = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK):
-        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK]))
+        block = bytes(_cramjam().snappy.compress_raw(view[start : start + _XERIAL_BLOCK]))
         parts += (_INT32.pack(len(block)), block)
     return b"".join(parts)
 
 
 def _compress_lz4(data: Buffer, level: int) -> bytes:
     # Kafka and the Java clients refuse frames whose blocks refer to the blocks before them.
-    frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    frame = _cramjam().lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     frame.compress(bytes(data))
     return bytes(frame.finish())
 
@@ -114,15 +113,20 @@ def _decompress_snappy(data: Buffer, max_size: int) -> bytes:
 def _decompress_block(block: memoryview, max_size: int) -> bytes:
     try:
         # The block announces its size: believed only within the bound.
-        if cramjam.snappy.decompress_raw_len(block) > max_size:
+        if _cramjam().snappy.decompress_raw_len(block) > max_size:
             raise _too_large(max_size)
-        return bytes(cramjam.snappy.decompress_raw(block))
-    except cramjam.DecompressionError as error:
+        return bytes(_cramjam().snappy.decompress_raw(block))
+    except _cramjam().DecompressionError as error:
         raise ProtocolError(f"snappy block is damaged: {error}") from None
 
 
-_LIBRARY: dict[Compression, Any] = {
-    Compression.GZIP: cramjam.gzip,
-    Compression.LZ4: cramjam.lz4,
-    Compression.ZSTD: cramjam.zstd,
-}
+def _library(codec: Compression) -> Any:
+    return getattr(_cramjam(), codec.name.lower())
+
+
+@cache
+def _cramjam() -> Any:
+    # Here and not above: a broker that passes batches through as they are has no use for it.
+    import cramjam
+
+    return cramjam

@@ -10,6 +10,12 @@ import pytest
 
 from tests.integration.command_line import Cli, Served, run
 
+NEVER_BEFORE_SERVING = {
+    *("structlog", "rich", "importlib.metadata", "email", "argparse", "multiprocessing"),
+    *("prometheus_client", "h11", "http", "cramjam", "barnabas.client", "barnabas.testing"),
+}
+"""Modules that cost much and have their use elsewhere: a terminal, a scrape, compressed batches."""
+
 
 @pytest.fixture
 def cli(
@@ -56,6 +62,21 @@ def test_serve_takes_its_settings_from_file_environment_and_options(
     assert warnings == ["These configuration keys have no effect here: process.roles"]
     assert (tmp_path / "option" / "meta.properties").exists()
     assert not (tmp_path / "file").exists()
+
+
+def test_what_the_first_record_does_not_need_is_not_imported_before_it(
+    cli: Cli, tmp_path: Path
+) -> None:
+    served = Served(
+        *("-l", "127.0.0.1:0", "-d", str(tmp_path), "--log-level", "debug"),
+        PYTHONPROFILEIMPORTTIME="1",
+    )
+    cli.at(served.servers)("produce", "t", stdin=b"hello\n")
+    _, _, errors = served.stop()
+    lines = [line for line in errors.splitlines() if line.startswith("import time:")]
+    imported = {line.rpartition("|")[2].strip() for line in lines}
+    assert {"barnabas.broker.app", "uvloop"} <= imported
+    assert not imported & NEVER_BEFORE_SERVING
 
 
 def test_a_cluster_has_the_id_that_its_image_gives_it(tmp_path: Path) -> None:

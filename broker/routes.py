@@ -179,6 +179,9 @@ def _group_routes(parts: Parts) -> list[Route]:
     finding = find_coordinator.FindCoordinatorHandler(
         groups, cache, parts.topic_creator.ensure_internal_topic
     )
+    fetching = offset_fetch.OffsetFetchHandler(
+        groups, cache, lambda: parts.config().group_unstable_offsets_block_old_clients
+    )
     return [
         route(find_coordinator, finding.handle),
         route(join_group, join_group.JoinGroupHandler(groups).handle),
@@ -186,7 +189,7 @@ def _group_routes(parts: Parts) -> list[Route]:
         route(heartbeat, heartbeat.HeartbeatHandler(groups).handle),
         route(leave_group, leave_group.LeaveGroupHandler(groups).handle),
         route(offset_commit, offset_commit.OffsetCommitHandler(groups, cache).handle),
-        route(offset_fetch, offset_fetch.OffsetFetchHandler(groups, cache).handle),
+        route(offset_fetch, fetching.handle),
         route(offset_delete, offset_delete.OffsetDeleteHandler(groups, cache).handle),
         route(describe_groups, describe_groups.DescribeGroupsHandler(groups).handle),
         route(list_groups, list_groups.ListGroupsHandler(groups).handle),

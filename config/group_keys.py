@@ -1,6 +1,6 @@
 """Broker keys of group coordination and of idempotent producers."""
 
-from barnabas.config.declare import integer, long, short
+from barnabas.config.declare import boolean, integer, long, short
 from barnabas.config.key import INT_MAX, Update
 from barnabas.config.table import Table
 
@@ -17,6 +17,13 @@ class GroupKeys(Table):
     group_max_size = integer(INT_MAX, "Members that one group may have.", at_least=1)
     group_min_session_timeout_ms = integer(
         6000, "Shortest session timeout that a member may ask for."
+    )
+    group_unstable_offsets_block_old_clients = boolean(
+        True,
+        "Whether clients that are too old to ask for stable offsets (OffsetFetch before version 7) "
+        "wait for the open transactions of their group, as if it were still being loaded. "
+        "Otherwise they get the offsets before those transactions, and may do work twice.",
+        update=Update.CLUSTER_WIDE,
     )
     offset_metadata_max_bytes = integer(4096, "Largest metadata text of one committed offset.")
     offsets_commit_timeout_ms = integer(

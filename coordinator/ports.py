@@ -63,6 +63,23 @@ class PartitionLog(Protocol):
         """Whole batches from the one that has `offset` on, empty at the end; raises KafkaError."""
         ...
 
+    def begin_verification(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        *,
+        epoch_per_transaction: bool,
+    ) -> object | None:
+        """The guard that a producer's first batch of a transaction needs (KIP-890).
+
+        None where its transaction is open here already, and nothing is to be verified. Raises
+        KafkaError: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING where that one is of
+        another transactional id, or where the log is not led in this epoch any more.
+        """
+        ...
+
     def append(
         self,
         batch: bytes,

@@ -17,10 +17,12 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from barnabas.coordinator.decision import Decide
+from barnabas.coordinator.faults import as_coordinator
 from barnabas.coordinator.hosted import EndOfTransaction, Hosted, Mode
 from barnabas.coordinator.loading import load
 from barnabas.coordinator.ports import Clock, PartitionLog, Shard, Timers
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import NO_SEQUENCE
 from barnabas.protocol.records.compression import Compression
 
 S = TypeVar("S", bound=Shard[Any])
@@ -106,6 +108,32 @@ class CoordinatorRuntime(Generic[S]):
         what is committed; pipelined ones wait for nobody. Raises KafkaError.
         """
         return self._serving(index).ask(lane, decide, mode)
+
+    def begin_verification(
+        self,
+        index: int,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        epoch_per_transaction: bool,
+    ) -> object | None:
+        """What a `Transaction` needs as its guard, None where nothing is to be verified.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, and the errors of
+        coordinators.
+        """
+        log = self._serving(index).log
+        try:
+            return log.begin_verification(
+                transactional_id,
+                producer_id,
+                producer_epoch,
+                NO_SEQUENCE,
+                epoch_per_transaction=epoch_per_transaction,
+            )
+        except KafkaError as error:
+            raise as_coordinator(error) from None
 
     def write_marker(
         self,

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
-from barnabas.coordinator.decision import Decide
+from barnabas.coordinator.decision import Decide, Decision
 from barnabas.coordinator.group.group import Group
 from barnabas.coordinator.group.joining import Client
 from barnabas.coordinator.group.offsets import CommittedOffset
@@ -24,6 +24,10 @@ from barnabas.protocol.messages.list_groups import ListedGroup
 from barnabas.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
 
 T = TypeVar("T")
 Soon: TypeAlias = T | asyncio.Future[T]
@@ -100,6 +104,54 @@ class GroupCoordinator:
             Soon[OffsetCommitResponse], self._write(request.group_id, decide, Mode.PIPELINED)
         )
 
+    def begin_verification(
+        self, request: TxnOffsetCommitRequest, *, epoch_per_transaction: bool
+    ) -> object | None:
+        """The guard that a producer needs to commit its first offsets for the group, None where
+        its transaction is open in the group's partition already. INVALID_PRODUCER_EPOCH too, and
+        INVALID_PRODUCER_ID_MAPPING where that one is of another transactional id."""
+        _require_id(request.group_id)
+        return self._runtime.begin_verification(
+            self.partition_of(request.group_id),
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            epoch_per_transaction=epoch_per_transaction,
+        )
+
+    def commit_transactional(
+        self, request: TxnOffsetCommitRequest, guard: object | None
+    ) -> Soon[TxnOffsetCommitResponse]:
+        """Offsets that count when the producer's transaction is committed."""
+        _require_id(request.group_id)
+        shard = self._shard(request.group_id)
+        decide = partial(shard.commit_transactional, request, guard)
+        return cast(
+            Soon[TxnOffsetCommitResponse], self._write(request.group_id, decide, Mode.PIPELINED)
+        )
+
+    def look(self, group_id: str, look: Callable[[], T]) -> T:
+        """Look at the group's offsets as they are committed now."""
+        self._shard(group_id)
+        return look()
+
+    def look_when_settled(self, group_id: str, look: Callable[[], T]) -> Soon[T]:
+        """Look at the group's offsets when no commit of it is on its way (KIP-447).
+
+        One that was allowed in the generation before may be: a member that took over on the
+        offsets before it would do its work a second time.
+        """
+        self._shard(group_id)
+        return cast(Soon[T], self._write(group_id, lambda _: Decision(response=look())))
+
+    def has_pending(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction has committed an offset of the partition."""
+        return self._shard(group_id).offsets.pending.has(group_id, topic, partition)
+
+    def has_any_pending(self, group_id: str) -> bool:
+        """Whether an open transaction has committed offsets of the group."""
+        return group_id in self._shard(group_id).offsets.pending
+
     def committed(
         self, group_id: str, topic: str, partition: int, topic_id: bytes
     ) -> OffsetAndMetadata | None:
@@ -110,10 +162,6 @@ class GroupCoordinator:
         """Every topic and partition for which the group has committed an offset."""
         topics = self._shard(group_id).offsets.of_group(group_id)
         return {topic: list(partitions) for topic, partitions in topics.items()}
-
-    def require_loaded(self, group_id: str) -> None:
-        """Raises KafkaError where this broker does not serve the group's offsets."""
-        self._shard(group_id)
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> Soon[OffsetDeleteResponse]:
         """Forget offsets of topics that no member reads."""

@@ -35,6 +35,7 @@ from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from barnabas.protocol.messages.sync_group import SyncGroupRequest
+from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 CLASSIC = "classic"
 """The type of every group here, as ListGroups names it."""
@@ -118,6 +119,11 @@ class GroupShard:
 
     def commit(self, request: OffsetCommitRequest, turn: Turn) -> Decision[GroupCoordinatorRecord]:
         return self._committing.commit(request, turn)
+
+    def commit_transactional(
+        self, request: TxnOffsetCommitRequest, guard: object | None, turn: Turn
+    ) -> Decision[GroupCoordinatorRecord]:
+        return self._committing.commit_transactional(request, guard, turn)
 
     def delete_offsets(
         self, request: OffsetDeleteRequest, turn: Turn

@@ -23,12 +23,28 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from barnabas.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from barnabas.protocol.records.batch import iter_headers, read_header, set_base_offset_and_epoch
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from barnabas.protocol.records.batch import (
+    NO_SEQUENCE,
+    iter_headers,
+    read_header,
+    set_base_offset_and_epoch,
+)
 from barnabas.protocol.types import ZERO_UUID
 
 WALL_MS = 1_700_000_000_000
 GROUP = "g"
+PRODUCER, EPOCH = 9, 3
 
 
 class Time:
@@ -96,6 +112,32 @@ class FakeLog:
     def end_offset(self) -> int:
         return read_header(self.batches[-1]).next_offset if self.batches else 0
 
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """The epochs of producers whose transactions are open."""
+        found: dict[int, int] = {}
+        for header in map(read_header, self.batches):
+            if header.is_control:
+                found.pop(header.producer_id, None)
+            elif header.is_transactional:
+                found[header.producer_id] = header.producer_epoch
+        return found
+
+    def begin_verification(
+        self,
+        transactional_id: str,  # noqa: ARG002
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        *,
+        epoch_per_transaction: bool,  # noqa: ARG002
+    ) -> object | None:
+        assert base_sequence == NO_SEQUENCE
+        if self.refusal is not None:
+            raise self.refusal
+        open_epoch = self.open_transactions.get(producer_id)
+        return None if open_epoch == producer_epoch else object()
+
     async def read(self, offset: int, max_bytes: int) -> bytes:  # noqa: ARG002
         await asyncio.sleep(0)
         for batch in self.batches:
@@ -118,7 +160,7 @@ class FakeLog:
         self.guards.append(guard)
         self.transaction_versions.append(transaction_version)
         if not self.held:
-            self.committed = self.end_offset
+            self.commit(self.end_offset)
         return self.end_offset
 
     def when_committed(self, offset: int, waiter: Callable[[KafkaError | None], None]) -> None:
@@ -133,12 +175,11 @@ class FakeLog:
         self.commit(self.end_offset)
 
     def commit(self, offset: int) -> None:
-        """The high watermark reaches `offset`."""
+        """The high watermark reaches `offset`. Who is told may append more: in order all the same,
+        as partitions tell it."""
         self.committed = offset
-        reached = [waiter for end, waiter in self.waiters if end <= offset]
-        self.waiters = [each for each in self.waiters if each[0] > offset]
-        for waiter in reached:
-            waiter(None)
+        while self.waiters and self.waiters[0][0] <= offset:
+            self.waiters.pop(0)[1](None)
 
     @property
     def record_count(self) -> int:
@@ -262,6 +303,64 @@ class Groups:
                 ],
             )
         )
+
+    def commit_transactional(
+        self,
+        offset: int,
+        producer_id: int = PRODUCER,
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance: str | None = None,
+        group_id: str = GROUP,
+        topic: str = "t",
+        metadata: str | None = None,
+        guard: object | None = None,
+    ) -> Any:
+        return self.coordinator.commit_transactional(
+            TxnOffsetCommitRequest(
+                transactional_id="x",
+                group_id=group_id,
+                producer_id=producer_id,
+                producer_epoch=EPOCH,
+                generation_id=generation,
+                member_id=member_id,
+                group_instance_id=instance,
+                topics=[
+                    TxnOffsetCommitRequestTopic(
+                        name=topic,
+                        partitions=[
+                            TxnOffsetCommitRequestPartition(
+                                partition_index=0,
+                                committed_offset=offset,
+                                committed_metadata=metadata,
+                            )
+                        ],
+                    )
+                ],
+            ),
+            guard,
+        )
+
+    def delete_offset(self, topic: str = "t", group_id: str = GROUP) -> Any:
+        """OffsetDelete of partition 0."""
+        return self.coordinator.delete_offsets(
+            OffsetDeleteRequest(
+                group_id=group_id,
+                topics=[
+                    OffsetDeleteRequestTopic(
+                        name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)]
+                    )
+                ],
+            )
+        )
+
+    def end(self, producer_id: int = PRODUCER, *, committed: bool = True) -> Any:
+        """The marker of a producer's transaction."""
+        return self.runtime.write_marker(0, producer_id, EPOCH, 0, committed, 2)
+
+    def is_pending(self, group_id: str = GROUP, topic: str = "t") -> bool:
+        return self.coordinator.has_pending(group_id, topic, 0)
 
     def offset(self, group_id: str = GROUP, topic: str = "t") -> int | None:
         found = self.shard.offsets.find(group_id, topic, 0)

@@ -6,11 +6,6 @@ import pytest
 
 from barnabas.coordinator.group.settings import GroupSettings
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
 from barnabas.protocol.types import ZERO_UUID
 from tests.unit.coordinator.harness import GROUP, Groups, code_of, subscription
 
@@ -26,17 +21,8 @@ async def groups() -> Groups:
 
 def delete(groups: Groups, topic: str = "t", group_id: str = GROUP) -> int:
     """OffsetDelete of partition 0; its error."""
-    answer = groups.coordinator.delete_offsets(
-        OffsetDeleteRequest(
-            group_id=group_id,
-            topics=[
-                OffsetDeleteRequestTopic(
-                    name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)]
-                )
-            ],
-        )
-    )
-    return answer.topics[0].partitions[0].error_code
+    code: int = groups.delete_offset(topic, group_id).topics[0].partitions[0].error_code
+    return code
 
 
 # -- committing --------------------------------------------------------------------------------

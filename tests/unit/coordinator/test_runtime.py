@@ -22,10 +22,9 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import NO_SEQUENCE, read_header
 from barnabas.protocol.records.control import ControlType, Marker, build_marker, read_marker
 from barnabas.protocol.records.record import Record, build_batch, rewrite_batch
-from tests.unit.coordinator.harness import FakeLog, Time
+from tests.unit.coordinator.harness import EPOCH, PRODUCER, FakeLog, Time
 
 LANE = "lane"
-PRODUCER, EPOCH = 9, 3
 
 
 class Numbers:

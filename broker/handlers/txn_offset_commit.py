@@ -1,0 +1,190 @@
+"""TxnOffsetCommit (key 28): a group's offsets as a part of a transaction (KIP-98).
+
+v3 members are held to their generation (KIP-447), v4 TRANSACTION_ABORTABLE, v5 the group's
+partition joins the transaction by this alone (KIP-890). Errors by partition:
+UNKNOWN_TOPIC_OR_PARTITION, OFFSET_METADATA_TOO_LARGE; for all of them INVALID_GROUP_ID,
+UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID, INVALID_PRODUCER_EPOCH,
+INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE, and
+those of coordinators.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from barnabas.broker.metadata.cache import MetadataCache, TopicMetadata
+from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS
+from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.faults import as_coordinator
+from barnabas.coordinator.group.coordinator import GroupCoordinator, Soon, settled
+from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
+from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
+from barnabas.protocol.messages.txn_offset_commit import (
+    API,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from barnabas.storage.verification import UNVERIFIED
+
+__all__ = ["API", "SERVES", "TxnOffsetCommitHandler", "error_response"]
+
+SERVES = range(6)
+_ADDS_SINCE = 5
+
+Admission = dict[TopicPartition, ErrorCode]
+
+
+class Gate(Protocol):
+    """Asks the coordinator of a transaction about partitions (see `coordination/gate.py`)."""
+
+    @property
+    def verifies(self) -> bool:
+        """Whether clients of the older protocol are checked."""
+        ...
+
+    def admit(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool,
+    ) -> Soon[Admission]:
+        """Verify the partitions, or add them; what is told of each."""
+        ...
+
+
+class TxnOffsetCommitHandler:
+    """Commits what names partitions that exist; answered when the records are committed."""
+
+    def __init__(self, groups: GroupCoordinator, cache: MetadataCache, gate: Gate) -> None:
+        self._groups = groups
+        self._cache = cache
+        self._gate = gate
+
+    def handle(
+        self, request: TxnOffsetCommitRequest, context: RequestContext
+    ) -> Soon[TxnOffsetCommitResponse]:
+        commit = _Commit(request, context.api_version)
+        for topic in request.topics:
+            commit.add(topic, self._cache.topic(topic.name))
+        if not commit.asked.topics:
+            return commit.response
+        try:
+            answer = self._commit(commit.asked, adds=context.api_version >= _ADDS_SINCE)
+        except KafkaError as error:
+            return commit.failed(error)
+        if isinstance(answer, asyncio.Future):
+            return asyncio.ensure_future(_settle(commit, answer))
+        return commit.answered(answer)
+
+    def _commit(
+        self, asked: TxnOffsetCommitRequest, *, adds: bool
+    ) -> Soon[TxnOffsetCommitResponse]:
+        if not adds and not self._gate.verifies:
+            return self._groups.commit_transactional(asked, UNVERIFIED)
+        guard = self._groups.begin_verification(asked, epoch_per_transaction=adds)
+        if guard is None:
+            return self._groups.commit_transactional(asked, None)
+        partition = (CONSUMER_OFFSETS, self._groups.partition_of(asked.group_id))
+        producer = Producer(asked.producer_id, asked.producer_epoch)
+        admission = self._gate.admit(asked.transactional_id, producer, [partition], adds=adds)
+        if isinstance(admission, asyncio.Future):
+            return asyncio.ensure_future(self._when_admitted(asked, guard, partition, admission))
+        return self._admitted(asked, guard, admission[partition])
+
+    async def _when_admitted(
+        self,
+        asked: TxnOffsetCommitRequest,
+        guard: object,
+        partition: TopicPartition,
+        admission: asyncio.Future[Admission],
+    ) -> TxnOffsetCommitResponse:
+        answer = self._admitted(asked, guard, (await admission)[partition])
+        response: TxnOffsetCommitResponse = await settled(answer)
+        return response
+
+    def _admitted(
+        self, asked: TxnOffsetCommitRequest, guard: object, code: ErrorCode
+    ) -> Soon[TxnOffsetCommitResponse]:
+        if code is not ErrorCode.NONE:
+            raise as_coordinator(KafkaError(code))
+        return self._groups.commit_transactional(asked, guard)
+
+
+class _Commit:
+    """A request, what of it the coordinator is asked, and the answer as far as it is known."""
+
+    def __init__(self, request: TxnOffsetCommitRequest, version: int) -> None:
+        self._version = version
+        self._open: list[TxnOffsetCommitResponsePartition] = []
+        self.response = TxnOffsetCommitResponse(topics=[])
+        self.asked = TxnOffsetCommitRequest(
+            transactional_id=request.transactional_id,
+            group_id=request.group_id,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            generation_id=request.generation_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            topics=[],
+        )
+
+    def add(self, topic: TxnOffsetCommitRequestTopic, known: TopicMetadata | None) -> None:
+        """Ask for the partitions that exist, and refuse the others."""
+        answer = _answer(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self.response.topics.append(answer)
+        if known is None:
+            return
+        wanted = []
+        for asked, slot in zip(topic.partitions, answer.partitions, strict=True):
+            if asked.partition_index in known.partitions:
+                wanted.append(asked)
+                self._open.append(slot)
+        if wanted:
+            self.asked.topics.append(
+                TxnOffsetCommitRequestTopic(name=topic.name, partitions=wanted)
+            )
+
+    def answered(self, answer: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+        """The coordinator's answer, in the order in which it was asked."""
+        told = (partition for topic in answer.topics for partition in topic.partitions)
+        for slot, partition in zip(self._open, told, strict=True):
+            slot.error_code = partition.error_code
+        return self.response
+
+    def failed(self, error: KafkaError) -> TxnOffsetCommitResponse:
+        """One error for all that the coordinator was asked."""
+        for slot in self._open:
+            slot.error_code = downgrade(API.key, self._version, error.code)
+        return self.response
+
+
+async def _settle(
+    commit: _Commit, answer: "asyncio.Future[TxnOffsetCommitResponse]"
+) -> TxnOffsetCommitResponse:
+    try:
+        return commit.answered(await answer)
+    except KafkaError as error:
+        return commit.failed(error)
+
+
+def _answer(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        name=topic.name,
+        partitions=[
+            TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+            for each in topic.partitions
+        ],
+    )
+
+
+def error_response(
+    request: TxnOffsetCommitRequest, code: ErrorCode, version: int
+) -> TxnOffsetCommitResponse:
+    """The error for every partition."""
+    told = downgrade(API.key, version, code)
+    return TxnOffsetCommitResponse(topics=[_answer(topic, told) for topic in request.topics])

@@ -1,0 +1,45 @@
+"""Handlers of group APIs over a group coordinator whose log and time a test holds in its hand."""
+
+from dataclasses import dataclass
+from inspect import isawaitable
+from types import ModuleType
+from typing import Any
+
+from barnabas.broker.server.context import ANONYMOUS, RequestContext
+from barnabas.protocol.codec import decode, encode
+
+
+@dataclass
+class Topic:
+    """What the handlers read of a topic's metadata."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[int, ...] = (0, 1)
+
+
+class Topics:
+    """A metadata cache that knows topics alone."""
+
+    def __init__(self, *names: str) -> None:
+        self._topics = {name: Topic(name, name.encode() * 16) for name in names}
+
+    def topic(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return next(
+            (each.name for each in self._topics.values() if each.topic_id == topic_id), None
+        )
+
+
+def ask(module: ModuleType, handler: Any, request: Any, version: int) -> Any:
+    """Send a request through the codec to its handler; the answer, or a future of it."""
+    request = decode(type(request), version, encode(request, version))
+    context = RequestContext(
+        module.API.key, version, 0, "test", ANONYMOUS, "PLAINTEXT", "127.0.0.1", 1, 0
+    )
+    answer = handler.handle(request, context)
+    if isawaitable(answer):
+        return answer
+    return decode(module.API.response, version, encode(answer, version))

@@ -1,0 +1,240 @@
+"""TxnOffsetCommit: what is asked before the first offset of a transaction, and what is told."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from barnabas.broker.handlers import txn_offset_commit
+from barnabas.broker.handlers.txn_offset_commit import TxnOffsetCommitHandler
+from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from tests.unit.broker.handlers.group_handlers import Topics, ask
+from tests.unit.coordinator.harness import EPOCH, GROUP, PRODUCER, Groups
+
+OFFSETS_0 = ("__consumer_offsets", 0)
+VERSIONS = list(txn_offset_commit.SERVES)
+
+
+class FakeGate:
+    """Says what it is told to say, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.verifies = True
+        self.code = ErrorCode.NONE
+        self.later: asyncio.Future[dict[TopicPartition, ErrorCode]] | None = None
+        self.asked: list[tuple[object, ...]] = []
+
+    def admit(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool,
+    ) -> Any:
+        self.asked.append((transactional_id, producer, list(partitions), adds))
+        return self.later or dict.fromkeys(partitions, self.code)
+
+
+class Rig:
+    def __init__(self, groups: Groups) -> None:
+        self.groups = groups
+        self.gate = FakeGate()
+        self.handler = TxnOffsetCommitHandler(
+            groups.coordinator,
+            Topics("t", "u"),  # type: ignore[arg-type]
+            self.gate,
+        )
+
+    def commit(self, version: int = 5, *, group_id: str = GROUP, **topics: list[int]) -> Any:
+        request = TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id=group_id,
+            producer_id=PRODUCER,
+            producer_epoch=EPOCH,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=name,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=each, committed_offset=7, committed_metadata=""
+                        )
+                        for each in partitions
+                    ],
+                )
+                for name, partitions in (topics or {"t": [0]}).items()
+            ],
+        )
+        return ask(txn_offset_commit, self.handler, request, version)
+
+    def code(self, version: int = 5, **options: Any) -> str:
+        """The error of the first partition."""
+        (code, *_) = codes(self.commit(version, **options))
+        return code
+
+
+def codes(answer: Any) -> list[str]:
+    return [
+        ErrorCode(partition.error_code).name
+        for topic in answer.topics
+        for partition in topic.partitions
+    ]
+
+
+@pytest.fixture
+async def rig() -> Rig:
+    return Rig(await Groups().load())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_offsets_are_pending_in_every_version(rig: Rig, version: int) -> None:
+    assert rig.code(version) == "NONE"
+    assert rig.gate.asked == [("x", (PRODUCER, EPOCH), [OFFSETS_0], version >= 5)]
+    assert rig.groups.is_pending()
+    rig.groups.end()
+    assert rig.groups.offset() == 7
+
+
+async def test_nothing_is_asked_where_the_transaction_is_open_already(rig: Rig) -> None:
+    assert [rig.code(), rig.code()] == ["NONE", "NONE"]
+    assert len(rig.gate.asked) == 1
+    assert rig.groups.log.guards[0] is not None
+    assert rig.groups.log.guards[1] is None
+
+
+async def test_older_clients_are_not_asked_about_where_verification_is_off(rig: Rig) -> None:
+    rig.gate.verifies = False
+    assert rig.code(4) == "NONE"
+    assert rig.gate.asked == []
+    rig.groups.end()
+    assert rig.code(5) == "NONE"
+    assert len(rig.gate.asked) == 1
+
+
+async def test_the_answer_waits_for_the_coordinator_and_for_the_commit(rig: Rig) -> None:
+    rig.gate.later = asyncio.get_running_loop().create_future()
+    rig.groups.log.held = True
+    answer = rig.commit()
+    await asyncio.sleep(0)
+    assert rig.groups.log.record_count == 0
+    rig.gate.later.set_result({OFFSETS_0: ErrorCode.NONE})
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert rig.groups.log.record_count == 1
+    assert not answer.done()
+    rig.groups.log.release()
+    assert codes(await answer) == ["NONE"]
+    assert rig.groups.is_pending()
+
+
+async def test_a_member_is_judged_after_the_coordinator_has_answered(rig: Rig) -> None:
+    """A rebalance in between must not let an older generation through."""
+    rig.gate.later = asyncio.get_running_loop().create_future()
+    answer = rig.commit()
+    rig.groups.log.refusal = KafkaError(ErrorCode.INVALID_TXN_STATE)
+    rig.gate.later.set_result({OFFSETS_0: ErrorCode.NONE})
+    assert codes(await answer) == ["INVALID_TXN_STATE"]
+
+
+async def test_a_refusal_that_comes_later_is_told(rig: Rig) -> None:
+    rig.gate.later = asyncio.get_running_loop().create_future()
+    answer = rig.commit()
+    rig.gate.later.set_result({OFFSETS_0: ErrorCode.CONCURRENT_TRANSACTIONS})
+    assert codes(await answer) == ["CONCURRENT_TRANSACTIONS"]
+    assert rig.groups.log.record_count == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "version", "told"),
+    [
+        ("PRODUCER_FENCED", 5, "INVALID_PRODUCER_EPOCH"),
+        ("INVALID_PRODUCER_ID_MAPPING", 3, "INVALID_PRODUCER_ID_MAPPING"),
+        ("TRANSACTION_ABORTABLE", 3, "INVALID_TXN_STATE"),
+        ("TRANSACTION_ABORTABLE", 4, "TRANSACTION_ABORTABLE"),
+        ("CONCURRENT_TRANSACTIONS", 5, "CONCURRENT_TRANSACTIONS"),
+        ("NETWORK_EXCEPTION", 2, "COORDINATOR_LOAD_IN_PROGRESS"),
+        ("NETWORK_EXCEPTION", 1, "COORDINATOR_NOT_AVAILABLE"),
+        ("COORDINATOR_LOAD_IN_PROGRESS", 2, "COORDINATOR_LOAD_IN_PROGRESS"),
+        ("COORDINATOR_LOAD_IN_PROGRESS", 1, "COORDINATOR_NOT_AVAILABLE"),
+        ("NOT_COORDINATOR", 0, "NOT_COORDINATOR"),
+    ],
+)
+async def test_what_the_coordinator_refuses_is_told_in_the_clients_words(
+    rig: Rig, said: str, version: int, told: str
+) -> None:
+    rig.gate.code = ErrorCode[said]
+    assert rig.code(version) == told
+    assert rig.groups.log.record_count == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_EPOCH"),
+        ("NOT_LEADER_OR_FOLLOWER", "NOT_COORDINATOR"),
+        ("KAFKA_STORAGE_ERROR", "NOT_COORDINATOR"),
+        ("NOT_ENOUGH_REPLICAS", "COORDINATOR_NOT_AVAILABLE"),
+    ],
+)
+@pytest.mark.parametrize("already_open", [False, True])
+async def test_what_the_log_refuses_is_told_as_coordinators_tell_it(
+    rig: Rig, fault: str, told: str, already_open: bool
+) -> None:
+    if already_open:
+        rig.gate.verifies = False
+    rig.groups.log.refusal = KafkaError(ErrorCode[fault])
+    assert rig.code(4) == told
+
+
+async def test_partitions_that_do_not_exist_are_told_beside_the_others(rig: Rig) -> None:
+    answer = rig.commit(t=[1, 9, 0], none=[0])
+    unknown = "UNKNOWN_TOPIC_OR_PARTITION"
+    assert codes(answer) == ["NONE", unknown, "NONE", unknown]
+    assert rig.groups.log.record_count == 2
+
+
+async def test_nothing_is_asked_for_partitions_that_do_not_exist(rig: Rig) -> None:
+    assert rig.code(none=[0]) == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert rig.gate.asked == []
+
+
+@pytest.mark.parametrize("verifies", [True, False])
+async def test_a_group_needs_a_name(rig: Rig, verifies: bool) -> None:
+    rig.gate.verifies = verifies
+    assert rig.code(4, group_id="") == "INVALID_GROUP_ID"
+    assert rig.gate.asked == []
+
+
+async def test_who_coordinates_no_more_says_so(rig: Rig) -> None:
+    rig.groups.runtime.resigned(0)
+    assert rig.code() == "NOT_COORDINATOR"
+
+
+def test_a_refused_request_is_refused_for_every_partition() -> None:
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id=GROUP,
+        producer_id=1,
+        producer_epoch=0,
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name="t",
+                partitions=[
+                    TxnOffsetCommitRequestPartition(
+                        partition_index=each, committed_offset=1, committed_metadata=None
+                    )
+                    for each in (0, 1)
+                ],
+            )
+        ],
+    )
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    answer = txn_offset_commit.error_response(request, code, 1)
+    assert codes(answer) == ["COORDINATOR_NOT_AVAILABLE"] * 2

@@ -18,6 +18,9 @@ SHARED = {
 }
 """Properties that Kafka and Barnabas are both given."""
 
+OURS = SHARED | {"broker.id": "1", "group.unstable.offsets.block.old.clients": "false"}
+"""Barnabas besides does nothing that Kafka does not."""
+
 
 class Address(NamedTuple):
     """Where a broker listens."""

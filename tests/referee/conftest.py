@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.testing.broker import Broker
 from tests.referee import jvm
-from tests.referee.brokers import SHARED, Address, warm_up, warm_up_transactions
+from tests.referee.brokers import OURS, SHARED, Address, warm_up, warm_up_transactions
 from tests.referee.kafka import FEATURES_OFF, Kafka
 from tests.referee.tools import Tools
 
@@ -25,8 +25,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
 
 @pytest.fixture(scope="session")
 def barnabas() -> Iterator[Address]:
-    """Barnabas with the same properties."""
-    with Broker(SHARED | {"broker.id": "1"}) as broker:
+    """Barnabas with the same properties, and without what it does beyond Kafka."""
+    with Broker(OURS) as broker:
         host, _, port = broker.bootstrap_servers.rpartition(":")
         address = Address(host, int(port))
         warm_up(address)

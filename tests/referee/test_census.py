@@ -14,7 +14,7 @@ import pytest
 from barnabas.protocol.schema import Api
 from barnabas.testing.broker import Broker
 from docs.generate import served
-from tests.referee.brokers import SHARED, Address, warm_up
+from tests.referee.brokers import OURS, Address, warm_up
 from tests.referee.differences import WANTED, Difference
 from tests.referee.normalise import plain
 from tests.referee.raw import APIS
@@ -38,7 +38,7 @@ class Played(NamedTuple):
 @pytest.fixture(scope="module")
 def played() -> Iterator[list[Played]]:
     """Every scenario at each of its versions."""
-    with Broker(SHARED | {"broker.id": "1"}) as broker:
+    with Broker(OURS) as broker:
         host, _, port = broker.bootstrap_servers.rpartition(":")
         address = Address(host, int(port))
         warm_up(address)

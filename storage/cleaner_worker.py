@@ -26,7 +26,7 @@ from barnabas.storage.compaction import (
 )
 from barnabas.storage.files import Files, OsFiles
 
-_NICENESS = 10
+_NICENESS = 19
 
 
 class CleanerProcess:
@@ -122,6 +122,16 @@ class Throttle:
             self._sleep(self._due - now)
 
 
+def give_way() -> None:
+    """Takes the processor time that others leave, and interrupts nobody when it wakes up.
+
+    Not SCHED_IDLE: a machine that is busy for hours would starve the cleaner and fill its disk.
+    """
+    os.nice(_NICENESS)
+    if hasattr(os, "SCHED_BATCH"):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
 def serve(jobs: TextIO, results: TextIO, files: Files, parent: Callable[[], int]) -> None:
     """Answers jobs until there are no more; `parent` tells the id of the parent process."""
     broker = parent()
@@ -171,5 +181,5 @@ def _decode_result(line: str) -> CleanedGroup | Compacted:
 if __name__ == "__main__":
     # An answer that nobody waits for any more ends the worker, without a word.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    os.nice(_NICENESS)
+    give_way()
     serve(sys.stdin, sys.stdout, OsFiles(), os.getppid)

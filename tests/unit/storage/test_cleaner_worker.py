@@ -75,7 +75,8 @@ def test_one_process_does_job_after_job(worker: CleanerProcess, tmp_path: Path) 
 
 def test_the_worker_gives_way_to_others(worker: CleanerProcess, tmp_path: Path) -> None:
     list(worker.clean(job(tmp_path)))
-    assert os.getpriority(os.PRIO_PROCESS, process_id(worker)) > os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, process_id(worker)) == 19
+    assert os.sched_getscheduler(process_id(worker)) == os.SCHED_BATCH
 
 
 def test_a_worker_that_is_killed_costs_a_retry(worker: CleanerProcess, tmp_path: Path) -> None:

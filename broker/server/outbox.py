@@ -17,6 +17,7 @@ from barnabas.broker.server.drain import MAX_CHUNK, MIN_CHUNK, Drain
 from barnabas.broker.server.network import descriptor_behind
 from barnabas.storage.log_slice import LogSlice
 
+BYTES_PER_TURN = 2 * MAX_CHUNK
 _WORTH_SENDING = 2 * MIN_CHUNK
 """Below it, copying costs less than asking what is cached, and needs no write of its own."""
 _LEFT_TO_COPY = 4096
@@ -32,6 +33,8 @@ class Outbox:
     __slots__ = (
         "_chunk",
         "_failed",
+        "_left_of_turn",
+        "_loop",
         "_offload",
         "_on_disk",
         "_parts",
@@ -39,13 +42,15 @@ class Outbox:
         "_resumed",
         "_socket",
         "_transport",
+        "_turn_over",
         "blocked",
     )
 
     def __init__(
         self, offload: Offload, resumed: Callable[[], None], failed: Callable[[OSError], None]
     ) -> None:
-        """`resumed` is told when the disk has answered, `failed` when a file cannot be read."""
+        """`resumed` is told when it can go on without the peer, `failed` of a file's errors."""
+        self._loop = asyncio.get_running_loop()
         self._offload = offload
         self._resumed = resumed
         self._failed = failed
@@ -53,10 +58,12 @@ class Outbox:
         self._socket: int | None = None
         self._parts: deque[Part | Drain] = deque()
         self._chunk = _WORTH_SENDING
+        self._left_of_turn = BYTES_PER_TURN
         self._paused = False
         self._on_disk = False
+        self._turn_over = False
         self.blocked = False
-        """Whether anything that is queued now has to wait, for the peer or for the disk."""
+        """Whether what is queued now has to wait: for the peer, the disk or other connections."""
 
     def __bool__(self) -> bool:
         return bool(self._parts)
@@ -82,14 +89,17 @@ class Outbox:
         self._chunk = MIN_CHUNK
 
     def resume(self) -> None:
-        """The transport has room again."""
+        """The transport has room again: `pump` goes on."""
         self._paused = False
-        self.blocked = self._on_disk
-        self.pump()
+        self._unblock()
+
+    def _unblock(self) -> None:
+        self.blocked = self._paused or self._on_disk or self._turn_over
 
     def pump(self) -> None:
-        """Write what is queued until the peer's window is full."""
+        """Write what is queued until the peer's window is full, or the turn is over."""
         parts = self._parts
+        self._left_of_turn = BYTES_PER_TURN
         if self._transport.is_closing():
             parts.clear()
         ready: list[bytes | memoryview] = []
@@ -105,12 +115,12 @@ class Outbox:
             elif part.finished:
                 parts.popleft()
             elif size >= MIN_CHUNK:
-                self._write(ready)
+                self._write(ready, size)
                 ready, size = [], 0
             elif ready or not self._send(part):
                 size += self._read(part, ready, self._next_chunk(part))
         if ready:
-            self._write(ready)
+            self._write(ready, size)
 
     def _at_hand(self, source: LogSlice) -> memoryview | None:
         """The bytes of a short slice that are in memory; most answers to a consumer are that."""
@@ -123,8 +133,9 @@ class Outbox:
             return None
         return None if data is None else memoryview(data)
 
-    def _write(self, ready: list[bytes | memoryview]) -> None:
+    def _write(self, ready: list[bytes | memoryview], size: int) -> None:
         self._transport.writelines(ready)
+        self._count(size)
         if self._transport.is_closing():
             # The peer is gone, and its descriptor may be another connection's by now.
             self._parts.clear()
@@ -138,12 +149,27 @@ class Outbox:
         ):
             return False
         sent = drain.send(self._socket, min(drain.in_range - _LEFT_TO_COPY, MAX_CHUNK))
-        if sent == 0:
+        if sent:
+            self._count(sent)
+        elif sent == 0:
             stopper: list[bytes | memoryview] = []
-            self._read(drain, stopper, _STOPPER)
+            size = self._read(drain, stopper, _STOPPER)
             if stopper:
-                self._write(stopper)
+                self._write(stopper, size)
         return sent is not None
+
+    def _count(self, written: int) -> None:
+        """A peer that keeps up with the broker is no reason to let all others wait."""
+        self._left_of_turn -= written
+        if self._left_of_turn <= 0 and not self._turn_over:
+            self._turn_over = self.blocked = True
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_over = False
+        self._unblock()
+        if not self._transport.is_closing():
+            self._resumed()
 
     def _next_chunk(self, drain: Drain) -> int:
         """How much to copy at once: more each time, unless the rest of a range may be sent."""
@@ -171,7 +197,7 @@ class Outbox:
 
     def _disk_answered(self, drain: Drain, answer: "asyncio.Future[bytes]") -> None:
         self._on_disk = False
-        self.blocked = self._paused
+        self._unblock()
         if self._transport.is_closing():
             return
         try:

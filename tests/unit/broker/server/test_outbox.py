@@ -13,9 +13,9 @@ import pytest
 import uvloop
 
 from barnabas.broker.offload import InlineOffload
-from barnabas.broker.server.drain import MIN_CHUNK
+from barnabas.broker.server.drain import MAX_CHUNK, MIN_CHUNK
 from barnabas.broker.server.network import TcpNetwork, descriptor_behind
-from barnabas.broker.server.outbox import Outbox
+from barnabas.broker.server.outbox import BYTES_PER_TURN, Outbox
 from barnabas.storage.files import File, OsFiles
 from barnabas.storage.log_slice import LogSlice
 from barnabas.storage.mem_files import MemFiles
@@ -50,6 +50,7 @@ class Sender(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self.out.resume()
+        self.out.pump()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.lost.set()
@@ -218,11 +219,31 @@ def test_a_reader_that_leaves_in_the_middle_takes_the_rest_with_it(
             sender.out.pump()
         calls = len(sent)
         sender.out.resume()
+        sender.out.pump()
         assert not sender.out
         assert sender.error is None
         assert len(sent) == calls
 
     run(test())
+
+
+async def test_a_peer_that_keeps_up_lets_others_have_their_turns() -> None:
+    size = 3 * BYTES_PER_TURN
+    file = MemFiles().open("/log", create=True)
+    file.append(bytes(size))
+    transport = ScriptedTransport()
+    out = Outbox(InlineOffload(), lambda: out.pump(), lambda _: None)
+    out.open(transport)
+    out.put([LogSlice(0, ((file, 0, size),)), b"tail"])
+    out.pump()
+    turns = 0
+    while out:
+        assert out.blocked
+        assert len(transport.written) < (turns + 1) * (BYTES_PER_TURN + MAX_CHUNK)
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 1
+    assert transport.written == bytes(size) + b"tail"
 
 
 class BesideTransport:
@@ -245,14 +266,14 @@ class BesideTransport:
                 self.far.recv(1)
 
 
-def test_nothing_is_sent_to_the_descriptor_of_a_closed_connection(tmp_path: Path) -> None:
+async def test_nothing_is_sent_to_the_descriptor_of_a_closed_connection(tmp_path: Path) -> None:
     beside = BesideTransport(tmp_path / "log")
     beside.transport.close()
     beside.pump()
     assert not beside.out
 
 
-def test_nothing_is_sent_after_a_write_that_found_the_connection_gone(tmp_path: Path) -> None:
+async def test_nothing_is_sent_after_a_write_that_found_the_connection_gone(tmp_path: Path) -> None:
     class Broken(ScriptedTransport):
         def write(self, data: bytes | memoryview) -> None:
             super().write(data)
@@ -261,7 +282,7 @@ def test_nothing_is_sent_after_a_write_that_found_the_connection_gone(tmp_path: 
     BesideTransport(tmp_path / "log", Broken).pump()
 
 
-def test_what_the_transport_still_holds_is_not_overtaken(tmp_path: Path) -> None:
+async def test_what_the_transport_still_holds_is_not_overtaken(tmp_path: Path) -> None:
     beside = BesideTransport(tmp_path / "log")
     beside.transport.held = 1
     beside.pump()

@@ -3,6 +3,7 @@
 What decides runs on the loop; what waits for the disk or for the cleaner's process leaves it.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from barnabas.broker.clock import Clock
@@ -33,6 +34,8 @@ FLUSH_CHECK_MS = 1_000
 """How often, at least, records are looked for that have waited for flush.ms."""
 SWEEP_MS = 30_000
 """How often, at least, connections are looked at."""
+_LOGS_IN_A_TURN = 200
+"""How many logs are looked at, at a microsecond or two each, before others have a turn."""
 _LANE, _CLEANER_LANE = "logs", "cleaner"
 _log = get_logger(__name__)
 
@@ -88,7 +91,9 @@ class LogChores:
     async def retain(self) -> None:
         """Drop the segments that retention.ms, retention.bytes or DeleteRecords have ended."""
         now_ms = self._clock.now_ms()
-        for log in self._online():
+        for number, log in enumerate(self._online()):
+            if number % _LOGS_IN_A_TURN == 0:
+                await asyncio.sleep(0)
             if log.closed or log.rearrangement is not None:
                 # Gone while others were looked at, or in the cleaner's hands until the next round.
                 continue

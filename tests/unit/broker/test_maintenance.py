@@ -15,7 +15,7 @@ from barnabas.storage.checkpoints import read_offsets
 from barnabas.storage.cleaner import LogCleaner
 from barnabas.storage.cleaner_worker import InlineCleaner
 from barnabas.storage.mem_files import Fault, MemFiles
-from tests.unit.broker.replication.replicas import Replicas
+from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 
 
 class SteppedClock(SystemClock):
@@ -82,6 +82,19 @@ async def test_retention_drops_what_is_too_old_and_removal_unlinks_it_later() ->
     await kept.chores.retain()
     assert partition.log.log_start_offset == 1
     assert any(name.endswith(".deleted") for name in kept.replicas.files.listdir("/data/t-0"))
+
+
+async def test_retention_of_many_logs_leaves_turns_of_the_loop_to_others() -> None:
+    kept = Kept()
+    config = kept.replicas.config("t")
+    for partition in range(1_000):
+        kept.replicas.logs.create("t", partition, TOPIC_ID, config)
+    chore = asyncio.create_task(kept.chores.retain())
+    others = 0
+    while not chore.done():
+        await asyncio.sleep(0)
+        others += 1
+    assert others > 4
 
 
 async def test_checkpoints_tell_the_next_start_where_to_begin() -> None:

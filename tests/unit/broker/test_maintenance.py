@@ -87,14 +87,14 @@ async def test_retention_drops_what_is_too_old_and_removal_unlinks_it_later() ->
 async def test_retention_of_many_logs_leaves_turns_of_the_loop_to_others() -> None:
     kept = Kept()
     config = kept.replicas.config("t")
-    for partition in range(1_000):
+    for partition in range(500):
         kept.replicas.logs.create("t", partition, TOPIC_ID, config)
     chore = asyncio.create_task(kept.chores.retain())
     others = 0
     while not chore.done():
         await asyncio.sleep(0)
         others += 1
-    assert others > 4
+    assert others > 2
 
 
 async def test_checkpoints_tell_the_next_start_where_to_begin() -> None:

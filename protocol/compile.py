@@ -38,6 +38,9 @@ MAX_STRING = 0x7FFF
 MAX_ELEMENTS = 1 << 20
 """Longest array: its elements take far more memory than their bytes on the wire."""
 
+_TWO_BYTES = Struct("2B").pack
+_THREE_BYTES = Struct("3B").pack
+
 SMALL = 16
 """Arrays of numbers shorter than this have a `Struct` of their own."""
 
@@ -69,6 +72,10 @@ def read_uvarint(buf: Any, position: int) -> tuple[int, int]:
 
 def write_uvarint(value: int) -> bytes:
     """A number of at most 32 bits as an unsigned varint."""
+    if 0x7F < value < 0x4000:
+        return _TWO_BYTES(value & 0x7F | 0x80, value >> 7)
+    if 0x3FFF < value < 0x200000:
+        return _THREE_BYTES(value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14)
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

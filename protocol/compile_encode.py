@@ -32,12 +32,16 @@ def encoder(cls: type[Any], version: int) -> Callable[[Any], list[Any]]:
     return known[version]
 
 
+_BYTES = tuple(bytes([value]) for value in range(128))
+"""Every varint of one byte: most lengths, and the counts of tagged fields."""
+
+
 class _EncoderSource(Source):
     """Writes the encoder; `out` gathers small pieces, `parts` the joined ones and records."""
 
     def build(self) -> Callable[..., Any]:
         cls = self.schema.cls
-        self._add = "add"
+        self._add = "out.append"
         self.names |= {
             "ProtocolError": ProtocolError,
             "errors": (StructError, AttributeError, TypeError, UnicodeEncodeError),
@@ -45,10 +49,10 @@ class _EncoderSource(Source):
             "uvarint": write_uvarint,
             "string_length": write_string_length,
             "pack": pack,
+            "byte": _BYTES,
         }
         self.emit("parts = []")
         self.emit("out = []")
-        self.emit("add = out.append")
         with self.block("try:"):
             self._struct(cls, "o")
         with self.block("except errors as error:"):
@@ -65,7 +69,12 @@ class _EncoderSource(Source):
 
     def _packed(self, run: list[tuple[str, str]]) -> str:
         """An expression for the bytes of a run; a format `x` is a zero byte without a value."""
-        packer = self.constant(struct_for("".join(f for f, _ in run)).pack, "pack")
+        fmt = "".join(f for f, _ in run)
+        if fmt == "B":
+            return f"byte[{run[0][1]}]"
+        if not fmt.strip("x"):
+            return repr(bytes(len(fmt)))
+        packer = self.constant(struct_for(fmt).pack, "pack")
         return f"{packer}({', '.join(value for _, value in run if value)})"
 
     def _struct(self, cls: type[Message], var: str) -> None:
@@ -168,8 +177,9 @@ class _EncoderSource(Source):
         value, length = self._sized(nullable, source)
         self._length(length)
         if kind == "records":
-            self.emit("parts += join(out), " + value)
-            self.emit("out.clear()")
+            with self.block(f"if {length} > {1 if self.compact else 0}:"):
+                self.emit(f"parts += join(out), {value}")
+                self.emit("out.clear()")
         else:
             self.emit(f"{self._add}({value})")
 

@@ -125,6 +125,13 @@ def test_varints_of_one_to_five_bytes(data: str, value: int) -> None:
     assert read_uvarint(write_uvarint(value), 0)[0] == value
 
 
+@pytest.mark.parametrize("value", [2**power + step for power in range(7, 32) for step in (-1, 0)])
+def test_a_varint_is_written_in_as_few_bytes_as_it_needs(value: int) -> None:
+    encoded = write_uvarint(value)
+    assert len(encoded) == -(-value.bit_length() // 7)
+    assert read_uvarint(encoded, 0) == (value, len(encoded))
+
+
 @pytest.mark.parametrize("data", ["ffffffff10", "ffffffffff00", "ffffffff8000"])
 def test_a_varint_of_more_than_32_bits_is_refused(data: str) -> None:
     with pytest.raises(ProtocolError):
@@ -232,6 +239,14 @@ def test_records_are_views_of_the_input_and_pass_through_uncopied() -> None:
     assert isinstance(decoded, memoryview)
     assert decoded.obj is frame.obj
     assert decoded == records
+
+
+def test_absent_records_do_not_cut_an_answer_into_parts() -> None:
+    answer = fetched(None)
+    answer.responses[0].partitions *= 3
+    for version in (11, 12):
+        assert len(encode_parts(answer, version)) == 1
+        assert decode(FetchResponse, version, encode(answer, version)) == answer
 
 
 def test_records_that_are_still_in_a_log_count_by_their_length() -> None:

@@ -1,30 +1,26 @@
 """How much a broker takes before others feel it: `python -m benchmarks.limits`.
 
-A client that sends one record at a time, 500 in a second, measures what the others feel: its p99 in
-windows with and without a disturbance, in turns, and the median of their ratios. Memory is the
-kernel's accounting of the broker over what it held when idle. Writes `docs/LIMITS.md`.
+A client that sends one record at a time, 500 in a second, measures what the others feel, and the
+broker how long its event loop was held (`limits_measures`). Memory is the kernel's accounting of
+the broker over what it held when idle. Writes `docs/LIMITS.md`.
 """
 
 import argparse
 import os
-import platform
-import select
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from barnabas.protocol.messages import (
     create_topics,
     describe_log_dirs,
     find_coordinator,
+    incremental_alter_configs,
     offset_commit,
     offset_fetch,
 )
@@ -34,21 +30,26 @@ from barnabas.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from benchmarks import raw
+from benchmarks.limits_measures import READY_WITHIN_S, Felt, Load, Probe, alternating, felt
+from benchmarks.limits_page import NOTES, PAGE, page
+from tests.integration.adversary.loop_hold import held_since_last
 from tests.integration.adversary.process import BrokerProcess
 from tests.integration.adversary.resident import resident_mb
 
-PAGE = Path(__file__).parents[1] / "docs" / "LIMITS.md"
-NOTES = Path(__file__).with_name("limits_notes.md")
-READY_WITHIN_S = 60.0
-EVERY_S = 0.002
-MAX_RATIO = 1.2
 MAX_GROWTH_MB = 300
+KEYED, KEYS, VALUE = 8, 20_000, bytes(100)
+"""Compacted partitions, the keys in each, and what each record holds."""
 
 
 class Scale(NamedTuple):
@@ -60,84 +61,22 @@ class Scale(NamedTuple):
     slow_consumers: int = 1
     large_mb: int = 50
     offsets: int = 100_000
-    rounds: int = 5
+    keyed_records: int = 150_000
+    """In each compacted partition, 17 MB of them."""
+    rounds: int = 7
     window_s: float = 1.0
+    load_window_s: float = 0.6
+    """From the start of a broker on, while it loads its offsets."""
 
 
-class Felt(NamedTuple):
-    """What the others felt of a disturbance; latencies in ms."""
-
-    calm_p99: float
-    disturbed_p99: float
-    ratio: float
+def timed_broker(directory: Path, **keys: str) -> BrokerProcess:
+    """A broker in its own process that tells how long its loop was held."""
+    return BrokerProcess(directory, program="timed_broker", **keys)
 
 
-class Load:
-    """A load of `limits_loads` in its own process."""
-
-    def __init__(self, name: str, port: int, count: int) -> None:
-        self._name = name
-        command = [sys.executable, "-m", "benchmarks.limits_loads", name, str(port), str(count)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], READY_WITHIN_S)
-        if not ready or not self._process.stdout.readline():
-            self.end()
-            raise RuntimeError(f"the load {name} did not come about")
-
-    def __enter__(self) -> "Load":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def check(self) -> None:
-        """Raises where the load has given up: nothing was measured then."""
-        if self._process.poll() is not None:
-            raise RuntimeError(f"the load {self._name} ended by itself")
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-
-
-class Probe:
-    """Sends one record at a time to a topic of its own."""
-
-    def __init__(self, port: int, topic: str = "probe") -> None:
-        self._client = raw.connect(port)
-        self._request = raw.produce_request(topic, records=1, record_bytes=100)
-        raw.acknowledged(self._client, self._request)
-
-    def p99_ms(self, seconds: float) -> float:
-        """Of the requests of so many seconds, in milliseconds."""
-        clock, taken = time.perf_counter, []
-        due = clock()
-        end = due + seconds
-        while due < end:
-            began = clock()
-            self._client.exchange(self._request)
-            taken.append(clock() - began)
-            due = max(due + EVERY_S, clock())
-            time.sleep(max(0.0, due - clock()))
-        taken.sort()
-        return taken[len(taken) * 99 // 100] * 1000
-
-
-def alternating(
-    probe: Probe, scale: Scale, disturbed: Callable[[], AbstractContextManager[Any]]
-) -> Felt:
-    """Windows without and with a disturbance, in turns; the order changes each round."""
-    calm, felt = [], []
-    for number in range(scale.rounds):
-        for on in (False, True) if number % 2 else (True, False):
-            with disturbed() if on else nullcontext():
-                probe.p99_ms(scale.window_s / 5)
-                (felt if on else calm).append(probe.p99_ms(scale.window_s))
-    ratios = [d / c for d, c in zip(felt, calm, strict=True)]
-    return Felt(median(calm), median(felt), median(ratios))
+def probe_of(broker: BrokerProcess, topic: str = "probe") -> Probe:
+    """A client that measures, of a broker that times its loop."""
+    return Probe(broker.port, lambda: held_since_last(broker.pid, broker.directory), topic)
 
 
 def create_topic(client: raw.Client, name: str, partitions: int = 1, **configs: str) -> None:
@@ -158,10 +97,10 @@ def create_topic(client: raw.Client, name: str, partitions: int = 1, **configs: 
 def crowds(directory: Path, scale: Scale) -> dict[str, Felt | float]:
     """1,000 connections, 2,000 partitions, 100 members, a slow consumer: one by one, and all."""
     found: dict[str, Felt | float] = {}
-    with BrokerProcess(directory) as broker:
+    with timed_broker(directory) as broker:
         with raw.connect(broker.port) as client:
             create_topic(client, "probe")
-            probe = Probe(broker.port)
+            probe = probe_of(broker)
             probe.p99_ms(scale.window_s)
             idle = resident_mb(broker.pid)
             found["idle memory, MB"] = idle
@@ -181,31 +120,43 @@ def crowds(directory: Path, scale: Scale) -> dict[str, Felt | float]:
             ),
         }
         for title, (name, count) in loads.items():
-            found[title] = alternating(probe, scale, partial(Load, name, broker.port, count))
+            load = partial(Load, name, broker.port, count)
+            found[title] = alternating(probe, scale.rounds, scale.window_s, load)
         held = [Load(name, broker.port, count) for name, count in loads.values()]
         probe.p99_ms(scale.window_s)
-        for load in held:
-            load.check()
+        for each in held:
+            each.check()
         found["memory with all of it, MB over idle"] = resident_mb(broker.pid) - idle
-        for load in held:
-            load.end()
+        for each in held:
+            each.end()
     return found
 
 
 def compaction(directory: Path, scale: Scale) -> dict[str, Felt | float]:
-    """The cleaner at work against the cleaner stopped, under the same writes."""
+    """The cleaner at work on what has piled up against the cleaner stopped."""
     keys = {
         "log_cleaner_backoff_ms": "50",
-        "log_cleaner_min_cleanable_ratio": "0.01",
         # Only what a checkpoint knows to be durable is compacted.
         "log_flush_offset_checkpoint_interval_ms": "500",
     }
-    with BrokerProcess(directory, **keys) as broker, raw.connect(broker.port) as client:
+    with timed_broker(directory, **keys) as broker, raw.connect(broker.port) as client:
         create_topic(client, "probe")
-        create_topic(client, "keyed", cleanup_policy="compact", segment_bytes="1048576")
-        with Load("keys", broker.port, 2_000) as load:
-            cleaner = _child_of(broker.pid)
-            os.kill(cleaner, signal.SIGSTOP)
+        create_topic(client, "keyed", KEYED, segment_bytes=str(1 << 20))
+        for partition in range(KEYED):
+            starts = range(0, scale.keyed_records, 1_000)
+            client.stream(
+                (
+                    raw.keyed_request(
+                        "keyed", [at % KEYS + n for n in range(1_000)], VALUE, partition=partition
+                    )
+                    for at in starts
+                ),
+                5,
+            )
+        _compact(client, "keyed")
+        cleaner = _child_of(broker.pid)
+        os.kill(cleaner, signal.SIGSTOP)
+        with Load("keys", broker.port, KEYED) as load:
 
             @contextmanager
             def cleaning() -> Iterator[None]:
@@ -214,11 +165,20 @@ def compaction(directory: Path, scale: Scale) -> dict[str, Felt | float]:
                 os.kill(cleaner, signal.SIGSTOP)
 
             before = _cpu_ticks(cleaner)
-            found = alternating(Probe(broker.port), scale, cleaning)
+            found = alternating(probe_of(broker), scale.rounds, scale.window_s, cleaning)
             load.check()
             spent = (_cpu_ticks(cleaner) - before) / 100
             os.kill(cleaner, signal.SIGCONT)
     return {"compaction": found, "CPU seconds of the cleaner meanwhile": spent}
+
+
+def _compact(client: raw.Client, topic: str) -> None:
+    config = AlterableConfig(name="cleanup.policy", config_operation=0, value="compact")
+    resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[config])
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    answer = client.call(incremental_alter_configs.API, 1, request)
+    if code := answer.responses[0].error_code:
+        raise RuntimeError(f"{topic} is not compacted: error {code}")
 
 
 def slow_disk(directory: Path, scale: Scale) -> dict[str, Felt | float]:
@@ -242,7 +202,7 @@ def slow_disk(directory: Path, scale: Scale) -> dict[str, Felt | float]:
             create_topic(client, topic)
         assert fast
         with Load("flushes", broker.port, slow[0]) as load:
-            probe = Probe(broker.port, topic)
+            probe = probe_of(broker, topic)
             for seconds in (0.005, 0.5):
 
                 @contextmanager
@@ -252,15 +212,15 @@ def slow_disk(directory: Path, scale: Scale) -> dict[str, Felt | float]:
                     delay.write_text("0")
 
                 title = f"fsync slowed by {seconds * 1000:g} ms on another directory"
-                found[title] = alternating(probe, scale, slowed)
+                found[title] = alternating(probe, scale.rounds, scale.window_s, slowed)
             load.check()
     return found
 
 
 def coordinator_load(directory: Path, scale: Scale) -> dict[str, Felt | float]:
     """The first moments of a broker that reads its offsets, against one that has none."""
-    full = BrokerProcess(directory / "full", offsets_topic_num_partitions="1")
-    empty = BrokerProcess(directory / "empty", offsets_topic_num_partitions="1")
+    full = timed_broker(directory / "full", offsets_topic_num_partitions="1")
+    empty = timed_broker(directory / "empty", offsets_topic_num_partitions="1")
     for broker, offsets in ((full, scale.offsets), (empty, 1)):
         with broker, raw.connect(broker.port) as client:
             create_topic(client, "probe")
@@ -269,19 +229,17 @@ def coordinator_load(directory: Path, scale: Scale) -> dict[str, Felt | float]:
             client.call(find_coordinator.API, 1, FindCoordinatorRequest(key="group-0"))
             for number in range(0, offsets, 1_000):
                 _commit(client, f"group-{number}", min(1_000, offsets))
-    calm, felt, loads = [], [], []
+    windows, loads = [], []
     for _ in range(scale.rounds):
-        for broker, p99s in ((empty, calm), (full, felt)):
+        for broker in (empty, full, empty):
             with broker, raw.connect(broker.port) as client:
                 began = time.perf_counter()
-                probe = Probe(broker.port)
-                p99s.append(probe.p99_ms(scale.window_s))
+                windows.append(probe_of(broker).window(scale.load_window_s))
                 _wait_until_loaded(client, "group-0")
                 if broker is full:
                     loads.append(time.perf_counter() - began)
-    ratio = median(d / c for d, c in zip(felt, calm, strict=True))
     return {
-        f"a coordinator loads {scale.offsets} offsets": Felt(median(calm), median(felt), ratio),
+        f"a coordinator loads {scale.offsets} offsets": felt(windows),
         "seconds until it answers, at most": max(loads),
     }
 
@@ -352,48 +310,19 @@ CASES: Mapping[str, Callable[[Path, Scale], dict[str, Felt | float]]] = {
 }
 
 
-def page(found: Mapping[str, Felt | float], scale: Scale) -> str:
-    """docs/LIMITS.md."""
-    lines = [
-        "# Limits",
-        "",
-        "What a broker holds, and what others feel of it. One client sends a record at a time, 500",
-        "a second; the table has its p99 without and with a disturbance, medians of "
-        f"{scale.rounds} windows of {scale.window_s} s in turns, and the median of the ratios.",
-        "",
-        f"- machine: {os.cpu_count()} cores shared with the load, {platform.platform()}, "
-        f"Python {platform.python_version()}",
-        f"- date: {time.strftime('%Y-%m-%d', time.gmtime())}",
-        "- command: `python -m benchmarks.limits` (writes this page)",
-        "",
-        "| disturbance | p99 without, ms | p99 with, ms | ratio | at most 1.2 |",
-        "|---|--:|--:|--:|---|",
-    ]
-    for title, figure in found.items():
-        if isinstance(figure, Felt):
-            met = "yes" if figure.ratio <= MAX_RATIO else "**no**"
-            p99s = f"{figure.calm_p99:.2f} | {figure.disturbed_p99:.2f}"
-            lines.append(f"| {title} | {p99s} | {figure.ratio:.2f} | {met} |")
-    lines += ["", "| figure | |", "|---|--:|"]
-    lines += [
-        f"| {title} | {figure:.3g} |"
-        for title, figure in found.items()
-        if not isinstance(figure, Felt)
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="all of them, unless named")
     cases = parser.parse_args().cases or list(CASES)
+    scale = Scale()
     found: dict[str, Felt | float] = {}
     for name in cases:
         with tempfile.TemporaryDirectory(prefix="limits-") as directory:
-            found |= CASES[name](Path(directory) / name, Scale())
-        print(page(found, Scale()), flush=True)
+            found |= CASES[name](Path(directory) / name, scale)
+        print(page(found, scale.rounds, scale.window_s), flush=True)
     if len(cases) == len(CASES):
-        PAGE.write_text(page(found, Scale()) + "\n" + NOTES.read_text())
+        text = page(found, scale.rounds, scale.window_s)
+        PAGE.write_text(f"{text}\n{NOTES.read_text()}")
 
 
 if __name__ == "__main__":

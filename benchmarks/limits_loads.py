@@ -6,7 +6,7 @@ work does not hide in the latencies that another one measures.
     crowd      COUNT connections that have said who they are, and are silent
     group      COUNT members of one group over the topic `many`
     slow       COUNT consumers that ask for 50 MB of the topic `large` and read 1 KB a second
-    keys       records of COUNT keys, written over and over, for the cleaner of the topic `keyed`
+    keys       5,000 records a second to COUNT partitions of the topic `keyed`, one after the other
     flushes    one record after the other to partition COUNT of the topic `disks`
 """
 
@@ -16,6 +16,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from itertools import cycle
 
 import uvloop
 
@@ -23,8 +24,8 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.connection import Connection
 from barnabas.client.consumer import Consumer
 from barnabas.client.group import GroupMember
-from barnabas.client.producer import Producer, ProducerSettings
-from benchmarks.raw import fetch_request
+from barnabas.client.producer import Producer
+from benchmarks.raw import connect, fetch_request, keyed_request
 
 ASKED_BYTES = 50 * 1024 * 1024
 READ_BYTES, READ_EVERY_S = 1024, 1.0
@@ -86,15 +87,12 @@ async def slow(port: int, count: int, ready: Ready) -> None:
 
 
 async def keys(port: int, count: int, ready: Ready) -> None:
-    async with Cluster(f"127.0.0.1:{port}") as cluster:
-        settings = ProducerSettings(buffer_size=1 << 20)
-        async with Producer(cluster, settings) as producer:
-            for number in range(1 << 40):
-                await producer.send("keyed", VALUE, key=b"%d" % (number % count), partition=0)
-                if number == count:
-                    ready()
-                if number % 1000 == 0:
-                    await asyncio.sleep(0.02)
+    requests = [keyed_request("keyed", range(100), VALUE, partition=at) for at in range(count)]
+    client = connect(port)
+    for request in cycle(requests):
+        client.exchange(request)
+        ready()
+        await asyncio.sleep(0.02)
 
 
 async def flushes(port: int, partition: int, ready: Ready) -> None:

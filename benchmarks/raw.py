@@ -107,8 +107,19 @@ def produce_request(topic: str, *, records: int, record_bytes: int) -> bytes:
     """Writes one batch with acks=all to partition 0."""
     now_ms = time.time_ns() // 1_000_000
     value = bytes(record_bytes)
-    batch = build_batch([Record(offset, now_ms, None, value, ()) for offset in range(records)])
-    data = PartitionProduceData(index=0, records=batch)
+    return _produce(topic, [Record(at, now_ms, None, value, ()) for at in range(records)])
+
+
+def keyed_request(topic: str, keys: Iterable[int], value: bytes, *, partition: int) -> bytes:
+    """Writes one batch with a record for each key."""
+    now_ms = time.time_ns() // 1_000_000
+    records = [Record(at, now_ms, b"%d" % key, value, ()) for at, key in enumerate(keys)]
+    return _produce(topic, records, partition)
+
+
+def _produce(topic: str, records: list[Record], partition: int = 0) -> bytes:
+    batch = build_batch(records)
+    data = PartitionProduceData(index=partition, records=batch)
     topics = [TopicProduceData(name=topic, partition_data=[data])]
     request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
     return frame(produce.API, _PRODUCE, request)

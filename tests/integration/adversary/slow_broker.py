@@ -3,7 +3,8 @@
     ... DIRECTORY key=value ...     with Kafka's keys; serves until it is killed
 
 Its log directories are `DIRECTORY/fast` and `DIRECTORY/slow`. An fsync in the slow one takes as
-many seconds longer as `DIRECTORY/delay` says, which may change while the broker runs.
+many seconds longer as `DIRECTORY/delay` says, which may change while the broker runs. How long its
+event loop is held, `loop_hold` tells.
 """
 
 import os
@@ -19,6 +20,7 @@ from barnabas.broker.doors import real_doors
 from barnabas.broker.observability.logging import configure
 from barnabas.config.broker import BrokerConfig
 from barnabas.storage.files import OsFile, OsFiles
+from tests.integration.adversary.loop_hold import LoopHold
 
 
 class SlowFile(OsFile):
@@ -60,6 +62,7 @@ async def serve(directory: Path, properties: dict[str, str]) -> None:
     files = SlowFiles(slow, directory / "delay")
     broker = Broker(config, doors=replace(real_doors(config), files=files))
     await broker.start()
+    LoopHold(directory).start()
     print(broker.bootstrap_servers, flush=True)
     await broker.failed.wait()
     raise SystemExit("the broker could not go on")

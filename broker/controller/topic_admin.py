@@ -10,11 +10,14 @@ from barnabas.broker.controller.election import decide
 from barnabas.broker.controller.state import Partition, Topic, TopicPartition
 from barnabas.broker.controller.tenure import Tenure, first_state, install
 from barnabas.broker.controller.topics import (
+    MAX_NEW_PARTITIONS,
     NewTopic,
     assign_partitions,
     assign_topic,
     check_new_name,
+    check_new_partitions,
     extended,
+    new_partitions,
 )
 from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.store import Create, Delete, Op, SetData
@@ -69,6 +72,11 @@ class TopicAdmin:
         self, wanted: Sequence[NewTopic], *, validate_only: bool
     ) -> tuple[dict[str, CreatedTopic | KafkaError], Delivery]:
         """Names must be different."""
+        default = self._defaults().num_partitions
+        try:
+            check_new_partitions(sum(new_partitions(new, default) for new in wanted))
+        except KafkaError as error:
+            return {new.name: error for new in wanted}, []
         answers: dict[str, CreatedTopic | KafkaError] = {}
         topics: list[tuple[Topic, dict[str, str]]] = []
         for new in wanted:
@@ -94,12 +102,14 @@ class TopicAdmin:
         """Names must be different. The answer to a topic that grew is None."""
         answers: dict[str, KafkaError | None] = {}
         changed: list[TopicPartition] = []
+        limit = MAX_NEW_PARTITIONS
         for new in wanted:
             try:
-                added = self._plan_partitions(new)
+                added = self._plan_partitions(new, limit)
             except KafkaError as error:
                 answers[new.topic] = error
                 continue
+            limit -= len(added)
             answers[new.topic] = None
             if not validate_only:
                 topic = self._tenure.state.topics[new.topic]
@@ -152,12 +162,12 @@ class TopicAdmin:
         topic_id = self._new_topic_id()
         return Topic.of(new.name, TopicAssignment(topic_id, replicas)), configs
 
-    def _plan_partitions(self, new: NewPartitions) -> dict[int, tuple[int, ...]]:
+    def _plan_partitions(self, new: NewPartitions, limit: int) -> dict[int, tuple[int, ...]]:
         topic = self._tenure.state.topics.get(new.topic)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return assign_partitions(
-            topic, new.count, new.assignments, self._tenure.state, self._random
+            topic, new.count, new.assignments, self._tenure.state, self._random, limit=limit
         )
 
     def _new_topic_id(self) -> bytes:

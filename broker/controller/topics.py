@@ -11,6 +11,8 @@ from barnabas.broker.metadata.znodes import TopicAssignment
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 USE_DEFAULT = -1
+MAX_NEW_PARTITIONS = 10_000
+"""How many partitions one request may bring. The number is Kafka's, for new topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,22 @@ def check_new_name(new: NewTopic, existing: Collection[str]) -> None:
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"Topic '{name}' collides with existing topic: {other}",
             )
+
+
+def check_new_partitions(count: int, limit: int = MAX_NEW_PARTITIONS) -> None:
+    """Raises POLICY_VIOLATION for more partitions than a request may still bring."""
+    if count > limit:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"One request may bring {MAX_NEW_PARTITIONS} new partitions at most.",
+        )
+
+
+def new_partitions(new: NewTopic, default_partitions: int) -> int:
+    """How many partitions a topic would have; 0 where what it asks for is not possible."""
+    if new.assignments:
+        return len(new.assignments)
+    return default_partitions if new.num_partitions == USE_DEFAULT else max(0, new.num_partitions)
 
 
 def assign_topic(
@@ -83,8 +101,10 @@ def assign_partitions(
     assignments: Sequence[Sequence[int]] | None,
     state: ClusterState,
     random: Random,
+    *,
+    limit: int = MAX_NEW_PARTITIONS,
 ) -> dict[int, tuple[int, ...]]:
-    """Broker ids by partition for the partitions that take a topic up to `count`."""
+    """Broker ids by partition for the at most `limit` partitions that take a topic to `count`."""
     present = len(topic.partitions)
     if count == present:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
@@ -94,6 +114,7 @@ def assign_partitions(
             f"The topic {topic.name} currently has {present} partition(s); {count} would not be "
             "an increase.",
         )
+    check_new_partitions(count - present, limit)
     if assignments is None:
         factor = topic.replication_factor
         return place(_racks(state), count - present, factor, random, first=present)

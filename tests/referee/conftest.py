@@ -1,4 +1,4 @@
-"""Both brokers of the comparison, started once, side by side."""
+"""Both brokers of the comparison, started once, side by side, and gone before other tests."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from tests.referee.kafka import FEATURES_OFF, Kafka
 from tests.referee.tools import Tools
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     """Apache Kafka with the features of newer protocols switched off."""
     directory = tmp_path_factory.mktemp("kafka")
@@ -23,7 +23,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
         yield address
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def barnabas() -> Iterator[Address]:
     """Barnabas with the same properties, and without what it does beyond Kafka."""
     with Broker(OURS) as broker:
@@ -33,7 +33,7 @@ def barnabas() -> Iterator[Address]:
         yield address
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
     """Kafka's command-line tools, all in one JVM."""
     with jvm.start(tmp_path_factory.mktemp("tools") / "errors") as process:

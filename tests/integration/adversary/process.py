@@ -1,7 +1,7 @@
 """A broker in a process of its own, which can be killed and started again at the same address."""
 
 import os
-import select
+import selectors
 import signal
 import socket
 import subprocess
@@ -85,7 +85,9 @@ class BrokerProcess:
         process = self._process
         assert process is not None
         assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], START_TIMEOUT_S)
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            ready = selector.select(START_TIMEOUT_S)
         if not ready or not process.stdout.readline():
             self.kill()
             raise StartFailed(f"start {self.starts}:\n{self.errors()[-4000:]}")

@@ -73,13 +73,13 @@ def _client_ids() -> Iterator[Vector]:
         "empty": header(3, 1, rest=topics),
         "with NUL and newline": header(3, 1, client=b"a\0\n\x1b[31m", rest=topics),
         "of 32767 bytes": header(3, 1, client=b"x" * 32767, rest=topics),
+        "of bytes that are no UTF-8": header(3, 1, client=b"\xff\xfe", rest=topics),
+        "of a surrogate": header(3, 1, client=b"\xed\xa0\x80", rest=topics),
     }.items():
         yield Vector(f"header: client id {name}", head, ErrorCode.NONE, metadata.API, 1)
     for name, head in {
         "longer than its frame": header(3, 1, length=32767, client=b"abc"),
         "that takes the body": header(3, 1, length=5, client=b"abc", rest=b"\0"),
-        "of bytes that are no UTF-8": header(3, 1, client=b"\xff\xfe", rest=topics),
-        "of a surrogate": header(3, 1, client=b"\xed\xa0\x80", rest=topics),
     }.items():
         yield Vector(f"header: client id {name}", head, CLOSES)
     for length in (-2, -32768):

@@ -192,6 +192,32 @@ DIFFERENCES = (
         "A retry of one of the other four is still recognised after a crash.",
     ),
     Difference(
+        "CreatePartitions: very many at once",
+        "More than 10,000 new partitions in one request are refused with POLICY_VIOLATION, as by "
+        "CreateTopics.",
+        "CreateTopics alone has the limit.",
+        "No request may exhaust the controller's memory.",
+    ),
+    Difference(
+        "Strings that are no UTF-8",
+        "The connection is closed, as for every body that cannot be decoded; a client id is shown "
+        "as far as it is text.",
+        "Each wrong byte is taken for U+FFFD.",
+        "Two groups or topics must not become one.",
+    ),
+    Difference(
+        "Produce: records that are null",
+        "INVALID_RECORD.",
+        "The request is never answered.",
+        "A client that is told does not wait.",
+    ),
+    Difference(
+        "AlterConfigs: a resource that is named twice",
+        "INVALID_REQUEST.",
+        "The request is never answered.",
+        "A client that is told does not wait.",
+    ),
+    Difference(
         "Texts",
         "Error messages and the documentation of configuration keys are our own words, but for "
         "those of configuration errors that tools show.",

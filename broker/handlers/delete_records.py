@@ -38,9 +38,14 @@ class DeleteRecordsHandler:
         topics = [
             DeleteRecordsTopicResult(
                 name=topic.name,
-                partitions=[self._delete(topic.name, asked, moved) for asked in topic.partitions],
+                # A partition that is named twice is deleted from once, as it was named last.
+                partitions=[
+                    self._delete(topic.name, asked, moved)
+                    for asked in {each.partition_index: each for each in topic.partitions}.values()
+                ],
             )
             for topic in request.topics
+            if topic.partitions
         ]
         for log_dir, results in moved.items():
             try:

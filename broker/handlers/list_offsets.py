@@ -59,6 +59,8 @@ class ListOffsetsHandler:
         read_committed = request.isolation_level == _READ_COMMITTED
         topics = []
         for topic in request.topics:
+            if not topic.partitions:
+                continue
             answers = []
             # A partition that is asked for twice is refused once.
             for asked in {asked.partition_index: asked for asked in topic.partitions}.values():

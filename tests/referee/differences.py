@@ -45,6 +45,13 @@ WANTED = (
         why="the client need not ask again",
     ),
     Difference(
+        scenarios=("Metadata/neither_a_name_nor_an_id",),
+        path="Metadata.*",
+        kafka="UNKNOWN_SERVER_ERROR for the whole request",
+        barnabas="INVALID_TOPIC_EXCEPTION for that topic",
+        why="it is the request's fault, and the other topics are described",
+    ),
+    Difference(
         scenarios=(
             "Fetch/an_unknown_topic_and_partition",
             "Fetch/the_topic_was_deleted",
@@ -125,12 +132,34 @@ WANTED = (
             "Produce/a_format_of_the_past",
             "Produce/two_batches_for_one_partition",
             "Produce/no_batch_for_a_partition",
+            "Produce/a_batch_that_is_cut_off",
         ),
         path="Produce.responses*.log_start_offset",
         kafka="-1",
         barnabas="the log start offset",
         why="as in every other refusal of a batch",
         versions=(8, 13),
+    ),
+    Difference(
+        scenarios=("Produce/a_codec_that_nobody_knows",),
+        path="Produce.responses*.error_code",
+        kafka="UNKNOWN_SERVER_ERROR",
+        barnabas="UNSUPPORTED_COMPRESSION_TYPE",
+        why="it is the request's fault, and the code says which",
+    ),
+    Difference(
+        scenarios=("Produce/a_batch_that_says_the_broker_stamped_it",),
+        path="*",
+        kafka="takes the time for the producer's",
+        barnabas="INVALID_TIMESTAMP",
+        why="the broker has not stamped it",
+    ),
+    Difference(
+        scenarios=("Produce/bytes_behind_a_batch",),
+        path="*",
+        kafka="leaves the bytes away",
+        barnabas="INVALID_RECORD",
+        why="what was sent and is not kept must not be acknowledged",
     ),
     Difference(
         scenarios=("Produce/producer_fields_that_contradict_each_other",),

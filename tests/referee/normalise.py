@@ -57,6 +57,7 @@ TABLE = (
     Rule("ListConfigResources.config_resources", How.SORTED, "Kafka's order is that of a hash"),
     Rule("Produce.responses*", How.SORTED, "Kafka's order is that of a hash"),
     Rule("Fetch.responses*.partitions", How.SORTED, "Kafka puts those with errors last"),
+    Rule("OffsetCommit.topics*", How.SORTED, "Kafka puts those with errors first"),
     Rule("OffsetDelete.topics*", How.SORTED, "Kafka puts those with errors first"),
     Rule("OffsetFetch.*topics*", How.SORTED, "Kafka's order is that of a hash"),
     Rule("DescribeGroups.groups*", How.SORTED, "Kafka's order is that of a hash"),
@@ -176,7 +177,7 @@ def _sorted(path: str, value: Any) -> Any:
         return value
     items = [_sorted(path, item) for item in value]
     if any(rule.how is How.SORTED for rule in _rules(path)):
-        items.sort(key=_identity)
+        items.sort(key=lambda item: repr(_identity(item)))
     return items
 
 

@@ -97,3 +97,13 @@ def the_same_topic_twice_in_one_request(s: Peer) -> None:
     s.ask(request(grow(to.name, 2), grow(to.name, 3), grow(other.name, 2)))
     given.settle(s, other.name, 2)
     s.ask(describe(other.name), until=has(2))
+
+
+@scenario
+def no_topics(s: Peer) -> None:
+    s.ask(request())
+
+
+@scenario
+def names_that_no_topic_may_have(s: Peer) -> None:
+    s.ask(request(grow("no/slash", 2), grow("", 2)))

@@ -189,3 +189,18 @@ def no_topics(s: Peer) -> None:
 @scenario
 def internal_topics_exist_already(s: Peer) -> None:
     s.ask(create(new("__consumer_offsets")))
+
+
+@scenario
+def more_partitions_than_one_may_ask_for(s: Peer) -> None:
+    s.ask(create(new(s.name("a"), partitions=2**31 - 1)))
+    s.ask(create(new(s.name("b"), partitions=6_000), new(s.name("c"), partitions=6_000)))
+    s.ask(create(new(s.name("no/slash")), new(s.name("d"), partitions=20_000)))
+    s.ask(describe(s.name("a")))
+
+
+@scenario
+def a_timeout_below_zero(s: Peer) -> None:
+    request = create(new(s.name()))
+    request.timeout_ms = -1
+    s.ask(request, pick=lambda answer: answer.topics[0].name)

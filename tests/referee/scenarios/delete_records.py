@@ -89,3 +89,22 @@ def an_empty_log(s: Peer) -> None:
 @scenario
 def the_offsets_topic(s: Peer) -> None:
     s.ask(delete("__consumer_offsets", (0, 0)))
+
+
+@scenario
+def the_same_partition_twice(s: Peer) -> None:
+    to = five_records(s)
+    s.ask(delete(to.name, (0, 2), (0, 3)))
+    s.ask(given.list_offsets(to.name, (0, -2)))
+
+
+@scenario
+def no_topics(s: Peer) -> None:
+    s.ask(DeleteRecordsRequest(topics=[], timeout_ms=10_000))
+    s.ask(delete(five_records(s).name))
+
+
+@scenario
+def names_that_no_topic_may_have(s: Peer) -> None:
+    s.ask(delete("no/slash", (0, 1)))
+    s.ask(delete("", (0, 1)))

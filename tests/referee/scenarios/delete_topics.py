@@ -99,3 +99,12 @@ def name_and_id_together(s: Peer) -> None:
 def neither_name_nor_id(s: Peer) -> None:
     nothing = DeleteTopicState(name=None, topic_id=ZERO_UUID)
     s.ask(DeleteTopicsRequest(topics=[nothing], timeout_ms=10_000))
+
+
+@scenario
+def a_timeout_below_zero(s: Peer) -> None:
+    to = given.topic(s)
+    request = delete(s, to.name)
+    request.timeout_ms = 0
+    s.do(request)
+    s.ask(describe(to.name), until=lambda r: r.topics[0].error_code != 0)

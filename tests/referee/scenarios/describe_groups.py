@@ -77,3 +77,9 @@ def authorized_operations_without_an_authorizer(s: Peer) -> None:
 def a_static_member(s: Peer) -> None:
     me = given.member(s, group_instance_id="one")
     s.ask(describe(me.group))
+
+
+@scenario
+def the_same_group_twice(s: Peer) -> None:
+    me = given.member(s)
+    s.ask(describe(me.group, me.group))

@@ -65,3 +65,9 @@ def a_static_member_that_was_replaced(s: Peer) -> None:
     s.do(join(me.group, group_instance_id="one"))
     s.ask(heartbeat(me, "one"))
     s.ask(heartbeat(me, "two"))
+
+
+@scenario
+def a_group_without_a_name(s: Peer) -> None:
+    s.ask(given.heartbeat(given.Member("", "nobody", 1)))
+    s.ask(given.heartbeat(given.Member(s.name(), "", -1)))

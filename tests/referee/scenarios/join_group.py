@@ -136,3 +136,25 @@ def the_last_member_leaves_and_another_comes(s: Peer) -> None:
     me = given.member(s)
     s.do(LeaveGroupRequest(group_id=me.group, members=[MemberIdentity(member_id=me.id)]))
     enter(s, me.group, protocols={"other": b""}, protocol_type="other")
+
+
+@scenario
+def a_protocol_type_that_changes(s: Peer) -> None:
+    me = given.member(s)
+    s.ask(join(me.group, me.id, protocol_type="connect"))
+    s.ask(given.heartbeat(me))
+
+
+@scenario
+def timeouts_below_zero(s: Peer) -> None:
+    s.ask(join(s.name(), session_timeout_ms=-1))
+    s.ask(join(s.name(), session_timeout_ms=0))
+
+
+@scenario
+def a_group_that_has_offsets_already(s: Peer) -> None:
+    to, group = given.topic(s), s.name("g")
+    given.committed(s, group, to, 4)
+    me = enter(s, group, on="a")
+    s.ask(sync(me.group, me.generation, me.id, {me.id: b"mine"}), on="a")
+    s.ask(given.offset_fetch(10, group, (to, [0])))

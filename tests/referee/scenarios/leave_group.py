@@ -85,3 +85,16 @@ def a_pending_member(s: Peer) -> None:
     id = given.member_id(s, group)
     s.ask(leave(s, group, id))
     s.ask(given.join(group, id))
+
+
+@scenario
+def a_group_without_a_name(s: Peer) -> None:
+    s.ask(leave(s, "", "nobody"))
+    s.ask(leave(s, s.name(), ""))
+
+
+@scenario(since=BATCHED)
+def the_same_member_twice(s: Peer) -> None:
+    me = given.member(s)
+    s.ask(leave(s, me.group, me.id, me.id))
+    s.ask(given.heartbeat(me))

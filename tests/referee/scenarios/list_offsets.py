@@ -121,3 +121,14 @@ def an_isolation_that_there_is_not(s: Peer) -> None:
     to = given.topic(s)
     s.ask(given.list_offsets(to.name, (0, -1), isolation_level=2))
     s.ask(given.list_offsets(to.name, (0, -1), isolation_level=-1))
+
+
+@scenario
+def no_topics_and_no_partitions(s: Peer) -> None:
+    s.ask(ListOffsetsRequest(replica_id=-1, topics=[]))
+    s.ask(list_offsets(given.topic(s).name))
+
+
+@scenario
+def a_partition_below_zero(s: Peer) -> None:
+    s.ask(list_offsets(given.topic(s).name, (-1, LATEST)))

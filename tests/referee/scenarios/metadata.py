@@ -138,3 +138,20 @@ def a_deleted_topic_is_gone(s: Peer) -> None:
 @scenario
 def an_internal_topic_says_so(s: Peer) -> None:
     s.ask(named("__consumer_offsets"))
+
+
+@scenario(since=12)
+def neither_a_name_nor_an_id(s: Peer) -> None:
+    s.ask(MetadataRequest(topics=[MetadataRequestTopic(name=None)]))
+
+
+@scenario(since=12)
+def a_name_and_an_id(s: Peer) -> None:
+    to = given.topic(s)
+    s.ask(MetadataRequest(topics=[MetadataRequestTopic(name=to.name, topic_id=to.id)]))
+
+
+@scenario(since=12)
+def ids_of_whom_some_are_unknown_or_repeated(s: Peer) -> None:
+    to, other = given.topic(s), given.topic(s, "other")
+    s.ask(identified(to.id, b"0123456789abcdef", to.id, other.id))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from barnabas.protocol.messages.offset_commit import API, OffsetCommitRequest
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
 from tests.referee import given
@@ -123,3 +124,58 @@ def a_static_member_that_was_replaced(s: Peer) -> None:
     s.do(given.join(me.group, group_instance_id="one"))
     s.ask(commit(me.group, to, 2, group_instance_id="one", **mine))
     s.ask(commit(me.group, to, 3, group_instance_id="two", **mine))
+
+
+def several(*commits: OffsetCommitRequest) -> OffsetCommitRequest:
+    """One request with the topics of many."""
+    whole = commits[0]
+    whole.topics = [topic for each in commits for topic in each.topics]
+    return whole
+
+
+@scenario
+def the_same_partition_twice(s: Peer) -> None:
+    to, group = given.topic(s), s.name("g")
+    s.ask(several(commit(group, to, 1), commit(group, to, 2)))
+    s.ask(fetched(group, to))
+
+
+@scenario
+def several_topics_of_whom_one_is_unknown(s: Peer) -> None:
+    a, b, group = given.topic(s, "a"), given.topic(s, "b"), s.name("g")
+    ghost = given.Topic(s.name("ghost"), b"0123456789abcdef")
+    s.ask(several(commit(group, a, 1), commit(group, ghost, 2), commit(group, b, 3)))
+    s.ask(given.offset_fetch(10, group, (a, [0]), (b, [0])))
+
+
+@scenario
+def a_partition_below_zero(s: Peer) -> None:
+    to, group = given.topic(s), s.name("g")
+    s.ask(commit(group, to, 1, partition=-1))
+    s.ask(fetched(group, to))
+
+
+@scenario
+def a_member_without_a_generation(s: Peer) -> None:
+    to, me = given.topic(s), given.member(s)
+    s.ask(commit(me.group, to, 7, member_id=me.id))
+    s.ask(commit(me.group, to, 7, generation=me.generation))
+    s.ask(commit(s.name("new"), to, 7, member_id="nobody"))
+    s.ask(fetched(me.group, to))
+
+
+@scenario
+def after_the_members_left(s: Peer) -> None:
+    to, me = given.topic(s), given.member(s)
+    s.do(LeaveGroupRequest(group_id=me.group, members=[MemberIdentity(member_id=me.id)]))
+    s.ask(commit(me.group, to, 7, member_id=me.id, generation=me.generation))
+    s.ask(commit(me.group, to, 8))
+    s.ask(fetched(me.group, to))
+
+
+@scenario(until=4)
+def how_long_to_keep_it(s: Peer) -> None:
+    to, group = given.topic(s), s.name("g")
+    s.ask(commit(group, to, 1, retention_time_ms=1_000_000))
+    s.ask(commit(group, to, 2, retention_time_ms=0))
+    s.ask(fetched(group, to))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.protocol.messages.offset_fetch import (
     API,
     OffsetFetchRequest,
@@ -101,3 +102,41 @@ def a_group_with_members(s: Peer) -> None:
     to, me = given.topic(s), given.member(s)
     s.do(given.commit(me.group, to, 9, member_id=me.id, generation=me.generation))
     s.ask(offset_fetch(s.version, me.group, (to, [0])))
+
+
+@scenario
+def the_same_partition_twice(s: Peer) -> None:
+    to, group = given.topic(s), s.name("g")
+    committed(s, group, to, 5)
+    s.ask(offset_fetch(s.version, group, (to, [0, 0]), (to, [0])))
+
+
+@scenario
+def after_the_topic_was_deleted(s: Peer) -> None:
+    to, group = given.topic(s), s.name("g")
+    committed(s, group, to, 5)
+    gone = DeleteTopicsRequest(topics=[DeleteTopicState(name=to.name)], timeout_ms=10_000)
+    s.do(gone)
+    s.ask(
+        given.list_offsets(to.name, (0, -1)), until=lambda r: r.topics[0].partitions[0].error_code
+    )
+    until = lambda r: -1 in offsets_of(r)  # noqa: E731
+    s.ask(offset_fetch(s.version, group, (to, [0])), until=until if s.version < BY_ID else None)
+
+
+def offsets_of(answer: Any) -> list[int]:
+    topics = [*answer.topics, *(topic for group in answer.groups for topic in group.topics)]
+    return [partition.committed_offset for topic in topics for partition in topic.partitions]
+
+
+@scenario(since=ERROR_PER_GROUP)
+def the_same_group_twice(s: Peer) -> None:
+    to, group = given.topic(s), s.name("g")
+    committed(s, group, to, 5)
+    once = offset_fetch(s.version, group, (to, [0])).groups
+    s.ask(OffsetFetchRequest(groups=[*once, *once]))
+
+
+@scenario(since=ERROR_PER_GROUP)
+def of_no_group(s: Peer) -> None:
+    s.ask(OffsetFetchRequest(groups=[]))

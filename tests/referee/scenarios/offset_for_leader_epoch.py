@@ -67,3 +67,12 @@ def as_a_replica_and_for_debugging(s: Peer) -> None:
     given.records(s, to, b"a")
     s.ask(ends(to.name, 0, replica_id=1))
     s.ask(ends(to.name, 0, replica_id=-2))
+
+
+@scenario
+def the_same_partition_twice(s: Peer) -> None:
+    to = given.topic(s)
+    given.records(s, to, b"a")
+    twice = ends(to.name, 0)
+    twice.topics *= 2
+    s.ask(twice)

@@ -92,3 +92,16 @@ def while_the_group_rebalances(s: Peer) -> None:
     s.post(join(me.group, given.member_id(s, me.group, on="other")), on="other")
     s.do(given.heartbeat(me), until=lambda r: r.error_code != 0)
     s.ask(sync(me.group, me.generation, me.id))
+
+
+@scenario
+def a_group_without_a_name(s: Peer) -> None:
+    s.ask(sync("", 1, "nobody"))
+    s.ask(sync(s.name(), -1, ""))
+
+
+@scenario
+def an_assignment_by_who_does_not_lead(s: Peer) -> None:
+    me = given.member(s)
+    s.ask(sync(me.group, me.generation, me.id, {me.id: b"another", "nobody": b"x"}))
+    s.ask(sync(me.group, me.generation, me.id))

@@ -30,7 +30,7 @@ from barnabas.storage.scan import replicated_batches
 from barnabas.storage.segment import Segment
 from barnabas.storage.segments import TimestampAndOffset
 from barnabas.storage.txn_index import AbortedTxn
-from barnabas.storage.validator import Origin, Rules, validate
+from barnabas.storage.validator import Origin, Rules, Validated, validate, writable
 
 if TYPE_CHECKING:
     from barnabas.config.topic import TopicConfig
@@ -70,7 +70,7 @@ class Log:
     def configure(self, config: "TopicConfig") -> None:
         """Takes over the topic's configuration, now and whenever it changes."""
         self.config = config
-        self._rules = Rules.of(config)
+        self.rules = Rules.of(config)
         self._draw_jitter()
 
     def _draw_jitter(self) -> None:
@@ -115,8 +115,9 @@ class Log:
         leader_epoch: int,
         now_ms: int,
         origin: Origin = Origin.CLIENT,
+        validated: Validated | None = None,
     ) -> Appended:
-        """Validates and appends one request's batches; offsets are stamped into `data` in place.
+        """Appends one request's batches, validated or to be; offsets are stamped in place.
 
         A batch of an idempotent producer that is here already is answered with its offsets. Raises
         KafkaError as `validate` and `ProducerStateManager.prepare` do; then nothing has changed.
@@ -124,15 +125,14 @@ class Log:
         log_dir = self.log_dir
         if log_dir.failure is not None:
             log_dir.require_online()
-        data, batches = validate(data, self._rules, origin=origin, now_ms=now_ms)
+        data, batches = validated or validate(data, self.rules, origin=origin, now_ms=now_ms)
         first_offset = end_offset = self.log_end_offset
         update = self.producers.prepare(data, batches, origin=origin, base_offset=first_offset)
         if (seen := update.duplicate) is not None:
             return Appended(
                 seen.first_offset, seen.last_offset, seen.timestamp, self.log_start_offset, True
             )
-        if isinstance(data, bytes) or (isinstance(data, memoryview) and data.readonly):
-            data = bytearray(data)
+        data = writable(data)
         for pos, header in batches:
             set_base_offset_and_epoch(data, pos, end_offset, leader_epoch)
             end_offset += header.last_offset_delta + 1
@@ -143,7 +143,7 @@ class Log:
             self._commit(update, end_offset)
         except OSError as error:
             log_dir.fail(error)
-        append_time = now_ms if self._rules.log_append_time else NO_TIMESTAMP
+        append_time = now_ms if self.rules.log_append_time else NO_TIMESTAMP
         return Appended(first_offset, end_offset - 1, append_time, self.log_start_offset)
 
     @on_disk
@@ -180,7 +180,7 @@ class Log:
         if should_roll(
             segment.size,
             len(data),
-            self._rules.segment_bytes,
+            self.rules.segment_bytes,
             segment.waited_ms(newest, now_ms),
             self._roll_ms,
             end_offset - 1 - segment.base_offset,

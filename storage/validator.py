@@ -2,19 +2,21 @@
 
 Batches stay *deflated*: their CRC, sizes, counts, flags, timestamps and producer fields are judged
 by the header alone. Records are *inflated* only where the topic asks for it: keys on a compacted
-topic, and a `compression.type` other than the producer's.
+topic, and a `compression.type` other than the producer's. Then a batch of many records takes long:
+`validation` does it in steps, between which the event loop is for others.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.records.batch import (
     COMPRESSION_MASK,
     CONTROL,
+    HEADER_SIZE,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
@@ -24,12 +26,14 @@ from barnabas.protocol.records.batch import (
     UnsupportedMagicError,
     crc_matches,
     iter_headers,
+    pack_batch,
+    peek_header,
     read_header,
     read_prefix,
     set_append_time,
 )
-from barnabas.protocol.records.compression import Compression
-from barnabas.protocol.records.record import Record, build_batch, iter_records
+from barnabas.protocol.records.compression import Compression, compress
+from barnabas.protocol.records.record import inflate, iter_inflated
 from barnabas.protocol.records.varint import Buffer
 
 if TYPE_CHECKING:
@@ -39,6 +43,10 @@ _INFLATION_FACTOR = 32
 _MIN_INFLATION = 32 * 1024 * 1024
 _MAX_ERRORS = 1000
 _SHOWN_ERRORS = 3
+RECORDS_PER_STEP = 256
+"""About a millisecond."""
+BYTES_PER_STEP = 64 * 1024
+"""Of a batch whose records are looked into: more takes the codecs a millisecond and longer."""
 ZSTD_SINCE = 7
 """The first Produce version that knows zstd (KIP-110)."""
 _LAST_CODEC = max(Compression).value
@@ -84,6 +92,12 @@ class Rules:
     compression: Compression | None = None
     """The codec of `compression.type`; None keeps the producer's."""
     compression_level: int | None = None
+    looks_inside: bool = field(init=False)
+    """Whether records are looked at, not only the headers of their batches."""
+
+    def __post_init__(self) -> None:
+        looks_inside = self.keys_required or self.compression is not None
+        object.__setattr__(self, "looks_inside", looks_inside)
 
     @classmethod
     def of(cls, config: "TopicConfig") -> "Rules":
@@ -105,6 +119,10 @@ class Rules:
         )
 
 
+T = TypeVar("T")
+Steps = Generator[Callable[[], Any] | None, Any, T]
+"""Work in steps: None yielded for one that is done, or something to call and send the result of."""
+
 Validated = tuple[Buffer, list[tuple[int, BatchHeader]]]
 """Bytes that may be appended, and position and header of each batch in them. The bytes are the
 caller's buffer, stamped in place for LogAppendTime, unless they had to be copied."""
@@ -117,21 +135,54 @@ def validate(data: Buffer, rules: Rules, *, origin: Origin, now_ms: int) -> Vali
     RECORD_LIST_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE, and RecordsRefused where single records
     are at fault.
     """
+    batches = _check_headers(data, rules, origin, now_ms)
+    if rules.looks_inside:
+        data, batches = _at_once(_look_inside(data, batches, rules, origin))
+    return _finished(data, batches, rules, now_ms)
+
+
+def validation(data: Buffer, rules: Rules, *, origin: Origin, now_ms: int) -> Steps[Validated]:
+    """`validate` in steps of at most RECORDS_PER_STEP; raises as it does.
+
+    Where a step yields work it wants to be sent its result, or thrown its error: bulk work of a
+    codec, which may be done in a thread. `data` is not to change until the end.
+    """
+    batches = _check_headers(data, rules, origin, now_ms)
+    if rules.looks_inside:
+        data, batches = yield from _look_inside(data, batches, rules, origin)
+    return _finished(data, batches, rules, now_ms)
+
+
+def takes_steps(data: Buffer) -> bool:
+    """Whether `validate` would take long, where rules make it look inside."""
+    if len(data) < HEADER_SIZE:
+        return False
+    try:
+        return len(data) > BYTES_PER_STEP or peek_header(data).record_count > RECORDS_PER_STEP
+    except CorruptRecordError:
+        return False
+
+
+def _check_headers(
+    data: Buffer, rules: Rules, origin: Origin, now_ms: int
+) -> list[tuple[int, BatchHeader]]:
     from_client = origin is _CLIENT
     batches = _one_batch(data) if from_client else _all_batches(data)
     for pos, header in batches:
         _check_batch(data, pos, header, rules, from_client, now_ms)
-    # What the broker writes itself to a compacted topic has keys.
-    needs_keys = from_client and rules.keys_required
-    if needs_keys or rules.compression is not None:
-        data, batches = _inflate_where_needed(data, batches, rules, needs_keys)
+    return batches
+
+
+def _finished(
+    data: Buffer, batches: list[tuple[int, BatchHeader]], rules: Rules, now_ms: int
+) -> Validated:
     if len(data) > rules.segment_bytes:
         raise KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"{len(data)} bytes exceed the segment size of {rules.segment_bytes} bytes",
         )
     if rules.log_append_time:
-        data = _writable(data)
+        data = writable(data)
         for pos, _ in batches:
             set_append_time(data, pos, now_ms)
         batches = list(iter_headers(data))
@@ -242,25 +293,41 @@ def _check_timestamps(header: BatchHeader, earliest: int, latest: int) -> None:
             )
 
 
-def _writable(data: Buffer) -> bytearray | memoryview:
+def writable(data: Buffer) -> bytearray | memoryview:
+    """`data` itself where it can be changed, a copy where not."""
     if isinstance(data, bytes) or (isinstance(data, memoryview) and data.readonly):
         return bytearray(data)
     return data
 
 
-def _inflate_where_needed(
-    data: Buffer, batches: list[tuple[int, BatchHeader]], rules: Rules, needs_keys: bool
-) -> tuple[Buffer, list[tuple[int, BatchHeader]]]:
+def _at_once(steps: Steps[T]) -> T:
+    result: Any = None
+    try:
+        while True:
+            work = steps.send(result)
+            result = work() if work else None
+    except StopIteration as end:
+        validated: T = end.value
+        return validated
+
+
+def _look_inside(
+    data: Buffer, batches: list[tuple[int, BatchHeader]], rules: Rules, origin: Origin
+) -> Steps[Validated]:
+    # What the broker writes itself to a compacted topic has keys.
+    needs_keys = rules.keys_required and origin is _CLIENT
     parts: list[Buffer] = []
     rewritten = False
     for pos, header in batches:
         batch: Buffer = memoryview(data)[pos : pos + header.size]
-        other_codec = rules.compression not in (None, header.compression)
-        if needs_keys:
-            _check_keys(_inflate(batch, header, rules))
-        if other_codec and not header.is_control:
-            batch = _recompress(list(_inflate(batch, header, rules)), header, rules)
-            rewritten = True
+        other_codec = rules.compression not in (None, header.compression) and not header.is_control
+        if needs_keys or other_codec:
+            body = yield partial(_inflate, batch, header, rules)
+            newest = yield from _check_records(body, header, needs_keys)
+            if other_codec:
+                header = header._replace(max_timestamp=newest)
+                batch = yield partial(_recompress, body, header, rules)
+                rewritten = True
         parts.append(batch)
     if not rewritten:
         return data, batches
@@ -276,48 +343,48 @@ def _inflate_where_needed(
     return data, batches
 
 
-def _inflate(batch: Buffer, header: BatchHeader, rules: Rules) -> Iterator[Record]:
+def _inflate(batch: Buffer, header: BatchHeader, rules: Rules) -> bytes:
     bound = max(_INFLATION_FACTOR * rules.max_message_bytes, _MIN_INFLATION)
-    offset = header.base_offset
     try:
-        for record in iter_records(batch, 0, header, max_bytes=bound):
-            if record.offset != offset:
+        return inflate(batch, 0, header, max_bytes=bound)
+    except ProtocolError as error:
+        raise _invalid(str(error)) from None
+
+
+def _check_records(body: bytes, header: BatchHeader, needs_keys: bool) -> Steps[int]:
+    """Judges every record; the greatest timestamp."""
+    newest = NO_TIMESTAMP
+    errors: list[RecordError] = []
+    try:
+        for number, record in enumerate(iter_inflated(body, header)):
+            if record.offset != header.base_offset + number:
                 raise _invalid("the offsets of a batch's records are not consecutive")
             if not NO_TIMESTAMP <= record.timestamp <= header.max_timestamp:
                 raise _invalid(
                     f"a batch up to {header.max_timestamp} has a record at {record.timestamp}"
                 )
-            yield record
-            offset += 1
+            newest = max(newest, record.timestamp)
+            if needs_keys and record.key is None:
+                text = "Compacted topic cannot accept message without key"
+                errors.append(RecordError(number, text))
+                if len(errors) == _MAX_ERRORS:
+                    break
+            if number % RECORDS_PER_STEP == RECORDS_PER_STEP - 1:
+                yield None
     except ProtocolError as error:
         raise _invalid(str(error)) from None
-
-
-def _check_keys(records: Iterator[Record]) -> None:
-    missing = (index for index, record in enumerate(records) if record.key is None)
-    errors = tuple(
-        RecordError(index, "Compacted topic cannot accept message without key")
-        for index in islice(missing, _MAX_ERRORS)
-    )
     if errors:
         shown = "; ".join(f"{e.batch_index}: {e.message}" for e in errors[:_SHOWN_ERRORS])
         raise RecordsRefused(
             ErrorCode.INVALID_RECORD,
             f"One or more records have been rejected due to {len(errors)} record errors in "
             f"total, and only showing the first three errors at most: {shown}",
-            errors,
+            tuple(errors),
         )
+    return newest
 
 
-def _recompress(records: list[Record], header: BatchHeader, rules: Rules) -> bytes:
-    return build_batch(
-        records,
-        base_offset=header.base_offset,
-        leader_epoch=header.partition_leader_epoch,
-        compression=rules.compression or Compression.NONE,
-        level=rules.compression_level,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        transactional=header.is_transactional,
-    )
+def _recompress(body: bytes, header: BatchHeader, rules: Rules) -> bytes:
+    codec = rules.compression or Compression.NONE
+    header = header._replace(attributes=header.attributes & ~COMPRESSION_MASK | codec)
+    return pack_batch(header, compress(codec, body, rules.compression_level))

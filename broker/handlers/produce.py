@@ -9,15 +9,16 @@ a transactional id TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as Kafka answers it.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS
+from barnabas.broker.replication.acknowledging import Acknowledging, Wait
 from barnabas.broker.replication.leader_hints import current_leader, endpoints
 from barnabas.broker.replication.partition import ACKS_ALL, Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import CloseConnection, RequestContext
+from barnabas.coordinator.soon import promised
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.produce import (
     API,
@@ -32,7 +33,12 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL
 from barnabas.storage.log_parts import Appended
-from barnabas.storage.validator import ZSTD_SINCE, RecordsRefused, check_codec_of_version
+from barnabas.storage.validator import (
+    ZSTD_SINCE,
+    RecordsRefused,
+    check_codec_of_version,
+    takes_steps,
+)
 
 __all__ = ["API", "SERVES", "ProduceHandler", "error_response"]
 
@@ -65,7 +71,7 @@ class ProduceHandler:
 
     def handle(
         self, request: ProduceRequest, context: RequestContext
-    ) -> "ProduceResponse | asyncio.Future[ProduceResponse] | None":
+    ) -> "ProduceResponse | asyncio.Future[Any] | None":
         if request.acks not in (ACKS_ALL, 0, 1):
             return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
         acks, version = request.acks, context.api_version
@@ -73,7 +79,7 @@ class ProduceHandler:
         if transactional and request.transactional_id is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         topics: list[TopicProduceResponse] = []
-        waits: list[_Wait] = []
+        waits: list[Wait | _Queued] = []
         failed = False
         for topic in request.topic_data:
             name: str | None = topic.name
@@ -85,21 +91,76 @@ class ProduceHandler:
                 answers.append(answer)
                 if answer.error_code:
                     failed = True
-            if answers:
-                topics.append(
-                    TopicProduceResponse(
-                        name=topic.name, topic_id=topic.topic_id, partition_responses=answers
-                    )
+            topics.append(
+                TopicProduceResponse(
+                    name=topic.name, topic_id=topic.topic_id, partition_responses=answers
                 )
+            )
         response = ProduceResponse(responses=topics)
-        if failed:
-            if not acks:
-                raise CloseConnection
-            if version >= _LEADER_HINTS_SINCE:
-                self._add_endpoints(response, context.listener)
-        if waits:
-            return _Acknowledgement(response, waits, request.timeout_ms).future
+        if failed or waits:
+            return self._unfinished(response, waits, request, context, transactional)
         return response if acks else None
+
+    def _unfinished(
+        self,
+        response: ProduceResponse,
+        waits: "list[Wait | _Queued]",
+        request: ProduceRequest,
+        context: RequestContext,
+        transactional: bool,
+    ) -> "ProduceResponse | asyncio.Future[Any] | None":
+        """What follows the appends where one has failed, or has to be waited for."""
+        queued = {id(each.place): each for each in waits if isinstance(each, _Queued)}
+        acknowledged = [each for each in waits if isinstance(each, Wait)]
+        if queued:
+            return promised(
+                self._when_appended(response, acknowledged, queued, request, context, transactional)
+            )
+        if any(
+            answer.error_code
+            for topic in response.responses
+            for answer in topic.partition_responses
+        ):
+            if not request.acks:
+                raise CloseConnection
+            if context.api_version >= _LEADER_HINTS_SINCE:
+                self._add_endpoints(response, context.listener)
+        if acknowledged:
+            return Acknowledging(response, acknowledged, request.timeout_ms).future
+        return response if request.acks else None
+
+    async def _when_appended(
+        self,
+        response: ProduceResponse,
+        acknowledged: list[Wait],
+        queued: "dict[int, _Queued]",
+        request: ProduceRequest,
+        context: RequestContext,
+        transactional: bool,
+    ) -> ProduceResponse | None:
+        """Put the answers of appends that were queued where they belong, then go on."""
+        waits: list[Wait | _Queued] = [*acknowledged]
+        turns = [each.turn for each in queued.values()]
+        try:
+            await asyncio.wait(turns)
+        except asyncio.CancelledError:
+            for turn in turns:
+                turn.cancel()
+            raise
+        for topic in response.responses:
+            for number, place in enumerate(topic.partition_responses):
+                if each := queued.get(id(place)):
+                    topic.partition_responses[number] = self._append(
+                        each.topic,
+                        each.data,
+                        request.acks,
+                        transactional,
+                        context,
+                        waits,
+                        each.turn,
+                    )
+        answer = self._unfinished(response, waits, request, context, transactional)
+        return await answer if isinstance(answer, asyncio.Future) else answer
 
     def _append(
         self,
@@ -108,8 +169,10 @@ class ProduceHandler:
         acks: int,
         transactional: bool,
         context: RequestContext,
-        waits: "list[_Wait]",
+        waits: "list[Wait | _Queued]",
+        turn: "asyncio.Future[Appended] | None" = None,
     ) -> PartitionProduceResponse:
+        """Append to one partition, or take what its `turn` in the queue has brought."""
         partition: Partition | None = None
         records, index = data.records, data.index
         assert records is None or isinstance(records, _INLINE)
@@ -125,9 +188,19 @@ class ProduceHandler:
                 raise KafkaError(ErrorCode.INVALID_TXN_STATE)
             if context.api_version < ZSTD_SINCE:
                 check_codec_of_version(records, context.api_version)
-            appended = partition.append_as_leader(
-                records, now_ms=context.received_ms, required_acks=acks
-            )
+            if turn is not None:
+                appended = turn.result()
+            elif partition.appends or (partition.log.rules.looks_inside and takes_steps(records)):
+                turn = self._replicas.appends.put(
+                    partition, records, now_ms=context.received_ms, required_acks=acks
+                )
+                place = _error(data, ErrorCode.NONE)
+                waits.append(_Queued(place, topic, data, turn))
+                return place
+            else:
+                appended = partition.append_as_leader(
+                    records, now_ms=context.received_ms, required_acks=acks
+                )
         except KafkaError as error:
             return self._refused(topic, data, error, partition, context.api_version)
         first_offset, last_offset, append_time, log_start_offset, duplicate = appended
@@ -144,9 +217,9 @@ class ProduceHandler:
         )
         if acks == ACKS_ALL:
             if partition.log.high_watermark <= last_offset:
-                waits.append(_Wait(partition, appended, answer, partition.add_waiter))
+                waits.append(Wait(partition, appended, answer, partition.add_waiter))
         elif acks == 1 and partition.flushes_first:
-            waits.append(_Wait(partition, appended, answer, partition.add_flush_waiter))
+            waits.append(Wait(partition, appended, answer, partition.add_flush_waiter))
         return answer
 
     def _refused(
@@ -191,51 +264,13 @@ class ProduceHandler:
         ]
 
 
-class _Wait(NamedTuple):
-    """One partition whose acknowledgement is not there yet."""
+class _Queued(NamedTuple):
+    """One partition whose append waits for its turn; its answer comes into this place."""
 
-    partition: Partition
-    appended: Appended
-    answer: PartitionProduceResponse
-    add: Callable[[int, Callable[[KafkaError | None], None]], None]
-
-
-class _Acknowledgement:
-    """The answer to a request of which some partitions are still waited for."""
-
-    def __init__(self, response: ProduceResponse, waits: list[_Wait], timeout_ms: int) -> None:
-        loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[ProduceResponse] = loop.create_future()
-        self._response = response
-        self._open = dict(enumerate(waits))
-        self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._timed_out)
-        for number, wait in enumerate(waits):
-            wait.add(wait.appended.last_offset + 1, self._waiter(number))
-
-    def _waiter(self, number: int) -> Callable[[KafkaError | None], None]:
-        return lambda error: self._reached(number, error)
-
-    def _reached(self, number: int, error: KafkaError | None) -> None:
-        wait = self._open.pop(number, None)
-        if wait is None:
-            return
-        if error is not None:
-            wait.answer.error_code = error.code
-        elif wait.partition.is_under_min_isr and wait.add == wait.partition.add_waiter:
-            wait.answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        if not self._open:
-            self._answer()
-
-    def _timed_out(self) -> None:
-        for wait in self._open.values():
-            wait.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
-        self._open.clear()
-        self._answer()
-
-    def _answer(self) -> None:
-        self._timer.cancel()
-        if not self.future.done():
-            self.future.set_result(self._response)
+    place: PartitionProduceResponse
+    topic: str
+    data: PartitionProduceData
+    turn: "asyncio.Future[Appended]"
 
 
 def _is_transactional(request: ProduceRequest) -> bool:

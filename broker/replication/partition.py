@@ -4,8 +4,9 @@ The log holds the bytes; the partition decides what may be appended, what is com
 must be told. All of it happens on the event loop, between awaits.
 """
 
+from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.broker.replication.isr import committed_end, effective_min_isr
 from barnabas.broker.replication.purgatory import OffsetWaiters, Waiter
@@ -14,7 +15,10 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
 from barnabas.storage.log import Log
 from barnabas.storage.log_parts import Appended
-from barnabas.storage.validator import Origin
+from barnabas.storage.validator import Origin, Validated
+
+if TYPE_CHECKING:
+    from barnabas.broker.replication.append_queue import Append
 
 NO_LEADER = -1
 NO_EPOCH = -1
@@ -41,6 +45,7 @@ class Partition:
         "_min_isr",
         "_request_flush",
         "_sole",
+        "appends",
         "cells",
         "committed",
         "flushed",
@@ -83,6 +88,8 @@ class Partition:
         self.readers: set[Reader] = set()
         self._follower_ends: dict[int, int] = {}
         self._sole = False
+        self.appends: deque[Append] = deque()
+        """Appends that have to wait, oldest first; every later one waits behind them."""
         self.flushes_first = False
         """Whether an acknowledgement waits for the fsync (`flush.messages=1`)."""
         self.config_changed()
@@ -145,6 +152,7 @@ class Partition:
         now_ms: int,
         required_acks: int = ACKS_ALL,
         origin: Origin = Origin.CLIENT,
+        validated: Validated | None = None,
     ) -> Appended:
         """Append one request's batches; what is committed by it is told to those who wait.
 
@@ -161,7 +169,11 @@ class Partition:
                 f"{self.topic}-{self.index}",
             )
         appended = self.log.append_as_leader(
-            data, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin
+            data,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+            origin=origin,
+            validated=validated,
         )
         self._grown()
         return appended

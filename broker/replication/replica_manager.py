@@ -10,6 +10,7 @@ from typing import Protocol
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
+from barnabas.broker.replication.append_queue import AppendQueue
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.partition import NO_EPOCH, Partition
 from barnabas.broker.replication.topic_cells import TopicCells, forget
@@ -70,6 +71,7 @@ class ReplicaManager:
         self._offload = offload
         self._topic_config = topic_config
         self._metrics = metrics
+        self.appends = AppendQueue(offload)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
         self._cells: dict[str, TopicCells] = {}

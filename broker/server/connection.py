@@ -66,7 +66,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: Any = None
         self._exchanges: deque[Exchange | Answer] = deque()
         self._overlaps = False
-        """Whether a Produce may begin while those before it wait: they are Produce too."""
+        """Whether a Produce may begin while those before it wait: they are Produce too, and
+        only their acknowledgement is still to come."""
         self._stalled: memoryview | None = None
         self._out = Outbox(shared.offload, self._flows, self._cut)
         self._borrowed = 0
@@ -200,7 +201,8 @@ class Connection(asyncio.BufferedProtocol):
     def _queue(self, begun: Answer | Exchange, frame: memoryview) -> None:
         """Keep a request, or an answer that must wait for those before it."""
         self._exchanges.append(begun)
-        self._overlaps = frame[:2] == _PRODUCE
+        working = isinstance(begun, Exchange) and not begun.overlaps
+        self._overlaps = frame[:2] == _PRODUCE and not working
 
     def answered(self, exchange: Exchange) -> None:  # noqa: ARG002
         """An answer that had to be waited for is here."""

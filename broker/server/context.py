@@ -1,6 +1,8 @@
 """What a handler knows about the request beside its body."""
 
+import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 ANONYMOUS = "User:ANONYMOUS"
 
@@ -19,6 +21,11 @@ class RequestContext:
     connection_id: int
     received_ms: int
     """Wall-clock arrival in milliseconds, read once for the whole request."""
+
+
+class Acknowledgement(asyncio.Future[Any]):
+    """The answer of a request that is carried out, and only has to be acknowledged by others: the
+    next one of its kind may begin."""
 
 
 class CloseConnection(Exception):

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.server.context import CloseConnection, RequestContext
+from barnabas.broker.server.context import Acknowledgement, CloseConnection, RequestContext
 from barnabas.metrics.catalogue import RequestMetrics
 from barnabas.protocol.codec import decoder, encoder
 from barnabas.protocol.error_codes import errors_of
@@ -113,13 +113,15 @@ class _Served:
 class Exchange:
     """A request whose answer must be waited for."""
 
-    __slots__ = ("_waiting", "answer", "done")
+    __slots__ = ("_waiting", "answer", "done", "overlaps")
 
     def __init__(self, waiting: "asyncio.Future[Any]") -> None:
         self._waiting = waiting
         self.done = False
         self.answer: Answer = None
         """There once `done`."""
+        self.overlaps = isinstance(waiting, Acknowledgement)
+        """Whether another of its kind may begin before the answer is there."""
 
     def abandon(self) -> None:
         """Nobody waits for the answer any more; a task that runs is left to finish."""

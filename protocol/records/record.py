@@ -130,10 +130,19 @@ def iter_records(
 
     Raises ProtocolError at damaged records, and where they are not as many as the header counts.
     """
+    return iter_inflated(inflate(buf, pos, header, max_bytes=max_bytes), header)
+
+
+def inflate(buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = MAX_INFLATED) -> bytes:
+    """The body of the batch at `pos`, its records one after another; raises ProtocolError."""
     if header.compression > Compression.ZSTD:
         raise CorruptRecordError(f"unknown compression codec {header.compression}")
     body: Buffer = memoryview(buf)[pos + HEADER_SIZE : pos + LOG_OVERHEAD + header.batch_length]
-    body = decompress(Compression(header.compression), body, max_bytes)
+    return decompress(Compression(header.compression), body, max_bytes)
+
+
+def iter_inflated(body: bytes, header: BatchHeader) -> Iterator[Record]:
+    """The records of a body that is inflated; raises as `iter_records` does."""
     if not 0 <= header.record_count * _MIN_RECORD <= len(body):
         raise CorruptRecordError(f"{header.record_count} records do not fit {len(body)} bytes")
     stamp = header.max_timestamp if header.timestamp_type else None

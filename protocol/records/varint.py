@@ -10,11 +10,16 @@ _MAX_VARLONG = 10
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
     """A signed 32-bit value at `pos`, and the position after it."""
+    if pos < len(buf) and (byte := buf[pos]) < 0x80:
+        # As most are: lengths of short fields, deltas of neighbours.
+        return (byte >> 1) ^ -(byte & 1), pos + 1
     return _read(buf, pos, _MAX_VARINT)
 
 
 def read_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
     """A signed 64-bit value at `pos`, and the position after it."""
+    if pos < len(buf) and (byte := buf[pos]) < 0x80:
+        return (byte >> 1) ^ -(byte & 1), pos + 1
     return _read(buf, pos, _MAX_VARLONG)
 
 

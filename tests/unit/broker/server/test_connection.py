@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.connection import FRAMES_PER_TURN, MAX_OVERLAPPING
-from barnabas.broker.server.context import CloseConnection, RequestContext
+from barnabas.broker.server.context import Acknowledgement, CloseConnection, RequestContext
 from barnabas.protocol.codec import decode
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import api_versions, heartbeat, produce
@@ -28,11 +28,12 @@ class Handler:
         self.begun: list[int] = []
         self.parked: dict[int, asyncio.Future[Any]] = {}
         self.park_all = False
+        self.parking: type[asyncio.Future[Any]] = Acknowledgement
 
     def __call__(self, request: Any, context: RequestContext) -> Any:
         self.begun.append(context.correlation_id)
         if isinstance(request, produce.ProduceRequest) or self.park_all:
-            future = asyncio.get_running_loop().create_future()
+            future = self.parking()
             self.parked[context.correlation_id] = future
             return future
         return heartbeat.HeartbeatResponse()
@@ -59,6 +60,18 @@ async def test_overlapping_produces_are_answered_in_order() -> None:
     handler.answer(first)
     await turn()
     assert peer.answered() == [first, second]
+
+
+async def test_nothing_overtakes_a_produce_that_is_not_appended_yet() -> None:
+    handler = Handler()
+    handler.parking = asyncio.Future
+    peer = Peer(handler)
+    first, second = send_produce(peer), send_produce(peer)
+    assert handler.begun == [first]
+    assert not peer.transport.reading
+    handler.answer(first)
+    await turn()
+    assert handler.begun == [first, second]
 
 
 async def test_another_request_waits_for_the_answers_before_it() -> None:

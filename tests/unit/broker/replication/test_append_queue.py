@@ -1,0 +1,211 @@
+"""Appends whose records are looked into: in steps, in order, and under what holds at the end."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from barnabas.broker.replication.append_queue import AppendQueue
+from barnabas.broker.replication.partition import Partition
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from barnabas.protocol.records.batch import iter_headers, pack_batch
+from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.record import Record, build_batch, iter_records
+from barnabas.storage.log_parts import Appended
+from barnabas.storage.validator import RECORDS_PER_STEP, RecordsRefused, takes_steps
+from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
+
+STEPS = 20
+COMPACTED = {"cleanup_policy": "compact"}
+
+
+def batch(count: int, *, key: bytes | None = b"k", **options: Any) -> bytes:
+    return build_batch([Record(number, 1, key, b"", ()) for number in range(count)], **options)
+
+
+LARGE = batch(STEPS * RECORDS_PER_STEP)
+SMALL = batch(1)
+
+
+async def lead(broker: Replicas, index: int) -> Partition:
+    """Has another partition led beside the first."""
+    state = LeaderAndIsrPartitionState(
+        partition_index=index, controller_epoch=1, leader=0, leader_epoch=0, isr=[0],
+        partition_epoch=0, replicas=[0], is_new=True,
+    )  # fmt: skip
+    topic = LeaderAndIsrTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=[state])
+    await broker.manager.apply_leader_and_isr(
+        LeaderAndIsrRequest(
+            controller_id=0, controller_epoch=1, topic_states=[topic], live_leaders=[]
+        )
+    )
+    return broker.manager.partition("t", index)
+
+
+class Rig:
+    """A broker with two partitions, and its queue."""
+
+    def __init__(self, broker: Replicas, first: Partition, second: Partition) -> None:
+        self.broker = broker
+        self.first = first
+        self.second = second
+        self.queue: AppendQueue = broker.manager.appends
+
+    def put(
+        self, data: bytes, partition: Partition | None = None, **options: Any
+    ) -> "asyncio.Future[Appended]":
+        return self.queue.put(partition or self.first, data, now_ms=1, **options)
+
+
+async def rig(**configs: str) -> Rig:
+    broker = Replicas(**(configs or COMPACTED))
+    return Rig(broker, await lead(broker, 0), await lead(broker, 1))
+
+
+async def refused(append: "asyncio.Future[Appended]") -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        await append
+    return caught.value.code
+
+
+def test_only_what_is_large_takes_steps() -> None:
+    assert takes_steps(LARGE)
+    assert takes_steps(build_batch([Record(0, 1, b"k", bytes(100_000), ())]))
+    assert not takes_steps(batch(RECORDS_PER_STEP))
+    assert not takes_steps(b"short")
+    assert not takes_steps(bytes(100))
+
+
+async def test_a_large_batch_takes_one_step_in_each_turn_of_the_loop() -> None:
+    there = await rig()
+    append = there.put(LARGE)
+    turns = 0
+    while not append.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= STEPS
+    assert append.result()[:2] == (0, STEPS * RECORDS_PER_STEP - 1)
+    assert there.first.high_watermark == STEPS * RECORDS_PER_STEP
+
+
+async def test_appends_of_a_partition_keep_their_order() -> None:
+    there = await rig()
+    appends = [there.put(data) for data in (LARGE, SMALL, LARGE, SMALL)]
+    offsets = [(await append).first_offset for append in appends]
+    large = STEPS * RECORDS_PER_STEP
+    assert offsets == [0, large, large + 1, 2 * large + 1]
+
+
+async def test_another_partition_does_not_wait_for_all_of_them() -> None:
+    there = await rig()
+    mine = [there.put(LARGE) for _ in range(3)]
+    other = there.put(LARGE, there.second)
+    await other
+    assert [append.done() for append in mine] == [True, False, False]
+    await asyncio.gather(*mine)
+
+
+async def test_what_is_put_is_copied() -> None:
+    there = await rig()
+    received = bytearray(LARGE)
+    append = there.put(memoryview(received))
+    await asyncio.sleep(0)
+    received[:] = bytes(len(received))
+    assert (await append).first_offset == 0
+
+
+async def test_a_batch_that_is_refused_does_not_hold_up_the_next() -> None:
+    there = await rig()
+    keyless = there.put(batch(STEPS * RECORDS_PER_STEP, key=None))
+    after = there.put(SMALL)
+    with pytest.raises(RecordsRefused) as caught:
+        await keyless
+    assert len(caught.value.record_errors) == 1000
+    assert (await after).first_offset == 0
+
+
+async def test_leadership_lost_meanwhile_refuses_what_waits() -> None:
+    there = await rig()
+    appends = [there.put(LARGE), there.put(SMALL)]
+    await asyncio.sleep(0)
+    there.first.resign()
+    assert [await refused(append) for append in appends] == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    assert there.first.log.log_end_offset == 0
+
+
+async def test_a_partition_deleted_meanwhile_refuses_what_waits() -> None:
+    there = await rig()
+    append = there.put(LARGE)
+    await asyncio.sleep(0)
+    assert await there.broker.stop(delete=True) == ErrorCode.NONE
+    assert await refused(append) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_disk_that_failed_meanwhile_refuses_what_waits() -> None:
+    there = await rig()
+    append = there.put(LARGE)
+    await asyncio.sleep(0)
+    there.first.log.log_dir.take_offline(OSError(5, "Input/output error"))
+    assert await refused(append) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_rules_that_changed_meanwhile_hold() -> None:
+    there = await rig()
+    append = there.put(LARGE)
+    await asyncio.sleep(0)
+    there.broker.configs["max_message_bytes"] = "1000"
+    there.broker.manager.configure("t", there.broker.config("t"))
+    assert await refused(append) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+async def test_too_few_replicas_in_sync_at_the_end_refuse_it() -> None:
+    there = await rig()
+    append = there.put(LARGE, required_acks=-1)
+    there.first.isr = ()
+    assert await refused(append) == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+async def test_a_repeated_batch_is_known_when_its_turn_comes() -> None:
+    there = await rig()
+    ids = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    data = batch(STEPS * RECORDS_PER_STEP, **ids)
+    first, again = there.put(data), there.put(data)
+    assert not (await first).duplicate
+    assert (await again).duplicate
+    assert (await again).first_offset == 0
+
+
+async def test_an_append_that_nobody_wants_any_more_leaves_the_queue() -> None:
+    there = await rig()
+    unwanted, other, after = there.put(LARGE), there.put(SMALL, there.second), there.put(SMALL)
+    await asyncio.sleep(0)
+    unwanted.cancel()
+    assert (await after).first_offset == 0
+    assert (await other).first_offset == 0
+    assert not there.first.appends
+
+
+async def test_another_codec_is_applied_beside_the_loop() -> None:
+    there = await rig(compression_type="zstd")
+    await there.put(LARGE)
+    log = there.first.log
+    data = log.read(0, 1 << 20, limit=log.high_watermark).read_bytes()
+    [(pos, header)] = iter_headers(data)
+    assert header.compression == Compression.ZSTD
+    assert len(data) < len(LARGE) / 10
+    records = list(iter_records(data, pos, header))
+    assert [record.offset for record in records] == list(range(STEPS * RECORDS_PER_STEP))
+    assert {record.key for record in records} == {b"k"}
+
+
+async def test_records_that_cannot_be_inflated_are_refused() -> None:
+    there = await rig(compression_type="zstd")
+    [(_, header)] = iter_headers(batch(STEPS * RECORDS_PER_STEP, compression=Compression.GZIP))
+    append, after = there.put(pack_batch(header, b"no gzip")), there.put(SMALL)
+    assert await refused(append) == ErrorCode.INVALID_RECORD
+    assert (await after).first_offset == 0

@@ -91,11 +91,12 @@ class ProduceHandler:
                 answers.append(answer)
                 if answer.error_code:
                     failed = True
-            topics.append(
-                TopicProduceResponse(
-                    name=topic.name, topic_id=topic.topic_id, partition_responses=answers
+            if answers:
+                topics.append(
+                    TopicProduceResponse(
+                        name=topic.name, topic_id=topic.topic_id, partition_responses=answers
+                    )
                 )
-            )
         response = ProduceResponse(responses=topics)
         if failed or waits:
             return self._unfinished(response, waits, request, context, transactional)

@@ -214,8 +214,11 @@ def measure(log: Log, clean_until: int, now_ms: int) -> Dirt:
 def _has_waited(segment: Segment, oldest: int) -> bool:
     if oldest <= 0 or not segment.size:
         return False
-    _, header = next(segment.headers())
-    return 0 < header.max_timestamp < oldest
+    if segment.first_timestamp is None:
+        # Read once: this is asked on the loop, of every dirty segment in every round.
+        _, header = next(segment.headers())
+        segment.first_timestamp = header.max_timestamp
+    return 0 < segment.first_timestamp < oldest
 
 
 def make_job(log: Log, dirt: Dirt, limits: Limits, now_ms: int) -> CompactionJob:

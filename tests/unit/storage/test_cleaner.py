@@ -185,6 +185,16 @@ def test_but_not_longer_than_the_maximal_lag(make: Make) -> None:
     assert LogCleaner(FILES, here).start([log], LIMITS, NOW + 1001) is not None
 
 
+def test_the_age_of_a_segment_is_read_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, cleaner = make(max_compaction_lag_ms=1000), LogCleaner(FILES, here)
+    append(log, "a")
+    append(log, "b")
+    run(cleaner, cleaner.start([log], LIMITS, NOW))
+    assert not measure(log, 0, NOW + 1000).overdue
+    monkeypatch.setattr(OsFiles, "open", lambda *_, **__: pytest.fail("the disk is asked again"))
+    assert measure(log, 0, NOW + 1001).overdue
+
+
 def test_the_active_segment_and_what_is_not_durable_are_never_touched(make: Make) -> None:
     log = make()
     append(log, "a")

@@ -36,6 +36,7 @@ from barnabas.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    update_features,
 )
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.config_admin import ConfigAdmin
@@ -171,6 +172,7 @@ def _config_routes(parts: Parts) -> list[Route]:
             incremental_alter_configs.IncrementalAlterConfigsHandler(admin).handle,
         ),
         route(list_config_resources, listing.handle),
+        route(update_features, update_features.UpdateFeaturesHandler(parts.features).handle),
     ]
 
 

@@ -90,7 +90,6 @@ MISSING = (
     Missing(
         {
             55: "DescribeQuorum",
-            57: "UpdateFeatures",
             64: "UnregisterBroker",
             80: "AddRaftVoter",
             81: "RemoveRaftVoter",
@@ -124,6 +123,14 @@ DIFFERENCES = (
         "metadata.version, kraft.version, group.version, share.version and others are told too.",
         "They are levels of KRaft and of what is not served. Clients ignore features that they do "
         "not know.",
+    ),
+    Difference(
+        "UpdateFeatures: features",
+        "transaction.version and `barnabas.transaction.registration` can be changed. A release "
+        "as a whole (`kafka-features.sh upgrade --release-version`) cannot be asked for.",
+        "Every feature of a release can, metadata.version among them.",
+        "A release names levels of KRaft and of what is not served, and all of them or none are "
+        "set.",
     ),
     Difference(
         "Internal topics: asking creates them",

@@ -34,6 +34,8 @@ NEW_CLUSTER: Mapping[str, int] = MappingProxyType(
 UNKNOWN_EPOCH = -1
 
 _NONE = FeatureRange(0, 0)
+_TOLD_OF_A_NAME = 100
+"""Characters: what clients take for a feature's name may be longer than a message."""
 _log = get_logger(__name__)
 
 
@@ -127,7 +129,7 @@ class Features:
                 return
 
     async def _supporters(self) -> dict[str, Mapping[str, FeatureRange]]:
-        """What everybody supports who has a say, by the words Kafka has for them."""
+        """What everybody supports who has a say, by what a refusal calls them."""
         supporters = {"This broker": self.supported}
         for name in await self._store.children(znodes.BROKER_IDS):
             with suppress(NoNode):
@@ -143,6 +145,7 @@ class Features:
                 raise FeatureNotSupported(f"{feature} is finalized at {level}. {reason}")
         if epoch > self._epoch:
             self._finalized, self._epoch = finalized, epoch
+            _log.info("finalized features", epoch=epoch, levels=dict(finalized))
 
 
 def changed(
@@ -150,14 +153,16 @@ def changed(
     changes: Iterable[FeatureChange],
     supporters: Mapping[str, Mapping[str, FeatureRange]],
 ) -> dict[str, int]:
-    """The levels after all of the changes. Raises INVALID_UPDATE_VERSION."""
+    """The levels after all of the changes, the last one of each feature. Raises
+    INVALID_UPDATE_VERSION."""
     after = dict(finalized)
-    for change in changes:
+    for change in {each.feature: each for each in changes}.values():
         reason = _refusal(change, finalized.get(change.feature, 0), supporters)
         if reason is not None:
             raise KafkaError(
                 ErrorCode.INVALID_UPDATE_VERSION,
-                f"Invalid update version {change.level} for feature {change.feature}. {reason}",
+                "The update failed for all features: invalid update version "
+                f"{change.level} for feature {change.feature[:_TOLD_OF_A_NAME]}. {reason}",
             )
         after.pop(change.feature, None)
         if change.level > 0:
@@ -173,6 +178,8 @@ def _refusal(
         return "The controller does not support the given upgrade type."
     if change.level < 0:
         return "A feature version cannot be less than 0."
+    if not any(change.feature in supported for supported in supporters.values()):
+        return "No broker supports this feature."
     for who, supported in supporters.items():
         reason = _unsupported(change.level, who, supported.get(change.feature, _NONE))
         if reason is not None:

@@ -6,6 +6,7 @@ from barnabas.protocol.messages.api_versions import API, ApiVersionsRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.referee.scenario import Peer
 
 SHARED = {
@@ -22,6 +23,10 @@ OURS = SHARED | {"broker.id": "1", "group.unstable.offsets.block.old.clients": "
 """Barnabas besides does nothing that Kafka does not."""
 
 
+SAFE_DOWNGRADE = 2
+"""UpgradeType of UpdateFeatures."""
+
+
 class Address(NamedTuple):
     """Where a broker listens."""
 
@@ -30,8 +35,15 @@ class Address(NamedTuple):
 
 
 def warm_up(broker: Address) -> None:
-    """Returns when the broker hands out producer ids and coordinates groups of each partition."""
+    """Returns when the broker hands out producer ids and coordinates groups of each partition.
+
+    Transactions are those of before KIP-890, as `kafka.FEATURES_OFF` has them.
+    """
     with Peer(*broker, API, 0, "warm-up") as peer:
+        older = FeatureUpdateKey(
+            feature="transaction.version", max_version_level=0, upgrade_type=SAFE_DOWNGRADE
+        )
+        peer.do(UpdateFeaturesRequest(feature_updates=[older]), until=lambda r: r.error_code == 0)
         peer.do(ApiVersionsRequest())
         peer.do(
             InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1),

@@ -23,7 +23,7 @@ from tests.referee.scenarios import every_scenario, malformed
 
 SCENARIOS = every_scenario()
 
-CHANGES_STATE = frozenset({0, 8, 11, 13, 14, 19, 20, 21, 22, 33, 37, 42, 44, 47})
+CHANGES_STATE = frozenset({0, 8, 11, 13, 14, 19, 20, 21, 22, 33, 37, 42, 44, 47, 57})
 """Keys of the APIs whose requests leave something behind for those after them."""
 
 WITHOUT_SCENARIOS = {"TxnOffsetCommit"}

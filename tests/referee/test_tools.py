@@ -106,6 +106,29 @@ def test_broker_api_versions(tool: Tool) -> None:
     assert "Fetch(1): 4 to 18 [usable: 18]" in said
 
 
+def test_features(tools: Tools, tool: Tool, bootstrap: str) -> None:
+    def levels() -> dict[str, tuple[str, ...]]:
+        row = r"Feature: (\S+)\s+SupportedMinVersion: (\d+)\s+SupportedMaxVersion: (\d+)\s+"
+        said = tool(kafka.FEATURES, "describe")
+        found = re.findall(row + r"FinalizedVersionLevel: (\d+)", said)
+        return {name: (lowest, highest, level) for name, lowest, highest, level in found}
+
+    registration = {"barnabas.transaction.registration": ("0", "1", "1")}
+    assert levels() == {"transaction.version": ("0", "2", "2")} | registration
+    said = tool(kafka.FEATURES, "downgrade", "--feature", "transaction.version=1")
+    assert "transaction.version was downgraded to 1" in said
+    said = tool(kafka.FEATURES, "upgrade", "--feature", "transaction.version=2", "--dry-run")
+    assert "transaction.version can be upgraded to 2" in said
+    assert levels()["transaction.version"] == ("0", "2", "1")
+    said = tool(kafka.FEATURES, "upgrade", "--feature", "transaction.version=2")
+    assert "transaction.version was upgraded to 2" in said
+    assert levels()["transaction.version"] == ("0", "2", "2")
+    higher = ("upgrade", "--feature", "transaction.version=3")
+    refused = tools.run(kafka.FEATURES, "--bootstrap-server", bootstrap, *higher)
+    assert refused.code == 1
+    assert "only supports versions 0-2" in refused.text + refused.errors
+
+
 def test_consumer_groups(tool: Tool, bootstrap: str, topic: str) -> None:
     group = f"g-{uuid.uuid4().hex[:8]}"
     named = ("--group", group)

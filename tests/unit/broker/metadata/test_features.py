@@ -114,7 +114,9 @@ async def test_what_is_as_wanted_makes_no_epoch(features: Features) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (FeatureChange("metadata.version", 1), "does not support this feature"),
+        (FeatureChange("metadata.version", 1), "No broker supports this feature"),
+        (FeatureChange("metadata.version", 0, DOWN), "No broker supports this feature"),
+        (FeatureChange("m" * 32767, 1), "No broker supports this feature"),
         (FeatureChange(TRANSACTION_VERSION, 3), "only supports versions 0-2"),
         (FeatureChange(TRANSACTION_VERSION, -1), "cannot be less than 0"),
         (FeatureChange(TRANSACTION_VERSION, 1), "without setting the upgrade type"),
@@ -137,6 +139,12 @@ async def test_a_downgrade_does_not_raise(features: Features) -> None:
 async def test_one_refusal_refuses_all(features: Features) -> None:
     good = FeatureChange(TRANSACTION_REGISTRATION, 0, DOWN)
     await refused(features, good, FeatureChange(TRANSACTION_VERSION, 7))
+
+
+async def test_of_one_feature_the_last_change_counts(features: Features) -> None:
+    changes = [FeatureChange(TRANSACTION_VERSION, level, DOWN) for level in (9, 0, 1)]
+    await features.update(changes, validate_only=False)
+    assert features.transaction_version == 1
 
 
 async def test_a_level_that_a_live_broker_lacks_is_refused(

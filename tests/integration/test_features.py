@@ -1,0 +1,120 @@
+"""Finalized features: told to every client, changed over the wire, kept over a restart."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.admin import KafkaAdminClient, UpdateFeatureType
+from kafka.errors import KafkaError
+
+from barnabas.broker.app import Broker
+from barnabas.broker.metadata.embedded import open_store
+from barnabas.broker.metadata.znodes import FEATURE
+from barnabas.broker.offload import InlineOffload
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import api_versions, update_features
+from barnabas.storage.files import OsFiles
+from barnabas.storage.mem_files import Fault, MemFiles
+from barnabas.testing import Broker as ThreadedBroker
+from tests.integration.data_path import Client, connected, running
+from tests.integration.test_durability import running_in_memory
+
+SAFE_DOWNGRADE = 2
+OURS = "barnabas.transaction.registration"
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with running(tmp_path) as broker:
+        yield broker
+
+
+async def told(client: Client, version: int = 4) -> Any:
+    request = api_versions.ApiVersionsRequest(
+        client_software_name="test", client_software_version="1"
+    )
+    return await client.connection.request(api_versions.API, request, version=version)
+
+
+async def finalized(client: Client) -> dict[str, int]:
+    answer = await told(client)
+    assert all(row.min_version_level == row.max_version_level for row in answer.finalized_features)
+    return {row.name: row.max_version_level for row in answer.finalized_features}
+
+
+async def update(client: Client, feature: str, level: int, upgrade_type: int = 1) -> Any:
+    change = update_features.FeatureUpdateKey(
+        feature=feature, max_version_level=level, upgrade_type=upgrade_type
+    )
+    request = update_features.UpdateFeaturesRequest(feature_updates=[change])
+    return await client.connection.request(update_features.API, request)
+
+
+async def test_a_level_outlives_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as client:
+        assert (await update(client, "transaction.version", 1, SAFE_DOWNGRADE)).error_code == 0
+        assert await finalized(client) == {"transaction.version": 1, OURS: 1}
+        epoch = (await told(client)).finalized_features_epoch
+    async with running(tmp_path) as broker, connected(broker) as client:
+        assert await finalized(client) == {"transaction.version": 1, OURS: 1}
+        assert (await told(client)).finalized_features_epoch == epoch
+        assert (await update(client, "transaction.version", 2)).error_code == 0
+        assert (await told(client)).finalized_features_epoch > epoch
+
+
+async def test_a_cluster_from_before_features_gets_the_highest(tmp_path: Path) -> None:
+    async with running(tmp_path):
+        pass
+    store = await open_store(OsFiles(), str(tmp_path / "metadata"), InlineOffload())
+    await store.session().delete(FEATURE)
+    await store.close()
+    async with running(tmp_path) as broker, connected(broker) as client:
+        assert await finalized(client) == {"transaction.version": 2, OURS: 1}
+
+
+async def test_old_clients_are_not_told_of_levels_from_zero(broker: Broker) -> None:
+    async with connected(broker) as client:
+        newer, older = await told(client, 4), await told(client, 3)
+    supported = {row.name: (row.min_version, row.max_version) for row in newer.supported_features}
+    assert supported == {"transaction.version": (0, 2), OURS: (0, 1)}
+    assert older.supported_features == []
+    assert older.finalized_features == newer.finalized_features
+
+
+async def test_the_longest_name_is_refused_like_any_other(broker: Broker) -> None:
+    async with connected(broker) as client:
+        answer = await update(client, "f" * 32767, 1)
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert answer.error_message.startswith("The update failed for all features")
+
+
+async def test_a_lost_store_changes_nothing() -> None:
+    files = MemFiles()
+    async with running_in_memory(files) as broker, connected(broker) as client:
+        files.faults.append(Fault("append", "metadata.journal", from_then_on=True))
+        answer = await update(client, "transaction.version", 1, SAFE_DOWNGRADE)
+        assert answer.error_code == ErrorCode.FEATURE_UPDATE_FAILED
+        assert await finalized(client) == {"transaction.version": 2, OURS: 1}
+
+
+@pytest.fixture
+def admin() -> Iterator[KafkaAdminClient]:
+    with ThreadedBroker() as broker:
+        client = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+        yield client
+        client.close()
+
+
+def test_kafka_python_describes_and_updates(admin: KafkaAdminClient) -> None:
+    described = admin.describe_features()
+    assert described["transaction.version"] == {
+        "supported": (0, 2),
+        "finalized": (2, 2),
+        "finalized_epoch": 0,
+    }
+    lower = {"transaction.version": (UpdateFeatureType.SAFE_DOWNGRADE, 1)}
+    assert admin.update_features(lower) == {"transaction.version": "OK"}
+    assert admin.describe_features()["transaction.version"]["finalized"] == (1, 1)
+    with pytest.raises(KafkaError, match="InvalidUpdateVersion"):
+        admin.update_features({"transaction.version": 3})

@@ -81,4 +81,4 @@ class Rearrangement:
         """Does nothing more, from any thread; recovery knows what to make of the files."""
         with self._lock:
             self._cancelled = True
-        self._log.rearrangement = None
+            self._log.rearrangement = None

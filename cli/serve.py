@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import resource
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,8 +92,16 @@ def run(config: "BrokerConfig", *, log_level: str, cluster_id: str) -> None:
     from barnabas.broker.observability.logging import configure
 
     configure(level=log_level)
+    allow_many_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(config, cluster_id))
+
+
+def allow_many_files() -> None:
+    """Every file that the system grants: shells stop at 1024, and a partition holds several."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _serve(config: "BrokerConfig", cluster_id: str) -> None:

@@ -1,7 +1,8 @@
 """What every test may rely on."""
 
-import resource
 import signal
+
+from barnabas.cli.serve import allow_many_files
 
 # A shell that runs us in its background has SIGINT ignored, and so would the programs that the
 # tests start and then interrupt.
@@ -9,5 +10,4 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Brokers of the tests hold the files of many hundred partitions, and a shell allows 1024.
-_, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (_hard, _hard))
+allow_many_files()

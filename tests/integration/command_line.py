@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,10 @@ class Cli:
 class Served:
     """`barnabas serve` as a child process."""
 
-    def __init__(self, *arguments: str, **more: str) -> None:
+    def __init__(self, *arguments: str, under: Sequence[str] = (), **more: str) -> None:
+        """`under` is a command that starts the one behind it."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "barnabas", "serve", *arguments],
+            [*under, sys.executable, "-m", "barnabas", "serve", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,

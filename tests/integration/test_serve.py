@@ -1,6 +1,7 @@
 """`barnabas serve`: settings, signals, probes, kill -9, and what keeps it from starting."""
 
 import json
+import resource
 import signal
 import socket
 from pathlib import Path
@@ -62,6 +63,19 @@ def test_serve_takes_its_settings_from_file_environment_and_options(
     assert warnings == ["These configuration keys have no effect here: process.roles"]
     assert (tmp_path / "option" / "meta.properties").exists()
     assert not (tmp_path / "file").exists()
+
+
+def test_a_shell_does_not_say_how_many_partitions_there_may_be(
+    tmp_path: Path, free_port: int
+) -> None:
+    served = Served(
+        *("-l", "127.0.0.1:0", "-d", str(tmp_path), "--metrics", f"127.0.0.1:{free_port}"),
+        under=("sh", "-c", 'ulimit -Sn 64 && exec "$@"', "sh"),
+    )
+    with urlopen(f"http://127.0.0.1:{free_port}/metrics", timeout=5) as answer:
+        shown = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines())
+    assert float(shown["process_max_fds"]) == resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    served.stop()
 
 
 def test_what_the_first_record_does_not_need_is_not_imported_before_it(

@@ -48,7 +48,8 @@ class File(Protocol):
         """Hands up to `length` bytes to a non-blocking socket, uncopied; 0 where that is full.
 
         None where they have to be read, which also tells why: the disk would have to be waited
-        for, the file is shorter or cannot be sent, the socket is closed.
+        for, the file is shorter or cannot be sent, the socket is closed. What has gone is still the
+        file's own page until the peer has it: only what no reader is given may be truncated.
         """
         ...
 

@@ -217,7 +217,7 @@ class OsFile:
                     return sent or None
                 sent += count
         except BlockingIOError:
-            pass
+            return sent
         except OSError:
             return sent or None
         return sent

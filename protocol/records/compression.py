@@ -30,6 +30,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 * 1024
 _INT32 = struct.Struct(">i")
+_LZ4_PIECE = 64 * 1024
 _FIRST_GUESS = 64 * 1024
 
 
@@ -88,7 +89,10 @@ def _compress_xerial(data: Buffer) -> bytes:
 def _compress_lz4(data: Buffer, level: int) -> bytes:
     # Kafka and the Java clients refuse frames whose blocks refer to the blocks before them.
     frame = _cramjam().lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-    frame.compress(bytes(data))
+    view = memoryview(data)
+    for start in range(0, len(view), _LZ4_PIECE):
+        # The library keeps the interpreter's lock meanwhile: other threads have their turns here.
+        frame.compress(bytes(view[start : start + _LZ4_PIECE]))
     return bytes(frame.finish())
 
 

@@ -1,0 +1,94 @@
+"""Batches of very many records, where a topic has them looked into, beside other work."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from barnabas.client.connection import BrokerUnreachable
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import produce
+from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.record import Record, build_batch
+from tests.integration.data_path import NOW_MS, batch, connected, running
+
+MANY = 200_000
+LONGEST_GAP = 0.25
+"""Seconds: a second and more without steps, some milliseconds with them and an idle machine."""
+
+
+def many_records(compression: Compression = Compression.ZSTD) -> bytes:
+    one = Record(0, NOW_MS, b"k", b"", ())
+    records = [one._replace(offset=number) for number in range(MANY)]
+    return build_batch(records, compression=compression)
+
+
+class Gaps:
+    """The longest time for which the loop did not turn, measured on it."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._last = time.perf_counter()
+        self._task = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            self.longest, self._last = max(self.longest, now - self._last), now
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+
+async def test_the_loop_turns_while_many_records_are_looked_into(tmp_path: Path) -> None:
+    data = many_records()
+    async with running(tmp_path) as broker, connected(broker) as client, connected(broker) as other:
+        await client.create(cleanup_policy="compact")
+        await other.create("elsewhere")
+        gaps = Gaps()
+        large = asyncio.ensure_future(client.produce(data))
+        served = 0
+        while not large.done():
+            assert (await other.produce(batch(b"x"), topic="elsewhere")).error_code == 0
+            served += 1
+        gaps.stop()
+        assert (await large).base_offset == 0
+        assert served > 10
+        assert gaps.longest < LONGEST_GAP
+        assert (await client.list_offset(-1)).offset == MANY
+
+
+async def test_what_follows_a_large_batch_stands_behind_it(tmp_path: Path) -> None:
+    data = many_records()
+    small = build_batch([Record(0, NOW_MS, b"k", b"", ())])
+    async with running(tmp_path) as broker, connected(broker) as client, connected(broker) as other:
+        await client.create(cleanup_policy="compact")
+        large = asyncio.ensure_future(client.produce(data))
+        mine = asyncio.ensure_future(client.produce(small))
+        offsets = []
+        while not large.done():
+            offsets.append((await other.produce(small)).base_offset)
+        base = (await large).base_offset
+        offsets.append((await mine).base_offset)
+        behind = len(offsets) - base
+        assert behind > 0
+        assert sorted(offsets) == [*range(base), *range(base + MANY, base + MANY + behind)]
+
+
+async def test_a_large_batch_without_acks_that_is_refused_closes_the_connection(
+    tmp_path: Path,
+) -> None:
+    records = [Record(number, NOW_MS, None, b"", ()) for number in range(1000)]
+    async with running(tmp_path) as broker, connected(broker) as client, connected(broker) as other:
+        await client.create(cleanup_policy="compact")
+        data = produce.PartitionProduceData(index=0, records=build_batch(records))
+        topic = produce.TopicProduceData(name="t", partition_data=[data])
+        client.connection.broker_versions[produce.API.key] = range(3, 13)
+        await client.connection.send_only(
+            produce.API, produce.ProduceRequest(acks=0, timeout_ms=1000, topic_data=[topic])
+        )
+        with pytest.raises(BrokerUnreachable):
+            await client.list_offset(-1)
+        assert (await other.produce(build_batch(records))).error_code == ErrorCode.INVALID_RECORD

@@ -177,7 +177,9 @@ class LogManager:
         """Whether the directory was closed; from now on it is not."""
         files, mark = self._files, os.path.join(path, CLEAN_SHUTDOWN)
         boot_path = os.path.join(path, BOOT_ID)
-        boot_id = files.read_bytes(boot_path).decode() if files.exists(boot_path) else ""
+        boot_id = ""
+        if files.exists(boot_path):
+            boot_id = files.read_bytes(boot_path).decode(errors="replace")
         clean = files.exists(mark)
         self.was_clean &= clean or not boot_id
         self.same_boot &= boot_id in ("", self._identity.boot_id)

@@ -38,7 +38,9 @@ def read_meta(files: Files, log_dir: str) -> MetaProperties | None:
             cluster_id=entries["cluster.id"],
             directory_id=uuid_from_text(entries["directory.id"]),
         )
-    except (KeyError, ValueError) as error:
+    except KeyError as error:
+        raise MetaPropertiesError(f"{path} is damaged: it has no {error.args[0]}") from None
+    except ValueError as error:
         raise MetaPropertiesError(f"{path} is damaged: {error}") from None
 
 

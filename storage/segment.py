@@ -304,6 +304,8 @@ class Segment:
         start = self.offset_index.lookup(offset) if hint is None else hint
         for position, header in self.headers(start):
             if header.last_offset >= offset:
+                if hint is None and position == start > 0 and header.base_offset > offset:
+                    raise CorruptRecordError(f"{self.path(LOG)}: its index skips {offset}")
                 return position, header
         return None
 

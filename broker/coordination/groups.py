@@ -19,6 +19,7 @@ from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.group.settings import GroupSettings
 from barnabas.coordinator.group.shard import GroupShard
 from barnabas.coordinator.runtime import CoordinatorRuntime
+from barnabas.protocol.errors import KafkaError, ProtocolError
 from barnabas.protocol.records.compression import Compression
 
 _log = get_logger(__name__)
@@ -120,4 +121,11 @@ def _member_ids(random: Random) -> Callable[[], str]:
 
 
 def _report(index: int, error: BaseException) -> None:
-    _log.error("group coordinator partition not served", partition=index, exc_info=error)
+    # Damage is told in a line; where it lies, nobody's stack knows better.
+    damaged = isinstance(error, KafkaError | ProtocolError)
+    _log.error(
+        "group coordinator partition not served",
+        partition=index,
+        reason=str(error),
+        exc_info=None if damaged else error,
+    )

@@ -8,10 +8,11 @@ storage (v9), -6 the first offset not yet there (v11). There is no remote storag
 
 from collections import Counter
 
+from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import RequestContext
-from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
+from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError, downgrade
 from barnabas.protocol.messages.list_offsets import (
     API,
     ListOffsetsPartition,
@@ -40,6 +41,7 @@ _SINCE = {
 }
 _LEADER_EPOCH_SINCE = 4
 _READ_UNCOMMITTED, _READ_COMMITTED = range(2)
+_log = get_logger(__name__)
 
 
 class ListOffsetsHandler:
@@ -73,6 +75,9 @@ class ListOffsetsHandler:
                 except KafkaError as error:
                     code = downgrade(API.key, context.api_version, error.code)
                     answer = _error(asked, code)
+                except ProtocolError as error:
+                    _log.error("damaged log", topic=topic.name, reason=str(error))
+                    answer = _error(asked, ErrorCode.CORRUPT_MESSAGE)
                 answers.append(answer)
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
         return ListOffsetsResponse(topics=topics)

@@ -71,12 +71,18 @@ class Journal:
             self._lock = None
 
     def _replay(self, tree: Tree) -> None:
+        try:
+            self._read(tree)
+        except JournalError as error:
+            raise JournalError(f"{self._path}: {error}") from error
+
+    def _read(self, tree: Tree) -> None:
         data = self._files.read_bytes(self._path)
         end = journal_format.check_header(data)
         frames = journal_format.frames(data, end)
         first = next(frames, None)
         if first is None:
-            raise JournalError(f"{self._path} is damaged: it has no readable snapshot")
+            raise JournalError("the metadata journal has no readable snapshot")
         payload, end = first
         self.snapshot_size = end
         try:
@@ -86,7 +92,7 @@ class Journal:
                 end = position
         except (struct.error, UnicodeDecodeError, StoreError, IndexError) as cause:
             # The checksums are right, so this is no torn write but a journal we do not understand.
-            raise JournalError(f"{self._path} cannot be replayed: {cause!r}") from cause
+            raise JournalError(f"the metadata journal cannot be replayed: {cause!r}") from cause
         self._file = self._files.open(self._path)
         if end < len(data):
             self._file.truncate(end)
@@ -98,6 +104,7 @@ class Journal:
         staged = tree.stage(transaction.ops, transaction.owner)
         if staged.zxid != transaction.zxid:
             raise JournalError(
-                f"{self._path} misses transactions between {tree.zxid} and {transaction.zxid}"
+                f"the metadata journal misses transactions between {tree.zxid} and "
+                f"{transaction.zxid}"
             )
         tree.install(staged)

@@ -158,8 +158,8 @@ class ReplicaManager:
         if log is not None:
             log.log_dir.require_online()
         if log is not None and log.topic_id != topic.topic_id:
-            # Of a topic of the same name that was deleted while this broker was away.
-            await self._delete_log(log)
+            # Of a deleted topic of the same name, or its partition.metadata is damaged.
+            _set_aside(self._logs, log)
             log = None
         if log is None:
             log = await self._offload.submit(
@@ -229,8 +229,7 @@ class ReplicaManager:
         """Keep, but do not serve, the logs of partitions that the cluster knows nothing of."""
         for log in self._logs.logs:
             if self._cache.partition(log.topic, log.partition) is None:
-                _log.warning("stray log set aside", topic=log.topic, partition=log.partition)
-                self._logs.set_stray(log.topic, log.partition)
+                _set_aside(self._logs, log)
 
     # -- what happens on this broker -------------------------------------------------------------
 
@@ -269,3 +268,8 @@ class ReplicaManager:
                     observer.elected(partition)
                 else:
                     observer.resigned(partition)
+
+
+def _set_aside(logs: LogManager, log: Log) -> None:
+    _log.warning("stray log set aside", topic=log.topic, partition=log.partition)
+    logs.set_stray(log.topic, log.partition)

@@ -331,6 +331,22 @@ def test_an_index_that_lies_is_rebuilt_when_a_read_finds_out() -> None:
     assert offsets(again) == list(range(30))
 
 
+def test_an_index_that_skips_records_hides_none_of_them() -> None:
+    files = disk()
+    log = load(files)
+    for _ in range(30):
+        put(log, b"x" * 60)
+    log.close()
+    index = files.open(f"{DIRECTORY}/{0:020d}.index")
+    size = index.size()
+    skips = index.read(size, 0)[4:8] + index.read(4, size - 4) + index.read(size, 8)
+    index.truncate(0)
+    index.append(b"\0\0\0\0" + skips[4:])
+    again = load(files, clean=True)
+    assert offsets(again, 1)[0] == 1
+    assert offsets(again) == list(range(30))
+
+
 def test_a_log_that_is_damaged_itself_is_told() -> None:
     files = disk()
     log = load(files)

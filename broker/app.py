@@ -14,25 +14,28 @@ from typing import Any
 
 from barnabas.broker import gauges
 from barnabas.broker.controller.controller import Controller
+from barnabas.broker.controller.internal_topics import internal_topics
 from barnabas.broker.controller.receiver import ControlReceiver
 from barnabas.broker.controller.topic_admin import Defaults
-from barnabas.broker.controller.topic_creator import InternalTopic, TopicCreator
+from barnabas.broker.controller.topic_creator import TopicCreator
 from barnabas.broker.coordination.groups import GroupCoordination
+from barnabas.broker.coordination.transactions import TransactionCoordination
 from barnabas.broker.doors import Doors, real_doors
 from barnabas.broker.maintenance import CleanerChore, ConnectionChore, LogChores
+from barnabas.broker.metadata.addresses import advertised_endpoints, bootstrap_address
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.cluster import (
     announce_log_dir_failure,
     prepare_cluster,
     register_broker,
+    topic_exists,
 )
 from barnabas.broker.metadata.config_admin import ConfigAdmin
 from barnabas.broker.metadata.configs import Configs
 from barnabas.broker.metadata.embedded import open_store
 from barnabas.broker.metadata.features import Features
 from barnabas.broker.metadata.producer_ids import ProducerIdBlocks
-from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS
-from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo
+from barnabas.broker.metadata.znodes import BrokerInfo
 from barnabas.broker.observability.logging import LoggerLevels, get_logger
 from barnabas.broker.observability.loop_lag import LoopLag
 from barnabas.broker.observability.process import observe_process
@@ -48,8 +51,7 @@ from barnabas.broker.server.dispatch import Dispatcher
 from barnabas.broker.server.listener import Listener, make_listeners
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
-from barnabas.config.listeners import Address, parse_host_port
-from barnabas.config.listeners import Listener as ListenerConfig
+from barnabas.config.listeners import parse_host_port
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.types import uuid_text
@@ -113,8 +115,7 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         """What a client of the first listener takes as `bootstrap.servers`."""
-        first = self._config.resolved_listeners()[0]
-        return str(self._reachable(first, first.advertised or first.address))
+        return str(bootstrap_address(self._config, self._doors.hostname, self.ports))
 
     def not_ready(self) -> Sequence[str]:
         """Why clients should stay away; empty where they need not."""
@@ -224,7 +225,7 @@ class Broker:
         self._receiver = ControlReceiver(self._replicas, self._cache, self._configs)
         self._loggers = LoggerLevels()
         self._config_admin = ConfigAdmin(
-            self._configs, self._cache, self._config.broker_id, self._loggers
+            self._configs, self._cache, config.broker_id, self._loggers
         )
         self._controller = Controller(
             self._session,
@@ -239,6 +240,12 @@ class Broker:
             check_configs=self._config_admin.check_new_topic,
             on_fatal=self._fatal,
         )
+        self._make_coordinators()
+        gauges.read_replicas(self._metrics, self._replicas, self._logs)
+        gauges.read_cluster(self._metrics, self._controller, self._cache)
+
+    def _make_coordinators(self) -> None:
+        doors, metrics = self._doors, self._metrics
         self._groups = GroupCoordination(
             self._config,
             cache=self._cache,
@@ -247,9 +254,21 @@ class Broker:
             random=doors.random,
             offload=doors.offload,
         )
-        gauges.read_replicas(self._metrics, self._replicas, self._logs)
-        gauges.read_groups(self._metrics.groups, self._groups.coordinator, self._replicas)
-        gauges.read_cluster(self._metrics, self._controller, self._cache)
+        self._producer_ids = ProducerIdBlocks(self._session, self._config.broker_id)
+        self._transactions = TransactionCoordination(
+            lambda: self.config,
+            cache=self._cache,
+            replicas=self._replicas,
+            groups=self._groups.runtime,
+            producer_ids=self._producer_ids,
+            transaction_version=lambda: self._features.transaction_version,
+            topic_exists=lambda topic: topic_exists(self._session, topic),
+            clock=doors.clock,
+            offload=doors.offload,
+            metrics=metrics.transactions,
+        )
+        gauges.read_groups(metrics.groups, self._groups.coordinator, self._replicas)
+        gauges.read_transactions(metrics.transactions, self._transactions, self._replicas)
 
     def _make_server(self) -> None:
         doors, config, metrics = self._doors, self._config, self._metrics.requests
@@ -263,9 +282,9 @@ class Broker:
             cache=self._cache,
             controller=self._controller,
             topic_creator=TopicCreator(
-                self._controller, self._cache, {CONSUMER_OFFSETS: self._offsets_topic}
+                self._controller, self._cache, internal_topics(lambda: self.config)
             ),
-            producer_ids=ProducerIdBlocks(self._session, config.broker_id),
+            producer_ids=self._producer_ids,
             replicas=self._replicas,
             logs=self._logs,
             sessions=FetchSessionCache(
@@ -273,6 +292,8 @@ class Broker:
                 lambda: doors.random.randrange(1, 2**31),
             ),
             groups=self._groups.coordinator,
+            transactions=self._transactions,
+            clock=doors.clock,
             offload=doors.offload,
         )
         self._memory = RequestMemory(config.queued_max_request_bytes)
@@ -289,34 +310,15 @@ class Broker:
         )
         gauges.read_server(self._metrics, list(self._listeners.values()), self._memory)
 
-    def _offsets_topic(self) -> InternalTopic:
-        """The offsets topic of a broker that is alone: one replica, which is enough, compacted."""
-        config = self.config
-        return InternalTopic(
-            config.offsets_topic_num_partitions,
-            1,
-            {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "min.insync.replicas": "1",
-                "segment.bytes": str(config.offsets_topic_segment_bytes),
-            },
-        )
-
     async def _join_cluster(self) -> None:
         """Register, stand for controller, and wait until this broker knows what it leads."""
         known = asyncio.Event()
         self._cache.on_change(known.set)
-        broker = await register_broker(
-            self._session,
-            BrokerInfo(
-                self._config.broker_id,
-                self._endpoints(),
-                self._config.broker_rack,
-                features=self._features.supported,
-            ),
-            self._doors.clock.now_ms(),
-        )
+        config = self._config
+        at = advertised_endpoints(config, self._doors.hostname, self.ports)
+        features = self._features.supported
+        info = BrokerInfo(config.broker_id, at, config.broker_rack, features=features)
+        broker = await register_broker(self._session, info, self._doors.clock.now_ms())
         self._receiver.broker_epoch = broker.epoch
         self._exits.push_async_callback(self._controller.stop)
         await self._controller.start()
@@ -325,23 +327,10 @@ class Broker:
             await known.wait()
         self._replicas.set_strays_aside()
 
-    def _endpoints(self) -> tuple[BrokerEndpoint, ...]:
-        return tuple(
-            BrokerEndpoint(each.name, each.protocol, address.host, address.port)
-            for each in self._config.resolved_listeners()
-            if each.advertised is not None
-            for address in (self._reachable(each, each.advertised),)
-        )
-
-    def _reachable(self, listener: ListenerConfig, told: Address) -> Address:
-        """An address with what config/ could not know: this machine's name, the bound port."""
-        return Address(
-            told.host or self._doors.hostname, told.port or self._listeners[listener.name].port
-        )
-
     def _start_chores(self) -> None:
         doors, rounds = self._doors, Rounds()
         self._groups.schedule(rounds)
+        self._transactions.schedule(rounds)
         logs, offload, clock = self._logs, doors.offload, doors.clock
         config = self._dynamic.now
         for chore in (
@@ -382,6 +371,7 @@ class Broker:
         await self._flusher.idle()
         self._replicas.resign_all()
         await self._groups.close()
+        await self._transactions.close()
         for listener in self._listeners.values():
             await listener.drained(DRAIN_SECONDS)
 

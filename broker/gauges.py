@@ -4,13 +4,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from barnabas.broker.controller.controller import Controller
+from barnabas.broker.coordination.transactions import TransactionCoordination
 from barnabas.broker.metadata.cache import NO_LEADER, MetadataCache
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.listener import Listener
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.group.states import GroupState
-from barnabas.metrics.catalogue import BrokerMetrics, GroupMetrics
+from barnabas.coordinator.transaction.states import TransactionState
+from barnabas.metrics.catalogue import BrokerMetrics, GroupMetrics, TransactionMetrics
 from barnabas.metrics.registry import Labels
 from barnabas.storage.log import Log
 from barnabas.storage.log_manager import LogManager
@@ -92,6 +94,32 @@ def read_groups(
     gauges.groups.read_each_with(states)
     gauges.offsets.read_with(coordinator.count_offsets)
     gauges.lag.read_each_with(lags)
+
+
+def read_transactions(
+    gauges: TransactionMetrics, transactions: TransactionCoordination, replicas: ReplicaManager
+) -> None:
+    """What the transaction coordinator holds, and what partitions led here have open."""
+
+    def states() -> Iterator[tuple[Labels, float]]:
+        counted = Counter(each.state.value for each in transactions.coordinator.transactions())
+        return (((state.value,), counted[state.value]) for state in TransactionState)
+
+    gauges.ids.read_each_with(states)
+    gauges.markers_queued.read_with(lambda: transactions.markers.queued)
+    gauges.waiters.read_with(lambda: transactions.waiting.count)
+    gauges.open.read_each_with(
+        lambda: ((_name(each.log), each.log.producers.open_count) for each in replicas.leading)
+    )
+    gauges.last_stable_offset.read_each_with(
+        lambda: ((_name(each.log), each.log.last_stable_offset) for each in replicas.leading)
+    )
+    gauges.last_stable_offset_lag.read_each_with(
+        lambda: (
+            (_name(each.log), each.high_watermark - each.log.last_stable_offset)
+            for each in replicas.leading
+        )
+    )
 
 
 def _name(log: Log) -> Labels:

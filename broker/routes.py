@@ -4,9 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from barnabas.broker.clock import Clock
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.topic_creator import TopicCreator
+from barnabas.broker.coordination.transactions import TransactionCoordination
 from barnabas.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     create_partitions,
@@ -18,7 +22,10 @@ from barnabas.broker.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -29,6 +36,7 @@ from barnabas.broker.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -36,7 +44,9 @@ from barnabas.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
     update_features,
+    write_txn_markers,
 )
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.config_admin import ConfigAdmin
@@ -84,6 +94,8 @@ class Parts:
     logs: LogManager
     sessions: FetchSessionCache
     groups: GroupCoordinator
+    transactions: TransactionCoordination
+    clock: Clock
     offload: Offload
 
     def config(self) -> BrokerConfig:
@@ -100,6 +112,7 @@ def all_routes(parts: Parts) -> list[Route]:
         *_topic_routes(parts),
         *_config_routes(parts),
         *_group_routes(parts),
+        *_transaction_routes(parts),
     ]
     announcing.announce(rows)
     return rows
@@ -116,17 +129,15 @@ def _data_routes(parts: Parts) -> list[Route]:
         replicas, cache, parts.sessions, lambda: parts.config().fetch_max_bytes
     )
     return [
-        route(produce, produce.ProduceHandler(replicas, cache).handle),
+        route(
+            produce, produce.ProduceHandler(replicas, cache, parts.transactions.admission).handle
+        ),
         route(fetch, fetching.handle),
         route(list_offsets, list_offsets.ListOffsetsHandler(replicas).handle),
         route(delete_records, delete_records.DeleteRecordsHandler(replicas).handle),
         route(
             offset_for_leader_epoch,
             offset_for_leader_epoch.OffsetForLeaderEpochHandler(replicas).handle,
-        ),
-        route(
-            init_producer_id,
-            init_producer_id.InitProducerIdHandler(parts.producer_ids.next_id).handle,
         ),
         route(
             describe_log_dirs,
@@ -179,7 +190,7 @@ def _config_routes(parts: Parts) -> list[Route]:
 def _group_routes(parts: Parts) -> list[Route]:
     groups, cache = parts.groups, parts.cache
     finding = find_coordinator.FindCoordinatorHandler(
-        groups, cache, parts.topic_creator.ensure_internal_topic
+        groups, parts.transactions.coordinator, cache, parts.topic_creator.ensure_internal_topic
     )
     fetching = offset_fetch.OffsetFetchHandler(
         groups, cache, lambda: parts.config().group_unstable_offsets_block_old_clients
@@ -196,4 +207,28 @@ def _group_routes(parts: Parts) -> list[Route]:
         route(describe_groups, describe_groups.DescribeGroupsHandler(groups).handle),
         route(list_groups, list_groups.ListGroupsHandler(groups).handle),
         route(delete_groups, delete_groups.DeleteGroupsHandler(groups).handle),
+    ]
+
+
+def _transaction_routes(parts: Parts) -> list[Route]:
+    transactions, groups, cache = parts.transactions.coordinator, parts.groups, parts.cache
+    beginning = init_producer_id.InitProducerIdHandler(parts.producer_ids.next_id, transactions)
+    adding = add_partitions_to_txn.AddPartitionsToTxnHandler(transactions, groups, cache)
+    adding_offsets = add_offsets_to_txn.AddOffsetsToTxnHandler(transactions, groups)
+    marking = write_txn_markers.WriteTxnMarkersHandler(parts.transactions.writer)
+    describing = describe_transactions.DescribeTransactionsHandler(transactions)
+    committing = txn_offset_commit.TxnOffsetCommitHandler(groups, cache, parts.transactions.gate)
+    listing = list_transactions.ListTransactionsHandler(transactions, parts.clock)
+    return [
+        route(init_producer_id, beginning.handle),
+        route(add_partitions_to_txn, adding.handle),
+        route(add_offsets_to_txn, adding_offsets.handle),
+        route(txn_offset_commit, committing.handle),
+        route(end_txn, end_txn.EndTxnHandler(transactions).handle),
+        route(write_txn_markers, marking.handle),
+        route(describe_transactions, describing.handle),
+        route(list_transactions, listing.handle),
+        route(
+            describe_producers, describe_producers.DescribeProducersHandler(parts.replicas).handle
+        ),
     ]

@@ -19,13 +19,14 @@ from barnabas.config.log_keys import LogKeys, TopicDefaultKeys
 from barnabas.config.network_keys import NetworkKeys
 from barnabas.config.refusals import refuse_security, refuse_zookeeper
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
+from barnabas.config.transaction_keys import TransactionKeys
 
 _ALIASES: Final = {"node.id": "broker.id"}
 _MINUTE_MS: Final = 60 * 1000
 _HOUR_MS: Final = 60 * _MINUTE_MS
 
 
-class BrokerConfig(NetworkKeys, LogKeys, TopicDefaultKeys, GroupKeys):
+class BrokerConfig(NetworkKeys, LogKeys, TopicDefaultKeys, GroupKeys, TransactionKeys):
     """What one broker was told. Build it with `from_properties`."""
 
     auto_create_topics_enable = boolean(
@@ -121,6 +122,13 @@ class BrokerConfig(NetworkKeys, LogKeys, TopicDefaultKeys, GroupKeys):
                 self.group_min_session_timeout_ms,
                 f"Value must not be above group.max.session.timeout.ms "
                 f"({self.group_max_session_timeout_ms})",
+            )
+        if self.transactional_id_expiration_ms <= self.transaction_max_timeout_ms:
+            raise ConfigError.invalid(
+                "transactional.id.expiration.ms",
+                self.transactional_id_expiration_ms,
+                f"Value must be above transaction.max.timeout.ms "
+                f"({self.transaction_max_timeout_ms})",
             )
         TopicConfig.resolve({}, self)
 

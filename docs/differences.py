@@ -23,20 +23,6 @@ class Difference(NamedTuple):
 MISSING = (
     Missing(
         {
-            24: "AddPartitionsToTxn",
-            25: "AddOffsetsToTxn",
-            26: "EndTxn",
-            27: "WriteTxnMarkers",
-            28: "TxnOffsetCommit",
-            61: "DescribeProducers",
-            65: "DescribeTransactions",
-            66: "ListTransactions",
-        },
-        "Transactions come with the next release. Log, coordinator runtime and clients' "
-        "read_committed are built for them.",
-    ),
-    Missing(
-        {
             34: "AlterReplicaLogDirs",
             43: "ElectLeaders",
             45: "AlterPartitionReassignments",
@@ -138,6 +124,23 @@ DIFFERENCES = (
         "and nobody may create them or write to them.",
         "All three are created when Metadata asks for them.",
         "No coordinator here keeps the other two yet.",
+    ),
+    Difference(
+        "OffsetFetch before v7: open transactions",
+        "COORDINATOR_LOAD_IN_PROGRESS while a transaction is open that has committed an offset of "
+        "a partition that is asked for; `group.unstable.offsets.block.old.clients` switches it "
+        "off.",
+        "The offset from before the transaction.",
+        "These clients (aiokafka) cannot ask for stable offsets (KIP-447). One that took over on "
+        "the old offset would do the work of a transaction again that may yet be committed. They "
+        "know this error, and ask again.",
+    ),
+    Difference(
+        "OffsetFetch v2 to v7: errors of a group",
+        "Told of the group and of every partition that was asked for.",
+        "Told of the group; no partitions are listed.",
+        "aiokafka looks at partitions only, and takes a group that is being loaded for one that "
+        "never committed.",
     ),
     Difference(
         "Internal topics",

@@ -8,6 +8,7 @@ _TOPIC: Final = "kafka_server_brokertopicmetrics_"
 _REQUEST: Final = "kafka_network_requestmetrics_"
 _REPLICAS: Final = "kafka_server_replicamanager_"
 _CONTROLLER: Final = "kafka_controller_kafkacontroller_"
+_TRANSACTIONS: Final = "kafka_coordinator_transaction_"
 _PARTITION: Final = ("topic", "partition")
 
 
@@ -21,6 +22,7 @@ class BrokerMetrics:
         self.logs = LogMetrics(registry)
         self.controller = ControllerMetrics(registry)
         self.groups = GroupMetrics(registry)
+        self.transactions = TransactionMetrics(registry)
         self.process = ProcessMetrics(registry)
         self.loop_lag = registry.histogram(
             "barnabas_event_loop_lag_seconds",
@@ -189,6 +191,48 @@ class GroupMetrics:
             "kafka_consumergroup_lag",
             "Records between a group's committed offset and the high watermark.",
             ("consumergroup", "topic", "partition"),
+        )
+
+
+class TransactionMetrics:
+    """Fed by the transaction coordinator, and by leaders that ask it."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.ids = registry.gauge(
+            _TRANSACTIONS + "transactionalids",
+            "Transactional ids coordinated here, by the state of their latest transaction.",
+            ("state",),
+        )
+        self.markers_queued = registry.gauge(
+            _TRANSACTIONS + "transactionmarkerchannelmanager_queuedmarkers",
+            "Markers of decided transactions that are not written yet.",
+        )
+        self.waiters = registry.gauge(
+            _TRANSACTIONS + "waiters",
+            "Calls that wait for the markers of the transaction before (KIP-609).",
+        )
+        self.open = registry.gauge(
+            "kafka_log_producerstatemanager_opentransactions",
+            "Transactions that are open in a partition.",
+            _PARTITION,
+        )
+        self.last_stable_offset = registry.gauge(
+            "kafka_cluster_partition_laststableoffset",
+            "Where read_committed ends in a partition led here.",
+            _PARTITION,
+        )
+        self.last_stable_offset_lag = registry.gauge(
+            "kafka_cluster_partition_laststableoffsetlag",
+            "Records between the last stable offset and the high watermark.",
+            _PARTITION,
+        )
+        self.verification_failures = registry.counter(
+            "kafka_server_addpartitionstotxnmanager_verificationfailurerate_total",
+            "Partitions that a coordinator refused to verify or to add (KIP-890).",
+        )
+        self.verification_time_ms = registry.histogram(
+            "kafka_server_addpartitionstotxnmanager_verificationtimems",
+            "Time until the coordinator's answer.",
         )
 
 

@@ -22,7 +22,7 @@ from barnabas.storage.leader_epochs import LeaderEpochCache
 from barnabas.storage.log_dir import on_disk
 from barnabas.storage.log_parts import Appended, LogOptions, LogParts, LogPlace
 from barnabas.storage.log_slice import LogSlice
-from barnabas.storage.producer_state import Update
+from barnabas.storage.producer_entry import Update
 from barnabas.storage.rearrangement import Rearrangement
 from barnabas.storage.rebuild import rebuild_producers
 from barnabas.storage.retention import should_roll
@@ -31,6 +31,7 @@ from barnabas.storage.segment import Segment
 from barnabas.storage.segments import TimestampAndOffset
 from barnabas.storage.txn_index import AbortedTxn
 from barnabas.storage.validator import Origin, Rules, Validated, validate, writable
+from barnabas.storage.verification import UNVERIFIED, Guard
 
 if TYPE_CHECKING:
     from barnabas.config.topic import TopicConfig
@@ -116,18 +117,29 @@ class Log:
         now_ms: int,
         origin: Origin = Origin.CLIENT,
         validated: Validated | None = None,
+        guard: Guard | None = UNVERIFIED,
+        transaction_version: int = 0,
     ) -> Appended:
         """Appends one request's batches, validated or to be; offsets are stamped in place.
 
-        A batch of an idempotent producer that is here already is answered with its offsets. Raises
-        KafkaError as `validate` and `ProducerStateManager.prepare` do; then nothing has changed.
+        A batch that would open a transaction needs the `guard` of `begin_verification`, markers
+        the version that rules their epochs. A batch of an idempotent producer that is here already
+        is answered with its offsets. Raises KafkaError as `validate` and
+        `ProducerStateManager.prepare` do; then nothing has changed.
         """
         log_dir = self.log_dir
         if log_dir.failure is not None:
             log_dir.require_online()
         data, batches = validated or validate(data, self.rules, origin=origin, now_ms=now_ms)
         first_offset = end_offset = self.log_end_offset
-        update = self.producers.prepare(data, batches, origin=origin, base_offset=first_offset)
+        update = self.producers.prepare(
+            data,
+            batches,
+            origin=origin,
+            base_offset=first_offset,
+            guard=guard,
+            transaction_version=transaction_version,
+        )
         if (seen := update.duplicate) is not None:
             return Appended(
                 seen.first_offset, seen.last_offset, seen.timestamp, self.log_start_offset, True

@@ -13,11 +13,8 @@ from struct import error as StructError
 from barnabas.protocol.records.batch import NO_SEQUENCE
 from barnabas.protocol.records.checksum import crc32c
 from barnabas.storage.files import File, Files
-from barnabas.storage.producer_state import (
-    BatchMetadata,
-    ProducerEntry,
-    ProducerStateManager,
-)
+from barnabas.storage.producer_entry import BatchMetadata, ProducerEntry
+from barnabas.storage.producer_state import ProducerStateManager
 
 SNAPSHOT_SUFFIX = ".snapshot"
 WINDOW_SUFFIX = ".window"

@@ -10,96 +10,23 @@ No disk and no clock: snapshots are files of `producer_snapshot.py`, times are a
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import (
-    CONTROL,
-    MAX_SEQUENCE,
-    NO_PRODUCER_EPOCH,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
-    BatchHeader,
-)
-from barnabas.protocol.records.control import ControlType, Marker, read_marker
+from barnabas.protocol.records.batch import CONTROL, TRANSACTIONAL, BatchHeader
+from barnabas.protocol.records.control import read_marker
 from barnabas.protocol.records.varint import Buffer
+from barnabas.storage.producer_entry import WINDOW, CompletedTxn, ProducerEntry, Update
+from barnabas.storage.producer_rules import (
+    append,
+    check_epoch,
+    check_sequence,
+    end_txn,
+    metadata,
+    stale_epoch,
+)
 from barnabas.storage.txn_index import AbortedTxn
 from barnabas.storage.validator import Origin
-
-WINDOW = 5
-"""Batches remembered per producer: as many as it may have in flight."""
-
-NO_COORDINATOR_EPOCH = -1
-
-
-class BatchMetadata(NamedTuple):
-    """One appended batch, by its last sequence and offset; `timestamp` is its greatest, in ms."""
-
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp: int
-
-    @property
-    def first_sequence(self) -> int:
-        return (self.last_sequence - self.offset_delta) & MAX_SEQUENCE
-
-    @property
-    def first_offset(self) -> int:
-        return self.last_offset - self.offset_delta
-
-
-class ProducerEntry(NamedTuple):
-    """The state of one producer id. Immutable: an append makes the next one."""
-
-    producer_id: int
-    producer_epoch: int = NO_PRODUCER_EPOCH
-    batches: tuple[BatchMetadata, ...] = ()
-    """Oldest first, at most WINDOW, all of the current epoch."""
-    coordinator_epoch: int = NO_COORDINATOR_EPOCH
-    last_timestamp: int = NO_TIMESTAMP
-    current_txn_first_offset: int | None = None
-
-    @property
-    def last_offset(self) -> int:
-        """Of its last batch; -1 where there is none of this epoch."""
-        return self.batches[-1].last_offset if self.batches else -1
-
-    @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
-
-    def duplicate_of(self, header: BatchHeader) -> BatchMetadata | None:
-        """The remembered batch that `header` repeats: same epoch and sequences."""
-        if header.producer_epoch == self.producer_epoch:
-            for batch in self.batches:
-                if (
-                    batch.last_sequence == header.last_sequence
-                    and batch.first_sequence == header.base_sequence
-                ):
-                    return batch
-        return None
-
-
-class CompletedTxn(NamedTuple):
-    """A transaction that a marker at `last_offset` ended."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    aborted: bool
-
-
-class Update(NamedTuple):
-    """What an append will change, decided before its bytes are written."""
-
-    entries: Sequence[ProducerEntry] = ()
-    started: Sequence[tuple[int, int]] = ()
-    """(first offset, producer id) of the transactions that begin."""
-    completed: Sequence[CompletedTxn] = ()
-    duplicate: BatchMetadata | None = None
-    """Set: the batch is in the log already, and must not be appended again."""
-
+from barnabas.storage.verification import UNVERIFIED, Guard, Verifications
 
 _NOTHING = Update()
 
@@ -116,6 +43,7 @@ class ProducerStateManager:
         # First offset -> marker's offset, until the high watermark has passed the marker.
         self._unreplicated: dict[int, int] = {}
         self._short_windows: set[int] = set()
+        self._verifications = Verifications()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -125,6 +53,11 @@ class ProducerStateManager:
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
         return self._entries.get(producer_id)
+
+    @property
+    def open_count(self) -> int:
+        """Transactions that are open."""
+        return len(self._ongoing)
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -142,17 +75,21 @@ class ProducerStateManager:
         *,
         origin: Origin,
         base_offset: int | None = None,
+        guard: Guard | None = UNVERIFIED,
+        transaction_version: int = 0,
     ) -> Update:
         """What appending `batches` (positions in `data`, headers) will change.
 
         `base_offset` is the offset that the first batch is about to get, None where the batches
-        carry their offsets. Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER,
+        carry their offsets; `guard` is what `begin_verification` gave, and `transaction_version`
+        rules the epochs of markers. Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER,
         INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED. What comes by
         REPLICATION was accepted by a leader, and is taken as it is.
         """
         entries: dict[int, ProducerEntry] = {}
         started: list[tuple[int, int]] = []
         completed: list[CompletedTxn] = []
+        marked: list[int] = []
         for pos, header in batches:
             first = header.base_offset if base_offset is None else base_offset
             if base_offset is not None:
@@ -164,20 +101,77 @@ class ProducerStateManager:
             if header.attributes & CONTROL:
                 marker = read_marker(data, pos, header) if header.record_count else None
                 if marker is not None:
-                    entries[producer_id] = _end_txn(entry, header, marker, first, origin, completed)
+                    entries[producer_id] = end_txn(
+                        entry, header, marker, first, origin, transaction_version, completed
+                    )
+                    marked.append(producer_id)
                 continue
             if origin is Origin.CLIENT:
-                duplicate = _check_sequence(entry, header)
+                verification = self._verifications.of(producer_id)
+                duplicate = check_sequence(entry, header, verification)
                 if duplicate is not None:
                     return Update(duplicate=duplicate)
             else:
-                _check_epoch(entry, header, origin)
-            entry = entries[producer_id] = _append(entry, header, first, origin)
+                check_epoch(entry, header, origin)
+            if origin is not Origin.REPLICATION and header.attributes & TRANSACTIONAL:
+                self._check_verified(entry, header, guard)
+            entry = entries[producer_id] = append(entry, header, first, origin)
             if entry.current_txn_first_offset == first:
                 started.append((first, producer_id))
         if not entries:
             return _NOTHING
-        return Update(tuple(entries.values()), started, completed)
+        return Update(tuple(entries.values()), started, completed, marked)
+
+    def begin_verification(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        *,
+        epoch_per_transaction: bool,
+    ) -> Guard | None:
+        """What the coordinator must be asked before the producer's batch, as a guard (KIP-890).
+
+        None where its transaction of this epoch is open here, and was verified for this very
+        transactional id. Raises KafkaError: INVALID_PRODUCER_EPOCH for an older epoch,
+        INVALID_PRODUCER_ID_MAPPING where the open transaction is another transactional id's.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is not None:
+            if epoch < entry.producer_epoch:
+                raise stale_epoch(epoch, entry)
+            if entry.current_txn_first_offset is not None and epoch == entry.producer_epoch:
+                opener = self._verifications.opener(producer_id)
+                if opener == transactional_id:
+                    return None
+                if opener is not None:
+                    raise KafkaError(
+                        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                        f"The open transaction of producer {producer_id} is not {transactional_id}",
+                    )
+        return self._verifications.begin(
+            transactional_id,
+            producer_id,
+            epoch,
+            sequence,
+            epoch_per_transaction=epoch_per_transaction,
+        )
+
+    def _check_verified(
+        self, entry: ProducerEntry | None, header: BatchHeader, guard: Guard | None
+    ) -> None:
+        if (
+            entry is not None
+            and entry.current_txn_first_offset is not None
+            and entry.producer_epoch == header.producer_epoch
+        ):
+            return
+        if not self._verifications.allows(header.producer_id, guard):
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Record was not part of an ongoing transaction of producer {header.producer_id}",
+            )
 
     def commit(self, update: Update, end_offset: int) -> list[AbortedTxn]:
         """Applies `update` once its bytes are in the log, whose end is now `end_offset`.
@@ -189,7 +183,11 @@ class ProducerStateManager:
             return []
         for entry in update.entries:
             self._entries[entry.producer_id] = entry
+            if entry.current_txn_first_offset is not None:
+                self._verifications.appended(entry.producer_id)
         self._ongoing.update(update.started)
+        for producer_id in update.marked:
+            self._verifications.ended(producer_id)
         return [txn for done in update.completed if (txn := self._complete(done)) is not None]
 
     def _complete(self, done: CompletedTxn) -> AbortedTxn | None:
@@ -224,6 +222,7 @@ class ProducerStateManager:
         gone = [e.producer_id for e in self if _is_expired(e, now_ms, expiration_ms)]
         for producer_id in gone:
             del self._entries[producer_id]
+        self._verifications.sweep()
         return len(gone)
 
     def reset(self, map_end_offset: int) -> None:
@@ -233,6 +232,7 @@ class ProducerStateManager:
         self._ongoing.clear()
         self._unreplicated.clear()
         self._short_windows.clear()
+        self._verifications.clear()
 
     def load(
         self,
@@ -274,7 +274,7 @@ class ProducerStateManager:
                 continue
             if header.producer_epoch == entry.producer_epoch:
                 if header.last_offset < entry.batches[0].first_offset:
-                    batch = _metadata(header, header.base_offset)
+                    batch = metadata(header, header.base_offset)
                     entry = entry._replace(batches=(batch, *entry.batches))
                     self._entries[entry.producer_id] = entry
                 if not _is_full(entry):
@@ -290,111 +290,3 @@ def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
 def _is_full(entry: ProducerEntry) -> bool:
     # An epoch begins with sequence 0: there is nothing before it.
     return len(entry.batches) == WINDOW or entry.batches[0].first_sequence == 0
-
-
-def _metadata(header: BatchHeader, first_offset: int) -> BatchMetadata:
-    delta = header.last_offset_delta
-    last_sequence = (header.base_sequence + delta) & MAX_SEQUENCE
-    return BatchMetadata(last_sequence, first_offset + delta, delta, header.max_timestamp)
-
-
-def _check_epoch(entry: ProducerEntry | None, header: BatchHeader, origin: Origin) -> None:
-    if entry is None or origin is Origin.REPLICATION:
-        return
-    if header.producer_epoch < entry.producer_epoch:
-        raise KafkaError(
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"Epoch {header.producer_epoch} of producer {entry.producer_id} is smaller "
-            f"than the last seen, {entry.producer_epoch}",
-        )
-
-
-def _check_sequence(entry: ProducerEntry | None, header: BatchHeader) -> BatchMetadata | None:
-    """The batch that `header` repeats, None if it is the next one, KafkaError if it is neither."""
-    if entry is None:
-        # The state may have expired, or its records been deleted: any sequence can be the next.
-        return None
-    sequence = header.base_sequence
-    if header.producer_epoch == entry.producer_epoch:
-        last = entry.last_sequence
-        # Sequences wrap from 2^31-1 to 0. An epoch without batches begins at 0, as -1 + 1.
-        if sequence == (last + 1) & MAX_SEQUENCE:
-            return None
-        duplicate = entry.duplicate_of(header)
-        if duplicate is not None:
-            return duplicate
-        reason = f"{sequence} (incoming seq. number), {last} (current end sequence number)"
-    else:
-        _check_epoch(entry, header, Origin.CLIENT)
-        if sequence == 0:
-            return None
-        reason = f"{sequence} as the first one of epoch {header.producer_epoch}"
-    raise KafkaError(
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"Out of order sequence number for producer {entry.producer_id}: {reason}",
-    )
-
-
-def _append(
-    entry: ProducerEntry | None, header: BatchHeader, first_offset: int, origin: Origin
-) -> ProducerEntry:
-    batch = _metadata(header, first_offset)
-    txn_first = first_offset if header.is_transactional else None
-    if entry is None:
-        return ProducerEntry(
-            header.producer_id,
-            header.producer_epoch,
-            (batch,),
-            NO_COORDINATOR_EPOCH,
-            header.max_timestamp,
-            txn_first,
-        )
-    if entry.current_txn_first_offset is not None:
-        if txn_first is None and origin is not Origin.REPLICATION:
-            raise KafkaError(
-                ErrorCode.INVALID_TXN_STATE,
-                f"Expected transactional write from producer {entry.producer_id}",
-            )
-        txn_first = entry.current_txn_first_offset
-    same_epoch = header.producer_epoch == entry.producer_epoch
-    return ProducerEntry(
-        entry.producer_id,
-        header.producer_epoch,
-        (*entry.batches[1 - WINDOW :], batch) if same_epoch else (batch,),
-        entry.coordinator_epoch,
-        header.max_timestamp,
-        txn_first,
-    )
-
-
-def _end_txn(
-    entry: ProducerEntry | None,
-    header: BatchHeader,
-    marker: Marker,
-    offset: int,
-    origin: Origin,
-    completed: list[CompletedTxn],
-) -> ProducerEntry:
-    _check_epoch(entry, header, origin)
-    if entry is None:
-        entry = ProducerEntry(header.producer_id, header.producer_epoch)
-    if marker.coordinator_epoch < entry.coordinator_epoch and origin is not Origin.REPLICATION:
-        raise KafkaError(
-            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-            f"Coordinator epoch {marker.coordinator_epoch} of producer {entry.producer_id} is "
-            f"smaller than the last seen, {entry.coordinator_epoch}",
-        )
-    if entry.current_txn_first_offset is not None:
-        aborted = marker.type is ControlType.ABORT
-        completed.append(
-            CompletedTxn(entry.producer_id, entry.current_txn_first_offset, offset, aborted)
-        )
-    same_epoch = header.producer_epoch == entry.producer_epoch
-    return ProducerEntry(
-        entry.producer_id,
-        header.producer_epoch,
-        entry.batches if same_epoch else (),
-        marker.coordinator_epoch,
-        header.max_timestamp,
-        None,
-    )

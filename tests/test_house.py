@@ -190,6 +190,8 @@ NOTHING_TO_ACT_ON = {
     "inter_broker_listener_name",
     "leader_replication_throttled_replicas",
     "offsets_topic_replication_factor",
+    "transaction_state_log_min_isr",
+    "transaction_state_log_replication_factor",
 }
 """Keys about several brokers, of which there is one; docs/COMPATIBILITY.md says so."""
 

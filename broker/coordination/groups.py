@@ -44,7 +44,7 @@ class GroupCoordination:
         settings = group_settings(config)
         timers = LoopTimers()
         new_id = _member_ids(random)
-        self._runtime = CoordinatorRuntime(
+        self.runtime = CoordinatorRuntime(
             lambda: GroupShard(settings, new_id),
             clock=clock,
             timers=timers,
@@ -53,7 +53,7 @@ class GroupCoordination:
             compression=Compression(config.offsets_topic_compression_codec),
             report=_report,
         )
-        self.coordinator = GroupCoordinator(self._runtime, timers, self.partitions)
+        self.coordinator = GroupCoordinator(self.runtime, timers, self.partitions)
         self._topics: dict[str, bytes] = {}
         self._deleted: dict[str, bytes] = {}
         replicas.observe(CONSUMER_OFFSETS, self)
@@ -67,10 +67,10 @@ class GroupCoordination:
     # -- what the replica manager says -----------------------------------------------------------
 
     def elected(self, partition: Partition) -> None:
-        self._runtime.elected(partition.index, LedPartition(partition, self._offload))
+        self.runtime.elected(partition.index, LedPartition(partition, self._offload))
 
     def resigned(self, partition: Partition) -> None:
-        self._runtime.resigned(partition.index)
+        self.runtime.resigned(partition.index)
 
     # -- chores ----------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class GroupCoordination:
 
     async def close(self) -> None:
         """Send away whoever waits, and stop every timer."""
-        await self._runtime.close()
+        await self.runtime.close()
 
 
 SWEEP_MS = 1_000

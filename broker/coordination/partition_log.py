@@ -1,12 +1,13 @@
 """What a coordinator is lent of a partition: its log, for as long as this broker leads it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import cast
 
 from barnabas.broker.offload import Offload
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.storage.validator import Origin
+from barnabas.storage.verification import Guard
 
 LANE = "coordinators"
 """Reads of a load wait for the disk here."""
@@ -42,6 +43,24 @@ class LedPartition:
         found = log.read(offset, max_bytes, limit=log.log_end_offset)
         return await self._offload.submit(LANE, found.read_bytes)
 
+    def begin_verification(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        *,
+        epoch_per_transaction: bool,
+    ) -> Guard | None:
+        self._require_led()
+        return self._partition.begin_verification(
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            epoch_per_transaction=epoch_per_transaction,
+        )
+
     def append(
         self,
         batch: bytes,
@@ -49,17 +68,19 @@ class LedPartition:
         guard: object | None = None,
         transaction_version: int = 0,
     ) -> int:
-        if self._partition.leader_epoch != self._leader_epoch:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        verified: dict[str, Any] = {}
-        if guard is not None:
-            verified["guard"] = guard
-        if transaction_version:
-            verified["transaction_version"] = transaction_version
+        self._require_led()
         appended = self._partition.append_as_leader(
-            bytearray(batch), now_ms=now_ms, origin=Origin.COORDINATOR, **verified
+            bytearray(batch),
+            now_ms=now_ms,
+            origin=Origin.COORDINATOR,
+            guard=cast("Guard | None", guard),
+            transaction_version=transaction_version,
         )
         return appended.last_offset + 1
+
+    def _require_led(self) -> None:
+        if self._partition.leader_epoch != self._leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def when_committed(self, offset: int, waiter: Callable[[KafkaError | None], None]) -> None:
         self._partition.add_waiter(offset, waiter)

@@ -1,18 +1,19 @@
-"""FindCoordinator (key 10): which broker looks after a group.
+"""FindCoordinator (key 10): which broker looks after a group or a transactional id.
 
 v1 key types, v4 several keys (KIP-699), v6 share groups. The coordinator is the leader of the
-group's partition of `__consumer_offsets`, which is created when it is first needed. Errors by key:
-COORDINATOR_NOT_AVAILABLE (no leader yet, or a transactional id: transactions have no coordinator
-here), INVALID_REQUEST (any other type of key).
+key's partition of `__consumer_offsets` or `__transaction_state`, which are created when they are
+first needed. Errors by key: COORDINATOR_NOT_AVAILABLE (no leader yet), INVALID_REQUEST (any other
+type of key).
 """
 
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
 
 from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS
+from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.find_coordinator import (
     API,
@@ -42,11 +43,15 @@ class FindCoordinatorHandler:
     def __init__(
         self,
         groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
         cache: MetadataCache,
         ensure_topic: Callable[[str], Awaitable[None]],
     ) -> None:
         """`ensure_topic` makes an internal topic, or raises COORDINATOR_NOT_AVAILABLE."""
-        self._groups = groups
+        self._places: dict[int, tuple[str, Callable[[str], int]]] = {
+            KeyType.GROUP: (CONSUMER_OFFSETS, groups.partition_of),
+            KeyType.TRANSACTION: (TRANSACTION_STATE, transactions.partition_of),
+        }
         self._cache = cache
         self._ensure_topic = ensure_topic
 
@@ -60,22 +65,21 @@ class FindCoordinatorHandler:
 
     async def _find(self, key: str, key_type: int, listener: str) -> Coordinator:
         try:
-            if key_type == KeyType.TRANSACTION:
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            if key_type != KeyType.GROUP:
+            if key_type not in self._places:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
-            await self._ensure_topic(CONSUMER_OFFSETS)
-            return self._leader(key, listener)
+            topic, partition_of = self._places[key_type]
+            await self._ensure_topic(topic)
+            return self._leader(key, topic, partition_of(key), listener)
         except KafkaError as error:
             return _error(key, error.code)
 
-    def _leader(self, group_id: str, listener: str) -> Coordinator:
-        partition = self._cache.partition(CONSUMER_OFFSETS, self._groups.partition_of(group_id))
+    def _leader(self, key: str, topic: str, index: int, listener: str) -> Coordinator:
+        partition = self._cache.partition(topic, index)
         if partition is not None:
             endpoint = self._cache.endpoint(partition.leader, listener)
             if endpoint is not None:
                 return Coordinator(
-                    key=group_id, node_id=partition.leader, host=endpoint.host, port=endpoint.port
+                    key=key, node_id=partition.leader, host=endpoint.host, port=endpoint.port
                 )
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 

@@ -1,12 +1,18 @@
-"""InitProducerId (key 22): a producer id for idempotent writes (KIP-98). v3 tells the old id.
+"""InitProducerId (key 22): a producer id for idempotent writes and for transactions (KIP-98).
 
 Without a transactional id every call gets a fresh id and epoch 0, whatever the client sends of an
-old one. Transactional ids have no coordinator yet: COORDINATOR_NOT_AVAILABLE.
+old one, from any broker. With one, its coordinator fences whoever had it and aborts what is open;
+v3 tells the old id and epoch of a producer that goes on after a fault (KIP-360), v4 may be told
+PRODUCER_FENCED, v5 TRANSACTION_ABORTABLE.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import promised, then
+from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
+from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.init_producer_id import (
     API,
@@ -23,22 +29,36 @@ SERVES = range(6)
 class InitProducerIdHandler:
     """Hands out producer ids from the blocks that the metadata store gives."""
 
-    def __init__(self, next_id: Callable[[], Awaitable[int]]) -> None:
+    def __init__(
+        self, next_id: Callable[[], Awaitable[int]], coordinator: TransactionCoordinator
+    ) -> None:
         self._next_id = next_id
+        self._coordinator = coordinator
 
-    async def handle(
-        self,
-        request: InitProducerIdRequest,
-        _context: RequestContext,
-    ) -> InitProducerIdResponse:
+    def handle(
+        self, request: InitProducerIdRequest, context: RequestContext
+    ) -> "InitProducerIdResponse | asyncio.Future[InitProducerIdResponse]":
         has_id = request.producer_id != NO_PRODUCER_ID
         if request.transactional_id == "" or has_id != (
             request.producer_epoch != NO_PRODUCER_EPOCH
         ):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        if request.transactional_id is not None:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return InitProducerIdResponse(producer_id=await self._next_id(), producer_epoch=0)
+        if request.transactional_id is None:
+            return promised(self._idempotent())
+        answer = self._coordinator.init_producer_id(
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            Producer(request.producer_id, request.producer_epoch) if has_id else None,
+            context.client_host,
+        )
+        return then(answer, _response)
+
+    async def _idempotent(self) -> InitProducerIdResponse:
+        return _response(Producer(await self._next_id(), 0))
+
+
+def _response(producer: Producer) -> InitProducerIdResponse:
+    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
 def error_response(

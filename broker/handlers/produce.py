@@ -4,13 +4,21 @@ v7 zstd, v8 errors by record, v10 the current leader with NOT_LEADER_OR_FOLLOWER
 v13 topic ids. A handler on the fast path: it returns the answer itself wherever nothing must be
 waited for, so the records are appended straight from the receive buffer.
 
-Transactions are not served yet: a transactional batch is answered INVALID_TXN_STATE, and without
-a transactional id TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as Kafka answers it.
+A transactional batch is appended when `coordination/admission.py` lets it pass: before the first
+one in a partition the transaction's coordinator is asked, to verify up to v11, to add from v12 on
+(KIP-890). Without a transactional id it is TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 """
 
 import asyncio
 from typing import Any, NamedTuple
 
+from barnabas.broker.coordination.admission import (
+    ProduceAdmission,
+    Refused,
+    Verdicts,
+    batch_of,
+    is_transactional,
+)
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS
 from barnabas.broker.replication.acknowledging import Acknowledging, Wait
@@ -29,9 +37,9 @@ from barnabas.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
-from barnabas.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL
 from barnabas.storage.log_parts import Appended
 from barnabas.storage.validator import (
     ZSTD_SINCE,
@@ -39,13 +47,13 @@ from barnabas.storage.validator import (
     check_codec_of_version,
     takes_steps,
 )
+from barnabas.storage.verification import Guard
 
 __all__ = ["API", "SERVES", "ProduceHandler", "error_response"]
 
 SERVES = range(3, 14)
 _TOPIC_IDS_SINCE = 13
 _LEADER_HINTS_SINCE = 10
-_ATTRIBUTES_LOW_BYTE = 22
 _INLINE = (bytes, memoryview)
 """Records as a decoder yields them; a slice of a log is only ever sent."""
 _WITHOUT_LOG_START = frozenset(
@@ -65,19 +73,24 @@ _WITHOUT_LOG_START = frozenset(
 class ProduceHandler:
     """Serves producers. Internal topics are refused, whatever client id is claimed."""
 
-    def __init__(self, replicas: ReplicaManager, cache: MetadataCache) -> None:
+    def __init__(
+        self, replicas: ReplicaManager, cache: MetadataCache, admission: ProduceAdmission
+    ) -> None:
         self._replicas = replicas
         self._cache = cache
+        self._admission = admission
 
     def handle(
-        self, request: ProduceRequest, context: RequestContext
+        self,
+        request: ProduceRequest,
+        context: RequestContext,
+        verdicts: Verdicts | None = None,
     ) -> "ProduceResponse | asyncio.Future[Any] | None":
         if request.acks not in (ACKS_ALL, 0, 1):
             return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
         acks, version = request.acks, context.api_version
-        transactional = _is_transactional(request)
-        if transactional and request.transactional_id is None:
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if verdicts is None and _is_transactional(request):
+            return self._admit(request, context)
         topics: list[TopicProduceResponse] = []
         waits: list[Wait | _Queued] = []
         failed = False
@@ -87,7 +100,7 @@ class ProduceHandler:
                 name = self._cache.topic_name(topic.topic_id)
             answers = []
             for data in topic.partition_data:
-                answer = self._append(name, data, acks, transactional, context, waits)
+                answer = self._append(name, data, acks, verdicts, context, waits)
                 answers.append(answer)
                 if answer.error_code:
                     failed = True
@@ -99,7 +112,7 @@ class ProduceHandler:
                 )
         response = ProduceResponse(responses=topics)
         if failed or waits:
-            return self._unfinished(response, waits, request, context, transactional)
+            return self._unfinished(response, waits, request, context, verdicts)
         return response if acks else None
 
     def _unfinished(
@@ -108,14 +121,14 @@ class ProduceHandler:
         waits: "list[Wait | _Queued]",
         request: ProduceRequest,
         context: RequestContext,
-        transactional: bool,
+        verdicts: Verdicts | None,
     ) -> "ProduceResponse | asyncio.Future[Any] | None":
         """What follows the appends where one has failed, or has to be waited for."""
         queued = {id(each.place): each for each in waits if isinstance(each, _Queued)}
         acknowledged = [each for each in waits if isinstance(each, Wait)]
         if queued:
             return promised(
-                self._when_appended(response, acknowledged, queued, request, context, transactional)
+                self._when_appended(response, acknowledged, queued, request, context, verdicts)
             )
         if any(
             answer.error_code
@@ -137,7 +150,7 @@ class ProduceHandler:
         queued: "dict[int, _Queued]",
         request: ProduceRequest,
         context: RequestContext,
-        transactional: bool,
+        verdicts: Verdicts | None,
     ) -> ProduceResponse | None:
         """Put the answers of appends that were queued where they belong, then go on."""
         waits: list[Wait | _Queued] = [*acknowledged]
@@ -152,23 +165,53 @@ class ProduceHandler:
             for number, place in enumerate(topic.partition_responses):
                 if each := queued.get(id(place)):
                     topic.partition_responses[number] = self._append(
-                        each.topic,
-                        each.data,
-                        request.acks,
-                        transactional,
-                        context,
-                        waits,
-                        each.turn,
+                        each.topic, each.data, request.acks, verdicts, context, waits, each.turn
                     )
-        answer = self._unfinished(response, waits, request, context, transactional)
+        answer = self._unfinished(response, waits, request, context, verdicts)
         return await answer if isinstance(answer, asyncio.Future) else answer
+
+    def _admit(
+        self, request: ProduceRequest, context: RequestContext
+    ) -> "ProduceResponse | asyncio.Future[Any] | None":
+        """Ask for verdicts on the transactional batches, then go on with them."""
+        if request.transactional_id is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        version = context.api_version
+        batches = [
+            batch_of((name, data.index), data.records)
+            for topic in request.topic_data
+            if (name := self._name(topic, version)) is not None
+            for data in topic.partition_data
+            if isinstance(data.records, _INLINE) and is_transactional(data.records)
+        ]
+        if not batches:
+            return self.handle(request, context, {})
+        verdicts = self._admission.ask(request.transactional_id, version, batches)
+        if isinstance(verdicts, dict):
+            return self.handle(request, context, verdicts)
+        _keep_records(request)
+        return promised(self._when_judged(request, context, verdicts))
+
+    async def _when_judged(
+        self,
+        request: ProduceRequest,
+        context: RequestContext,
+        verdicts: "asyncio.Future[Verdicts]",
+    ) -> ProduceResponse | None:
+        answer = self.handle(request, context, await verdicts)
+        return await answer if isinstance(answer, asyncio.Future) else answer
+
+    def _name(self, topic: TopicProduceData, version: int) -> str | None:
+        if version >= _TOPIC_IDS_SINCE:
+            return self._cache.topic_name(topic.topic_id)
+        return topic.name
 
     def _append(
         self,
         topic: str | None,
         data: PartitionProduceData,
         acks: int,
-        transactional: bool,
+        verdicts: Verdicts | None,
         context: RequestContext,
         waits: "list[Wait | _Queued]",
         turn: "asyncio.Future[Appended] | None" = None,
@@ -185,22 +228,23 @@ class ProduceHandler:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
             if not records:
                 raise KafkaError(ErrorCode.INVALID_RECORD)
-            if transactional and _has_transactional_batch(records):
-                raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+            guard = None
+            if verdicts is not None and is_transactional(records):
+                guard = _admitted(verdicts[topic, index])
             if context.api_version < ZSTD_SINCE:
                 check_codec_of_version(records, context.api_version)
             if turn is not None:
                 appended = turn.result()
             elif partition.appends or (partition.log.rules.looks_inside and takes_steps(records)):
                 turn = self._replicas.appends.put(
-                    partition, records, now_ms=context.received_ms, required_acks=acks
+                    partition, records, now_ms=context.received_ms, required_acks=acks, guard=guard
                 )
                 place = _error(data, ErrorCode.NONE)
                 waits.append(_Queued(place, topic, data, turn))
                 return place
             else:
                 appended = partition.append_as_leader(
-                    records, now_ms=context.received_ms, required_acks=acks
+                    records, now_ms=context.received_ms, required_acks=acks, guard=guard
                 )
         except KafkaError as error:
             return self._refused(topic, data, error, partition, context.api_version)
@@ -244,6 +288,8 @@ class ProduceHandler:
         if moved and topic is not None and version >= _LEADER_HINTS_SINCE:
             leader = current_leader(self._cache, topic, data.index)
             answer.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
+        if isinstance(error, Refused):
+            answer.error_message = error.message
         if isinstance(error, RecordsRefused):
             answer.error_message = error.message
             answer.record_errors = [
@@ -278,14 +324,23 @@ def _is_transactional(request: ProduceRequest) -> bool:
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
-            if isinstance(records, _INLINE) and _has_transactional_batch(records):
+            if isinstance(records, _INLINE) and is_transactional(records):
                 return True
     return False
 
 
-def _has_transactional_batch(records: bytes | memoryview) -> bool:
-    # A request holds one batch per partition; the validator refuses a second one.
-    return len(records) >= HEADER_SIZE and bool(records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL)
+def _keep_records(request: ProduceRequest) -> None:
+    """Whatever waits must not lie in the receive buffer."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if isinstance(data.records, memoryview):
+                data.records = bytes(data.records)
+
+
+def _admitted(verdict: "Guard | KafkaError | None") -> Guard | None:
+    if isinstance(verdict, KafkaError):
+        raise verdict
+    return verdict
 
 
 def _error(data: PartitionProduceData, code: ErrorCode) -> PartitionProduceResponse:

@@ -48,6 +48,11 @@ async def register_broker(store: MetadataStore, info: BrokerInfo, now_ms: int) -
     return replace(info, epoch=created.stat.czxid)
 
 
+async def topic_exists(store: MetadataStore, topic: str) -> bool:
+    """Whether the cluster has the topic, asked of the store itself."""
+    return await store.exists(znodes.topic_path(topic)) is not None
+
+
 async def announce_log_dir_failure(store: MetadataStore, broker_id: int) -> None:
     """Tell the controller that replicas of this broker went offline with their directory."""
     await store.create(znodes.LOG_DIR_EVENT, znodes.encode_log_dir_event(broker_id), sequence=True)

@@ -11,6 +11,7 @@ from barnabas.broker.metadata.store import (
     StoreError,
 )
 from barnabas.broker.metadata.znodes import ProducerIdBlock
+from barnabas.coordinator.transaction.producer_ids import ProducerIdNeeded
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 BLOCK_SIZE = 1000
@@ -30,30 +31,58 @@ class ProducerIdBlocks:
         self._current = range(0)
         self._spare = range(0)
         self._turn = asyncio.Lock()
+        self._soon: asyncio.Task[None] | None = None
+
+    def take(self) -> int:
+        """A producer id that nobody had before; raises ProducerIdNeeded where none is at hand."""
+        if not self._current:
+            self._current, self._spare = self._spare, range(0)
+            if not self._current:
+                raise ProducerIdNeeded
+        producer_id = self._current[0]
+        self._current = self._current[1:]
+        if len(self._current) == _REFILL_BELOW and not self._spare and self._soon is None:
+            self._soon = asyncio.get_running_loop().create_task(self._take_spare())
+        return producer_id
 
     async def next_id(self) -> int:
-        """A producer id that nobody had before.
+        """As `take`, but fetches a block where it must. Raises as `refill`."""
+        while True:
+            try:
+                producer_id = self.take()
+            except ProducerIdNeeded:
+                await self.refill()
+                continue
+            if self._soon is not None:
+                await self._soon
+            return producer_id
+
+    async def refill(self) -> None:
+        """Have ids at hand.
 
         Raises COORDINATOR_LOAD_IN_PROGRESS, which clients retry, while the store is out of reach.
         """
         async with self._turn:
-            if len(self._current) <= _REFILL_BELOW and not self._spare:
-                await self._refill()
-            if not self._current:
-                self._current, self._spare = self._spare, range(0)
-            producer_id = self._current[0]
-            self._current = self._current[1:]
-            return producer_id
-
-    async def _refill(self) -> None:
-        try:
-            self._spare = await self._take_block()
-        except StoreError as cause:
-            if not self._current:
+            if self._current or self._spare:
+                return
+            try:
+                self._spare = await self._take_block()
+            except StoreError as cause:
                 raise KafkaError(
                     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
                     "No producer id can be given while the metadata store is out of reach.",
                 ) from cause
+
+    async def _take_spare(self) -> None:
+        try:
+            async with self._turn:
+                if not self._spare:
+                    self._spare = await self._take_block()
+        except StoreError:
+            # There are ids left; whoever needs the first one too many asks again.
+            return
+        finally:
+            self._soon = None
 
     async def _take_block(self) -> range:
         while True:

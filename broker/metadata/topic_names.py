@@ -6,7 +6,8 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 
 MAX_NAME_LENGTH = 249
 CONSUMER_OFFSETS = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, "__transaction_state", "__share_group_state"})
+TRANSACTION_STATE = "__transaction_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})
 """Kafka's, also those that no coordinator here keeps: nobody may prepare what it would replay."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 

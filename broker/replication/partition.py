@@ -16,6 +16,7 @@ from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
 from barnabas.storage.log import Log
 from barnabas.storage.log_parts import Appended
 from barnabas.storage.validator import Origin, Validated
+from barnabas.storage.verification import Guard
 
 if TYPE_CHECKING:
     from barnabas.broker.replication.append_queue import Append
@@ -153,6 +154,8 @@ class Partition:
         required_acks: int = ACKS_ALL,
         origin: Origin = Origin.CLIENT,
         validated: Validated | None = None,
+        guard: Guard | None = None,
+        transaction_version: int = 0,
     ) -> Appended:
         """Append one request's batches; what is committed by it is told to those who wait.
 
@@ -174,9 +177,31 @@ class Partition:
             now_ms=now_ms,
             origin=origin,
             validated=validated,
+            guard=guard,
+            transaction_version=transaction_version,
         )
         self._grown()
         return appended
+
+    def begin_verification(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        *,
+        epoch_per_transaction: bool,
+    ) -> Guard | None:
+        """See `ProducerStateManager.begin_verification`; raises NOT_LEADER_OR_FOLLOWER too."""
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self.log.producers.begin_verification(
+            transactional_id,
+            producer_id,
+            epoch,
+            sequence,
+            epoch_per_transaction=epoch_per_transaction,
+        )
 
     def _grown(self) -> None:
         log = self.log

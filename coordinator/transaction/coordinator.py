@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, cast
 
 from barnabas.coordinator.decision import Decide
 from barnabas.coordinator.hosted import Mode
 from barnabas.coordinator.partitioning import partition_for
 from barnabas.coordinator.ports import Clock, Timers
 from barnabas.coordinator.runtime import CoordinatorRuntime
+from barnabas.coordinator.soon import Soon, promised
 from barnabas.coordinator.transaction.history import Event
 from barnabas.coordinator.transaction.metadata import (
     TV0,
@@ -23,10 +24,6 @@ from barnabas.coordinator.transaction.settings import TransactionSettings
 from barnabas.coordinator.transaction.shard import TransactionShard
 from barnabas.coordinator.transaction.waiting import WaitingRoom
 from barnabas.protocol.errors import ErrorCode, KafkaError
-
-T = TypeVar("T")
-Soon: TypeAlias = T | asyncio.Future[T]
-"""An answer, or where something has to be committed or waited for first, a future of it."""
 
 _EXPIRY_LANE = ""
 """No transactional id is empty: forgetting many of them has a lane of its own."""
@@ -183,7 +180,7 @@ class TransactionCoordinator:
         try:
             return self._ask(transactional_id, question)
         except ProducerIdNeeded:
-            return asyncio.ensure_future(self._refilled(transactional_id, question))
+            return promised(self._refilled(transactional_id, question))
 
     async def _refilled(
         self, transactional_id: str, question: Callable[[TransactionShard], Decide]
@@ -252,6 +249,14 @@ class TransactionCoordinator:
         if txn is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return txn
+
+    def note(self, transactional_id: str, text: str) -> None:
+        """Write down what happened to a transaction; nothing where it is coordinated elsewhere."""
+        try:
+            history = self._shard(transactional_id).ledger.history
+        except KafkaError:
+            return
+        history.note(transactional_id, self._clock.now_ms(), text)
 
     def diary(self, transactional_id: str) -> tuple[int | None, list[Event]]:
         """Time left of the open transaction in ms, and what happened of late."""

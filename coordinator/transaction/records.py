@@ -44,25 +44,31 @@ def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
     if record.value is None:
         return key, None
     version = _FLEXIBLE if record.flexible else _PLAIN
-    return key, _VERSION.pack(version) + encode(_value(record.value), version)
+    value = _value(record.value)
+    if record.flexible:
+        _tag(value, record.value)
+    return key, _VERSION.pack(version) + encode(value, version)
 
 
 def _value(txn: Transaction) -> TransactionLogValue:
     empty = txn.state is TransactionState.EMPTY
     return TransactionLogValue(
         producer_id=txn.producer_id,
-        previous_producer_id=txn.previous_producer_id,
-        next_producer_id=txn.next_producer_id,
         producer_epoch=txn.epoch,
-        next_producer_epoch=txn.next_epoch,
         transaction_timeout_ms=txn.timeout_ms,
         transaction_status=txn.state.number,
         transaction_partitions=None if empty else _by_topic(txn.partitions),
         transaction_last_update_timestamp_ms=txn.updated_ms,
         transaction_start_timestamp_ms=txn.start_ms,
-        client_transaction_version=txn.client_version,
-        last_producer_epoch=txn.last_epoch,
     )
+
+
+def _tag(value: TransactionLogValue, txn: Transaction) -> None:
+    value.previous_producer_id = txn.previous_producer_id
+    value.next_producer_id = txn.next_producer_id
+    value.next_producer_epoch = txn.next_epoch
+    value.client_transaction_version = txn.client_version
+    value.last_producer_epoch = txn.last_epoch
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> list[PartitionsSchema]:

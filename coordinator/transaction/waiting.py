@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from barnabas.coordinator.ports import Timers
+from barnabas.coordinator.soon import promised
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 MAX_WAITERS: Final = 10_000
@@ -44,9 +45,9 @@ class WaitingRoom:
         except KafkaError as error:
             if not self._may_wait(error):
                 raise
-            return asyncio.ensure_future(self._ask_again(transactional_id, ask, error))
+            return promised(self._ask_again(transactional_id, ask, error))
         if isinstance(answer, asyncio.Future) and self._wait_ms() > 0:
-            return asyncio.ensure_future(self._see_through(transactional_id, ask, answer))
+            return promised(self._see_through(transactional_id, ask, answer))
         return answer
 
     def _may_wait(self, error: KafkaError) -> bool:

@@ -96,10 +96,10 @@ async def test_clients_cannot_write_internal_topics(client: Client) -> None:
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_transactional_batches_are_refused(client: Client) -> None:
+async def test_transactional_batches_that_no_coordinator_knows_are_refused(client: Client) -> None:
     records = batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     answer = await client.produce(records, transactional_id="t")
-    assert answer.error_code == ErrorCode.INVALID_TXN_STATE
+    assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     answer = await client.produce(records)
     assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert (await client.list_offset(-1)).offset == 0
@@ -121,7 +121,7 @@ async def test_a_repeated_batch_gets_its_first_offset(client: Client) -> None:
     assert (await client.list_offset(-1)).offset == 2
 
 
-async def test_producer_ids_differ_and_transactions_have_no_coordinator(client: Client) -> None:
+async def test_producer_ids_differ_and_transactional_ids_have_a_coordinator(client: Client) -> None:
     def request(transactional_id: str | None) -> init_producer_id.InitProducerIdRequest:
         return init_producer_id.InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=1000
@@ -133,7 +133,7 @@ async def test_producer_ids_differ_and_transactions_have_no_coordinator(client: 
     ]
     assert len(set(ids)) == 3
     answer = await client.connection.request(init_producer_id.API, request("x"))
-    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert answer.error_code == ErrorCode.NOT_COORDINATOR
     answer = await client.connection.request(init_producer_id.API, request(""))
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 

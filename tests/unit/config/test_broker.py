@@ -35,8 +35,7 @@ def test_the_file_that_kafka_ships_starts_a_broker_with_one_warning():
     assert [listener.address for listener in config.resolved_listeners()] == [Address("", 9092)]
     assert config.warnings == (
         "These configuration keys have no effect here: controller.listener.names, "
-        "controller.quorum.bootstrap.servers, num.network.threads, process.roles, "
-        "transaction.state.log.min.isr",
+        "controller.quorum.bootstrap.servers, num.network.threads, process.roles",
     )
 
 

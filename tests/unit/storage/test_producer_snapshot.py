@@ -23,7 +23,8 @@ from barnabas.storage.producer_snapshot import (
     encode_snapshot,
     encode_windows,
 )
-from barnabas.storage.producer_state import BatchMetadata, ProducerEntry, ProducerStateManager
+from barnabas.storage.producer_entry import BatchMetadata, ProducerEntry
+from barnabas.storage.producer_state import ProducerStateManager
 
 int16 = st.integers(0, 2**15 - 1)
 int32 = st.integers(0, 2**31 - 1)

@@ -6,7 +6,8 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import MAX_SEQUENCE, read_header
 from barnabas.protocol.records.control import ControlType, Marker, build_marker
 from barnabas.protocol.records.record import Record, build_batch, rewrite_batch
-from barnabas.storage.producer_state import BatchMetadata, ProducerStateManager
+from barnabas.storage.producer_entry import BatchMetadata
+from barnabas.storage.producer_state import ProducerStateManager
 from barnabas.storage.txn_index import AbortedTxn
 from barnabas.storage.validator import Origin
 from tests.unit.storage.producer_bench import PID, Partition, header, load

@@ -1,0 +1,122 @@
+"""Which transactional batches of a Produce request may be appended, and with which guard.
+
+Before the first batch of a transaction in a partition its coordinator is asked, once for all the
+partitions of a request (KIP-890). What is refused is refused by partition.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from barnabas.broker.coordination.gate import Answers, TransactionGate
+from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.coordinator.soon import then
+from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL
+from barnabas.storage.verification import UNVERIFIED, Guard
+
+ADDS_SINCE: Final = 12
+"""The version of Produce whose clients leave it to leaders to add partitions."""
+
+_ATTRIBUTES_LOW_BYTE: Final = 22
+_PRODUCER: Final = Struct(">qhi")
+_PRODUCER_AT: Final = 43
+_TRANSIENT: Final = frozenset(
+    (
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    )
+)
+
+Verdicts = dict[TopicPartition, Guard | KafkaError | None]
+"""For each partition with a transactional batch: the guard to append it with, or why not."""
+
+
+class Refused(KafkaError):
+    """The coordinator, or the lack of one, says no; clients are told the message."""
+
+
+class Batch(NamedTuple):
+    """The transactional batch for one partition, as far as it concerns its producer."""
+
+    place: TopicPartition
+    producer: Producer
+    sequence: int
+
+
+def is_transactional(records: bytes | memoryview) -> bool:
+    """Whether the batch is. A request holds one per partition; the validator refuses a second."""
+    return len(records) >= HEADER_SIZE and bool(records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL)
+
+
+def batch_of(place: TopicPartition, records: bytes | memoryview) -> Batch:
+    """What a transactional batch says of its producer."""
+    producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+    return Batch(place, Producer(producer_id, epoch), sequence)
+
+
+class ProduceAdmission:
+    """Asks the coordinator where a partition does not know the transaction yet."""
+
+    def __init__(self, replicas: ReplicaManager, gate: TransactionGate) -> None:
+        self._replicas = replicas
+        self._gate = gate
+
+    def ask(
+        self, transactional_id: str, version: int, batches: Sequence[Batch]
+    ) -> "Verdicts | asyncio.Future[Verdicts]":
+        """A verdict on each batch, mostly at once.
+
+        Raises INVALID_PRODUCER_ID_MAPPING where the request is of more than one producer.
+        """
+        producer = batches[0].producer
+        if any(each.producer != producer for each in batches):
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                "Transactional records contained more than one producer ID",
+            )
+        adds = version >= ADDS_SINCE
+        if not adds and not self._gate.verifies:
+            return {each.place: UNVERIFIED for each in batches}
+        verdicts: Verdicts = {
+            each.place: self._begin(transactional_id, each, adds) for each in batches
+        }
+        unknown = [place for place, verdict in verdicts.items() if isinstance(verdict, Guard)]
+        if not unknown:
+            return verdicts
+        answers = self._gate.admit(transactional_id, producer, unknown, adds=adds)
+        return then(answers, lambda given: _judged(verdicts, given))
+
+    def _begin(
+        self, transactional_id: str, batch: Batch, adds: bool
+    ) -> "Guard | KafkaError | None":
+        try:
+            return self._replicas.partition(*batch.place).begin_verification(
+                transactional_id, *batch.producer, batch.sequence, epoch_per_transaction=adds
+            )
+        except KafkaError as error:
+            return error
+
+
+def _judged(verdicts: Verdicts, answers: Answers) -> Verdicts:
+    for place, code in answers.items():
+        if code is not ErrorCode.NONE:
+            verdicts[place] = _refusal(code)
+    return verdicts
+
+
+def _refusal(code: ErrorCode) -> KafkaError:
+    if code is ErrorCode.TRANSACTION_ABORTABLE:
+        return Refused(code, "Partition was not added to the transaction")
+    if code in _TRANSIENT:
+        return Refused(
+            code,
+            "Unable to verify the partition has been added to the transaction. "
+            f"Underlying error: {code.name}",
+        )
+    return KafkaError(code)

@@ -1,0 +1,151 @@
+"""AddPartitionsToTxn (key 24): partitions join a transaction, or are verified to be in it.
+
+Up to v3 from clients of the older protocol, one transaction each; from v4 on from leaders, any
+number of transactions (KIP-890). All or nothing: where a partition cannot be added
+(UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED for internal topics), the others are
+answered OPERATION_NOT_ATTEMPTED. A client may register its group's offsets too (KIP-609).
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from barnabas.broker.metadata.cache import MetadataCache
+from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
+from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.soon import promised, then
+from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
+from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
+from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
+from barnabas.protocol.messages.add_partitions_to_txn import (
+    API,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+__all__ = ["API", "SERVES", "AddPartitionsToTxnHandler", "error_response"]
+
+SERVES = range(6)
+_BETWEEN_BROKERS_SINCE = 4
+Topics = Sequence[AddPartitionsToTxnTopic]
+Answers = dict[TopicPartition, ErrorCode]
+
+
+class AddPartitionsToTxnHandler:
+    """Asks the coordinator of each transactional id, which must be this broker."""
+
+    def __init__(
+        self, coordinator: TransactionCoordinator, groups: GroupCoordinator, cache: MetadataCache
+    ) -> None:
+        self._coordinator = coordinator
+        self._groups = groups
+        self._cache = cache
+
+    def handle(
+        self, request: AddPartitionsToTxnRequest, context: RequestContext
+    ) -> "AddPartitionsToTxnResponse | asyncio.Future[AddPartitionsToTxnResponse]":
+        if context.api_version >= _BETWEEN_BROKERS_SINCE:
+            return promised(self._for_brokers(request))
+        topics = request.v3_and_below_topics
+        refused = self._refused(topics)
+        if refused:
+            return _flat(topics, refused)
+        added = _partitions(topics)
+        if request.group_id is not None:
+            added.append((CONSUMER_OFFSETS, self._groups.partition_of(request.group_id)))
+        answer = self._coordinator.add_partitions(
+            request.v3_and_below_transactional_id,
+            Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+            added,
+            connection=context.connection_id,
+        )
+        return then(answer, lambda _: _flat(topics, {}))
+
+    def _refused(self, topics: Topics) -> Answers:
+        """Why the request cannot be served whole; empty where it can."""
+        answers = {each: self._refusal(each) for each in _partitions(topics)}
+        if not any(answers.values()):
+            return {}
+        return {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in answers.items()}
+
+    def _refusal(self, partition: TopicPartition) -> ErrorCode:
+        if partition[0] in INTERNAL_TOPICS:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if self._cache.partition(*partition) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE
+
+    async def _for_brokers(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(
+                    transactional_id=each.transactional_id,
+                    topic_results=_results(each.topics, await self._for_leader(each)),
+                )
+                for each in request.transactions
+            ]
+        )
+
+    async def _for_leader(self, asked: AddPartitionsToTxnTransaction) -> Answers:
+        partitions = _partitions(asked.topics)
+        producer = Producer(asked.producer_id, asked.producer_epoch)
+        try:
+            if asked.verify_only:
+                return self._coordinator.verify(asked.transactional_id, producer, partitions)
+            refused = {
+                each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if self._cache.partition(*each) is None
+                else ErrorCode.OPERATION_NOT_ATTEMPTED
+                for each in partitions
+            }
+            if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in refused.values():
+                return refused
+            answer = self._coordinator.add_for_leader(asked.transactional_id, producer, partitions)
+            if isinstance(answer, asyncio.Future):
+                await answer
+        except KafkaError as error:
+            return dict.fromkeys(partitions, error.code)
+        return {}
+
+
+def _partitions(topics: Topics) -> list[TopicPartition]:
+    return [(topic.name, partition) for topic in topics for partition in topic.partitions]
+
+
+def _flat(topics: Topics, answers: Answers) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(topics, answers))
+
+
+def _results(
+    topics: Iterable[AddPartitionsToTxnTopic], answers: Answers
+) -> list[AddPartitionsToTxnTopicResult]:
+    """One result for each partition that was asked for; those not among `answers` are well."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=each,
+                    partition_error_code=answers.get((topic.name, each), ErrorCode.NONE),
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def error_response(
+    request: AddPartitionsToTxnRequest, code: ErrorCode, version: int
+) -> AddPartitionsToTxnResponse:
+    """The error for every partition of a client, for the whole request of a broker."""
+    if version >= _BETWEEN_BROKERS_SINCE:
+        return AddPartitionsToTxnResponse(error_code=code)
+    topics = request.v3_and_below_topics
+    told = downgrade(API.key, version, code)
+    return _flat(topics, dict.fromkeys(_partitions(topics), told))

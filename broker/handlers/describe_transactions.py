@@ -1,0 +1,75 @@
+"""DescribeTransactions (key 65): what a coordinator knows of transactional ids (KIP-664)."""
+
+from collections import defaultdict
+
+from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.describe_transactions import (
+    API,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+__all__ = ["API", "SERVES", "DescribeTransactionsHandler", "error_response"]
+
+SERVES = range(1)
+
+
+class DescribeTransactionsHandler:
+    """Each transactional id is described, or refused, on its own."""
+
+    def __init__(self, coordinator: TransactionCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def handle(
+        self,
+        request: DescribeTransactionsRequest,
+        context: RequestContext,  # noqa: ARG002
+    ) -> DescribeTransactionsResponse:
+        ids = dict.fromkeys(request.transactional_ids)
+        return DescribeTransactionsResponse(
+            transaction_states=[self._describe(each) for each in ids]
+        )
+
+    def _describe(self, transactional_id: str) -> TransactionState:
+        try:
+            txn = self._coordinator.describe(transactional_id)
+        except KafkaError as error:
+            return _unknown(transactional_id, error.code)
+        topics: defaultdict[str, list[int]] = defaultdict(list)
+        for topic, partition in sorted(txn.partitions):
+            topics[topic].append(partition)
+        return TransactionState(
+            transactional_id=transactional_id,
+            transaction_state=txn.state.value,
+            transaction_timeout_ms=txn.timeout_ms,
+            transaction_start_time_ms=txn.start_ms,
+            producer_id=txn.producer_id,
+            producer_epoch=txn.epoch,
+            topics=[TopicData(topic=name, partitions=each) for name, each in topics.items()],
+        )
+
+
+def _unknown(transactional_id: str, code: ErrorCode) -> TransactionState:
+    return TransactionState(
+        error_code=code,
+        transactional_id=transactional_id,
+        transaction_state="",
+        transaction_timeout_ms=0,
+        transaction_start_time_ms=0,
+        producer_id=0,
+        producer_epoch=0,
+        topics=[],
+    )
+
+
+def error_response(
+    request: DescribeTransactionsRequest, code: ErrorCode, _version: int
+) -> DescribeTransactionsResponse:
+    """The error for every transactional id."""
+    return DescribeTransactionsResponse(
+        transaction_states=[_unknown(each, code) for each in request.transactional_ids]
+    )

@@ -1,0 +1,173 @@
+"""The rules by which a partition takes a producer's batches and markers (KIP-98, KIP-890); pure."""
+
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import MAX_SEQUENCE, BatchHeader
+from barnabas.protocol.records.control import ControlType, Marker
+from barnabas.storage.producer_entry import (
+    NO_COORDINATOR_EPOCH,
+    WINDOW,
+    BatchMetadata,
+    CompletedTxn,
+    ProducerEntry,
+)
+from barnabas.storage.validator import Origin
+from barnabas.storage.verification import Verification
+
+EPOCH_PER_TRANSACTION = 2
+"""The `transaction.version` from which on a marker's epoch is above its transaction's."""
+
+
+def metadata(header: BatchHeader, first_offset: int) -> BatchMetadata:
+    """How a batch is remembered that begins at `first_offset`."""
+    delta = header.last_offset_delta
+    last_sequence = (header.base_sequence + delta) & MAX_SEQUENCE
+    return BatchMetadata(last_sequence, first_offset + delta, delta, header.max_timestamp)
+
+
+def check_epoch(entry: ProducerEntry | None, header: BatchHeader, origin: Origin) -> None:
+    """Raises INVALID_PRODUCER_EPOCH where a newer epoch has been here."""
+    if entry is None or origin is Origin.REPLICATION:
+        return
+    if header.producer_epoch < entry.producer_epoch:
+        raise stale_epoch(header.producer_epoch, entry)
+
+
+def stale_epoch(epoch: int, entry: ProducerEntry) -> KafkaError:
+    """What a producer of an older epoch is told."""
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"Epoch {epoch} of producer {entry.producer_id} is smaller than the last seen, "
+        f"{entry.producer_epoch}",
+    )
+
+
+def check_sequence(
+    entry: ProducerEntry | None, header: BatchHeader, verification: Verification | None
+) -> BatchMetadata | None:
+    """The batch that `header` repeats, None if it is the next one, KafkaError if it is neither."""
+    if verification is not None:
+        _check_first_sequence(entry, header, verification)
+    if entry is None:
+        # The state may have expired, or its records been deleted: any sequence can be the next.
+        return None
+    sequence = header.base_sequence
+    if header.producer_epoch == entry.producer_epoch:
+        last = entry.last_sequence
+        # Sequences wrap from 2^31-1 to 0. An epoch without batches begins at 0, as -1 + 1.
+        if sequence == (last + 1) & MAX_SEQUENCE:
+            return None
+        duplicate = entry.duplicate_of(header)
+        if duplicate is not None:
+            return duplicate
+        reason = f"{sequence} (incoming seq. number), {last} (current end sequence number)"
+    else:
+        check_epoch(entry, header, Origin.CLIENT)
+        if sequence == 0:
+            return None
+        reason = f"{sequence} as the first one of epoch {header.producer_epoch}"
+    raise KafkaError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"Out of order sequence number for producer {entry.producer_id}: {reason}",
+    )
+
+
+def _check_first_sequence(
+    entry: ProducerEntry | None, header: BatchHeader, verification: Verification
+) -> None:
+    """The first batch of a transaction cannot come before one that is on its way (KIP-890)."""
+    sequence, expected = header.base_sequence, verification.lowest_sequence
+    if entry is None and verification.epoch_per_transaction:
+        expected = 0
+    if sequence > expected:
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Out of order sequence number for producer {header.producer_id}: {sequence} "
+            f"(incoming seq. number), {expected} (earliest seen or expected)",
+        )
+
+
+def append(
+    entry: ProducerEntry | None, header: BatchHeader, first_offset: int, origin: Origin
+) -> ProducerEntry:
+    """The producer with one more batch; raises INVALID_TXN_STATE for one outside its open
+    transaction."""
+    batch = metadata(header, first_offset)
+    txn_first = first_offset if header.is_transactional else None
+    if entry is None:
+        return ProducerEntry(
+            header.producer_id,
+            header.producer_epoch,
+            (batch,),
+            NO_COORDINATOR_EPOCH,
+            header.max_timestamp,
+            txn_first,
+        )
+    if entry.current_txn_first_offset is not None:
+        if txn_first is None and origin is not Origin.REPLICATION:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Expected transactional write from producer {entry.producer_id}",
+            )
+        txn_first = entry.current_txn_first_offset
+    same_epoch = header.producer_epoch == entry.producer_epoch
+    return ProducerEntry(
+        entry.producer_id,
+        header.producer_epoch,
+        (*entry.batches[1 - WINDOW :], batch) if same_epoch else (batch,),
+        entry.coordinator_epoch,
+        header.max_timestamp,
+        txn_first,
+    )
+
+
+def end_txn(
+    entry: ProducerEntry | None,
+    header: BatchHeader,
+    marker: Marker,
+    offset: int,
+    origin: Origin,
+    transaction_version: int,
+    completed: list[CompletedTxn],
+) -> ProducerEntry:
+    """The producer after a marker at `offset`; `completed` is told of the transaction it ends.
+
+    Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+    """
+    check_epoch(entry, header, origin)
+    if origin is not Origin.REPLICATION and transaction_version >= EPOCH_PER_TRANSACTION:
+        _check_used_up(entry, header)
+    if entry is None:
+        entry = ProducerEntry(header.producer_id, header.producer_epoch)
+    if marker.coordinator_epoch < entry.coordinator_epoch and origin is not Origin.REPLICATION:
+        raise KafkaError(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"Coordinator epoch {marker.coordinator_epoch} of producer {entry.producer_id} is "
+            f"smaller than the last seen, {entry.coordinator_epoch}",
+        )
+    if entry.current_txn_first_offset is not None:
+        aborted = marker.type is ControlType.ABORT
+        completed.append(
+            CompletedTxn(entry.producer_id, entry.current_txn_first_offset, offset, aborted)
+        )
+    same_epoch = header.producer_epoch == entry.producer_epoch
+    return ProducerEntry(
+        entry.producer_id,
+        header.producer_epoch,
+        entry.batches if same_epoch else (),
+        marker.coordinator_epoch,
+        header.max_timestamp,
+        None,
+    )
+
+
+def _check_used_up(entry: ProducerEntry | None, header: BatchHeader) -> None:
+    """A transaction with an epoch of its own ends with the next one; the same again, with nothing
+    open, is a marker that is sent twice (KAFKA-19999)."""
+    if entry is None or entry.current_txn_first_offset is None:
+        return
+    if header.producer_epoch == entry.producer_epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"A marker of epoch {header.producer_epoch} of producer {entry.producer_id} would end "
+            "the transaction of that very epoch",
+        )

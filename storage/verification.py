@@ -1,0 +1,114 @@
+"""What stands between a transaction's first batch and the log (KIP-890 part 1).
+
+    begin -> Guard -> the coordinator is asked -> append with the guard
+                 \\__ a marker in between takes the guard away: the answer is not worth anything now
+
+The guard is new each time, so that a verification can never stand for a later transaction. Nothing
+of this is written down: after a restart the coordinator is asked again.
+"""
+
+from typing import Final
+
+
+class Guard:
+    """An object that only one verification has."""
+
+    __slots__ = ()
+
+
+UNVERIFIED: Final = Guard()
+"""Shown in place of a guard where nobody verifies: by configuration, or below the broker."""
+
+
+class Verification:
+    """A producer that is about to open a transaction in a partition."""
+
+    __slots__ = (
+        "epoch",
+        "epoch_per_transaction",
+        "guard",
+        "lowest_sequence",
+        "seen_before",
+        "transactional_id",
+    )
+
+    def __init__(
+        self, transactional_id: str, epoch: int, sequence: int, epoch_per_transaction: bool
+    ) -> None:
+        self.guard = Guard()
+        self.transactional_id = transactional_id
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        self.epoch_per_transaction = epoch_per_transaction
+        self.seen_before = False
+        """It was there already when the last sweep came by."""
+
+    def joined_by(self, epoch: int, sequence: int) -> None:
+        """Another batch of the producer waits for the same answer."""
+        if epoch > self.epoch:
+            self.epoch, self.lowest_sequence = epoch, sequence
+        elif epoch == self.epoch:
+            self.lowest_sequence = min(self.lowest_sequence, sequence)
+
+
+class Verifications:
+    """Verifications under way in one partition, and whose the open transactions are."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Verification] = {}
+        self._opened_by: dict[int, str] = {}
+
+    def begin(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        *,
+        epoch_per_transaction: bool,
+    ) -> Guard:
+        """The guard that the producer's first batch must show."""
+        waiting = self._waiting.get(producer_id)
+        if waiting is None or waiting.transactional_id != transactional_id:
+            waiting = Verification(transactional_id, epoch, sequence, epoch_per_transaction)
+            self._waiting[producer_id] = waiting
+        else:
+            waiting.joined_by(epoch, sequence)
+        return waiting.guard
+
+    def of(self, producer_id: int) -> Verification | None:
+        """What the producer waits for."""
+        return self._waiting.get(producer_id)
+
+    def allows(self, producer_id: int, guard: Guard | None) -> bool:
+        """Whether `guard` is the producer's, and no marker has come since it was given."""
+        if guard is UNVERIFIED:
+            return True
+        waiting = self._waiting.get(producer_id)
+        return waiting is not None and waiting.guard is guard
+
+    def opener(self, producer_id: int) -> str | None:
+        """The transactional id that the producer's open transaction was verified for, if known."""
+        return self._opened_by.get(producer_id)
+
+    def appended(self, producer_id: int) -> None:
+        """The producer's batch is in the log: its transaction is open from now on."""
+        waiting = self._waiting.pop(producer_id, None)
+        if waiting is not None:
+            self._opened_by[producer_id] = waiting.transactional_id
+
+    def ended(self, producer_id: int) -> None:
+        """A marker of the producer is in the log."""
+        self._waiting.pop(producer_id, None)
+        self._opened_by.pop(producer_id, None)
+
+    def sweep(self) -> None:
+        """Forget what has waited since the last sweep: its client has gone away."""
+        for producer_id, waiting in list(self._waiting.items()):
+            if waiting.seen_before:
+                del self._waiting[producer_id]
+            waiting.seen_before = True
+
+    def clear(self) -> None:
+        self._waiting.clear()
+        self._opened_by.clear()

@@ -17,6 +17,8 @@ from barnabas.metrics.registry import Registry
 _HEAD_LIMIT: Final = 8192
 _READ: Final = 4096
 _EXCHANGE_SECONDS: Final = 10
+_MOST_EXCHANGES: Final = 64
+"""Probes and scrapers are few; a crowd here would take the descriptors of the broker's clients."""
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -55,6 +57,9 @@ class HttpEndpoint:
         await asyncio.gather(*self._exchanges, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._exchanges) >= _MOST_EXCHANGES:
+            writer.transport.abort()
+            return
         exchange = asyncio.get_running_loop().create_task(self._exchange(reader, writer))
         self._exchanges.add(exchange)
         exchange.add_done_callback(self._exchanges.discard)

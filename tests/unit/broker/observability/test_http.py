@@ -1,6 +1,7 @@
 """The endpoint for operators, over real sockets."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -110,3 +111,21 @@ async def test_stopping_breaks_off_a_slow_client():
     writer.close()
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_a_crowd_of_slow_clients_does_not_take_the_descriptors_of_others(endpoint):
+    port, _ = endpoint
+    crowd = [await asyncio.open_connection("127.0.0.1", port) for _ in range(80)]
+    for _, writer in crowd:
+        writer.write(b"GET /hea")
+    async with asyncio.timeout(5):
+        for reader, _ in crowd[64:]:
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+    for _, writer in crowd:
+        writer.close()
+    async with asyncio.timeout(5):
+        while True:
+            with suppress(ConnectionResetError):
+                if (await get(port, "/healthz"))[0].startswith("HTTP/1.1 200"):
+                    break

@@ -90,7 +90,8 @@ class Features:
 
     @property
     def epoch(self) -> int:
-        """Grows with every change; clients believe the answer with the highest one."""
+        """The transaction that made the last change: clients believe the highest one they are told,
+        so it must grow even where the node was lost and made anew."""
         return self._epoch
 
     @property
@@ -104,7 +105,7 @@ class Features:
         except NoNode:
             _log.error("finalized features are gone from the metadata store", kept=self._epoch)
             return
-        self._take_over(znodes.decode_features(data), stat.version)
+        self._take_over(znodes.decode_features(data), stat.mzxid)
 
     async def update(self, changes: Iterable[FeatureChange], *, validate_only: bool) -> None:
         """Make all of the changes or none, and none if they are only to be validated.
@@ -125,7 +126,7 @@ class Features:
                     )
                     before = after
             if after == before:
-                self._take_over(after, stat.version)
+                self._take_over(after, stat.mzxid)
                 return
 
     async def _supporters(self) -> dict[str, Mapping[str, FeatureRange]]:

@@ -108,11 +108,8 @@ def admin() -> Iterator[KafkaAdminClient]:
 
 def test_kafka_python_describes_and_updates(admin: KafkaAdminClient) -> None:
     described = admin.describe_features()
-    assert described["transaction.version"] == {
-        "supported": (0, 2),
-        "finalized": (2, 2),
-        "finalized_epoch": 0,
-    }
+    assert described["transaction.version"]["supported"] == (0, 2)
+    assert described["transaction.version"]["finalized"] == (2, 2)
     lower = {"transaction.version": (UpdateFeatureType.SAFE_DOWNGRADE, 1)}
     assert admin.update_features(lower) == {"transaction.version": "OK"}
     assert admin.describe_features()["transaction.version"]["finalized"] == (1, 1)

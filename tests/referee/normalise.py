@@ -65,7 +65,7 @@ TABLE = (
     Rule("Metadata.topics", How.SORTED, "Kafka puts those with errors last"),
     Rule("*.configs", How.SERVED, "keys of tiered storage, which there is none of"),
     Rule("ApiVersions.api_keys", How.SERVED, "other APIs come with later releases"),
-    Rule("ApiVersions.*_features", How.SERVED, "they name KRaft, share groups and transactions"),
+    Rule("ApiVersions.*_features", How.SERVED, "the others are of KRaft and of later releases"),
     Rule("ApiVersions.finalized_features_epoch", How.IGNORED, "counts the records of KRaft's log"),
 )
 
@@ -187,7 +187,7 @@ def _is_served(entry: dict[str, Any]) -> bool:
         return entry["api_key"] in SERVED
     if "value" in entry:
         return not entry["name"].startswith(("remote.", "local.retention."))
-    return False
+    return bool(entry["name"] == "transaction.version")
 
 
 def _identity(entry: Any) -> Any:

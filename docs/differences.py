@@ -188,9 +188,9 @@ DIFFERENCES = (
     ),
     Difference(
         "Keys about several brokers",
-        "inter.broker.listener.name, offsets.topic.replication.factor and the topic keys "
-        "leader.replication.throttled.replicas and follower.replication.throttled.replicas are "
-        "checked and shown; they have nothing to act on.",
+        "offsets.topic.replication.factor and the topic keys leader.replication.throttled.replicas "
+        "and follower.replication.throttled.replicas are checked and shown; they have nothing to "
+        "act on.",
         "They steer replication.",
         "One broker replicates nothing; files and tools that carry them must work.",
     ),

@@ -1,7 +1,9 @@
 """A whole broker on virtual time, with memory behind every door: one seed, one history."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -10,11 +12,19 @@ from barnabas.broker.doors import Doors
 from barnabas.broker.offload import InlineOffload
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
+from barnabas.client.connection import Connection
 from barnabas.client.consumer import Consumer, FetchSettings
 from barnabas.client.group import GroupMember
 from barnabas.client.offsets import EARLIEST
 from barnabas.client.producer import Producer, ProducerSettings
 from barnabas.config.broker import BrokerConfig
+from barnabas.protocol.messages import produce as produce_messages
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.cleaner_worker import InlineCleaner
 from barnabas.storage.mem_files import MemFiles
 from tests.simulation.loop import MemoryNetwork, VirtualLoop
@@ -103,11 +113,40 @@ async def consume_as_group(loop: VirtualLoop, *, expected: int) -> list[bytes]:
     return seen
 
 
-def history(seed: int) -> list[str]:
+async def large_batches(loop: VirtualLoop, seed: int) -> None:
+    """Three connections write to a compacted topic, where records of large batches are looked into
+    step by step: the order of the log is the order of what the seed let come first."""
+    broker = broker_on(loop, seed, MemFiles())
+    await broker.start()
+
+    async def write(name: str, counts: list[int]) -> None:
+        connection = await Connection.open("sim", 9092)
+        for count in counts:
+            records = [Record(number, BIRTHDAY_MS, b"k", b"", ()) for number in range(count)]
+            data = PartitionProduceData(index=0, records=build_batch(records))
+            topic = TopicProduceData(name="compacted", partition_data=[data])
+            request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic])
+            answer = await connection.request(produce_messages.API, request, version=9)
+            offset = answer.responses[0].partition_responses[0].base_offset
+            loop.note(f"{name}: {count} records at {offset}")
+        await connection.close()
+
+    async with Cluster("sim:9092") as cluster:
+        configs = {"cleanup.policy": "compact"}
+        await Admin(cluster).create_topic("compacted", partitions=1, configs=configs)
+    await asyncio.gather(
+        write("a", [3000, 1, 2000]), write("b", [1, 3000, 1]), write("c", [1] * 20)
+    )
+    await broker.stop()
+
+
+def history(
+    seed: int, what: Callable[[VirtualLoop, int], Coroutine[Any, Any, None]] = work
+) -> list[str]:
     loop = VirtualLoop(seed)
     try:
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(work(loop, seed))
+        loop.run_until_complete(what(loop, seed))
         return loop.trace
     finally:
         asyncio.set_event_loop(None)
@@ -117,6 +156,12 @@ def history(seed: int) -> list[str]:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_one_seed_replays_one_history(seed: int) -> None:
     assert history(seed) == history(seed)
+
+
+def test_batches_that_are_looked_into_step_by_step_replay_too() -> None:
+    trace = history(1, large_batches)
+    assert sum("records at" in line for line in trace) == 26
+    assert trace == history(1, large_batches)
 
 
 def test_another_seed_is_another_history() -> None:

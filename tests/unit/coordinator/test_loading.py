@@ -122,7 +122,7 @@ async def test_a_load_leaves_the_loop_to_others_after_every_slice() -> None:
     await loaded(time)
     gc.unfreeze()
     assert len(time.held) > BATCHES * RECORDS / 100
-    assert max(time.held) <= SLICE_SECONDS + 2 * time.TICK
+    assert max(time.held) < SLICE_SECONDS + 3 * time.TICK
 
 
 async def test_what_was_loaded_goes_with_the_leadership_though_it_was_frozen() -> None:

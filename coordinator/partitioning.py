@@ -1,6 +1,9 @@
 """Which partition of a coordinator's topic a key belongs to: by Java's hash, as in Kafka."""
 
+from functools import lru_cache
 
+
+@lru_cache(maxsize=8192)
 def java_hash(text: str) -> int:
     """`String.hashCode`: 32 bits, signed, over UTF-16 code units."""
     value = 0

@@ -9,15 +9,18 @@ FileRange = tuple[File, int, int]
 
 
 class LogSlice:
-    """Whole batches from the one that has `start_offset` on. Costs no memory until it is read.
+    """Whole batches from the one that has `start_offset` on, all of them below `end_offset`.
+
+    Costs no memory until it is read.
 
     It holds its files open: it stays readable while segments are rolled, renamed and deleted.
     """
 
-    __slots__ = ("_size", "ranges", "start_offset")
+    __slots__ = ("_size", "end_offset", "ranges", "start_offset")
 
-    def __init__(self, start_offset: int, ranges: tuple[FileRange, ...]) -> None:
+    def __init__(self, start_offset: int, end_offset: int, ranges: tuple[FileRange, ...]) -> None:
         self.start_offset = start_offset
+        self.end_offset = end_offset
         self.ranges = ranges
         self._size = ranges[0][2] if len(ranges) == 1 else sum(length for _, _, length in ranges)
 

@@ -319,14 +319,15 @@ class Segment:
         located = self.locate(offset)
         return self.size if located is None else located[0]
 
-    def fit(self, start: int, end: int, max_bytes: int) -> int:
-        """The last batch boundary in [start, end] that is not `max_bytes` past `start`.
+    def fit(self, start: int, end: int, max_bytes: int) -> tuple[int, int | None]:
+        """The last batch boundary in [start, end] that is not `max_bytes` past `start`, and the
+        offset of the batch that begins there; None at `end`.
 
         `start` and `end` are batch boundaries.
         """
         target = start + max_bytes
         if end <= target:
-            return end
+            return end, None
         begin = max(start, self.offset_index.position_before(target))
         # Nothing behind the target is wanted but the end of a header that begins before it.
         chunk = min(max(target - begin, 0) + HEADER_SIZE, _WALK_BYTES)
@@ -334,8 +335,8 @@ class Segment:
             if position + header.size > target:
                 # The next read of whoever gets this one begins here.
                 self._hint(header.base_offset, position)
-                return position
-        return end
+                return position, header.base_offset
+        return end, None
 
     def headers(self, position: int = 0, chunk_bytes: int = _WALK_BYTES) -> Iterator[Located]:
         """Walks over batches from a batch's start to the end of the segment.

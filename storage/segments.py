@@ -90,20 +90,20 @@ class Segments:
             index += 1
             first = min_one and not ranges
             try:
-                start, end = _stretch(segment, reached, limit, max_bytes, first)
+                start, end, after = _stretch(segment, reached, limit, max_bytes, first)
             except CorruptRecordError:
                 if ranges:
                     # The next read begins here, and finds out.
                     break
                 rebuild_indexes(segment)
-                start, end = _stretch(segment, reached, limit, max_bytes, first)
+                start, end, after = _stretch(segment, reached, limit, max_bytes, first)
+            reached = after
             if end > start:
                 ranges.append((segment.file(), start, end - start))
             if end < segment.size:
                 break
             max_bytes -= end - start
-            reached = segment.next_offset
-        return LogSlice(offset, tuple(ranges))
+        return LogSlice(offset, reached, tuple(ranges))
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
         """The first record from `start_offset` on that is not older than `timestamp`."""
@@ -142,19 +142,21 @@ class Segments:
 
 def _stretch(
     segment: Segment, offset: int, limit: int, max_bytes: int, first: bool
-) -> tuple[int, int]:
-    """Start and end of the whole batches to read; the `first` one has any size.
+) -> tuple[int, int, int]:
+    """Start and end of the whole batches to read, and an offset before which they end; the
+    `first` one has any size.
 
     Raises CorruptRecordError.
     """
     start, bound = segment.position_of(offset), segment.position_of(limit)
+    last = min(limit, segment.next_offset)
     if start >= bound:
-        return start, start
-    end = segment.fit(start, bound, max_bytes)
+        return start, start, last
+    end, after = segment.fit(start, bound, max_bytes)
     if end == start and first:
         _, header = next(segment.headers(start))
-        end = start + header.size
-    return start, end
+        end, after = start + header.size, header.next_offset
+    return start, end, last if after is None else after
 
 
 def _inflate_find_timestamp(

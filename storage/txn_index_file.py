@@ -9,13 +9,15 @@ from barnabas.storage.txn_index import ENTRY_SIZE, AbortedTxn, decode, encode
 class TxnIndexFile:
     """Aborted transactions whose markers are in a segment, in the order of the markers."""
 
-    __slots__ = ("_base_offset", "_files", "_held", "path")
+    __slots__ = ("_base_offset", "_files", "_held", "_is_missing", "path")
 
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
         self._files = files
         self.path = path
         self._base_offset = base_offset
         self._held: File | None = None
+        # Every read asks, and hardly a segment has the file.
+        self._is_missing = False
 
     @property
     def exists(self) -> bool:
@@ -32,11 +34,15 @@ class TxnIndexFile:
         self.path = path
 
     def append(self, aborted: Sequence[AbortedTxn]) -> None:
+        self._is_missing = False
         self._files.open(self.path, create=True).append(b"".join(map(encode, aborted)))
 
     def read(self) -> list[AbortedTxn]:
         """Raises CorruptTxnIndexError."""
+        if self._is_missing:
+            return []
         if not self.exists:
+            self._is_missing = True
             return []
         file = self._held or self._files.open(self.path)
         return decode(file.read(file.size(), 0), base_offset=self._base_offset)

@@ -208,7 +208,7 @@ class _Read:
             if self._read_committed:
                 answer.aborted_transactions = [
                     AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
-                    for txn in log.aborted_transactions(wanted.fetch_offset, end)
+                    for txn in log.aborted_transactions(wanted.fetch_offset, found.end_offset)
                 ]
         return answer
 

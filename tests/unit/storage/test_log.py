@@ -94,6 +94,8 @@ def test_reads_end_at_the_limit_and_never_split_a_batch(log: Log) -> None:
     assert len(log.read(0, 10_000, limit=4)) == sum(sizes[:2])
     assert len(log.read(0, 10_000, limit=5)) == sum(sizes[:2]), "the limit is within a batch"
     assert len(log.read(8, 10_000, limit=8)) == 0
+    ends = [log.read(0, size, limit=7).end_offset for size in (1, sum(sizes[:2]), 10_000)]
+    assert ends == [2, 4, 7], "what comes after has nothing to do with the bytes"
     for wrong in (-1, 9):
         with pytest.raises(KafkaError) as refused:
             log.read(wrong, 1, limit=8)
@@ -110,6 +112,7 @@ def test_one_read_crosses_segments_and_outlives_them(log: Log) -> None:
     for path in log.doomed:
         log.place.files.unlink(path)
     assert [h.base_offset for _, h in iter_headers(piece.read_bytes())] == list(range(1, 40))
+    assert (piece.start_offset, piece.end_offset) == (1, 40)
     assert sum(length for _, _, length in piece.chunks(100)) == len(piece)
     assert max(length for _, _, length in piece.chunks(100)) == 100
 

@@ -21,7 +21,7 @@ def slice_of(*ranges: bytes) -> LogSlice:
         file = files.open(f"/{number}", create=True)
         file.append(b"before" + data + b"after")
         parts.append((file, len(b"before"), len(data)))
-    return LogSlice(0, tuple(parts))
+    return LogSlice(0, 1, tuple(parts))
 
 
 def test_ranges_are_read_whole_and_in_order() -> None:
@@ -36,7 +36,7 @@ def test_ranges_are_read_whole_and_in_order() -> None:
 def test_a_file_that_ends_early_is_an_error() -> None:
     source = slice_of(b"abc")
     ((file, position, _),) = source.ranges
-    drain = Drain(LogSlice(0, ((file, position + 100, 5),)))
+    drain = Drain(LogSlice(0, 1, ((file, position + 100, 5),)))
     with pytest.raises(OSError, match="ends before"):
         drain.read(5)
 
@@ -74,7 +74,7 @@ async def test_what_the_page_cache_lacks_is_read_off_the_loop_and_order_stays() 
         partition_index=0,
         high_watermark=1,
         aborted_transactions=None,
-        records=LogSlice(0, ((cold, 0, len(data)),)),  # type: ignore[arg-type]
+        records=LogSlice(0, 1, ((cold, 0, len(data)),)),  # type: ignore[arg-type]
     )
     answer = fetch.FetchResponse(
         responses=[fetch.FetchableTopicResponse(topic="t", partitions=[partition])]
@@ -101,7 +101,7 @@ async def test_a_file_that_fails_cuts_the_connection_and_says_nothing_false() ->
         partition_index=0,
         high_watermark=1,
         aborted_transactions=None,
-        records=LogSlice(0, ((broken, 0, 10),)),  # type: ignore[arg-type]
+        records=LogSlice(0, 1, ((broken, 0, 10),)),  # type: ignore[arg-type]
     )
     answer = fetch.FetchResponse(
         responses=[fetch.FetchableTopicResponse(topic="t", partitions=[partition])]

@@ -139,10 +139,10 @@ def test_bytes_before_and_behind_long_ranges_keep_their_places(
         body = b"".join(data[start : start + length] for _, start, length in ranges)
         expected = b"before" + body + b"between" + data[: SIZE // 2] + b"behind" + data[:100]
         async with connected() as (sender, reader):
-            sender.out.put([b"before", LogSlice(0, ranges), b"between"])
+            sender.out.put([b"before", LogSlice(0, 1, ranges), b"between"])
             sender.out.pump()
-            sender.out.put([LogSlice(0, ((file, 0, SIZE // 2),)), b"behind"])
-            sender.out.put([LogSlice(0, ((file, 0, 100),))])
+            sender.out.put([LogSlice(0, 1, ((file, 0, SIZE // 2),)), b"behind"])
+            sender.out.put([LogSlice(0, 1, ((file, 0, 100),))])
             sender.out.pump()
             assert await reader.readexactly(len(expected)) == expected
             assert not sender.out
@@ -157,7 +157,7 @@ def test_what_waits_for_a_slow_reader_is_one_chunk(
     async def test() -> None:
         file, data = file_of(tmp_path / "log")
         async with connected() as (sender, reader):
-            sender.out.put([b"head", LogSlice(0, ((file, 0, SIZE),)), b"tail"])
+            sender.out.put([b"head", LogSlice(0, 1, ((file, 0, SIZE),)), b"tail"])
             sender.out.pump()
             assert sender.out.blocked
             read = b""
@@ -174,7 +174,7 @@ def test_a_segment_deleted_meanwhile_still_arrives(
 ) -> None:
     async def test() -> None:
         file, data = file_of(tmp_path / "log")
-        source = LogSlice(0, ((file, 0, SIZE),))
+        source = LogSlice(0, 1, ((file, 0, SIZE),))
         del file
         async with connected() as (sender, reader):
             sender.out.put([source])
@@ -192,7 +192,7 @@ def test_a_file_that_became_shorter_ends_the_connection_and_adds_nothing(
     async def test() -> None:
         file, data = file_of(tmp_path / "log")
         async with connected() as (sender, reader):
-            sender.out.put([LogSlice(0, ((file, 0, SIZE),)), b"never"])
+            sender.out.put([LogSlice(0, 1, ((file, 0, SIZE),)), b"never"])
             sender.out.pump()
             file.truncate(SIZE - 100_000)
             read = b""
@@ -215,7 +215,7 @@ def test_a_reader_that_leaves_in_the_middle_takes_the_rest_with_it(
     async def test() -> None:
         file, _ = file_of(tmp_path / "log")
         async with connected() as (sender, _):
-            sender.out.put([LogSlice(0, ((file, 0, SIZE),))])
+            sender.out.put([LogSlice(0, 1, ((file, 0, SIZE),))])
             sender.out.pump()
         calls = len(sent)
         sender.out.resume()
@@ -234,7 +234,7 @@ async def test_a_peer_that_keeps_up_lets_others_have_their_turns() -> None:
     transport = ScriptedTransport()
     out = Outbox(InlineOffload(), lambda: out.pump(), lambda _: None)
     out.open(transport)
-    out.put([LogSlice(0, ((file, 0, size),)), b"tail"])
+    out.put([LogSlice(0, 1, ((file, 0, size),)), b"tail"])
     out.pump()
     turns = 0
     while out:
@@ -257,7 +257,7 @@ class BesideTransport:
         self.out = Outbox(InlineOffload(), lambda: None, lambda _: None)
         self.out.open(self.transport)
         file, self.data = file_of(path, 1_000_000)
-        self.out.put([b"head", LogSlice(0, ((file, 0, 1_000_000),))])
+        self.out.put([b"head", LogSlice(0, 1, ((file, 0, 1_000_000),))])
 
     def pump(self) -> None:
         with self.near, self.far:
@@ -305,7 +305,7 @@ async def test_small_pieces_and_short_ranges_leave_in_one_write() -> None:
     out = Outbox(InlineOffload(), lambda: None, lambda _: None)
     out.open(transport)
     for number in range(3):
-        out.put([b"head%d" % number, LogSlice(0, ((file, number, 2),)), b"tail"])
+        out.put([b"head%d" % number, LogSlice(0, 1, ((file, number, 2),)), b"tail"])
     out.pump()
     assert bytes(transport.written) == b"head0abtailhead1bctailhead2cdtail"
     assert transport.writes == 1

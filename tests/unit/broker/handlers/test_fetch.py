@@ -17,6 +17,7 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.protocol.records.control import ControlType, Marker, build_marker
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.validator import Origin
+from barnabas.storage.verification import UNVERIFIED
 from tests.unit.broker.replication.replicas import Replicas
 
 
@@ -39,7 +40,7 @@ class Reading:
 
     def append(self, **producer: Any) -> None:
         batch = build_batch([Record(0, 1, b"k", b"v", ())], **producer)
-        self.partition.append_as_leader(bytearray(batch), now_ms=1)
+        self.partition.append_as_leader(bytearray(batch), now_ms=1, guard=UNVERIFIED)
 
     def aborted(self, producer_id: int) -> None:
         """A transaction of one record, and its marker."""

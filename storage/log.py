@@ -25,7 +25,7 @@ from barnabas.storage.log_slice import LogSlice
 from barnabas.storage.producer_entry import Update
 from barnabas.storage.rearrangement import Rearrangement
 from barnabas.storage.rebuild import rebuild_producers
-from barnabas.storage.retention import should_roll
+from barnabas.storage.retention import roll_after_ms, should_roll
 from barnabas.storage.scan import replicated_batches
 from barnabas.storage.segment import Segment
 from barnabas.storage.segments import TimestampAndOffset
@@ -72,13 +72,7 @@ class Log:
         """Takes over the topic's configuration, now and whenever it changes."""
         self.config = config
         self.rules = Rules.of(config)
-        self._draw_jitter()
-
-    def _draw_jitter(self) -> None:
-        config, roll_ms = self.config, self.config.segment_ms
-        if config.compacted and config.max_compaction_lag_ms > 0:
-            roll_ms = min(roll_ms, config.max_compaction_lag_ms)
-        self._roll_ms = roll_ms - self._options.roll_jitter(min(config.segment_jitter_ms, roll_ms))
+        self._roll_ms = roll_after_ms(self.config, self._options.roll_jitter)
 
     def __repr__(self) -> str:
         return f"Log({self.topic}-{self.partition}, {self.log_start_offset}..{self.log_end_offset})"
@@ -104,8 +98,8 @@ class Log:
     def cleanable_end(self) -> int:
         """Compaction ends here: the active segment, unstable data and what is not known to be
         durable stay as they were written."""
-        durable = self.recovery_point - 1
-        return min(self.segments.active.base_offset, self.last_stable_offset, durable)
+        active = self.segments.active.base_offset
+        return min(active, self.last_stable_offset, self.recovery_point - 1)
 
     # --- appending
 
@@ -133,12 +127,7 @@ class Log:
         data, batches = validated or validate(data, self.rules, origin=origin, now_ms=now_ms)
         first_offset = end_offset = self.log_end_offset
         update = self.producers.prepare(
-            data,
-            batches,
-            origin=origin,
-            base_offset=first_offset,
-            guard=guard,
-            transaction_version=transaction_version,
+            data, batches, origin, first_offset, guard, transaction_version
         )
         if (seen := update.duplicate) is not None:
             return Appended(
@@ -168,12 +157,11 @@ class Log:
         if not batches:
             return
         end_offset = batches[-1][1].next_offset
-        update = self.producers.prepare(data, batches, origin=Origin.REPLICATION)
+        update = self.producers.prepare(data, batches, Origin.REPLICATION)
         self._write(data, batches, end_offset, now_ms, renumbered=False)
         for _, header in batches:
-            self._epochs_changed |= self.epochs.assign(
-                header.partition_leader_epoch, header.base_offset
-            )
+            epoch = header.partition_leader_epoch
+            self._epochs_changed |= self.epochs.assign(epoch, header.base_offset)
         self._commit(update, end_offset)
 
     def _write(
@@ -217,7 +205,7 @@ class Log:
         segment = old.successor(self.log_end_offset, self.config, now_ms)
         segment.activate()
         self.segments.add(segment)
-        self._draw_jitter()
+        self._roll_ms = roll_after_ms(self.config, self._options.roll_jitter)
         return segment
 
     def assign_leader_epoch(self, leader_epoch: int) -> None:

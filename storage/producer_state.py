@@ -72,7 +72,6 @@ class ProducerStateManager:
         self,
         data: Buffer,
         batches: Sequence[tuple[int, BatchHeader]],
-        *,
         origin: Origin,
         base_offset: int | None = None,
         guard: Guard | None = UNVERIFIED,

@@ -1,7 +1,10 @@
 """When a segment ends, and when it goes: decisions only, the log carries them out."""
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from barnabas.config.topic import TopicConfig
 
 _MAX_RELATIVE_OFFSET = 2**31 - 1
 
@@ -19,6 +22,14 @@ class SegmentFacts(Protocol):
     def largest_timestamp(self) -> int:
         """Of its records; of its last change where records have none."""
         ...
+
+
+def roll_after_ms(config: "TopicConfig", jitter: Callable[[int], int]) -> int:
+    """How long the next segment may take records; `jitter` draws from 0 to what it is given."""
+    roll_ms = config.segment_ms
+    if config.compacted and config.max_compaction_lag_ms > 0:
+        roll_ms = min(roll_ms, config.max_compaction_lag_ms)
+    return roll_ms - jitter(min(config.segment_jitter_ms, roll_ms))
 
 
 def should_roll(

@@ -1,7 +1,9 @@
 """The door to sockets. A simulation lends a network that has none."""
 
 import asyncio
+import resource
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -11,6 +13,9 @@ ACCEPTED_PER_TURN = 16
 """Connections that are taken before the others of the loop have their turn."""
 RETRY_S = 1.0
 """How long to wait where the system has no descriptor left to accept with."""
+RESERVED_DESCRIPTORS = 1024
+"""Of the process's, at most an eighth, that a crowd of clients cannot have: a log that cannot open
+its files takes its directory offline."""
 _log = get_logger(__name__)
 Factory = Callable[[], asyncio.BufferedProtocol]
 
@@ -103,14 +108,21 @@ class TcpServer:
                 return
             except OSError as error:
                 # No descriptor is left: the socket stays readable, and asking on would spin.
-                _log.error("connections cannot be accepted", port=self.port, error=str(error))
-                self.pause()
-                self._loop.call_later(RETRY_S, self.resume)
+                self._rest(str(error))
+                return
+            if accepted.fileno() > _last_descriptor():
+                accepted.close()
+                self._rest("the descriptors that are left are for the logs")
                 return
             accepted.setblocking(False)
             task = self._loop.create_task(self._begin(accepted))
             self._beginning.add(task)
             task.add_done_callback(self._beginning.discard)
+
+    def _rest(self, reason: str) -> None:
+        _log.error("connections cannot be accepted", port=self.port, reason=reason)
+        self.pause()
+        self._loop.call_later(RETRY_S, self.resume)
 
     async def _begin(self, accepted: socket.socket) -> None:
         try:
@@ -166,3 +178,11 @@ class TcpNetwork:
             bound.close()
             raise
         return bound
+
+
+def _last_descriptor() -> int:
+    """The greatest that a connection may have: the system gives the lowest number that is free."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return limit - min(RESERVED_DESCRIPTORS, limit // 8)

@@ -1,5 +1,6 @@
 """`barnabas serve`: settings, signals, probes, kill -9, and what keeps it from starting."""
 
+import asyncio
 import json
 import resource
 import signal
@@ -9,7 +10,9 @@ from urllib.request import urlopen
 
 import pytest
 
+from barnabas.client.connection import Connection
 from tests.integration.command_line import Cli, Served, run
+from tests.integration.data_path import Client, batch
 
 NEVER_BEFORE_SERVING = {
     *("structlog", "rich", "importlib.metadata", "email", "argparse", "multiprocessing"),
@@ -139,3 +142,25 @@ def test_serve_starts_again_after_kill_9(cli: Cli, tmp_path: Path) -> None:
     assert cli.at(served.servers)("consume", "kept", "-o", "beginning", "-e") == b"one\ntwo\n"
     code, _, errors = served.stop()
     assert (code, errors) == (0, "")
+
+
+def test_a_crowd_of_connections_leaves_the_logs_their_descriptors(tmp_path: Path) -> None:
+    served = Served("-l", "127.0.0.1:0", "-d", str(tmp_path))
+    resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (100, 100))
+    host, port = served.servers.split(":")
+
+    async def scenario() -> None:
+        client = Client(await Connection.open(host, int(port), timeout=5))
+        crowd = [await asyncio.open_connection(host, port) for _ in range(100)]
+        for number in range(3):
+            await client.create(f"during-{number}")
+        answer = await client.produce(batch(b"a"), topic="during-0")
+        assert answer.error_code == 0
+        for _, writer in crowd:
+            writer.close()
+        await client.connection.close()
+
+    asyncio.run(scenario())
+    code, _, errors = served.stop()
+    assert code == 0
+    assert "connections cannot be accepted" in errors

@@ -16,6 +16,8 @@ from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.schema import APIS, api
 
 _REQUEST: Final = Struct(">hhih")
+_REQUEST_SIZE: Final = _REQUEST.size
+_unpack_request: Final = _REQUEST.unpack_from
 _CORRELATION: Final = Struct(">i")
 _CORRELATION_AND_NO_TAGS: Final = Struct(">ix")
 _API_VERSIONS: Final = 18
@@ -33,12 +35,12 @@ def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int
     its header's form, and thus its body, are unknown too.
     """
     try:
-        key, version, correlation_id, length = _REQUEST.unpack_from(frame)
-        position, client_id = _REQUEST.size, None
+        key, version, correlation_id, length = _unpack_request(frame)
+        position, client_id = _REQUEST_SIZE, None
         if length >= 0:
             position += length
             # What is no text is shown as far as it is, as in Java: nothing depends on it.
-            client_id = str(frame[_REQUEST.size : position], "utf-8", "replace")
+            client_id = str(frame[_REQUEST_SIZE:position], "utf-8", "replace")
         if version >= _first_flexible(key):
             # Hardly a client sends tags here.
             position = skip_tags(frame, position) if frame[position] else position + 1

@@ -177,15 +177,8 @@ class Log:
         newest = batches[0][1].max_timestamp
         if len(batches) > 1:
             newest = max(header.max_timestamp for _, header in batches)
-        if should_roll(
-            segment.size,
-            len(data),
-            self.rules.segment_bytes,
-            segment.waited_ms(newest, now_ms),
-            self._roll_ms,
-            end_offset - 1 - segment.base_offset,
-            segment.index_full,
-        ):
+        limit = self.rules.segment_bytes
+        if should_roll(segment, len(data), newest, end_offset - 1, now_ms, limit, self._roll_ms):
             segment = self.roll(now_ms=now_ms)
         segment.append(data, batches, renumbered=renumbered)
 

@@ -32,26 +32,44 @@ def roll_after_ms(config: "TopicConfig", jitter: Callable[[int], int]) -> int:
     return roll_ms - jitter(min(config.segment_jitter_ms, roll_ms))
 
 
-def should_roll(
-    size: int,
-    incoming: int,
-    segment_bytes: int,
-    waited_ms: int,
-    segment_ms: int,
-    relative_offset: int,
-    index_full: bool,
-) -> bool:
-    """Whether a segment of `size` bytes ends before `incoming` more.
+class ActiveSegment(Protocol):
+    """What must be known of the segment that is appended to."""
 
-    `waited_ms` counts from the segment's first record to the newest timestamp that arrives (from
-    its creation where records have none), `segment_ms` is less the segment's jitter, and
-    `relative_offset` is what the last incoming record would have.
+    base_offset: int
+    created_ms: int
+    size: int
+    first_timestamp: int | None
+    """Of its first batch, its greatest; None while it is empty."""
+
+    @property
+    def index_full(self) -> bool: ...
+
+
+def should_roll(
+    segment: ActiveSegment,
+    incoming: int,
+    newest_timestamp: int,
+    last_offset: int,
+    now_ms: int,
+    segment_bytes: int,
+    segment_ms: int,
+) -> bool:
+    """Whether a segment ends before `incoming` bytes more, up to `last_offset`.
+
+    Its age counts by the records' own time, so that replaying old data rolls as it did the first
+    time: from its first record to the newest timestamp that arrives; from its creation where
+    records have none. `segment_ms` is less the segment's jitter.
     """
+    size, first = segment.size, segment.first_timestamp
+    if first is None or first < 0 or newest_timestamp < 0:
+        age = now_ms - segment.created_ms
+    else:
+        age = newest_timestamp - first
     return (
         size > segment_bytes - incoming
-        or (size > 0 and waited_ms > segment_ms)
-        or index_full
-        or relative_offset > _MAX_RELATIVE_OFFSET
+        or (size > 0 and age > segment_ms)
+        or last_offset - segment.base_offset > _MAX_RELATIVE_OFFSET
+        or segment.index_full
     )
 
 

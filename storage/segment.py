@@ -179,14 +179,6 @@ class Segment:
         """Of the records; of the segment itself where they have none."""
         return self.created_ms if self.max_timestamp < 0 else self.max_timestamp
 
-    def waited_ms(self, newest_timestamp: int, now_ms: int) -> int:
-        """How old the segment is when a batch with this greatest timestamp arrives: by the
-        records' own time, so that replaying old data rolls as it did the first time."""
-        first = self.first_timestamp
-        if first is None or first < 0 or newest_timestamp < 0:
-            return now_ms - self.created_ms
-        return newest_timestamp - first
-
     def rename(self, suffix: str) -> list[str]:
         """Appends `suffix` to the name of each file; returns the new paths."""
         renamed = []

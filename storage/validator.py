@@ -138,7 +138,9 @@ def validate(data: Buffer, rules: Rules, *, origin: Origin, now_ms: int) -> Vali
     batches = _check_headers(data, rules, origin, now_ms)
     if rules.looks_inside:
         data, batches = _at_once(_look_inside(data, batches, rules, origin))
-    return _finished(data, batches, rules, now_ms)
+    if rules.log_append_time or len(data) > rules.segment_bytes:
+        return _finished(data, batches, rules, now_ms)
+    return data, batches
 
 
 def validation(data: Buffer, rules: Rules, *, origin: Origin, now_ms: int) -> Steps[Validated]:
@@ -236,7 +238,7 @@ def _check_batch(
     data: Buffer, pos: int, header: BatchHeader, rules: Rules, from_client: bool, now_ms: int
 ) -> None:
     # Unpacked at once: to fetch a field from a named tuple costs as much as to unpack six.
-    _, length, _, _, _, attributes, last_delta, base_ms, max_ms, _, _, _, count = header
+    base, length, _, _, _, attributes, last_delta, base_ms, max_ms, producer, _, _, count = header
     if LOG_OVERHEAD + length > rules.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -252,7 +254,7 @@ def _check_batch(
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {header.compression}"
         )
-    if from_client:
+    if from_client and (base or attributes & ~COMPRESSION_MASK or producer >= 0):
         _check_client_fields(header)
     if not rules.log_append_time:
         # Judged by the first and the greatest timestamp of the header: walking the records would

@@ -68,8 +68,8 @@ class _Served:
 
     __slots__ = (
         "_encode",
-        "_head",
         "_head_size",
+        "_pack_head",
         "bytes_in",
         "decode",
         "errors_of",
@@ -88,7 +88,7 @@ class _Served:
         self.decode = decoder(route.api.request, version)
         self._encode = encoder(route.api.response, version)
         self._head_size = len(encode_response_header(route.api.key, version, 0))
-        self._head = _HEADS[self._head_size]
+        self._pack_head = _HEADS[self._head_size].pack
         name = route.api.name
         self.requests = metrics.requests.cell(name, str(version))
         self.bytes_in = metrics.request_bytes.cell(name)
@@ -101,9 +101,9 @@ class _Served:
         """
         # The only records source that a handler ever puts into an answer is a slice of a log.
         body: list[Part] = self._encode(response)
-        size = len(body[0]) if len(body) == 1 else sum(map(len, body))
-        head = self._head.pack(self._head_size + size, correlation_id)
         first = body[0]
+        size = self._head_size + (len(first) if len(body) == 1 else sum(map(len, body)))
+        head = self._pack_head(size, correlation_id)
         if isinstance(first, bytes):
             body[0] = head + first
             return body

@@ -93,29 +93,48 @@ def test_by_size_never_less_than_the_limit_is_left(sizes: list[int], limit: int)
         assert kept - sizes[gone] < limit
 
 
-ROLL: dict[str, Any] = {
-    "size": 900,
-    "incoming": 100,
-    "segment_bytes": 1000,
-    "waited_ms": 50,
-    "segment_ms": 50,
-    "relative_offset": 2**31 - 1,
-    "index_full": False,
-}
+@dataclass
+class Active:
+    """A segment at each of its limits, but for the batch that arrives."""
+
+    base_offset: int = 1000
+    created_ms: int = 5_000
+    size: int = 900
+    first_timestamp: int | None = 100
+    index_full: bool = False
+
+
+def rolls(segment: Active, **change: int) -> bool:
+    arriving = {"incoming": 100, "newest_timestamp": 150, "last_offset": 1000 + 2**31 - 1}
+    return should_roll(
+        segment, **{**arriving, "now_ms": 5_050, "segment_bytes": 1000, "segment_ms": 50, **change}
+    )
 
 
 def test_a_segment_stays_at_each_of_its_limits() -> None:
-    assert not should_roll(**ROLL)
+    assert not rolls(Active())
+    assert not rolls(Active(first_timestamp=None))
+    assert not rolls(Active(), newest_timestamp=-1)
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"incoming": 101}, {"waited_ms": 51}, {"relative_offset": 2**31}, {"index_full": True}],
+    [{"incoming": 101}, {"newest_timestamp": 151}, {"last_offset": 1000 + 2**31}],
     ids=str,
 )
-def test_a_segment_ends_past_any_limit(change: dict[str, Any]) -> None:
-    assert should_roll(**{**ROLL, **change})
+def test_a_segment_ends_past_any_limit(change: dict[str, int]) -> None:
+    assert rolls(Active(), **change)
+
+
+def test_a_segment_ends_where_its_index_is_full() -> None:
+    assert rolls(Active(index_full=True))
+
+
+def test_without_timestamps_a_segment_ages_from_its_creation() -> None:
+    assert rolls(Active(first_timestamp=-1), now_ms=5_051)
+    assert rolls(Active(), newest_timestamp=-1, now_ms=5_051)
+    assert not rolls(Active(), now_ms=10**9)
 
 
 def test_an_empty_segment_does_not_end_by_age() -> None:
-    assert not should_roll(**{**ROLL, "size": 0, "waited_ms": 10**9})
+    assert not rolls(Active(size=0), newest_timestamp=10**9)

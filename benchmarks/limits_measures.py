@@ -4,7 +4,7 @@ A round has three windows: calm, disturbed, calm. The ratio is the disturbed one
 its neighbours; what the two calm ones differ by is what a ratio of nothing would show.
 """
 
-import select
+import selectors
 import subprocess
 import sys
 import time
@@ -50,7 +50,9 @@ class Load:
         command = [sys.executable, "-m", "benchmarks.limits_loads", name, str(port), str(count)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], READY_WITHIN_S)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            ready = selector.select(READY_WITHIN_S)
         if not ready or not self._process.stdout.readline():
             self.end()
             raise RuntimeError(f"the load {name} did not come about")

@@ -1,5 +1,6 @@
 """Both brokers of the comparison, started once, side by side, and gone before other tests."""
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -31,6 +32,8 @@ def barnabas() -> Iterator[Address]:
         address = Address(host, int(port))
         warm_up(address)
         yield address
+    # Its files are closed with the last object that knows them: not in some later test.
+    gc.collect()
 
 
 @pytest.fixture(scope="package")

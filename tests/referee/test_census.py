@@ -5,7 +5,6 @@ where its answers are not Kafka's, test_differential says so.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -39,13 +38,13 @@ class Played(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def played() -> Iterator[list[Played]]:
+def played() -> list[Played]:
     """Every scenario at each of its versions."""
     with Broker(OURS) as broker:
         host, _, port = broker.bootstrap_servers.rpartition(":")
         address = Address(host, int(port))
         warm_up(address)
-        yield [play(scenario, address) for scenario in SCENARIOS]
+        return [play(scenario, address) for scenario in SCENARIOS]
 
 
 def play(scenario: Scenario, broker: Address) -> Played:

@@ -63,7 +63,8 @@ def serve(
     from barnabas.config.key import ConfigError
     from barnabas.config.properties import cluster_id, from_environment, parse_properties
 
-    properties = parse_properties(file.read_text()) if file is not None else {}
+    # What java.util.Properties reads; other characters are escaped there.
+    properties = {} if file is None else parse_properties(file.read_text("iso-8859-1"))
     properties |= from_environment(os.environ)
     properties |= parse_pairs(sets)
     if listen is not None:

@@ -43,8 +43,10 @@ def test_serve_takes_its_settings_from_file_environment_and_options(
 ) -> None:
     properties = tmp_path / "server.properties"
     properties.write_text(
+        "# What java.util.Properties reads may say d\u00e9j\u00e0 vu.\n"
         f"listeners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path}/file\nnum.partitions=3\n"
-        "process.roles=broker\nmessage.max.bytes=1111\nlog.retention.ms=1111\n"
+        "process.roles=broker\nmessage.max.bytes=1111\nlog.retention.ms=1111\n",
+        "iso-8859-1",
     )
     served = Served(
         *("--config", str(properties), "--set", "log.retention.ms=3333"),

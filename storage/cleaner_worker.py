@@ -130,6 +130,10 @@ def give_way() -> None:
     os.nice(_NICENESS)
     if hasattr(os, "SCHED_BATCH"):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    # Where Linux groups processes by session, niceness counts within a group only, and this
+    # process has a session of its own: a share as large as the broker's. See sched(7), autogroup.
+    with suppress(OSError), open("/proc/self/autogroup", "w") as autogroup:
+        autogroup.write(str(_NICENESS))
 
 
 def serve(jobs: TextIO, results: TextIO, files: Files, parent: Callable[[], int]) -> None:

@@ -77,6 +77,10 @@ def test_the_worker_gives_way_to_others(worker: CleanerProcess, tmp_path: Path) 
     list(worker.clean(job(tmp_path)))
     assert os.getpriority(os.PRIO_PROCESS, process_id(worker)) == 19
     assert os.sched_getscheduler(process_id(worker)) == os.SCHED_BATCH
+    autogroup = Path(f"/proc/{process_id(worker)}/autogroup")
+    if autogroup.exists():
+        assert autogroup.read_text().endswith("nice 19\n")
+        assert autogroup.read_text() != Path("/proc/self/autogroup").read_text()
 
 
 def test_a_worker_that_is_killed_costs_a_retry(worker: CleanerProcess, tmp_path: Path) -> None:

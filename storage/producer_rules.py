@@ -1,7 +1,7 @@
 """The rules by which a partition takes a producer's batches and markers (KIP-98, KIP-890); pure."""
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import MAX_SEQUENCE, BatchHeader
+from barnabas.protocol.records.batch import MAX_SEQUENCE, NO_SEQUENCE, TRANSACTIONAL, BatchHeader
 from barnabas.protocol.records.control import ControlType, Marker
 from barnabas.storage.producer_entry import (
     NO_COORDINATOR_EPOCH,
@@ -52,7 +52,8 @@ def check_sequence(
         return None
     sequence = header.base_sequence
     if header.producer_epoch == entry.producer_epoch:
-        last = entry.last_sequence
+        batches = entry.batches
+        last = batches[-1].last_sequence if batches else NO_SEQUENCE
         # Sequences wrap from 2^31-1 to 0. An epoch without batches begins at 0, as -1 + 1.
         if sequence == (last + 1) & MAX_SEQUENCE:
             return None
@@ -91,33 +92,22 @@ def append(
 ) -> ProducerEntry:
     """The producer with one more batch; raises INVALID_TXN_STATE for one outside its open
     transaction."""
-    batch = metadata(header, first_offset)
-    txn_first = first_offset if header.is_transactional else None
+    batch, epoch = metadata(header, first_offset), header.producer_epoch
+    txn_first = first_offset if header.attributes & TRANSACTIONAL else None
     if entry is None:
         return ProducerEntry(
-            header.producer_id,
-            header.producer_epoch,
-            (batch,),
-            NO_COORDINATOR_EPOCH,
-            header.max_timestamp,
-            txn_first,
+            header.producer_id, epoch, (batch,), NO_COORDINATOR_EPOCH, batch.timestamp, txn_first
         )
-    if entry.current_txn_first_offset is not None:
+    producer_id, known_epoch, batches, coordinator_epoch, _, open_txn = entry
+    if open_txn is not None:
         if txn_first is None and origin is not Origin.REPLICATION:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"Expected transactional write from producer {entry.producer_id}",
+                f"Expected transactional write from producer {producer_id}",
             )
-        txn_first = entry.current_txn_first_offset
-    same_epoch = header.producer_epoch == entry.producer_epoch
-    return ProducerEntry(
-        entry.producer_id,
-        header.producer_epoch,
-        (*entry.batches[1 - WINDOW :], batch) if same_epoch else (batch,),
-        entry.coordinator_epoch,
-        header.max_timestamp,
-        txn_first,
-    )
+        txn_first = open_txn
+    batches = (*batches[1 - WINDOW :], batch) if epoch == known_epoch else (batch,)
+    return ProducerEntry(producer_id, epoch, batches, coordinator_epoch, batch.timestamp, txn_first)
 
 
 def end_txn(

@@ -184,7 +184,11 @@ class ProducerStateManager:
             self._entries[entry.producer_id] = entry
             if entry.current_txn_first_offset is not None:
                 self._verifications.appended(entry.producer_id)
-        self._ongoing.update(update.started)
+        if update.started:
+            self._ongoing.update(update.started)
+        if not update.marked:
+            # Only a marker ends a transaction.
+            return []
         for producer_id in update.marked:
             self._verifications.ended(producer_id)
         return [txn for done in update.completed if (txn := self._complete(done)) is not None]

@@ -89,20 +89,6 @@ WANTED = (
         why="it is the request's fault",
     ),
     Difference(
-        scenarios=("FindCoordinator/of_a_transaction", "InitProducerId/a_transactional_id"),
-        path="*",
-        kafka="coordinates transactions",
-        barnabas="COORDINATOR_NOT_AVAILABLE",
-        why="transactions come with the next release",
-    ),
-    Difference(
-        scenarios=("Produce/a_transaction_that_was_never_begun",),
-        path="Produce.responses*",
-        kafka="INVALID_PRODUCER_ID_MAPPING from the transaction coordinator",
-        barnabas="INVALID_TXN_STATE",
-        why="transactions come with the next release",
-    ),
-    Difference(
         scenarios=(
             "Produce/a_timestamp_too_far_away_inside_a_batch",
             "Produce/records_that_are_none",
@@ -133,6 +119,7 @@ WANTED = (
             "Produce/two_batches_for_one_partition",
             "Produce/no_batch_for_a_partition",
             "Produce/a_batch_that_is_cut_off",
+            "Produce/a_transaction_that_was_never_begun",
         ),
         path="Produce.responses*.log_start_offset",
         kafka="-1",

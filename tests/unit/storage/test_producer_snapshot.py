@@ -15,6 +15,7 @@ from barnabas.protocol.internal.producer_snapshot import ProducerEntry as WireEn
 from barnabas.protocol.internal.producer_snapshot import ProducerSnapshot
 from barnabas.storage.files import OsFiles
 from barnabas.storage.mem_files import MemFiles
+from barnabas.storage.producer_entry import BatchMetadata, ProducerEntry
 from barnabas.storage.producer_snapshot import (
     CorruptSnapshotError,
     Snapshots,
@@ -23,7 +24,6 @@ from barnabas.storage.producer_snapshot import (
     encode_snapshot,
     encode_windows,
 )
-from barnabas.storage.producer_entry import BatchMetadata, ProducerEntry
 from barnabas.storage.producer_state import ProducerStateManager
 
 int16 = st.integers(0, 2**15 - 1)

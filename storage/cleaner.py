@@ -240,5 +240,8 @@ def make_job(log: Log, dirt: Dirt, limits: Limits, now_ms: int) -> CompactionJob
         index_interval=config.index_interval_bytes,
         max_keys=max(limits.dedupe_buffer_bytes // KEY_COST, 1),
         bytes_per_second=max(limits.bytes_per_second, 1.0),
-        producers={entry.producer_id: entry.last_offset for entry in log.producers},
+        producers={
+            entry.producer_id: (entry.last_offset, entry.producer_epoch) for entry in log.producers
+        },
+        aborted=tuple(log.aborted_transactions(log.segments.first.base_offset, dirt.end_offset)),
     )

@@ -21,7 +21,6 @@ from barnabas.storage.compaction import (
     Compacted,
     CompactionFailed,
     CompactionJob,
-    TransactionsUndecided,
     compact,
 )
 from barnabas.storage.files import Files, OsFiles
@@ -98,7 +97,7 @@ class InlineCleaner:
 
     def clean(self, job: CompactionJob) -> Generator[CleanedGroup | Compacted, None, None]:
         """As `CleanerProcess.clean`."""
-        return compact(self._files, job, transactions=TransactionsUndecided())
+        return compact(self._files, job)
 
     def stop(self) -> None:
         """There is nothing to end: a job only runs while it is asked for results."""
@@ -150,7 +149,7 @@ def serve(jobs: TextIO, results: TextIO, files: Files, parent: Callable[[], int]
         job = _decode_job(line)
         throttle = Throttle(job.bytes_per_second, time.monotonic, time.sleep)
         try:
-            for result in compact(files, job, transactions=TransactionsUndecided(), pace=pace):
+            for result in compact(files, job, pace=pace):
                 _answer(results, {type(result).__name__: result._asdict()})
         except CompactionFailed as error:
             _answer(results, {"error": str(error), "damaged": error.damaged})

@@ -7,14 +7,16 @@ Only bytes and offsets in, only files `*.cleaned` out, so that it can run in ano
 swaps them into the log decides whether they still fit (`cleaner.py`).
 
 Tombstones stay for `delete.retention.ms` after the first compaction that meets them: it stamps the
-time they may go into their batch (the delete horizon of KIP-534).
+time they may go into their batch (the delete horizon of KIP-534). Data of aborted transactions goes
+at once and stands in for nothing; a marker stays as long as anything of its transaction does, and
+then as long as a tombstone.
 """
 
 import os
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records.batch import (
@@ -26,10 +28,13 @@ from barnabas.protocol.records.batch import (
 )
 from barnabas.protocol.records.record import Record, iter_records, rewrite_batch
 from barnabas.protocol.records.varint import Buffer
+from barnabas.storage import txn_index
+from barnabas.storage.cleaned_transactions import CleanedTransactions
 from barnabas.storage.files import File, Files
 from barnabas.storage.offset_index import OffsetIndex
 from barnabas.storage.segment import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
 from barnabas.storage.time_index import TimeIndex
+from barnabas.storage.txn_index import AbortedTxn
 
 KEY_COST = 200
 """Bytes of memory that a key in the map takes, about."""
@@ -60,8 +65,11 @@ class CompactionJob:
     max_keys: int
     bytes_per_second: float
     """Of reading and writing together."""
-    producers: dict[int, int] = field(default_factory=dict)
-    """Last offset of the last batch of each live producer: its header must stay."""
+    producers: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Of each live producer the last offset of its last batch, -1 where its last is a marker, and
+    its epoch: the header of that batch must stay."""
+    aborted: tuple[AbortedTxn, ...] = ()
+    """Every aborted transaction that reaches into these segments."""
 
 
 class CleanedGroup(NamedTuple):
@@ -89,20 +97,6 @@ class CompactionFailed(Exception):
     def __init__(self, reason: str, *, damaged: bool) -> None:
         super().__init__(reason)
         self.damaged = damaged
-
-
-class TransactionalData(Protocol):
-    """Which batches are known to be committed: the place of the rules for transactions."""
-
-    def is_committed(self, header: BatchHeader) -> bool: ...
-
-
-class TransactionsUndecided:
-    """Takes no transactional batch for committed. Its records then never stand in for an earlier
-    one, and its tombstones stay; that they give way to later records is right in any case."""
-
-    def is_committed(self, header: BatchHeader) -> bool:
-        return not header.is_transactional
 
 
 class KeyMap:
@@ -140,7 +134,6 @@ def compact(
     files: Files,
     job: CompactionJob,
     *,
-    transactions: TransactionalData,
     pace: Pace = lambda _: None,
 ) -> Generator[CleanedGroup | Compacted, None, None]:
     """Yields each group once its files are durable, then what was done in all.
@@ -151,19 +144,16 @@ def compact(
         for name in files.listdir(job.directory):
             if name.endswith(CLEANED):
                 files.unlink(os.path.join(job.directory, name))
-        yield from _Compaction(files, job, transactions, pace).run()
+        yield from _Compaction(files, job, pace).run()
     except (ProtocolError, OSError) as error:
         damaged = isinstance(error, ProtocolError)
         raise CompactionFailed(f"{job.directory}: {error}", damaged=damaged) from error
 
 
 class _Compaction:
-    def __init__(
-        self, files: Files, job: CompactionJob, transactions: TransactionalData, pace: Pace
-    ) -> None:
+    def __init__(self, files: Files, job: CompactionJob, pace: Pace) -> None:
         self._files = files
         self._job = job
-        self._transactions = transactions
         self._pace = pace
         self._keys = KeyMap(job.max_keys)
         # Where each segment ends, exclusive.
@@ -175,8 +165,9 @@ class _Compaction:
     def run(self) -> Iterator[CleanedGroup | Compacted]:
         self._learn_keys()
         end = self._keys.end_offset
+        transactions = CleanedTransactions(self._job.aborted)
         for group in self._groups(end):
-            yield self._rewrite(group, end)
+            yield self._rewrite(group, end, transactions)
         yield Compacted(
             end, self._bytes_read, self._bytes_written, self._records_read, self._records_kept
         )
@@ -184,11 +175,15 @@ class _Compaction:
     def _learn_keys(self) -> None:
         job, keys = self._job, self._keys
         keys.end_offset = job.first_dirty_offset
+        transactions = CleanedTransactions(job.aborted)
         for base, size in job.segments:
             if self._ends[base] <= job.first_dirty_offset:
                 continue
             for batch, header in self._batches(base, size):
-                if header.is_control or not self._transactions.is_committed(header):
+                if header.is_control:
+                    transactions.marker(batch, header)
+                    continue
+                if transactions.is_void(header):
                     continue
                 if header.last_offset < job.first_dirty_offset:
                     continue
@@ -230,33 +225,56 @@ class _Compaction:
             sizes.append(self._files.size(path) if self._files.exists(path) else 0)
         return max(sizes)
 
-    def _rewrite(self, group: list[tuple[int, int]], end: int) -> CleanedGroup:
+    def _rewrite(
+        self, group: list[tuple[int, int]], end: int, transactions: CleanedTransactions
+    ) -> CleanedGroup:
         out = _CleanedSegment(self._files, self._job, group[0][0], self._pace)
         seam = self._ends[group[-1][0]]
         for base, size in group:
             for batch, header in self._batches(base, size):
-                kept = self._filter(batch, header, end=end, seam=seam)
+                self._records_read += header.record_count
+                must_stay = header.next_offset in (end, seam) or self._is_last_of_producer(header)
+                if header.is_control:
+                    spent, aborted = transactions.marker(batch, header)
+                    kept = self._filter_marker(batch, header, spent=spent, must_stay=must_stay)
+                    if kept is not None and aborted is not None:
+                        out.add_aborted(aborted)
+                else:
+                    void = transactions.is_void(header)
+                    kept = self._filter(batch, header, end, void=void, must_stay=must_stay)
                 if kept is not None:
                     out.append(kept)
-            out.copy_txn_index(base)
         out.close()
         self._bytes_written += out.size
         return CleanedGroup(group[0][0], tuple(base for base, _ in group), out.size)
 
-    def _filter(self, batch: Buffer, header: BatchHeader, *, end: int, seam: int) -> Buffer | None:
-        """The batch as it stays, None if nothing of it does."""
-        self._records_read += header.record_count
-        if header.is_control:
+    def _filter_marker(
+        self, batch: Buffer, header: BatchHeader, *, spent: bool, must_stay: bool
+    ) -> Buffer | None:
+        """The marker as it stays, if it does; `spent` where nothing of its transaction is left."""
+        horizon = header.delete_horizon_ms
+        if spent and horizon is None:
+            records = list(iter_records(batch, 0, header))
+            horizon = self._job.now_ms + self._job.delete_retention_ms
+            batch = rewrite_batch(header, records, delete_horizon_ms=horizon)
+        if not spent or horizon is None or self._job.now_ms < horizon:
+            self._records_kept += header.record_count
             return batch
+        return rewrite_batch(header, ()) if must_stay else None
+
+    def _filter(
+        self, batch: Buffer, header: BatchHeader, end: int, *, void: bool, must_stay: bool
+    ) -> Buffer | None:
+        """The batch as it stays, None if nothing of it does."""
         records = list(iter_records(batch, 0, header))
-        kept = [record for record in records if self._stays(record, header, end)]
+        kept = [] if void else [each for each in records if self._stays(each, header, end)]
         self._records_kept += len(kept)
         horizon = None
         if header.delete_horizon_ms is None and any(record.value is None for record in kept):
             horizon = self._job.now_ms + self._job.delete_retention_ms
         if kept and len(kept) == len(records) and horizon is None:
             return batch
-        if kept or header.next_offset in (end, seam) or self._is_last_of_producer(header):
+        if kept or must_stay:
             # Without records it stays for what its header says: a live producer's last sequence;
             # the last offset of the clean part; the last offset of the segment, which recovery
             # would else take for one that has lost its tail.
@@ -268,13 +286,19 @@ class _Compaction:
             return True
         if record.key is None or self._keys.is_superseded(record):
             return False
-        if record.value is not None or not self._transactions.is_committed(header):
+        if record.value is not None:
             return True
         horizon = header.delete_horizon_ms
         return horizon is None or self._job.now_ms < horizon
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        return self._job.producers.get(header.producer_id) == header.last_offset
+        last = self._job.producers.get(header.producer_id)
+        if last is None:
+            return False
+        offset, epoch = last
+        if offset < 0:
+            return header.is_control and header.producer_epoch == epoch
+        return header.last_offset == offset
 
     def _batches(self, base: int, size: int) -> Iterator[tuple[memoryview, BatchHeader]]:
         """The batches of a segment, each checked against its CRC."""
@@ -335,11 +359,9 @@ class _CleanedSegment:
         if self._waiting_bytes >= _WRITE_BYTES:
             self._write()
 
-    def copy_txn_index(self, base_offset: int) -> None:
-        """What was aborted stays known: its records may still be there."""
-        path = os.path.join(self._job.directory, file_name(base_offset, TXN_INDEX))
-        if self._files.exists(path):
-            self._txns += self._files.read_bytes(path)
+    def add_aborted(self, txn: AbortedTxn) -> None:
+        """A transaction was aborted whose data may still be there: readers must skip it."""
+        self._txns += txn_index.encode(txn)
 
     def close(self) -> None:
         """Completes the indexes; returns when everything is durable."""

@@ -15,7 +15,6 @@ from barnabas.storage.compaction import (
     Compacted,
     CompactionFailed,
     CompactionJob,
-    TransactionsUndecided,
     compact,
 )
 from barnabas.storage.files import OsFiles
@@ -60,7 +59,7 @@ def process_id(worker: CleanerProcess) -> int:
 
 def test_the_process_does_what_is_done_in_this_one(worker: CleanerProcess, tmp_path: Path) -> None:
     work = job(tmp_path)
-    here = list(compact(OsFiles(), work, transactions=TransactionsUndecided()))
+    here = list(compact(OsFiles(), work))
     files = cleaned(tmp_path)
     assert list(worker.clean(work)) == here
     assert cleaned(tmp_path) == files

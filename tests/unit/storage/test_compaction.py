@@ -21,7 +21,6 @@ from barnabas.storage.compaction import (
     CompactionFailed,
     CompactionJob,
     KeyMap,
-    TransactionsUndecided,
     compact,
 )
 from barnabas.storage.files import OsFile, OsFiles
@@ -98,7 +97,7 @@ class LogOnDisk:
     def compact(self, **changes: object) -> Compacted:
         job = self.job(**changes)
         done = None
-        for result in compact(FILES, job, transactions=TransactionsUndecided()):
+        for result in compact(FILES, job):
             assert done is None
             if isinstance(result, CleanedGroup):
                 self.swap(result)
@@ -215,7 +214,7 @@ def test_the_last_batch_of_a_live_producer_stays_without_its_records(log: LogOnD
     for sequence in range(3):
         put(log, (b"a", b"x"), producer_id=5, producer_epoch=1, base_sequence=sequence)
     put(log, (b"a", b"y"))
-    log.compact(producers={5: 2})
+    log.compact(producers={5: (2, 1)})
     headers = [header for _, header in log.batches()]
     assert [(h.base_offset, h.record_count) for h in headers] == [(2, 0), (3, 1)]
     assert (headers[0].last_sequence, headers[0].producer_epoch) == (2, 1)
@@ -230,36 +229,107 @@ def test_the_last_offset_of_the_clean_part_stays_in_a_batch(log: LogOnDisk) -> N
     assert [(h.base_offset, h.record_count) for _, h in log.batches()] == [(0, 1), (1, 0)]
 
 
-def test_markers_are_never_dropped(log: LogOnDisk) -> None:
-    marker = build_marker(
-        Marker(ControlType.ABORT, 1), offset=0, timestamp=NOW, producer_id=5, producer_epoch=0
+TXN = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
+
+
+def mark(log: LogOnDisk, kind: ControlType, producer_id: int = 5) -> None:
+    log.add_segment(
+        [
+            build_marker(
+                Marker(kind, 1),
+                offset=log.end,
+                timestamp=NOW,
+                producer_id=producer_id,
+                producer_epoch=0,
+            )
+        ]
     )
-    log.add_segment([marker])
+
+
+def control_offsets(log: LogOnDisk) -> list[int]:
+    return [header.base_offset for _, header in log.batches() if header.is_control]
+
+
+def test_a_committed_record_stands_in_for_an_earlier_one(log: LogOnDisk) -> None:
     put(log, (b"a", b"1"))
+    put(log, (b"a", b"2"), base_sequence=0, **TXN)
+    mark(log, ControlType.COMMIT)
+    put(log, (b"end", b"1"))
     log.compact()
-    assert [header.is_control for _, header in log.batches()] == [True, False]
+    assert [(r.key, r.value) for r in log.records()] == [(b"a", b"2"), (b"end", b"1")]
 
 
-def test_a_transactional_record_never_stands_in_for_another(log: LogOnDisk) -> None:
-    kind = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
-    put(log, (b"a", b"1"))
-    put(log, (b"a", b"2"), (b"b", None), base_sequence=0, **kind)
-    put(log, (b"c", b"1"), base_sequence=2, **kind)
-    put(log, (b"c", b"2"))
-    log.compact()
-    log.compact(first_dirty_offset=0, now_ms=NOW + 2 * DAY)
-    assert [(r.key, r.value) for r in log.records()] == [
-        (b"a", b"1"), (b"a", b"2"), (b"b", None), (b"c", b"2"),
-    ]  # fmt: skip
+def test_an_aborted_newer_value_never_removes_a_committed_older_one(log: LogOnDisk) -> None:
+    put(log, (b"a", b"old"))
+    put(log, (b"a", b"aborted"), (b"b", b"aborted"), base_sequence=0, **TXN)
+    mark(log, ControlType.ABORT)
+    put(log, (b"end", b"1"))
+    log.compact(aborted=(AbortedTxn(5, 1, 3, 4),))
+    assert [(r.key, r.value) for r in log.records()] == [(b"a", b"old"), (b"end", b"1")]
 
 
-def test_the_index_of_aborted_transactions_comes_along(log: LogOnDisk) -> None:
-    txns = [AbortedTxn(5, 0, 1, 2), AbortedTxn(6, 1, 2, 3)]
-    for base, txn in enumerate(txns):
-        put(log, (b"%d" % base, b"1"))
-        log.path(base, ".txnindex").write_bytes(encode(txn))
-    log.compact()
-    assert log.path(0, ".txnindex").read_bytes() == b"".join(map(encode, txns))
+def test_an_aborted_tombstone_removes_nothing(log: LogOnDisk) -> None:
+    put(log, (b"a", b"old"))
+    put(log, (b"a", None), base_sequence=0, **TXN)
+    mark(log, ControlType.ABORT)
+    put(log, (b"end", b"1"))
+    aborted = (AbortedTxn(5, 1, 2, 3),)
+    log.compact(aborted=aborted)
+    log.compact(first_dirty_offset=0, now_ms=NOW + 2 * DAY, aborted=aborted)
+    assert [r.value for r in log.records()] == [b"old", b"1"]
+
+
+def test_two_transactions_of_one_producer_are_told_apart(log: LogOnDisk) -> None:
+    put(log, (b"a", b"aborted"), base_sequence=0, **TXN)
+    mark(log, ControlType.ABORT)
+    put(log, (b"a", b"committed"), base_sequence=1, **TXN)
+    mark(log, ControlType.COMMIT)
+    put(log, (b"b", b"1"), base_sequence=2, **TXN)
+    mark(log, ControlType.ABORT)
+    put(log, (b"end", b"1"))
+    log.compact(aborted=(AbortedTxn(5, 0, 1, 2), AbortedTxn(5, 4, 5, 6)))
+    assert [r.value for r in log.records()] == [b"committed", b"1"]
+
+
+def test_a_marker_stays_while_its_data_does_and_then_as_long_as_a_tombstone(
+    log: LogOnDisk,
+) -> None:
+    put(log, (b"a", b"1"), base_sequence=0, **TXN)
+    mark(log, ControlType.COMMIT)
+    put(log, (b"end", b"1"))
+    log.compact(now_ms=NOW + 10 * DAY)
+    assert control_offsets(log) == [1], "its data is still there"
+    put(log, (b"a", b"2"))
+    log.compact(now_ms=NOW + 10 * DAY)
+    log.compact(first_dirty_offset=0, now_ms=NOW + 10 * DAY)
+    assert control_offsets(log) == [1], "its data went: now the time counts"
+    log.compact(first_dirty_offset=0, now_ms=NOW + 11 * DAY - 1)
+    assert control_offsets(log) == [1]
+    log.compact(first_dirty_offset=0, now_ms=NOW + 11 * DAY)
+    assert control_offsets(log) == []
+
+
+def test_the_last_marker_of_a_live_producer_stays_for_its_epoch(log: LogOnDisk) -> None:
+    mark(log, ControlType.ABORT)
+    put(log, (b"end", b"1"))
+    live = {5: (-1, 0)}
+    log.compact(now_ms=NOW, producers=live)
+    log.compact(first_dirty_offset=0, now_ms=NOW + 2 * DAY, producers=live)
+    _, first = next(log.batches())
+    assert (first.base_offset, first.producer_epoch, first.record_count) == (0, 0, 0)
+
+
+def test_the_index_of_aborted_transactions_keeps_those_whose_data_was_there(
+    log: LogOnDisk,
+) -> None:
+    put(log, (b"a", b"1"), base_sequence=0, **TXN)
+    mark(log, ControlType.ABORT)
+    put(log, (b"end", b"1"))
+    txn = AbortedTxn(5, 0, 1, 2)
+    log.compact(aborted=(txn,))
+    assert log.path(0, ".txnindex").read_bytes() == encode(txn)
+    log.compact(first_dirty_offset=0, aborted=(txn,))
+    assert not log.path(0, ".txnindex").exists(), "nothing of it is left to be skipped"
 
 
 def test_small_segments_become_one_and_none_too_large(log: LogOnDisk) -> None:
@@ -288,11 +358,11 @@ def test_a_damaged_log_is_told_from_a_missing_one(log: LogOnDisk) -> None:
     data = log.path(0).read_bytes()
     log.path(0).write_bytes(data[:-1] + b"!")
     with pytest.raises(CompactionFailed) as caught:
-        list(compact(FILES, job, transactions=TransactionsUndecided()))
+        list(compact(FILES, job))
     assert caught.value.damaged
     log.path(0).unlink()
     with pytest.raises(CompactionFailed) as caught:
-        list(compact(FILES, job, transactions=TransactionsUndecided()))
+        list(compact(FILES, job))
     assert not caught.value.damaged
 
 

@@ -24,6 +24,12 @@ def promised(work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
     return _after(asyncio.ensure_future(work), lambda outcome: outcome)
 
 
+def unheeded(answer: "Soon[Any]") -> None:
+    """Let an answer go that nobody waits for, whatever it is."""
+    if isinstance(answer, asyncio.Future):
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
 def _after(inner: "asyncio.Future[T]", make: Callable[[T], R]) -> "asyncio.Future[R]":
     outer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 

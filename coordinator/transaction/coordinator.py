@@ -10,7 +10,7 @@ from barnabas.coordinator.hosted import Mode
 from barnabas.coordinator.partitioning import partition_for
 from barnabas.coordinator.ports import Clock, Timers
 from barnabas.coordinator.runtime import CoordinatorRuntime
-from barnabas.coordinator.soon import Soon, promised
+from barnabas.coordinator.soon import Soon, promised, unheeded
 from barnabas.coordinator.transaction.history import Event
 from barnabas.coordinator.transaction.metadata import (
     TV0,
@@ -80,9 +80,9 @@ class TransactionCoordinator:
 
         Raises INVALID_TRANSACTION_TIMEOUT too.
         """
-        shard = self._shard(transactional_id)
-        if not 0 < timeout_ms <= self._settings.max_timeout_ms:
+        if transactional_id and not 0 < timeout_ms <= self._settings.max_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        shard = self._shard(transactional_id)
         shard.ledger.history.note(
             transactional_id, self._clock.now_ms(), f"a client at {client_host}"
         )
@@ -105,14 +105,13 @@ class TransactionCoordinator:
         connection: int,
     ) -> Soon[None]:
         """A client of the older protocol adds partitions (AddPartitionsToTxn up to v3)."""
-        self._guard(transactional_id, producer, connection)
-        return self._add(transactional_id, producer, added, TV0)
+        return self._add(transactional_id, producer, added, TV0, self._guarded(connection))
 
     def add_for_leader(
         self, transactional_id: str, producer: Producer, added: Collection[TopicPartition]
     ) -> Soon[None]:
         """A leader adds what a TV2 client has written to (AddPartitionsToTxn from v4)."""
-        return self._add(transactional_id, producer, added, TV2)
+        return self._add(transactional_id, producer, added, TV2, None)
 
     def _add(
         self,
@@ -120,13 +119,19 @@ class TransactionCoordinator:
         producer: Producer,
         added: Collection[TopicPartition],
         client_version: int,
+        connection: int | None,
     ) -> Soon[None]:
         return cast(
             Soon[None],
             self._patiently(
                 transactional_id,
                 lambda shard: partial(
-                    shard.add_partitions, transactional_id, producer, added, client_version
+                    shard.add_partitions,
+                    transactional_id,
+                    producer,
+                    added,
+                    client_version,
+                    connection,
                 ),
             ),
         )
@@ -148,22 +153,25 @@ class TransactionCoordinator:
         connection: int,
     ) -> Soon[Producer]:
         """Commit or abort; answered, when that is decided, with the producer to go on with."""
-        if client_version < TV2:
-            self._guard(transactional_id, producer, connection)
+        guarded = self._guarded(connection) if client_version < TV2 else None
         return cast(
             Soon[Producer],
             self._with_ids(
                 transactional_id,
                 lambda shard: partial(
-                    shard.end, transactional_id, producer, committed, client_version, written
+                    shard.end,
+                    transactional_id,
+                    producer,
+                    committed,
+                    client_version,
+                    written,
+                    guarded,
                 ),
             ),
         )
 
-    def _guard(self, transactional_id: str, producer: Producer, connection: int) -> None:
-        shard = self._shard(transactional_id)
-        if self._settings.fences_older_connections:
-            shard.ledger.connections.admit(transactional_id, producer, connection)
+    def _guarded(self, connection: int) -> int | None:
+        return connection if self._settings.fences_older_connections else None
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -203,7 +211,8 @@ class TransactionCoordinator:
         """Every partition of a decided transaction has its marker."""
         try:
             shard = self._shard(transactional_id)
-            self._write(transactional_id, partial(shard.complete, transactional_id, producer))
+            done = partial(shard.complete, transactional_id, producer)
+            unheeded(self._write(transactional_id, done))
         except KafkaError:
             # Coordinated elsewhere by now: whoever does so has sent the markers again.
             return
@@ -213,7 +222,8 @@ class TransactionCoordinator:
         async for shard in self._each_shard():
             for transactional_id in shard.overdue(int(self._clock.monotonic() * 1000)):
                 try:
-                    self._write(transactional_id, partial(shard.time_out, transactional_id))
+                    step = partial(shard.time_out, transactional_id)
+                    unheeded(self._write(transactional_id, step))
                 except KafkaError:
                     # Refused: the next sweep finds it again.
                     continue

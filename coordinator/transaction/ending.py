@@ -91,7 +91,8 @@ class Ending:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if not _retries_end(txn, producer):
             return self._ledger.require(transactional_id, producer)
-        if txn.state not in COMPLETED:
+        if txn.state not in COMPLETED or txn.epoch > LAST_CLIENT_EPOCH:
+            # The last epoch of all was fenced: nothing is left to go on with.
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
         return txn
 

@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterable
 from barnabas.coordinator.decision import Decision, Turn
 from barnabas.coordinator.transaction.connections import NewestConnections
 from barnabas.coordinator.transaction.history import History
-from barnabas.coordinator.transaction.metadata import Producer, TopicPartition, Transaction
+from barnabas.coordinator.transaction.metadata import (
+    LAST_CLIENT_EPOCH,
+    Producer,
+    TopicPartition,
+    Transaction,
+)
 from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.states import PREPARED, TransactionState
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -93,9 +98,19 @@ class Ledger:
         txn = self.transactions.get(transactional_id)
         if txn is None or txn.producer_id != producer.producer_id:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if txn.epoch != producer.epoch:
+        # The epoch above the last one was given to nobody, and cannot be bumped.
+        if txn.epoch != producer.epoch or producer.epoch > LAST_CLIENT_EPOCH:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
         return txn
+
+    def admit(self, transactional_id: str, producer: Producer, connection: int | None) -> None:
+        """Take note of the connection on which a producer asks, None where none is guarded.
+
+        Only of the current one: what others ask is refused anyhow. Raises PRODUCER_FENCED.
+        """
+        txn = self.transactions.get(transactional_id)
+        if connection is not None and txn is not None and txn.producer == producer:
+            self.connections.admit(transactional_id, producer, connection)
 
     def release(self, transactional_id: str) -> None:
         """A step is written, or was refused; whoever waits may try."""

@@ -118,12 +118,14 @@ class TransactionShard:
         producer: Producer,
         added: Collection[TopicPartition],
         client_version: int,
+        connection: int | None,
         turn: Turn,
     ) -> TxnDecision:
         """Partitions join the transaction, the first ones begin it; answered with None.
 
         Raises CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
         """
+        self.ledger.admit(transactional_id, producer, connection)
         # Before anything else: a TV2 producer may hold an id that is not current until it is free.
         self.ledger.require_free(transactional_id)
         txn = self.ledger.require(transactional_id, producer)
@@ -149,14 +151,17 @@ class TransactionShard:
     ) -> dict[TopicPartition, ErrorCode]:
         """Whether partitions are in the open transaction, for their leaders (KIP-890 part 1).
 
-        A step under way does not count, nor does it disturb: the leader checks once more when it
-        appends. Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+        A step under way does not disturb: the leader checks once more when it appends. But what an
+        EndTxn under way leaves without a marker nobody may write to any more.
+        Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
         """
         txn = self.ledger.require(transactional_id, producer)
         if txn.state in PREPARED:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        pending = self.ledger.pending.get(transactional_id)
+        inside = txn.partitions if pending is None else txn.partitions & pending.partitions
         answers = {
-            each: ErrorCode.NONE if each in txn.partitions else ErrorCode.TRANSACTION_ABORTABLE
+            each: ErrorCode.NONE if each in inside else ErrorCode.TRANSACTION_ABORTABLE
             for each in asked
         }
         known = [each for each, code in answers.items() if code is ErrorCode.NONE]
@@ -179,9 +184,11 @@ class TransactionShard:
         committed: bool,
         client_version: int,
         written: frozenset[TopicPartition] | None,
+        connection: int | None,
         turn: Turn,
     ) -> TxnDecision:
         """See `Ending.end`."""
+        self.ledger.admit(transactional_id, producer, connection)
         return self._ending.end(
             transactional_id, producer, committed, client_version, written, turn
         )

@@ -76,9 +76,11 @@ class WaitingRoom:
             while not expired.done():
                 waiter: asyncio.Future[None] = loop.create_future()
                 self._waiters.setdefault(transactional_id, []).append(waiter)
-                await asyncio.wait((waiter, expired), return_when=asyncio.FIRST_COMPLETED)
-                if not waiter.done():
+                try:
+                    await asyncio.wait((waiter, expired), return_when=asyncio.FIRST_COMPLETED)
+                finally:
                     self._leave(transactional_id, waiter)
+                if not waiter.done():
                     break
                 try:
                     answer = ask()

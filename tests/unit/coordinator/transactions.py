@@ -1,0 +1,192 @@
+"""A transaction coordinator over one partition's log, with short words for what it is asked."""
+
+import asyncio
+from collections.abc import Iterable
+from itertools import count
+from typing import Any
+
+from barnabas.coordinator.runtime import CoordinatorRuntime
+from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
+from barnabas.coordinator.transaction.ending import Markers
+from barnabas.coordinator.transaction.metadata import (
+    LAST_CLIENT_EPOCH,
+    TV0,
+    TV2,
+    Producer,
+    TopicPartition,
+    Transaction,
+)
+from barnabas.coordinator.transaction.producer_ids import ProducerIdNeeded
+from barnabas.coordinator.transaction.records import TransactionRecord, encode_record
+from barnabas.coordinator.transaction.settings import TransactionSettings
+from barnabas.coordinator.transaction.shard import TransactionShard
+from barnabas.coordinator.transaction.states import TransactionState
+from barnabas.coordinator.transaction.waiting import WaitingRoom
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.records.record import Record, build_batch
+from tests.unit.coordinator.harness import WALL_MS, FakeLog, Time
+
+ID = "x"
+TIMEOUT_MS = 60_000
+FIRST_ID = 1000
+A, B, C = ("a", 0), ("b", 0), ("c", 0)
+WRITE_TIMEOUT_MS = 5000
+
+
+class Ids:
+    """Producer ids from 1000 on; `dry` until they are refilled."""
+
+    def __init__(self) -> None:
+        self._next = count(FIRST_ID)
+        self.dry = False
+        self.refills = 0
+
+    def take(self) -> int:
+        if self.dry:
+            raise ProducerIdNeeded
+        return next(self._next)
+
+    async def refill(self) -> None:
+        await asyncio.sleep(0)
+        self.refills += 1
+        self.dry = False
+
+
+class Transactions:
+    """The coordinator of one id, its log, and the markers that it has asked for."""
+
+    def __init__(self, *, version: int = TV2, wait_ms: int = 0, **settings: Any) -> None:
+        self.time = Time()
+        self.log = FakeLog()
+        self.ids = Ids()
+        self.version = version
+        self.wait_ms = wait_ms
+        self.sent: list[Markers] = []
+        self.faults: list[BaseException] = []
+        self.room = WaitingRoom(self.time, lambda: self.wait_ms)
+        self.settings = TransactionSettings(**settings)
+        self.runtime = CoordinatorRuntime(
+            self._new_shard,
+            clock=self.time,
+            timers=self.time,
+            write_timeout_ms=WRITE_TIMEOUT_MS,
+            load_buffer_bytes=1 << 20,
+            send=lambda _index, _epoch, markers: self.sent.append(markers),
+            report=lambda _index, error: self.faults.append(error),
+        )
+        self.coordinator = TransactionCoordinator(
+            self.runtime,
+            self.room,
+            settings=self.settings,
+            producer_ids=self.ids,
+            clock=self.time,
+            timers=self.time,
+            partitions=lambda: 1,
+        )
+
+    def _new_shard(self) -> TransactionShard:
+        return TransactionShard(
+            self.settings,
+            take_producer_id=self.ids.take,
+            transaction_version=lambda: self.version,
+            settled=self.room.wake,
+        )
+
+    async def load(self) -> "Transactions":
+        """Become the coordinator of whatever the log holds, as after an election."""
+        self.runtime.elected(0, self.log)
+        while self.runtime.loading:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        return self
+
+    def write(self, *steps: Transaction, flexible: bool = True) -> "Transactions":
+        """Put records into the log, as an earlier coordinator has written them."""
+        for step in steps:
+            key, value = encode_record(TransactionRecord(step.transactional_id, step, flexible))
+            self.log.append(build_batch([Record(0, step.updated_ms, key, value)]), WALL_MS)
+        return self
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def init(self, expected: Producer | None = None, timeout_ms: int = TIMEOUT_MS) -> Any:
+        return self.coordinator.init_producer_id(ID, timeout_ms, expected, "host")
+
+    def add(self, producer: Producer, *partitions: TopicPartition, connection: int = 1) -> Any:
+        """A client of the older protocol."""
+        return self.coordinator.add_partitions(ID, producer, partitions, connection=connection)
+
+    def lead(self, producer: Producer, *partitions: TopicPartition) -> Any:
+        """A leader, for a client of the newer protocol."""
+        return self.coordinator.add_for_leader(ID, producer, partitions)
+
+    def verify(self, producer: Producer, *partitions: TopicPartition) -> dict[TopicPartition, str]:
+        answers = self.coordinator.verify(ID, producer, partitions)
+        return {each: code.name for each, code in answers.items()}
+
+    def end(
+        self,
+        producer: Producer,
+        *,
+        commits: bool = True,
+        version: int = TV2,
+        written: Iterable[TopicPartition] | None = None,
+        connection: int = 1,
+    ) -> Any:
+        return self.coordinator.end(
+            ID,
+            producer,
+            commits,
+            client_version=version,
+            written=None if written is None else frozenset(written),
+            connection=connection,
+        )
+
+    def mark(self) -> None:
+        """The markers asked for last are written."""
+        markers = self.sent[-1]
+        self.coordinator.markers_written(markers.transactional_id, markers.producer)
+
+    async def sweep(self) -> None:
+        await self.coordinator.abort_timed_out()
+
+    # -- what has become of it -------------------------------------------------------------------
+
+    @property
+    def txn(self) -> Transaction:
+        return self.coordinator.describe(ID)
+
+    @property
+    def state(self) -> str:
+        return self.txn.state.value
+
+    @property
+    def shard(self) -> TransactionShard:
+        return self.runtime.read(0, lambda shard: shard)
+
+    # -- whole stories ---------------------------------------------------------------------------
+
+    def ongoing(self, *partitions: TopicPartition, version: int = TV2) -> Producer:
+        """A producer with an open transaction."""
+        producer: Producer = self.init()
+        (self.lead if version >= TV2 else self.add)(producer, *(partitions or (A,)))
+        return producer
+
+    def completed(self, *, commits: bool = True, version: int = TV2) -> tuple[Producer, Producer]:
+        """A producer with a finished transaction: as it ended it, and as it goes on."""
+        producer = self.ongoing(version=version)
+        after = self.end(producer, commits=commits, version=version)
+        self.mark()
+        return producer, after
+
+
+def transaction(
+    state: TransactionState = TransactionState.EMPTY, epoch: int = 0, **fields: Any
+) -> Transaction:
+    """A transactional id as a log may hold it."""
+    fields = {"producer_id": FIRST_ID - 1, "timeout_ms": TIMEOUT_MS, "updated_ms": WALL_MS} | fields
+    return Transaction(ID, epoch=epoch, state=state, **fields)
+
+
+EXHAUSTED = Producer(FIRST_ID - 1, LAST_CLIENT_EPOCH)
+CLIENT_VERSIONS = (TV0, TV2)
+NONE = ErrorCode.NONE.name

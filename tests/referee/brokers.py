@@ -13,6 +13,7 @@ SHARED = {
     "log.segment.bytes": "1073741824",
     "auto.create.topics.enable": "true",
     "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
     "offsets.topic.replication.factor": "1",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "6000",
@@ -62,9 +63,10 @@ def warm_up(broker: Address) -> None:
 
 
 def warm_up_transactions(broker: Address) -> None:
-    """Returns when the broker coordinates transactions, which Barnabas does not yet."""
-    asked = InitProducerIdRequest(transactional_id="warm-up", transaction_timeout_ms=60_000)
-    finding = FindCoordinatorRequest(coordinator_keys=["warm-up"], key_type=1)
+    """Returns when the broker coordinates transactions of each partition."""
     with Peer(*broker, API, 0, "warm-up") as peer:
-        peer.do(finding, until=lambda r: r.coordinators[0].error_code == 0)
-        peer.do(asked, until=lambda r: r.error_code == 0)
+        for id in "abcdefgh":
+            finding = FindCoordinatorRequest(coordinator_keys=[id], key_type=1)
+            peer.do(finding, until=lambda r: r.coordinators[0].error_code == 0)
+            asked = InitProducerIdRequest(transactional_id=id, transaction_timeout_ms=60_000)
+            peer.do(asked, until=lambda r: r.error_code == 0)

@@ -16,8 +16,7 @@ from tests.referee.tools import Tools
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     """Apache Kafka with the features of newer protocols switched off."""
     directory = tmp_path_factory.mktemp("kafka")
-    properties = SHARED | {"transaction.state.log.num.partitions": "2"}
-    with Kafka(directory, features=FEATURES_OFF, properties=properties) as broker:
+    with Kafka(directory, features=FEATURES_OFF, properties=SHARED) as broker:
         address = Address("127.0.0.1", broker.port)
         warm_up(address)
         warm_up_transactions(address)
@@ -31,6 +30,7 @@ def barnabas() -> Iterator[Address]:
         host, _, port = broker.bootstrap_servers.rpartition(":")
         address = Address(host, int(port))
         warm_up(address)
+        warm_up_transactions(address)
         yield address
     # Its files are closed with the last object that knows them: not in some later test.
     gc.collect()

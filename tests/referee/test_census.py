@@ -13,7 +13,7 @@ import pytest
 from barnabas.protocol.schema import Api
 from barnabas.testing.broker import Broker
 from docs.generate import served
-from tests.referee.brokers import OURS, Address, warm_up
+from tests.referee.brokers import OURS, Address, warm_up, warm_up_transactions
 from tests.referee.differences import WANTED, Difference
 from tests.referee.normalise import plain
 from tests.referee.raw import APIS
@@ -52,6 +52,7 @@ def played() -> list[Played]:
         host, _, port = broker.bootstrap_servers.rpartition(":")
         address = Address(host, int(port))
         warm_up(address)
+        warm_up_transactions(address)
         return [play(scenario, address) for scenario in SCENARIOS]
 
 

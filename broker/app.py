@@ -332,9 +332,9 @@ class Broker:
         self._groups.schedule(rounds)
         self._transactions.schedule(rounds)
         logs, offload, clock = self._logs, doors.offload, doors.clock
-        config = self._dynamic.now
+        config, passed = self._dynamic.now, self._metrics.transactions.passed_by_retention.cell()
         for chore in (
-            LogChores(logs, self._replicas, self._flusher, offload, clock, config),
+            LogChores(logs, self._replicas, self._flusher, offload, clock, config, passed),
             CleanerChore(self._cleaner, logs, self._replicas, offload, clock, config),
             ConnectionChore(
                 list(self._listeners.values()),

@@ -51,7 +51,10 @@ class LogChores:
         offload: Offload,
         clock: Clock,
         config: Callable[[], BrokerConfig],
+        transactions_passed: Cell,
     ) -> None:
+        """`transactions_passed` counts the open transactions whose beginning retention took."""
+        self._transactions_passed = transactions_passed
         self._logs = logs
         self._replicas = replicas
         self._flusher = flusher
@@ -98,12 +101,27 @@ class LogChores:
                 # Gone while others were looked at, or in the cleaner's hands until the next round.
                 continue
             try:
+                start = log.log_start_offset
                 change = drop_old_segments(log, now_ms=now_ms)
                 if change is not None:
+                    self._tell_of_transactions(log, start)
                     await _carry_out(change, self._offload, _LANE)
             except LogDirFailed:
                 # Told to the replica manager; the logs of other directories go on.
                 continue
+
+    def _tell_of_transactions(self, log: Log, old_start: int) -> None:
+        """Retention waits for no transaction, so that one that hangs cannot fill the disk."""
+        passed = log.producers.opened_in(old_start, log.log_start_offset)
+        if passed:
+            self._transactions_passed.value += len(passed)
+            _log.warning(
+                "retention passed open transactions",
+                topic=log.topic,
+                partition=log.partition,
+                producer_ids=passed,
+                log_start_offset=log.log_start_offset,
+            )
 
     async def remove(self) -> None:
         """Unlink what file.delete.delay.ms has kept for late readers."""

@@ -216,6 +216,10 @@ class TransactionMetrics:
             "Transactions that are open in a partition.",
             _PARTITION,
         )
+        self.passed_by_retention = registry.counter(
+            "barnabas_log_opentransactionspassedbyretention_total",
+            "Open transactions whose first records retention has dropped.",
+        )
         self.last_stable_offset = registry.gauge(
             "kafka_cluster_partition_laststableoffset",
             "Where read_committed ends in a partition led here.",

@@ -59,6 +59,10 @@ class ProducerStateManager:
         """Transactions that are open."""
         return len(self._ongoing)
 
+    def opened_in(self, start: int, end: int) -> list[int]:
+        """The producers whose open transaction began at an offset of [start, end)."""
+        return [producer for first, producer in self._ongoing.items() if start <= first < end]
+
     @property
     def first_unstable_offset(self) -> int | None:
         """Where the oldest transaction began that is open, or whose marker is not replicated."""

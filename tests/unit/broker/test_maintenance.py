@@ -10,11 +10,13 @@ from barnabas.broker.offload import InlineOffload, Offload, ThreadOffload
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.rounds import Rounds
 from barnabas.config.broker import BrokerConfig
+from barnabas.metrics.registry import Cell
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.checkpoints import read_offsets
 from barnabas.storage.cleaner import LogCleaner
 from barnabas.storage.cleaner_worker import InlineCleaner
 from barnabas.storage.mem_files import Fault, MemFiles
+from barnabas.storage.verification import UNVERIFIED
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 
 
@@ -42,6 +44,7 @@ class Kept:
         offload = offload or InlineOffload()
         self.clock = SteppedClock()
         self.config = BrokerConfig.from_properties({"log.dirs": "/data", **(broker or {})})
+        self.transactions_passed = Cell()
         self.chores = LogChores(
             self.replicas.logs,
             self.replicas.manager,
@@ -49,6 +52,7 @@ class Kept:
             offload,
             self.clock,
             lambda: self.config,
+            self.transactions_passed,
         )
         files = self.replicas.files
         self.cleaner = CleanerChore(
@@ -82,6 +86,26 @@ async def test_retention_drops_what_is_too_old_and_removal_unlinks_it_later() ->
     await kept.chores.retain()
     assert partition.log.log_start_offset == 1
     assert any(name.endswith(".deleted") for name in kept.replicas.files.listdir("/data/t-0"))
+
+
+async def test_retention_passes_a_hanging_transaction_and_says_so() -> None:
+    kept = Kept(retention_ms="1000", file_delete_delay_ms="500")
+    partition = await kept.partition()
+    batch = build_batch(
+        [Record(0, kept.clock.now, None, b"x")],
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    partition.append_as_leader(bytearray(batch), now_ms=kept.clock.now, guard=UNVERIFIED)
+    kept.append(partition)
+    kept.clock.now += 2000
+    await kept.chores.retain()
+    assert (partition.log.log_start_offset, partition.log.last_stable_offset) == (2, 2)
+    assert kept.transactions_passed.value == 1
+    await kept.chores.retain()
+    assert kept.transactions_passed.value == 1
 
 
 async def test_retention_of_many_logs_leaves_turns_of_the_loop_to_others() -> None:

@@ -39,7 +39,7 @@ async def test_the_latest_timeout_counts() -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 async def test_a_timeout_out_of_bounds(timeout_ms: int) -> None:
-    """Wire facts 6.1: over transaction.max.timeout.ms, or <= 0."""
+    """As in Kafka 4.3: over transaction.max.timeout.ms, or <= 0."""
     here = await Transactions().load()
     assert code_of(lambda: here.init(timeout_ms=timeout_ms)) == "INVALID_TRANSACTION_TIMEOUT"
     assert here.init(timeout_ms=900_000)
@@ -100,7 +100,7 @@ async def test_an_expired_id_comes_back_with_a_fresh_producer_id() -> None:
 
 
 async def test_the_last_epoch_is_given_and_then_the_producer_id_rotates() -> None:
-    """Wire facts 6.5: a client never holds 32767."""
+    """As in Kafka 4.3: a client never holds 32767."""
     here = await Transactions().write(transaction(epoch=LAST_CLIENT_EPOCH - 1)).load()
     assert here.init() == EXHAUSTED
     assert here.init() == Producer(FIRST_ID, 0)

@@ -1,0 +1,165 @@
+"""Partitions that join a transaction, and the questions of their leaders (KIP-98, KIP-890)."""
+
+import pytest
+
+from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
+from barnabas.coordinator.transaction.states import TransactionState
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from tests.unit.coordinator.harness import code_of
+from tests.unit.coordinator.transactions import FIRST_ID, NONE, A, B, C, Transactions, transaction
+
+PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+STRANGER, STALE, FUTURE = Producer(7, 0), Producer(FIRST_ID, -1), Producer(FIRST_ID, 9)
+
+
+@pytest.mark.parametrize("version", [TV0, TV2])
+async def test_the_first_partitions_begin_the_transaction(version: int) -> None:
+    here = await Transactions().load()
+    producer = here.init()
+    here.time.pass_ms(3)
+    assert (here.lead if version else here.add)(producer, A, B) is None
+    began = here.time.now_ms()
+    here.time.pass_ms(3)
+    (here.lead if version else here.add)(producer, C)
+    assert here.state == "Ongoing"
+    assert here.txn.partitions == {A, B, C}
+    assert here.txn.start_ms == began
+    assert here.txn.updated_ms == began + 3
+    assert here.txn.client_version == version
+
+
+async def test_partitions_that_are_in_it_already_are_not_written_again() -> None:
+    """As in Kafka 4.3."""
+    here = await Transactions().load()
+    producer = here.ongoing(A, B)
+    written = here.log.record_count
+    here.log.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert here.lead(producer, B) is None
+    assert here.add(producer, A) is None
+    assert here.log.record_count == written
+
+
+async def test_whose_the_transaction_is() -> None:
+    here = await Transactions().load()
+    here.init()
+    for ask in (here.add, here.lead, here.verify):
+        assert code_of(lambda a=ask: a(STRANGER, A)) == "INVALID_PRODUCER_ID_MAPPING"
+        for other in (STALE, FUTURE):
+            assert code_of(lambda a=ask, o=other: a(o, A)) == "PRODUCER_FENCED"
+
+
+async def test_an_unknown_transactional_id() -> None:
+    here = await Transactions().load()
+    for ask in (here.add, here.lead, here.verify, lambda p, _: here.end(p)):
+        assert code_of(lambda a=ask: a(STALE, A)) == "INVALID_PRODUCER_ID_MAPPING"
+    assert not here.shard.ledger.connections._newest
+
+
+@pytest.mark.parametrize("state", PREPARED)
+async def test_while_markers_are_on_their_way_nobody_joins(state: TransactionState) -> None:
+    """As in Kafka 4.3: before id and epoch are looked at, a TV2 client may hold the next ones."""
+    here = await Transactions().write(transaction(state, partitions=frozenset({A}))).load()
+    future = here.txn.producer._replace(epoch=9)
+    for who in (here.txn.producer, STRANGER, future):
+        assert code_of(lambda p=who: here.lead(p, A)) == "CONCURRENT_TRANSACTIONS"
+        assert code_of(lambda p=who: here.add(p, A)) == "CONCURRENT_TRANSACTIONS"
+    assert code_of(lambda: here.verify(here.txn.producer, A)) == "CONCURRENT_TRANSACTIONS"
+    assert code_of(lambda: here.verify(STRANGER, A)) == "INVALID_PRODUCER_ID_MAPPING"
+    assert code_of(lambda: here.verify(future, A)) == "PRODUCER_FENCED"
+
+
+async def test_while_a_step_is_being_written_nobody_joins() -> None:
+    here = await Transactions().load()
+    producer = here.init()
+    here.log.held = True
+    first = here.lead(producer, A)
+    assert code_of(lambda: here.lead(producer, B)) == "CONCURRENT_TRANSACTIONS"
+    assert code_of(lambda: here.add(STRANGER, B)) == "CONCURRENT_TRANSACTIONS"
+    assert code_of(here.init) == "CONCURRENT_TRANSACTIONS"
+    assert code_of(lambda: here.end(producer)) == "CONCURRENT_TRANSACTIONS"
+    here.log.release()
+    assert await first is None
+    assert here.lead(producer, B) is None
+
+
+async def test_what_is_not_committed_is_not_in_the_transaction() -> None:
+    """Redpanda #6018: a coordinator that answers before it has written loses it in a fail-over."""
+    here = await Transactions().load()
+    producer = here.init()
+    here.log.held = True
+    answer = here.lead(producer, A)
+    assert here.verify(producer, A) == {A: "TRANSACTION_ABORTABLE"}
+    assert not answer.done()
+    assert here.state == "Empty"
+    here.log.release()
+    assert here.verify(producer, A) == {A: NONE}
+    await answer
+
+
+async def test_a_refused_step_leaves_everything_as_it_was() -> None:
+    here = await Transactions().load()
+    producer = here.ongoing(A)
+    here.log.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert code_of(lambda: here.lead(producer, B)) == "COORDINATOR_NOT_AVAILABLE"
+    assert here.txn.partitions == {A}
+    here.log.refusal = None
+    assert here.lead(producer, B) is None
+
+
+# -- verification --------------------------------------------------------------------------------
+
+
+async def test_only_what_was_added_is_verified() -> None:
+    """KIP-890 part 1."""
+    here = await Transactions().load()
+    producer = here.ongoing(A, version=TV0)
+    assert here.verify(producer, A, B) == {A: NONE, B: "TRANSACTION_ABORTABLE"}
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_nothing_is_verified_for_a_transaction_that_is_over(commits: bool) -> None:
+    """KAFKA-12671, KAFKA-14402: a Produce that comes after its marker hangs nothing."""
+    here = await Transactions().load()
+    _, producer = here.completed(commits=commits, version=TV0)
+    assert here.verify(producer, A) == {A: "TRANSACTION_ABORTABLE"}
+
+
+async def test_a_step_under_way_does_not_disturb_a_verification() -> None:
+    """As in Kafka 4.3: pending state is ignored."""
+    here = await Transactions().load()
+    producer = here.ongoing(A, version=TV0)
+    here.log.held = True
+    adding = here.add(producer, B)
+    assert here.verify(producer, A, B) == {A: NONE, B: "TRANSACTION_ABORTABLE"}
+    here.log.release()
+    await adding
+    here.log.held = True
+    ending = here.end(producer, version=TV0)
+    assert here.verify(producer, A, B) == {A: NONE, B: NONE}
+    here.log.release()
+    await ending
+    assert here.sent[-1].partitions == {A, B}
+
+
+# -- who coordinates -----------------------------------------------------------------------------
+
+
+async def test_nobody_is_answered_before_the_log_is_loaded() -> None:
+    """KAFKA-9307 and its like: never from half a state."""
+    here = Transactions()
+    assert code_of(here.init) == "NOT_COORDINATOR"
+    here.runtime.elected(0, here.log)
+    for ask in (here.add, here.lead, here.verify, lambda p, _: here.end(p)):
+        assert code_of(lambda a=ask: a(STALE, A)) == "COORDINATOR_LOAD_IN_PROGRESS"
+    assert code_of(here.init) == "COORDINATOR_LOAD_IN_PROGRESS"
+    assert code_of(here.coordinator.require_loaded) == "COORDINATOR_LOAD_IN_PROGRESS"
+    await here.load()
+    here.coordinator.require_loaded()
+    here.runtime.resigned(0)
+    assert code_of(here.init) == "NOT_COORDINATOR"
+
+
+async def test_an_unknown_id_is_not_described() -> None:
+    """As in Kafka 4.3: 105."""
+    here = await Transactions().load()
+    assert code_of(lambda: here.txn) == "TRANSACTIONAL_ID_NOT_FOUND"

@@ -243,5 +243,7 @@ def make_job(log: Log, dirt: Dirt, limits: Limits, now_ms: int) -> CompactionJob
         producers={
             entry.producer_id: (entry.last_offset, entry.producer_epoch) for entry in log.producers
         },
-        aborted=tuple(log.aborted_transactions(log.segments.first.base_offset, dirt.end_offset)),
+        later_segments=tuple(
+            each.base_offset for each in log.segments if each.base_offset >= dirt.end_offset
+        ),
     )

@@ -68,8 +68,8 @@ class CompactionJob:
     producers: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Of each live producer the last offset of its last batch, -1 where its last is a marker, and
     its epoch: the header of that batch must stay."""
-    aborted: tuple[AbortedTxn, ...] = ()
-    """Every aborted transaction that reaches into these segments."""
+    later_segments: tuple[int, ...] = ()
+    """Base offsets of the segments after `end_offset`: their transactions may reach back."""
 
 
 class CleanedGroup(NamedTuple):
@@ -145,8 +145,8 @@ def compact(
             if name.endswith(CLEANED):
                 files.unlink(os.path.join(job.directory, name))
         yield from _Compaction(files, job, pace).run()
-    except (ProtocolError, OSError) as error:
-        damaged = isinstance(error, ProtocolError)
+    except (ProtocolError, txn_index.CorruptTxnIndexError, OSError) as error:
+        damaged = not isinstance(error, OSError)
         raise CompactionFailed(f"{job.directory}: {error}", damaged=damaged) from error
 
 
@@ -155,6 +155,7 @@ class _Compaction:
         self._files = files
         self._job = job
         self._pace = pace
+        self._aborted = _aborted(files, job)
         self._keys = KeyMap(job.max_keys)
         # Where each segment ends, exclusive.
         bases = [base for base, _ in job.segments]
@@ -165,7 +166,7 @@ class _Compaction:
     def run(self) -> Iterator[CleanedGroup | Compacted]:
         self._learn_keys()
         end = self._keys.end_offset
-        transactions = CleanedTransactions(self._job.aborted)
+        transactions = CleanedTransactions(self._aborted)
         for group in self._groups(end):
             yield self._rewrite(group, end, transactions)
         yield Compacted(
@@ -175,7 +176,7 @@ class _Compaction:
     def _learn_keys(self) -> None:
         job, keys = self._job, self._keys
         keys.end_offset = job.first_dirty_offset
-        transactions = CleanedTransactions(job.aborted)
+        transactions = CleanedTransactions(self._aborted)
         for base, size in job.segments:
             if self._ends[base] <= job.first_dirty_offset:
                 continue
@@ -322,6 +323,18 @@ class _Compaction:
                 raise CorruptRecordError(f"{path}: the batch at {header.base_offset} is damaged")
             yield chunk[: header.size], header
             chunk = chunk[header.size :]
+
+
+def _aborted(files: Files, job: CompactionJob) -> list[AbortedTxn]:
+    """Every aborted transaction that reaches into what is compacted."""
+    aborted: list[AbortedTxn] = []
+    for base in (*(base for base, _ in job.segments), *job.later_segments):
+        path = os.path.join(job.directory, file_name(base, TXN_INDEX))
+        if files.exists(path):
+            data = files.read_bytes(path)
+            # The active segment's may be growing.
+            aborted += txn_index.decode(data[: len(data) - len(data) % txn_index.ENTRY_SIZE])
+    return [txn for txn in aborted if txn.first_offset < job.end_offset]
 
 
 class _CleanedSegment:

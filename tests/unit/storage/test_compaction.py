@@ -2,156 +2,28 @@
 
 import tempfile
 import tracemalloc
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.protocol.records.batch import BatchHeader, crc_matches, iter_headers
 from barnabas.protocol.records.compression import Compression
-from barnabas.protocol.records.control import ControlType, Marker, build_marker
-from barnabas.protocol.records.record import Record, build_batch, iter_records
+from barnabas.protocol.records.record import Record
 from barnabas.storage.compaction import (
     KEY_COST,
-    CleanedGroup,
-    Compacted,
     CompactionFailed,
-    CompactionJob,
     KeyMap,
     compact,
 )
-from barnabas.storage.files import OsFile, OsFiles
 from barnabas.storage.offset_index import OffsetIndex
 from barnabas.storage.time_index import TimeIndex
-from barnabas.storage.txn_index import AbortedTxn, encode
-
-NOW = 1_000_000
-DAY = 86_400_000
-
-
-class _UnsyncedFile(OsFile):
-    __slots__ = ()
-
-    def sync(self) -> None:
-        pass
-
-
-class Unsynced(OsFiles):
-    """Real files without the waiting for the disk."""
-
-    def open(self, path: str, *, create: bool = False) -> OsFile:
-        file = super().open(path, create=create)
-        file.__class__ = _UnsyncedFile
-        return file
-
-    def sync_dir(self, path: str) -> None:
-        pass
-
-
-FILES = Unsynced()
-
-
-class LogOnDisk:
-    """Segment files, and what is put in their place: a log reduced to what compaction sees."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.bases: list[int] = []
-        self.clean_until = 0
-        self.end = 0
-
-    def path(self, base: int, suffix: str = ".log") -> Path:
-        return self.directory / f"{base:020d}{suffix}"
-
-    def add_segment(self, batches: Sequence[bytes]) -> None:
-        self.bases.append(self.end)
-        self.path(self.end).write_bytes(b"".join(batches))
-        for _, header in iter_headers(b"".join(batches)):
-            self.end = header.next_offset
-
-    def batch(self, *pairs: tuple[bytes | None, bytes | None], base: int, **kind: int) -> bytes:
-        records = [
-            Record(base + i, NOW + base + i, key, value) for i, (key, value) in enumerate(pairs)
-        ]
-        return build_batch(records, **kind)
-
-    def job(self, **changes: object) -> CompactionJob:
-        job = CompactionJob(
-            directory=str(self.directory),
-            segments=tuple((base, self.path(base).stat().st_size) for base in self.bases),
-            first_dirty_offset=self.clean_until,
-            end_offset=self.end,
-            now_ms=NOW,
-            delete_retention_ms=DAY,
-            segment_bytes=1 << 20,
-            index_bytes=1 << 20,
-            index_interval=0,
-            max_keys=1000,
-            bytes_per_second=1e18,
-        )
-        return replace(job, **changes)  # type: ignore[arg-type]
-
-    def compact(self, **changes: object) -> Compacted:
-        job = self.job(**changes)
-        done = None
-        for result in compact(FILES, job):
-            assert done is None
-            if isinstance(result, CleanedGroup):
-                self.swap(result)
-            else:
-                done = result
-        assert done is not None
-        self.clean_until = done.end_offset
-        return done
-
-    def swap(self, group: CleanedGroup) -> None:
-        for base in group.replaced:
-            for path in self.directory.glob(f"{base:020d}.*"):
-                if not path.name.endswith(".cleaned"):
-                    path.unlink()
-            self.bases.remove(base)
-        for path in self.directory.glob("*.cleaned"):
-            path.rename(path.with_suffix(""))
-        self.bases = sorted([*self.bases, group.base_offset])
-        assert self.path(group.base_offset).stat().st_size == group.size
-
-    def batches(self) -> Iterator[tuple[bytes, BatchHeader]]:
-        for base in self.bases:
-            data = self.path(base).read_bytes()
-            for pos, header in iter_headers(data):
-                assert crc_matches(data, pos, header)
-                yield data[pos : pos + header.size], header
-
-    def records(self) -> list[Record]:
-        return [
-            record
-            for batch, header in self.batches()
-            if not header.is_control
-            for record in iter_records(batch, 0, header)
-        ]
-
-    def table(self) -> dict[bytes | None, bytes]:
-        """What a reader from the beginning ends with."""
-        table: dict[bytes | None, bytes] = {}
-        for record in self.records():
-            if record.value is None:
-                table.pop(record.key, None)
-            else:
-                table[record.key] = record.value
-        return table
+from tests.unit.storage.log_on_disk import DAY, FILES, NOW, LogOnDisk, put
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> LogOnDisk:
     return LogOnDisk(tmp_path)
-
-
-def put(log: LogOnDisk, *pairs: tuple[bytes | None, bytes | None], **kind: int) -> None:
-    """A segment of one batch."""
-    log.add_segment([log.batch(*pairs, base=log.end, **kind)])
 
 
 def test_of_each_key_the_last_record_stays_at_its_offset(log: LogOnDisk) -> None:
@@ -227,109 +99,6 @@ def test_the_last_offset_of_the_clean_part_stays_in_a_batch(log: LogOnDisk) -> N
     put(log, (None, b"2"))
     log.compact()
     assert [(h.base_offset, h.record_count) for _, h in log.batches()] == [(0, 1), (1, 0)]
-
-
-TXN = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
-
-
-def mark(log: LogOnDisk, kind: ControlType, producer_id: int = 5) -> None:
-    log.add_segment(
-        [
-            build_marker(
-                Marker(kind, 1),
-                offset=log.end,
-                timestamp=NOW,
-                producer_id=producer_id,
-                producer_epoch=0,
-            )
-        ]
-    )
-
-
-def control_offsets(log: LogOnDisk) -> list[int]:
-    return [header.base_offset for _, header in log.batches() if header.is_control]
-
-
-def test_a_committed_record_stands_in_for_an_earlier_one(log: LogOnDisk) -> None:
-    put(log, (b"a", b"1"))
-    put(log, (b"a", b"2"), base_sequence=0, **TXN)
-    mark(log, ControlType.COMMIT)
-    put(log, (b"end", b"1"))
-    log.compact()
-    assert [(r.key, r.value) for r in log.records()] == [(b"a", b"2"), (b"end", b"1")]
-
-
-def test_an_aborted_newer_value_never_removes_a_committed_older_one(log: LogOnDisk) -> None:
-    put(log, (b"a", b"old"))
-    put(log, (b"a", b"aborted"), (b"b", b"aborted"), base_sequence=0, **TXN)
-    mark(log, ControlType.ABORT)
-    put(log, (b"end", b"1"))
-    log.compact(aborted=(AbortedTxn(5, 1, 3, 4),))
-    assert [(r.key, r.value) for r in log.records()] == [(b"a", b"old"), (b"end", b"1")]
-
-
-def test_an_aborted_tombstone_removes_nothing(log: LogOnDisk) -> None:
-    put(log, (b"a", b"old"))
-    put(log, (b"a", None), base_sequence=0, **TXN)
-    mark(log, ControlType.ABORT)
-    put(log, (b"end", b"1"))
-    aborted = (AbortedTxn(5, 1, 2, 3),)
-    log.compact(aborted=aborted)
-    log.compact(first_dirty_offset=0, now_ms=NOW + 2 * DAY, aborted=aborted)
-    assert [r.value for r in log.records()] == [b"old", b"1"]
-
-
-def test_two_transactions_of_one_producer_are_told_apart(log: LogOnDisk) -> None:
-    put(log, (b"a", b"aborted"), base_sequence=0, **TXN)
-    mark(log, ControlType.ABORT)
-    put(log, (b"a", b"committed"), base_sequence=1, **TXN)
-    mark(log, ControlType.COMMIT)
-    put(log, (b"b", b"1"), base_sequence=2, **TXN)
-    mark(log, ControlType.ABORT)
-    put(log, (b"end", b"1"))
-    log.compact(aborted=(AbortedTxn(5, 0, 1, 2), AbortedTxn(5, 4, 5, 6)))
-    assert [r.value for r in log.records()] == [b"committed", b"1"]
-
-
-def test_a_marker_stays_while_its_data_does_and_then_as_long_as_a_tombstone(
-    log: LogOnDisk,
-) -> None:
-    put(log, (b"a", b"1"), base_sequence=0, **TXN)
-    mark(log, ControlType.COMMIT)
-    put(log, (b"end", b"1"))
-    log.compact(now_ms=NOW + 10 * DAY)
-    assert control_offsets(log) == [1], "its data is still there"
-    put(log, (b"a", b"2"))
-    log.compact(now_ms=NOW + 10 * DAY)
-    log.compact(first_dirty_offset=0, now_ms=NOW + 10 * DAY)
-    assert control_offsets(log) == [1], "its data went: now the time counts"
-    log.compact(first_dirty_offset=0, now_ms=NOW + 11 * DAY - 1)
-    assert control_offsets(log) == [1]
-    log.compact(first_dirty_offset=0, now_ms=NOW + 11 * DAY)
-    assert control_offsets(log) == []
-
-
-def test_the_last_marker_of_a_live_producer_stays_for_its_epoch(log: LogOnDisk) -> None:
-    mark(log, ControlType.ABORT)
-    put(log, (b"end", b"1"))
-    live = {5: (-1, 0)}
-    log.compact(now_ms=NOW, producers=live)
-    log.compact(first_dirty_offset=0, now_ms=NOW + 2 * DAY, producers=live)
-    _, first = next(log.batches())
-    assert (first.base_offset, first.producer_epoch, first.record_count) == (0, 0, 0)
-
-
-def test_the_index_of_aborted_transactions_keeps_those_whose_data_was_there(
-    log: LogOnDisk,
-) -> None:
-    put(log, (b"a", b"1"), base_sequence=0, **TXN)
-    mark(log, ControlType.ABORT)
-    put(log, (b"end", b"1"))
-    txn = AbortedTxn(5, 0, 1, 2)
-    log.compact(aborted=(txn,))
-    assert log.path(0, ".txnindex").read_bytes() == encode(txn)
-    log.compact(first_dirty_offset=0, aborted=(txn,))
-    assert not log.path(0, ".txnindex").exists(), "nothing of it is left to be skipped"
 
 
 def test_small_segments_become_one_and_none_too_large(log: LogOnDisk) -> None:

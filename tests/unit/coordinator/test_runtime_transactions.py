@@ -1,0 +1,193 @@
+"""Transactional writes and markers through the shell around coordinators, and their loading."""
+
+import asyncio
+from itertools import count
+
+import pytest
+
+from barnabas.coordinator.decision import (
+    Decision,
+    Send,
+    Transaction,
+)
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import NO_SEQUENCE, read_header
+from barnabas.protocol.records.control import ControlType, Marker, build_marker, read_marker
+from barnabas.protocol.records.record import Record, build_batch, rewrite_batch
+from tests.unit.coordinator.harness import EPOCH, PRODUCER
+from tests.unit.coordinator.numbers_host import LANE, Host, code_of_future
+
+
+@pytest.fixture
+async def host() -> Host:
+    return await Host().load()
+
+
+async def test_records_of_a_transaction_are_one_batch_of_its_producer(host: Host) -> None:
+    guard = object()
+    host.write(1, 2, transaction=Transaction(PRODUCER, EPOCH, guard))
+    header = read_header(host.log.batches[0])
+    assert header.is_transactional
+    assert not header.is_control
+    assert header[9:] == (PRODUCER, EPOCH, NO_SEQUENCE, 2)
+    assert host.log.guards == [guard]
+    assert host.numbers == []
+    assert host.pending == {PRODUCER: [1, 2]}
+
+
+@pytest.mark.parametrize(("committed", "numbers"), [(True, [1, 2]), (False, [])])
+async def test_a_marker_ends_a_transaction(host: Host, committed: bool, numbers: list[int]) -> None:
+    host.write(1, transaction=Transaction(PRODUCER, EPOCH))
+    host.write(2, transaction=Transaction(PRODUCER, EPOCH))
+    assert host.end(committed=committed) is None
+    assert host.numbers == numbers
+    assert host.pending == {}
+    batch = host.log.batches[-1]
+    header = read_header(batch)
+    assert header[9:] == (PRODUCER, EPOCH, NO_SEQUENCE, 1)
+    assert read_marker(batch, 0, header) == (ControlType(committed), 7)
+    assert host.log.transaction_versions == [0, 0, 2]
+
+
+async def test_kafka_17507_a_marker_is_answered_when_the_shard_shows_it(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.log.held = True
+    written = host.write(1, transaction=Transaction(PRODUCER, EPOCH))
+    answer = host.end()
+    assert isinstance(answer, asyncio.Future)
+    answered_before: list[bool] = []
+    replay = host.shard.replay_marker
+
+    def watched(producer_id: int, producer_epoch: int, committed: bool) -> None:
+        answered_before.append(answer.done())
+        replay(producer_id, producer_epoch, committed)
+
+    monkeypatch.setattr(host.shard, "replay_marker", watched)
+    host.log.commit(1)
+    assert isinstance(written, asyncio.Future)
+    assert written.done()
+    assert not answer.done()
+    assert host.pending == {PRODUCER: [1]}
+    host.log.release()
+    assert await answer is None
+    assert answered_before == [False]
+    assert host.numbers == [1]
+
+
+async def test_a_slow_marker_times_out_the_answer_and_may_be_written_again(host: Host) -> None:
+    host.write(1, transaction=Transaction(PRODUCER, EPOCH))
+    host.log.held = True
+    answer = host.end()
+    host.time.pass_ms(5_000)
+    assert code_of_future(answer) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    again = host.end()
+    host.log.release()
+    assert await again is None
+    assert host.numbers == [1]
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+    ],
+)
+async def test_a_marker_that_the_log_refuses_changes_nothing(
+    host: Host, fault: ErrorCode, told: ErrorCode
+) -> None:
+    host.write(1, transaction=Transaction(PRODUCER, EPOCH))
+    host.log.refusal = KafkaError(fault)
+    with pytest.raises(KafkaError) as refused:
+        host.end()
+    assert refused.value.code is told
+    assert host.pending == {PRODUCER: [1]}
+
+
+async def test_who_waits_for_a_marker_is_sent_away_with_the_lead(host: Host) -> None:
+    host.log.held = True
+    answer = host.end()
+    host.runtime.resigned(0)
+    host.log.release()
+    assert code_of_future(answer) is ErrorCode.NOT_COORDINATOR
+    with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
+        host.end()
+
+
+async def test_a_marker_that_cannot_be_replayed_stops_the_partition(host: Host) -> None:
+    host.write(667, transaction=Transaction(PRODUCER, EPOCH))
+    host.log.held = True
+    answer = host.end()
+    host.log.release()
+    assert code_of_future(answer) is ErrorCode.NOT_COORDINATOR
+    assert isinstance(host.faults[0][1], ArithmeticError)
+
+
+async def test_a_load_brings_back_what_is_open_committed_and_aborted(host: Host) -> None:
+    for number, producer in enumerate((PRODUCER, 10, 11, PRODUCER)):
+        host.write(number, transaction=Transaction(producer, EPOCH))
+    host.write(9)
+    host.end(10, committed=False)
+    host.end(11)
+    await host.load()
+    assert host.numbers == [9, 2]
+    assert host.pending == {PRODUCER: [0, 3]}
+    host.end()
+    assert host.numbers == [9, 2, 0, 3]
+
+
+async def test_an_idempotent_batch_belongs_to_no_transaction() -> None:
+    host = Host()
+    records = [Record(0, 0, b"number", b"5")]
+    host.log.append(build_batch(records, producer_id=PRODUCER, producer_epoch=0), 0)
+    await host.load()
+    assert host.numbers == [5]
+
+
+async def test_what_compaction_left_of_a_marker_is_passed_over() -> None:
+    host = Host()
+    host.log.append(build_batch([Record(0, 0, b"number", b"5")]), 0)
+    marker = build_marker(
+        Marker(ControlType.COMMIT, 1), offset=0, timestamp=0, producer_id=1, producer_epoch=0
+    )
+    host.log.append(rewrite_batch(read_header(marker), []), 0)
+    await host.load()
+    assert host.numbers == [5]
+    assert host.faults == []
+
+
+async def test_a_long_load_of_markers_leaves_the_loop_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = Host()
+    for _ in range(5):
+        host.log.append(
+            build_marker(
+                Marker(ControlType.ABORT, 1),
+                offset=0,
+                timestamp=0,
+                producer_id=PRODUCER,
+                producer_epoch=EPOCH,
+            ),
+            0,
+        )
+    host.log.batches = [b"".join(host.log.batches)]
+    monkeypatch.setattr(host.time, "monotonic", count().__next__)
+    host.runtime.elected(0, host.log)
+    turns = 0
+    while host.runtime.loading:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 5
+
+
+async def test_messages_are_handed_over_with_partition_and_epoch() -> None:
+    sent: list[tuple[int, int, object]] = []
+    host = Host(send=lambda *message: sent.append(message))
+    host.log.leader_epoch = 4
+    await host.load()
+    host.runtime.write(0, LANE, lambda _: Decision(effects=[Send("markers")]))
+    assert sent == [(0, 4, "markers")]

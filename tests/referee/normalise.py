@@ -59,6 +59,7 @@ TABLE = (
     Rule("Fetch.responses*.partitions", How.SORTED, "Kafka puts those with errors last"),
     Rule("OffsetCommit.topics*", How.SORTED, "Kafka puts those with errors first"),
     Rule("OffsetDelete.topics*", How.SORTED, "Kafka puts those with errors first"),
+    Rule("TxnOffsetCommit.topics*", How.SORTED, "Kafka puts those with errors first"),
     Rule("OffsetFetch.*topics*", How.SORTED, "Kafka's order is that of a hash"),
     Rule("DescribeGroups.groups*", How.SORTED, "Kafka's order is that of a hash"),
     Rule("JoinGroup.members", How.SORTED, "Kafka's order is that of a hash"),

@@ -99,16 +99,22 @@ class Peer:
         return answer
 
     def do(
-        self, request: Any, *, until: Callable[[Any], bool] | None = None, on: str = "setting"
+        self,
+        request: Any,
+        *,
+        until: Callable[[Any], bool] | None = None,
+        on: str = "setting",
+        version: int | None = None,
     ) -> Any:
-        """Sends a request in its highest version to set the scene; the answer is not compared."""
+        """Sends a request to set the scene, by default in its highest version; the answer is not
+        compared."""
         end = time.monotonic() + DEADLINE_S
         connection = self._connection(on)
         api = APIS[type(request)]
         if until is None:
             self.sent.append(api.key)
         while True:
-            connection.post(request, api.versions[-1])
+            connection.post(request, api.versions[-1] if version is None else version)
             answer = connection.take()
             if until is None or until(answer):
                 return answer

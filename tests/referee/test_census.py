@@ -22,11 +22,11 @@ from tests.referee.scenarios import every_scenario, malformed
 
 SCENARIOS = every_scenario()
 
-CHANGES_STATE = frozenset({0, 8, 11, 13, 14, 19, 20, 21, 22, 33, 37, 42, 44, 47, 57})
+CHANGES_STATE = frozenset({0, 8, 11, 13, 14, 19, 20, 21, 22, 28, 33, 37, 42, 44, 47, 57})
 """Keys of the APIs whose requests leave something behind for those after them."""
 
 WITHOUT_SCENARIOS = {
-    *("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "WriteTxnMarkers", "TxnOffsetCommit"),
+    *("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "WriteTxnMarkers"),
     *("DescribeProducers", "DescribeTransactions", "ListTransactions"),
 }
 """Served, and compared for malformed bytes alone. The next scenarios are to be of these."""

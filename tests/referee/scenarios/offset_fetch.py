@@ -12,10 +12,12 @@ from barnabas.protocol.messages.offset_fetch import (
 from tests.referee import given
 from tests.referee.given import committed, offset_fetch
 from tests.referee.scenario import Peer, Scenarios
+from tests.referee.scenarios.txn_offset_commit import OLDER, is_stable, producer
 
 scenario = Scenarios(API)
 
 ALL_TOPICS = 2
+STABLE = 7
 ERROR_PER_GROUP = 8
 BY_ID = 10
 
@@ -140,3 +142,27 @@ def the_same_group_twice(s: Peer) -> None:
 @scenario(since=ERROR_PER_GROUP)
 def of_no_group(s: Peer) -> None:
     s.ask(OffsetFetchRequest(groups=[]))
+
+
+@scenario
+def an_open_transaction_and_its_end(s: Peer) -> None:
+    to, x = given.topic(s), producer(s).joins()
+    committed(s, x.group, to, 1)
+    pending = x.commit((to, 0, 5))
+    s.do(pending, version=OLDER, until=lambda r: r.topics[0].partitions[0].error_code == 0)
+    s.ask(offset_fetch(s.version, x.group, (to, [0])))
+    x.end()
+    s.do(x.stable((to, [0])), until=is_stable)
+    s.ask(offset_fetch(s.version, x.group, (to, [0])))
+
+
+@scenario(since=STABLE)
+def stable_offsets_beside_a_pending_one(s: Peer) -> None:
+    to, other, x = given.topic(s, partitions=2), given.topic(s, "u"), producer(s).joins()
+    committed(s, x.group, to, 1)
+    committed(s, x.group, other, 2)
+    pending = x.commit((to, 0, 5), (to, 1, 6))
+    s.do(pending, version=OLDER, until=lambda r: r.topics[0].partitions[0].error_code == 0)
+    wanted = ((to, [0, 1, 7]), (other, [0]))
+    s.ask(offset_fetch(s.version, x.group, *wanted, require_stable=True))
+    s.ask(offset_fetch(s.version, x.group, None, require_stable=True))

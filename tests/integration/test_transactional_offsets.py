@@ -271,6 +271,41 @@ async def test_aiokafka_waits_for_the_transaction_and_goes_on_from_its_offset(
             await producer.stop()
 
 
+async def test_a_member_of_aiokafka_takes_over_where_the_open_transaction_will_end(
+    tmp_path: Path,
+) -> None:
+    """KIP-447 for a client that is older: the one before has left with its transaction open."""
+    async with begun(tmp_path, group_initial_rebalance_delay_ms=0) as (broker, _):
+        servers = f"127.0.0.1:{broker.port}"
+        options = {"bootstrap_servers": servers, "group_id": GROUP, "enable_auto_commit": False}
+        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=servers, transactional_id="y")
+        first = aiokafka.AIOKafkaConsumer("t", auto_offset_reset="earliest", **options)
+        second = aiokafka.AIOKafkaConsumer("t", auto_offset_reset="earliest", **options)
+        await producer.start()
+        try:
+            async with producer.transaction():
+                for number in range(3):
+                    await producer.send_and_wait("t", str(number).encode())
+            await first.start()
+            message = await asyncio.wait_for(first.getone(), 10)
+            assert message.offset == 1
+            await producer.begin_transaction()
+            partition = aiokafka.TopicPartition("t", 0)
+            await producer.send_offsets_to_transaction({partition: message.offset + 1}, GROUP)
+            await first.stop()
+            await second.start()
+            tried = count_tries(second)
+            reading = asyncio.ensure_future(second.getone())
+            await until(lambda: len(tried) > 1, 15)
+            assert not reading.done()
+            await producer.commit_transaction()
+            assert (await asyncio.wait_for(reading, 10)).offset == 2
+        finally:
+            await first.stop()
+            await second.stop()
+            await producer.stop()
+
+
 def count_tries(consumer: aiokafka.AIOKafkaConsumer) -> list[None]:
     """An entry for each time that the consumer asks for its offsets."""
     tried: list[None] = []

@@ -79,6 +79,10 @@ class FlushState:
         """These files are complete, and no fsync has covered them."""
         self._unsynced += files
 
+    def forget(self) -> None:
+        """Nothing will be flushed any more: lets go of the files."""
+        self._unsynced = []
+
     def begin(
         self,
         file_system: Files,

@@ -289,26 +289,22 @@ class Log:
     def abandon(self) -> None:
         """Nothing will be asked of the log any more; failures of its disk no longer matter."""
         self.closed = True
+        self._flush.forget()
+        self.segments.active.active_file = None
         if (rearrangement := self.rearrangement) is not None:
             rearrangement.cancel()
 
     @on_disk
     def close(self) -> None:
         """Flushes everything, so that the next start has nothing to recover."""
-        self.closed = True
         self.settle()
-        if not self.log_end_offset:
-            # Nothing was ever in it: there are thousands of such logs, and nothing to lose.
-            return
-        self._flush.wants(self.segments.active.deactivate())
-        self._flush.wants(self.snapshots.take(self.producers))
-        self._epochs_changed = True
-        job = self.begin_flush()
-        job.run()
-        if job.error is not None:
-            raise job.error
-        self._flush.finish(job)
-        self.recovery_point = self.log_end_offset
+        # Where nothing was ever in it there is nothing to lose, and there are thousands of such.
+        if self.log_end_offset:
+            self._flush.wants(self.segments.active.deactivate())
+            self._flush.wants(self.snapshots.take(self.producers))
+            self._epochs_changed = True
+            self.recovery_point = self.flush()
+        self.abandon()
 
     # --- taking away
 

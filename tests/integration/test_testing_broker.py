@@ -118,6 +118,28 @@ def test_it_goes_without_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert list(tmp_path.iterdir()) == []
 
 
+def test_it_leaves_no_file_open_for_the_garbage_collector() -> None:
+    with Broker():
+        pass
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    gc.disable()
+    try:
+        with Broker() as broker:
+            produce(broker.bootstrap_servers, "t", b"1")
+            consumer = confluent_kafka.Consumer(
+                {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
+            )
+            consumer.subscribe(["t"])
+            # Fifty empty logs of the offsets topic.
+            consumer.poll(1)
+            consumer.close()
+            del consumer
+        assert len(os.listdir("/proc/self/fd")) <= before
+    finally:
+        gc.enable()
+
+
 def test_it_is_ready_in_half_a_second() -> None:
     def seconds() -> float:
         began = time.perf_counter()

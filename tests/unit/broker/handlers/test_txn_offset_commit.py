@@ -53,12 +53,22 @@ class Rig:
             self.gate,
         )
 
-    def commit(self, version: int = 5, *, group_id: str = GROUP, **topics: list[int]) -> Any:
+    def commit(
+        self,
+        version: int = 5,
+        *,
+        group_id: str = GROUP,
+        member_id: str = "",
+        generation: int = -1,
+        **topics: list[int],
+    ) -> Any:
         request = TxnOffsetCommitRequest(
             transactional_id="x",
             group_id=group_id,
             producer_id=PRODUCER,
             producer_epoch=EPOCH,
+            member_id=member_id,
+            generation_id=generation,
             topics=[
                 TxnOffsetCommitRequestTopic(
                     name=name,
@@ -136,6 +146,19 @@ async def test_the_answer_waits_for_the_coordinator_and_for_the_commit(rig: Rig)
 
 async def test_a_member_is_judged_after_the_coordinator_has_answered(rig: Rig) -> None:
     """A rebalance in between must not let an older generation through."""
+    (member,) = await rig.groups.stable()
+    before = rig.groups.log.record_count
+    rig.gate.later = asyncio.get_running_loop().create_future()
+    answer = rig.commit(member_id=member, generation=1)
+    rig.groups.join(member, protocols=(("range", b"other"),))
+    rig.groups.time.pass_ms(3_000)
+    assert rig.groups.group.generation == 2
+    rig.gate.later.set_result({OFFSETS_0: ErrorCode.NONE})
+    assert codes(await answer) == ["ILLEGAL_GENERATION"]
+    assert rig.groups.log.record_count == before
+
+
+async def test_a_marker_in_between_takes_the_guard_away(rig: Rig) -> None:
     rig.gate.later = asyncio.get_running_loop().create_future()
     answer = rig.commit()
     rig.groups.log.refusal = KafkaError(ErrorCode.INVALID_TXN_STATE)

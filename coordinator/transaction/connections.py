@@ -5,8 +5,15 @@ on a newer connection, and would then end the producer's *next* one (KAFKA-17754
 request tells the two apart. But it arrives on an older connection than one that this producer has
 used since, and is refused for that.
 
-In memory only: after a fail-over every connection is new. It cannot help where the delayed request
-and the retry came on one connection, whose order TCP keeps, or by way of another coordinator.
+Only requests of the current producer to the coordinator count: a zombie on a newer connection is
+refused for its epoch and changes nothing here. Its limits:
+
+- In memory only: after a fail-over every connection is new, and what was sent to another broker
+  before it has no order at all.
+- A producer that starts anew with InitProducerId may use any connection. Mostly it has another epoch
+  then, but not where it asks for the same answer once more (KIP-360).
+- What a leader gets, Produce, is not guarded: there sequences tell late batches from new ones.
+- Between a request and its retry on the same connection TCP keeps the order: nothing to guard.
 """
 
 from barnabas.coordinator.transaction.metadata import Producer

@@ -1,20 +1,41 @@
 """Waiting for the markers of the transaction before, in place of CONCURRENT_TRANSACTIONS (KIP-609).
 
 Who waits is woken when its transactional id is free, and then asks again from the beginning: the
-producer may have been fenced meanwhile. A wait is short, for all that is asked on one connection
-waits with it; the number of waiters is capped, and beyond it nobody waits.
+producer may have been fenced meanwhile. Who is not woken in time asks once more, too. A wait is
+short, for all that is asked on one connection waits with it; the number of waiters is capped, and
+beyond it nobody waits.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from barnabas.coordinator.ports import Timers
+from barnabas.coordinator.ports import TimerHandle, Timers
 from barnabas.coordinator.soon import promised
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 MAX_WAITERS: Final = 10_000
 Ask = Callable[[], Any]
+
+
+class _Place:
+    """One who waits, from the moment it is told to until it has its answer."""
+
+    __slots__ = ("expired", "signal", "timer", "transactional_id")
+
+    def __init__(self, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self.expired = False
+        self.signal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.timer: TimerHandle | None = None
+
+    def wake(self) -> None:
+        if not self.signal.done():
+            self.signal.set_result(None)
+
+    def expire(self) -> None:
+        self.expired = True
+        self.wake()
 
 
 class WaitingRoom:
@@ -24,18 +45,17 @@ class WaitingRoom:
         """`wait_ms` is how long an answer may be held back in all; 0 switches waiting off."""
         self._timers = timers
         self._wait_ms = wait_ms
-        self._waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self._places: dict[str, list[_Place]] = {}
         self.count = 0
 
     def wake(self, transactional_id: str) -> None:
         """The transactional id is free, or is not coordinated here any more."""
-        for waiter in self._waiters.pop(transactional_id, ()):
-            if not waiter.done():
-                waiter.set_result(None)
+        for place in self._places.pop(transactional_id, ()):
+            place.wake()
 
     def wake_all(self) -> None:
         """Leadership has moved: whoever waited asks again, and hears where to."""
-        for transactional_id in list(self._waiters):
+        for transactional_id in list(self._places):
             self.wake(transactional_id)
 
     def ask(self, transactional_id: str, ask: Ask) -> Any:
@@ -45,7 +65,7 @@ class WaitingRoom:
         except KafkaError as error:
             if not self._may_wait(error):
                 raise
-            return promised(self._ask_again(transactional_id, ask, error))
+            return self._wait(self._enter(transactional_id), ask)
         if isinstance(answer, asyncio.Future) and self._wait_ms() > 0:
             return promised(self._see_through(transactional_id, ask, answer))
         return answer
@@ -65,43 +85,52 @@ class WaitingRoom:
         except KafkaError as error:
             if not self._may_wait(error):
                 raise
-            return await self._ask_again(transactional_id, ask, error)
+            place = self._enter(transactional_id)
+            # What it would wait for may have come while the answer was on its way.
+            place.wake()
+            return await self._wait(place, ask)
 
-    async def _ask_again(self, transactional_id: str, ask: Ask, error: KafkaError) -> Any:
-        loop = asyncio.get_running_loop()
-        expired = loop.create_future()
-        timer = self._timers.call_later(self._wait_ms() / 1000, lambda: _set(expired))
+    # Places are taken and left outside of tasks: nothing is missed before a task has begun, and
+    # one that is cancelled before it has begun leaves all the same.
+
+    def _enter(self, transactional_id: str) -> _Place:
+        place = _Place(transactional_id)
+        place.timer = self._timers.call_later(self._wait_ms() / 1000, place.expire)
+        self._places.setdefault(transactional_id, []).append(place)
         self.count += 1
-        try:
-            while not expired.done():
-                waiter: asyncio.Future[None] = loop.create_future()
-                self._waiters.setdefault(transactional_id, []).append(waiter)
-                try:
-                    await asyncio.wait((waiter, expired), return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    self._leave(transactional_id, waiter)
-                if not waiter.done():
-                    break
-                try:
-                    answer = ask()
-                    return await answer if isinstance(answer, asyncio.Future) else answer
-                except KafkaError as again:
-                    if again.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
-                        raise
-                    error = again
-            raise error
-        finally:
-            timer.cancel()
-            self.count -= 1
+        return place
 
-    def _leave(self, transactional_id: str, waiter: asyncio.Future[None]) -> None:
-        waiters = self._waiters.get(transactional_id)
-        if waiters is not None and waiter in waiters:
-            waiters.remove(waiter)
-            if not waiters:
-                del self._waiters[transactional_id]
+    def _wait(self, place: _Place, ask: Ask) -> asyncio.Future[Any]:
+        answer = promised(self._ask_again(place, ask))
+        answer.add_done_callback(lambda _: self._leave(place))
+        return answer
 
+    async def _ask_again(self, place: _Place, ask: Ask) -> Any:
+        while True:
+            await place.signal
+            self._stand_again(place)
+            try:
+                answer = ask()
+                return await answer if isinstance(answer, asyncio.Future) else answer
+            except KafkaError as error:
+                if place.expired or error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                    raise
 
-def _set(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+    def _stand_again(self, place: _Place) -> None:
+        """Before it asks: what is told from now on must not be missed."""
+        self._remove(place)
+        place.signal = asyncio.get_running_loop().create_future()
+        self._places.setdefault(place.transactional_id, []).append(place)
+
+    def _leave(self, place: _Place) -> None:
+        if place.timer is not None:
+            place.timer.cancel()
+        self._remove(place)
+        self.count -= 1
+
+    def _remove(self, place: _Place) -> None:
+        places = self._places.get(place.transactional_id)
+        if places is not None and place in places:
+            places.remove(place)
+            if not places:
+                del self._places[place.transactional_id]

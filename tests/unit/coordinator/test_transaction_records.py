@@ -1,0 +1,139 @@
+"""Records of `__transaction_state`, in the formats of Apache Kafka 4.3."""
+
+import pytest
+
+from barnabas.coordinator.transaction.metadata import TV2, Producer, Transaction
+from barnabas.coordinator.transaction.records import (
+    TransactionRecord,
+    decode_record,
+    encode_record,
+)
+from barnabas.coordinator.transaction.states import TransactionState
+from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.records.batch import iter_headers
+from barnabas.protocol.records.record import iter_records
+from tests.unit.coordinator.transactions import FIRST_ID, ID, A, B, Transactions, transaction
+
+FULL = transaction(
+    TransactionState.PREPARE_COMMIT,
+    32_767,
+    partitions=frozenset({A, ("a", 7), B}),
+    start_ms=5,
+    last_epoch=32_766,
+    client_version=TV2,
+    previous_producer_id=999,
+    next_producer_id=1234,
+    next_epoch=0,
+)
+ADDED_BY_TAGS = {
+    "last_epoch": -1,
+    "client_version": 0,
+    "previous_producer_id": -1,
+    "next_producer_id": -1,
+    "next_epoch": -1,
+}
+
+
+def there_and_back(txn: Transaction, *, flexible: bool) -> TransactionRecord | None:
+    return decode_record(*encode_record(TransactionRecord(ID, txn, flexible)))
+
+
+def test_the_newer_format_keeps_everything() -> None:
+    assert there_and_back(FULL, flexible=True) == TransactionRecord(ID, FULL, True)
+
+
+def test_the_older_format_keeps_what_kip_98_knows() -> None:
+    plain = FULL._replace(**ADDED_BY_TAGS)
+    assert there_and_back(FULL, flexible=False) == TransactionRecord(ID, plain, False)
+
+
+@pytest.mark.parametrize("flexible", [True, False])
+@pytest.mark.parametrize("state", TransactionState)
+def test_every_state_of_the_log(state: TransactionState, flexible: bool) -> None:
+    read = there_and_back(transaction(state), flexible=flexible)
+    assert read is not None
+    assert read.value == transaction(state)
+
+
+def test_the_older_format_byte_by_byte() -> None:
+    """TransactionLogKey and TransactionLogValue v0 of Kafka's message definitions."""
+    txn = transaction(
+        TransactionState.ONGOING, 3, producer_id=1, updated_ms=6, start_ms=7, timeout_ms=5
+    )._replace(partitions=frozenset({("t", 2)}))
+    key, value = encode_record(TransactionRecord("x", txn, False))
+    assert key == b"\0\0" + b"\0\1x"
+    assert value == (
+        b"\0\0"
+        + (1).to_bytes(8, "big")
+        + (3).to_bytes(2, "big")
+        + (5).to_bytes(4, "big")
+        + b"\1"
+        + b"\0\0\0\1"
+        + b"\0\1t"
+        + b"\0\0\0\1"
+        + b"\0\0\0\2"
+        + (6).to_bytes(8, "big")
+        + (7).to_bytes(8, "big")
+    )
+
+
+def test_an_empty_transaction_has_null_partitions() -> None:
+    _, value = encode_record(TransactionRecord("x", transaction(), False))
+    assert value is not None
+    assert value[2 + 8 + 2 + 4 + 1 :][:4] == b"\xff\xff\xff\xff"
+
+
+def test_defaults_are_left_out_of_the_newer_format() -> None:
+    """Tagged fields at their defaults cost nothing, and ours has a number Kafka will not use."""
+    _, bare = encode_record(TransactionRecord(ID, transaction(), True))
+    _, tagged = encode_record(TransactionRecord(ID, transaction(last_epoch=4), True))
+    assert bare is not None
+    assert tagged is not None
+    assert bare.endswith(b"\0")
+    assert tagged.endswith(b"\1\x90\x4e\2\0\4"), "tag 10000, two bytes, epoch 4"
+
+
+def test_a_tombstone() -> None:
+    key, value = encode_record(TransactionRecord(ID, None))
+    assert value is None
+    assert decode_record(key, None) == TransactionRecord(ID, None)
+
+
+def test_what_only_a_newer_broker_knows() -> None:
+    key, value = encode_record(TransactionRecord(ID, transaction()))
+    assert value is not None
+    assert decode_record(b"\0\1" + key[2:], value) is None
+    with pytest.raises(ProtocolError, match="version 2, which is newer"):
+        decode_record(key, b"\0\2" + value[2:])
+    with pytest.raises(ProtocolError, match="state 9"):
+        decode_record(key, value[:16] + b"\x09" + value[17:])
+    for broken in (b"", b"\0"):
+        with pytest.raises(ProtocolError):
+            decode_record(broken, value)
+        with pytest.raises(ProtocolError):
+            decode_record(key, broken)
+
+
+@pytest.mark.parametrize(("version", "flexible"), [(0, False), (1, True), (2, True)])
+async def test_the_finalized_version_rules_the_format(version: int, flexible: bool) -> None:
+    """transaction.version 0 is for brokers that know the older one only."""
+    here = await Transactions(version=version).load()
+    here.init()
+    (batch,) = here.log.batches
+    ((position, header),) = iter_headers(batch)
+    (record,) = iter_records(batch, position, header)
+    read = here.shard.decode(record.key or b"", record.value)
+    assert read is not None
+    assert read.flexible is flexible
+
+
+async def test_a_log_of_both_formats_is_one_history() -> None:
+    here = await Transactions(version=0).load()
+    producer = here.ongoing(version=0)
+    here.version = 2
+    await here.load()
+    assert here.end(producer) == Producer(FIRST_ID, 1)
+    here.version = 0
+    await here.load()
+    here.mark()
+    assert here.txn.producer == Producer(FIRST_ID, 1)

@@ -267,7 +267,7 @@ class Broker:
             offload=doors.offload,
             metrics=metrics.transactions,
         )
-        gauges.read_groups(metrics.groups, self._groups.coordinator, self._replicas)
+        gauges.read_groups(metrics.groups, self._groups, self._replicas)
         gauges.read_transactions(metrics.transactions, self._transactions, self._replicas)
 
     def _make_server(self) -> None:

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from barnabas.broker.controller.controller import Controller
+from barnabas.broker.coordination.groups import GroupCoordination
 from barnabas.broker.coordination.transactions import TransactionCoordination
 from barnabas.broker.metadata.cache import NO_LEADER, MetadataCache
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.listener import Listener
-from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.group.states import GroupState
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.metrics.catalogue import BrokerMetrics, GroupMetrics, TransactionMetrics
@@ -75,10 +75,9 @@ def read_cluster(metrics: BrokerMetrics, controller: Controller, cache: Metadata
     gauges.offline_partitions.read_with(lambda: sum(leaderless()) if controller.active else 0)
 
 
-def read_groups(
-    gauges: GroupMetrics, coordinator: GroupCoordinator, replicas: ReplicaManager
-) -> None:
+def read_groups(gauges: GroupMetrics, groups: GroupCoordination, replicas: ReplicaManager) -> None:
     """What the group coordinator holds; lag is told for partitions that are led here too."""
+    coordinator, counts = groups.coordinator, groups.counts
 
     def lags() -> Iterator[tuple[Labels, float]]:
         ends = {(each.topic, each.index): each.high_watermark for each in replicas.leading}
@@ -93,6 +92,9 @@ def read_groups(
 
     gauges.groups.read_each_with(states)
     gauges.offsets.read_with(coordinator.count_offsets)
+    gauges.offset_commits.read_with(lambda: counts.committed)
+    gauges.offset_expirations.read_with(lambda: counts.expired)
+    gauges.offset_deletions.read_with(lambda: counts.deleted)
     gauges.lag.read_each_with(lags)
 
 

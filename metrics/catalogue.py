@@ -7,6 +7,7 @@ from barnabas.metrics.registry import LATENCY_SECONDS, Registry
 _TOPIC: Final = "kafka_server_brokertopicmetrics_"
 _REQUEST: Final = "kafka_network_requestmetrics_"
 _REPLICAS: Final = "kafka_server_replicamanager_"
+_GROUPS: Final = "kafka_server_group_coordinator_metrics_"
 _CONTROLLER: Final = "kafka_controller_kafkacontroller_"
 _TRANSACTIONS: Final = "kafka_coordinator_transaction_"
 _PARTITION: Final = ("topic", "partition")
@@ -186,6 +187,15 @@ class GroupMetrics:
         self.offsets = registry.gauge(
             "kafka_coordinator_group_groupmetadatamanager_numoffsets",
             "Committed offsets kept here.",
+        )
+        self.offset_commits = registry.counter(
+            _GROUPS + "offset_commit_count_total", "Offsets committed, in transactions too."
+        )
+        self.offset_expirations = registry.counter(
+            _GROUPS + "offset_expiration_count_total", "Committed offsets that have expired."
+        )
+        self.offset_deletions = registry.counter(
+            _GROUPS + "offset_deletion_count_total", "Committed offsets deleted by OffsetDelete."
         )
         self.lag = registry.gauge(
             "kafka_consumergroup_lag",

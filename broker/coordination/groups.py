@@ -16,6 +16,7 @@ from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.rounds import Rounds
 from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.group.counts import OffsetCounts
 from barnabas.coordinator.group.settings import GroupSettings
 from barnabas.coordinator.group.shard import GroupShard
 from barnabas.coordinator.runtime import CoordinatorRuntime
@@ -41,11 +42,12 @@ class GroupCoordination:
         self._config = config
         self._cache = cache
         self._offload = offload
+        self.counts = OffsetCounts()
         settings = group_settings(config)
         timers = LoopTimers()
         new_id = _member_ids(random)
         self.runtime = CoordinatorRuntime(
-            lambda: GroupShard(settings, new_id),
+            lambda: GroupShard(settings, new_id, self.counts),
             clock=clock,
             timers=timers,
             write_timeout_ms=config.offsets_commit_timeout_ms,

@@ -1,6 +1,7 @@
 """OffsetCommit and TxnOffsetCommit: who may commit for a group, and what becomes a record."""
 
 from barnabas.coordinator.decision import Decision, Transaction, Turn
+from barnabas.coordinator.group.counts import OffsetCounts
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import Group
 from barnabas.coordinator.group.records import (
@@ -35,11 +36,16 @@ class Committing:
     """Decides about OffsetCommit and TxnOffsetCommit."""
 
     def __init__(
-        self, groups: dict[str, Group], settings: GroupSettings, sessions: Sessions
+        self,
+        groups: dict[str, Group],
+        settings: GroupSettings,
+        sessions: Sessions,
+        counts: OffsetCounts,
     ) -> None:
         self._groups = groups
         self._settings = settings
         self._sessions = sessions
+        self._counts = counts
 
     def commit(self, request: OffsetCommitRequest, turn: Turn) -> Decision[GroupCoordinatorRecord]:
         """Offsets as records; topics come by name. Raises KafkaError where the sender may not."""
@@ -58,6 +64,7 @@ class Committing:
             # Clients before KIP-848 know no GROUP_ID_NOT_FOUND here: see `downgrade`.
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         topics = [self._commit_topic(draft, request, topic) for topic in request.topics]
+        self._counts.committed += len(draft.records)
         return draft.decision(OffsetCommitResponse(topics=topics))
 
     @staticmethod
@@ -130,6 +137,7 @@ class Committing:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         records: list[OffsetRecord] = []
         topics = [self._add_topic(records, request, topic, turn) for topic in request.topics]
+        self._counts.committed += len(records)
         return Decision(
             records,
             TxnOffsetCommitResponse(topics=topics),

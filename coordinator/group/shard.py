@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from barnabas.coordinator.decision import Decision, Turn
 from barnabas.coordinator.group.committing import Committing
+from barnabas.coordinator.group.counts import OffsetCounts
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import Group
 from barnabas.coordinator.group.joining import Client, Joining
@@ -44,16 +45,22 @@ CLASSIC = "classic"
 class GroupShard:
     """Pure: it is asked, decides, and changes what is logged only when that is replayed."""
 
-    def __init__(self, settings: GroupSettings, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        new_id: Callable[[], str],
+        counts: OffsetCounts | None = None,
+    ) -> None:
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self._settings = settings
+        self._counts = counts or OffsetCounts()
         self._live = False
         sessions = Sessions(self._expired)
         rebalance = Rebalance(self.groups, settings, sessions)
         self._joining = Joining(self.groups, settings, sessions, rebalance, new_id)
         self._membership = Membership(self.groups, rebalance, sessions)
-        self._committing = Committing(self.groups, settings, sessions)
+        self._committing = Committing(self.groups, settings, sessions, self._counts)
 
     # -- what the runtime needs ------------------------------------------------------------------
 
@@ -146,6 +153,7 @@ class GroupShard:
                 for each in wanted
             ]
             topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+        self._counts.deleted += len(draft.records)
         return draft.decision(OffsetDeleteResponse(topics=topics))
 
     def topics_deleted(
@@ -165,6 +173,7 @@ class GroupShard:
         retention_ms = self._settings.offsets_retention_ms
         expired = self.offsets.expired(group, turn.now_ms, retention_ms)
         draft.records += expired
+        self._counts.expired += len(expired)
         kept = sum(map(len, self.offsets.of_group(group_id).values())) - len(expired)
         empty = group.state is GroupState.EMPTY and not group.pending_joins
         if empty and not kept and group_id not in self.offsets.pending:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.group.counts import OffsetCounts
 from barnabas.coordinator.group.joining import Client
 from barnabas.coordinator.group.settings import GroupSettings
 from barnabas.coordinator.group.shard import GroupShard
@@ -97,8 +98,9 @@ class Groups:
         self.faults: list[BaseException] = []
         ids = (str(number) for number in count(1))
         self._settings = GroupSettings(**settings)
+        self.counts = OffsetCounts()
         self.runtime = CoordinatorRuntime(
-            lambda: GroupShard(self._settings, ids.__next__),
+            lambda: GroupShard(self._settings, ids.__next__, self.counts),
             clock=self.time,
             timers=self.time,
             write_timeout_ms=5000,

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from barnabas.coordinator.group.counts import OffsetCounts
 from barnabas.coordinator.group.records import (
     GroupRecord,
     OffsetAndMetadata,
@@ -344,6 +345,17 @@ async def test_the_count_of_offsets_leaves_pending_ones_out(groups: Groups) -> N
     assert groups.coordinator.count_offsets() == 0
     groups.end()
     assert groups.coordinator.count_offsets() == 1
+
+
+async def test_what_becomes_of_offsets_is_counted_over_reloads(groups: Groups) -> None:
+    groups.commit(1)
+    groups.commit_transactional(5, topic="u")
+    groups.end()
+    await groups.load()
+    delete(groups)
+    groups.time.pass_ms(RETENTION_MS)
+    await groups.coordinator.expire()
+    assert groups.counts == OffsetCounts(committed=2, expired=1, deleted=1)
 
 
 # -- reading what is stable --------------------------------------------------------------------

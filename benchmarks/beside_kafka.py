@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 
 from barnabas.protocol.records.batch import read_prefix
-from benchmarks import raw, report
+from benchmarks import raw, report, transaction_loads
 from benchmarks.systems import (
     ApacheKafka,
     Barnabas,
@@ -169,32 +169,57 @@ def loads(megabytes: int) -> list[Callable[[System], Round]]:
     return work
 
 
-def measure(directory: Path, rounds: int, megabytes: int) -> dict[str, dict[str, list[Figures]]]:
+class Found:
     """Every figure of every counted round, by measurement and system."""
-    found: dict[str, dict[str, list[Figures]]] = {}
 
-    def note(name: str, system: System, figures: Figures) -> None:
-        found.setdefault(name, {}).setdefault(system.name, []).append(figures)
+    def __init__(self) -> None:
+        self.by_name: dict[str, dict[str, list[Figures]]] = {}
+
+    def note(self, name: str, system: System, figures: Figures) -> None:
+        self.by_name.setdefault(name, {}).setdefault(system.name, []).append(figures)
         shown = " ".join(f"{key}={value:.4g}" for key, value in figures.items())
         print(f"{name:28} {system.name:13} {shown}", flush=True)
 
+    def rounds(
+        self, systems: list[System], work: Sequence[Callable[[System], Round]], count: int
+    ) -> None:
+        """A round that warms up, of which only the first batches of 16 KB are told, then others."""
+        for number in range(count + 1):
+            print("warm-up" if not number else f"round {number} of {count}", flush=True)
+            for load in work:
+                for each in systems:
+                    for name, figures in load(each).items():
+                        if number:
+                            self.note(name, each, figures)
+                        elif name.startswith("produce ") and name.endswith(" 16 KB"):
+                            self.note(f"just started: {name}", each, figures)
+            systems.reverse()
+
+
+def measure_log(found: Found, directory: Path, rounds: int, megabytes: int) -> None:
+    """Starting, resting, producing and consuming."""
     for _ in range(rounds):
         for system in (Barnabas(directory), ApacheKafka(directory)):
-            note("start", system, start_up(system))
+            found.note("start", system, start_up(system))
     with Running(Barnabas(directory)) as ours, Running(ApacheKafka(directory)) as theirs:
         systems = [ours.system, theirs.system]
         for each in systems:
             with raw.connect(each.port):
-                note("idle", each, idle(each))
-        for number in range(rounds + 1):
-            print("warm-up" if not number else f"round {number} of {rounds}", flush=True)
-            for load in loads(megabytes):
-                for each in systems:
-                    for name, figures in load(each).items():
-                        if number:
-                            note(name, each, figures)
-            systems.reverse()
-    return found
+                found.note("idle", each, idle(each))
+        found.rounds(systems, loads(megabytes), rounds)
+
+
+def measure_transactions(found: Found, directory: Path, rounds: int, _megabytes: int) -> None:
+    """Transactions, and what they cost those who read and write beside them."""
+    with Running(Barnabas(directory)) as ours, Running(ApacheKafka(directory)) as theirs:
+        systems = [ours.system, theirs.system]
+        found.rounds(systems, transaction_loads.loads(), rounds)
+        for each in systems:
+            for name, figures in transaction_loads.restart_with_many_ids(each).items():
+                found.note(name, each, figures)
+
+
+PARTS = {"log": measure_log, "transactions": measure_transactions}
 
 
 def medians(found: dict[str, dict[str, list[Figures]]]) -> dict[str, Round]:
@@ -224,21 +249,24 @@ def machine() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", choices=PARTS, action="append", help="default: every part")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--megabytes", type=int, default=300, help="of each load in each round")
     parser.add_argument("--report-only", action="store_true", help="write the page again")
     args = parser.parse_args()
     if not args.report_only:
-        where = machine()
-        with tempfile.TemporaryDirectory(prefix="beside-kafka-") as directory:
-            found = measure(Path(directory), args.rounds, args.megabytes)
-        results = {
-            "machine": where,
-            "rounds": args.rounds,
-            "megabytes": args.megabytes,
-            "medians": medians(found),
-            "runs": found,
-        }
+        results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        for part in args.part or PARTS:
+            where, found = machine(), Found()
+            with tempfile.TemporaryDirectory(prefix="beside-kafka-") as directory:
+                PARTS[part](found, Path(directory), args.rounds, args.megabytes)
+            results[part] = {
+                "machine": where,
+                "rounds": args.rounds,
+                "megabytes": args.megabytes,
+                "medians": medians(found.by_name),
+                "runs": found.by_name,
+            }
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     PAGE.write_text(report.page(json.loads(RESULTS.read_text()), HERE / "notes.md"))
 

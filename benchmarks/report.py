@@ -24,6 +24,10 @@ def _at_most(ratio: float, text: str = "") -> Aim:
     return Aim(text or f"at most {ratio:g}x", lambda ours, theirs: ours <= ratio * theirs)
 
 
+def _own(limit: float) -> Aim:
+    return Aim(f"at least {limit:g}", lambda ours, _theirs: ours >= limit)
+
+
 def _below(limit: float, ratio: float | None, unit: str) -> Aim:
     text = f"below {limit:g} {unit}" + ("" if ratio is None else ", at most a sixth")
     return Aim(
@@ -41,8 +45,8 @@ class Row(NamedTuple):
     aim: Aim | None
 
 
-def _rows(medians: Medians) -> dict[str, list[Row]]:
-    """The tables, in the order of the page."""
+def _of_log(medians: Medians) -> dict[str, list[Row]]:
+    """The tables of the log, in the order of the page."""
     sixth = 1 / 6
     single = "one record at a time"
     return {
@@ -66,8 +70,44 @@ def _rows(medians: Medians) -> dict[str, list[Row]]:
             ),
             Row("bare fetch of 16 KB", "cpu_us_per_request", "fetch of 16 KB, us", None),
         ],
-        "Produce": _loads(medians, "produce"),
+        "Produce, just started": _loads(medians, "just started: produce"),
+        "Produce, warm": _loads(medians, "produce"),
         "Consume": _loads(medians, "consume"),
+    }
+
+
+def _of_transactions(_medians: Medians) -> dict[str, list[Row]]:
+    streamed = "stream in transactions of 100 ms"
+    rows = []
+    for producers in (1, 8):
+        name = f"one record each, {producers} at a time"
+        who = "one producer" if producers == 1 else f"{producers} producers"
+        rows += [
+            Row(name, "per_s", f"{who}, transactions/s", _at_least(3)),
+            Row(name, "cpu_us", f"{who}, broker CPU us", _at_most(0.125, "at most an eighth")),
+            Row(name, "p50_ms", f"{who}, p50 ms", None),
+            Row(name, "p99_ms", f"{who}, p99 ms", None),
+        ]
+    return {
+        "Transactions of one record": rows,
+        "Streams of 1 KB records": [
+            Row("stream plain", "mb_per_s", "without idempotence, MB/s", None),
+            Row("stream idempotent", "mb_per_s", "idempotent, MB/s", None),
+            Row(streamed, "mb_per_s", "in transactions of 100 ms, MB/s", None),
+            Row(streamed, "of_idempotent", "the same, of idempotent", _own(0.97)),
+            Row(streamed, "commit_p50_ms", "commit, p50 ms", None),
+            Row(streamed, "commit_p99_ms", "commit, p99 ms", None),
+            Row("consume read_uncommitted", "mb_per_s", "read_uncommitted, MB/s", None),
+            Row("consume read_committed", "mb_per_s", "read_committed, MB/s", None),
+        ],
+        "Restart": [
+            Row(
+                "restart with 100,000 ids",
+                "seconds",
+                "until 100,000 transactional ids are served, s",
+                None,
+            )
+        ],
     }
 
 
@@ -78,41 +118,61 @@ def _loads(medians: Medians, what: str) -> list[Row]:
             continue
         label = name.removeprefix(f"{what} ")
         faster, cheaper = _at_least(1), _at_most(1)
-        if what == "produce":
+        if what.endswith("produce"):
             small = name.endswith(" 16 KB")
             faster = _at_least(2) if small else _at_least(1)
             cheaper = _at_most(0.25, "at most a quarter") if small else _at_most(0.7)
         rows.append(Row(name, "mb_per_s", f"{label}, MB/s", faster))
         rows.append(Row(name, "cpu_s_per_gb", f"{label}, CPU s/GB", cheaper))
-        if what == "produce":
+        if what.endswith("produce"):
             rows.append(Row(name, "requests_per_s", f"{label}, requests/s", None))
     return rows
 
 
+_TABLES = {"log": _of_log, "transactions": _of_transactions}
+
+
 def page(results: Mapping[str, Any], notes: Path) -> str:
-    """The whole page: machine, command, tables, and the hand-written notes."""
-    where, medians = results["machine"], results["medians"]
+    """The whole page: machines, command, tables, and the hand-written notes."""
     lines = [
         "# Performance",
         "",
-        f"Barnabas beside Apache Kafka {where['kafka']} with the JVM options of its own scripts, "
-        "measured in one run, in turns, after the same warm-up. "
-        f"Medians of {results['rounds']} rounds of {results['megabytes']} MB per load; both with "
-        "acks=all, their default flush policy, one partition, no compression. CPU seconds and "
-        "memory are the kernel's accounting of the broker's process: load and broker share the "
-        "cores, so the CPU columns say more than the throughput.",
+        "Barnabas beside Apache Kafka with the JVM options of its own scripts, measured in one "
+        "run, in turns, after the same warm-up: a whole round that is not counted, but for the "
+        "tables of what has just started. Medians; both with acks=all, their default flush "
+        "policy, one partition, no compression. CPU seconds and memory are the kernel's "
+        "accounting of the broker's process: load and broker share the cores, so the CPU columns "
+        "say more than the throughput.",
         "",
-        f"- machine: {where['cpu']}, {where['system']}, Python {where['python']}",
-        f"- load average before the run: {where['load_before']}",
-        f"- date: {where['date']}",
-        "- command: `python -m benchmarks.beside_kafka` (writes this page and "
-        "`benchmarks/results.json`)",
+        "Command: `python -m benchmarks.beside_kafka` (writes this page and "
+        "`benchmarks/results.json`).",
     ]
-    for title, rows in _rows(medians).items():
-        lines += ["", f"## {title}", ""]
-        lines += [f"| | {OURS} | {THEIRS} | ratio | aim | met |", "|---|--:|--:|--:|---|---|"]
-        lines += [_line(row, medians) for row in rows]
+    for part, tables in _TABLES.items():
+        if part in results:
+            lines += _part(part, results[part], tables)
     return "\n".join(lines) + "\n\n" + notes.read_text()
+
+
+def _part(
+    part: str, results: Mapping[str, Any], tables: Callable[[Medians], dict[str, list[Row]]]
+) -> list[str]:
+    where, medians = results["machine"], results["medians"]
+    lines = [
+        "",
+        f"## The {part}",
+        "",
+        f"{results['rounds']} rounds"
+        + (f" of {results['megabytes']} MB per load" if part == "log" else "")
+        + f", {where['date']}, Apache Kafka {where['kafka']}, on {where['cpu']}, "
+        f"{where['system']}, Python {where['python']}; load average before: "
+        f"{where['load_before']}.",
+    ]
+    for title, rows in tables(medians).items():
+        if rows := [each for each in rows if each.measurement in medians]:
+            lines += ["", f"### {title}", ""]
+            lines += [f"| | {OURS} | {THEIRS} | ratio | aim | met |", "|---|--:|--:|--:|---|---|"]
+            lines += [_line(row, medians) for row in rows]
+    return lines
 
 
 def _line(row: Row, medians: Medians) -> str:

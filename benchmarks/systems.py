@@ -16,6 +16,9 @@ PROPERTIES = {
     # Files of deleted topics go at once, so that their disk space is there for the next one.
     "log.segment.delete.delay.ms": "1000",
     "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
 }
 """Given to both, beside their defaults."""
 _TICKS = 100
@@ -40,6 +43,10 @@ class System(Protocol):
 
     def launch(self) -> None:
         """Starts the process, and does not wait until it serves."""
+        ...
+
+    def restart(self) -> None:
+        """Ends it cleanly and launches it again on its data."""
         ...
 
     def stop(self) -> None:
@@ -74,11 +81,18 @@ class Barnabas:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
+    def restart(self) -> None:
+        self._end()
+        self.launch()
+
     def stop(self) -> None:
+        self._end()
+        shutil.rmtree(self.data, ignore_errors=True)
+
+    def _end(self) -> None:
         if self._process is not None:
             self._process.terminate()
             self._process.wait(_STOP_WITHIN_S)
-        shutil.rmtree(self.data, ignore_errors=True)
 
 
 class ApacheKafka:
@@ -105,6 +119,12 @@ class ApacheKafka:
         # `start` returns when Kafka says that it serves; whoever measures finds out sooner.
         self._starting = threading.Thread(target=self._kafka.start)
         self._starting.start()
+
+    def restart(self) -> None:
+        if self._starting is not None:
+            self._starting.join()
+        self._kafka.stop()
+        self.launch()
 
     def stop(self) -> None:
         if self._starting is not None:

@@ -99,6 +99,7 @@ def _of_transactions(_medians: Medians) -> dict[str, list[Row]]:
             Row(streamed, "commit_p99_ms", "commit, p99 ms", None),
             Row("consume read_uncommitted", "mb_per_s", "read_uncommitted, MB/s", None),
             Row("consume read_committed", "mb_per_s", "read_committed, MB/s", None),
+            Row("consume read_committed", "of_uncommitted", "the same, of uncommitted", None),
         ],
         "Restart": [
             Row(

@@ -64,10 +64,9 @@ def streams(system: System) -> Round:
     plain = found["stream idempotent"]["mb_per_s"]
     transactional = found["stream in transactions of 100 ms"]
     transactional["of_idempotent"] = transactional["mb_per_s"] / plain
-    committed, uncommitted = (
-        found[f"consume read_{each}"] for each in ("committed", "uncommitted")
-    )
-    committed["of_uncommitted"] = committed["mb_per_s"] / uncommitted["mb_per_s"]
+    uncommitted = found["consume read_uncommitted"]["mb_per_s"]
+    committed = found["consume read_committed"]
+    committed["of_uncommitted"] = committed["mb_per_s"] / uncommitted
     return found
 
 

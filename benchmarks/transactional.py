@@ -81,6 +81,10 @@ def stream(args: argparse.Namespace) -> dict[str, float]:
     if args.transaction_ms:
         producer.init_transactions(_TIMEOUT_S)
         producer.begin_transaction()
+    else:
+        # librdkafka takes its time to get a producer id.
+        producer.produce(args.topic, b"")
+        producer.flush(_TIMEOUT_S)
     payload = os.urandom(args.size)
     began = opened = time.perf_counter()
     for number in range(args.count):
@@ -104,11 +108,8 @@ def stream(args: argparse.Namespace) -> dict[str, float]:
         raise SystemExit("not everything was delivered")
     seconds = time.perf_counter() - began
     commits.sort()
-    told = {
-        "count": args.count,
-        "seconds": seconds,
-        "mb_per_s": args.count * args.size / seconds / 1e6,
-    }
+    mb_per_s = args.count * args.size / seconds / 1e6
+    told = {"count": args.count, "seconds": seconds, "mb_per_s": mb_per_s}
     if commits:
         told["commit_p50_ms"] = commits[len(commits) // 2] * 1e3
         told["commit_p99_ms"] = commits[len(commits) * 99 // 100] * 1e3

@@ -1,4 +1,4 @@
-"""Answers to Produce that wait: for replicas (acks=all) or for the disk (flush before acknowledge)."""
+"""Answers to Produce that wait: for replicas (acks=all) or for the disk (flushing first)."""
 
 import asyncio
 from collections.abc import Callable

@@ -10,8 +10,8 @@ refused for its epoch and changes nothing here. Its limits:
 
 - In memory only: after a fail-over every connection is new, and what was sent to another broker
   before it has no order at all.
-- A producer that starts anew with InitProducerId may use any connection. Mostly it has another epoch
-  then, but not where it asks for the same answer once more (KIP-360).
+- A producer that starts anew with InitProducerId may use any connection. Mostly it has another
+  epoch then, but not where it asks for the same answer once more (KIP-360).
 - What a leader gets, Produce, is not guarded: there sequences tell late batches from new ones.
 - Between a request and its retry on the same connection TCP keeps the order: nothing to guard.
 """

@@ -22,9 +22,12 @@ UNKNOWN_TOPIC_PATIENCE = 2.0
 """How long a topic is asked for that a broker does not know: one that was just created will be
 known in a moment, one with a typing error never."""
 
-_Line = tuple[str, int, bool]
-"""Host, port, and whether it is the line to a coordinator: there a JoinGroup may wait for minutes,
-and the answers of a connection stay in order."""
+ANYTHING = -1
+"""What a connection is for that serves no coordinator's requests."""
+
+_Line = tuple[str, int, int]
+"""Host, port, and what it is for: ANYTHING, GROUP or TRANSACTION. To a group's coordinator a
+JoinGroup may wait for minutes, and the answers of a connection stay in order."""
 
 _STALE_LEADER = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -109,27 +112,27 @@ class Cluster:
     async def any_connection(self) -> Connection:
         """A connection to some broker that answers."""
         connected = [
-            (host, port) for host, port, coordinates in self._connections if not coordinates
+            (host, port) for host, port, purpose in self._connections if purpose == ANYTHING
         ]
         known = [(node.host, node.port) for node in self.nodes.values()]
         error: BrokerUnreachable | None = None
         for host, port in dict.fromkeys([*connected, *known, *self._bootstrap]):
             try:
-                return await self._connect((host, port, False))
+                return await self._connect((host, port, ANYTHING))
             except BrokerUnreachable as unreachable:
                 error = unreachable
         assert error is not None
         raise error
 
-    async def connection_to(self, node_id: int, *, coordinates: bool = False) -> Connection:
-        """A connection to one broker, or the one to it as coordinator.
+    async def connection_to(self, node_id: int, *, purpose: int = ANYTHING) -> Connection:
+        """A connection to one broker, or the one to it as coordinator of a kind.
 
         Raises KafkaError BROKER_NOT_AVAILABLE if the broker is unknown.
         """
         node = self.nodes.get(node_id)
         if node is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not known")
-        return await self._connect((node.host, node.port, coordinates))
+        return await self._connect((node.host, node.port, purpose))
 
     async def ask(self, api: Api, request: object, *, node: int | None = None) -> Any:
         """One request to a broker, any if `node` is None; no retry."""
@@ -151,7 +154,7 @@ class Cluster:
 
     async def coordinator_connection(self, key: str, kind: int = GROUP) -> Connection:
         """The connection to the coordinator of a group or transactional id."""
-        return await self.connection_to(await self.coordinator(key, kind), coordinates=True)
+        return await self.connection_to(await self.coordinator(key, kind), purpose=kind)
 
     async def refresh(
         self, topics: Iterable[str] | None = None, *, create: bool = False
@@ -249,6 +252,10 @@ class Cluster:
                 self._forget(ErrorCode.NOT_COORDINATOR)
             await asyncio.sleep(backoff)
             backoff = min(backoff * 2, MAX_BACKOFF)
+
+    def forget_coordinator(self, key: str, kind: int = GROUP) -> None:
+        """Asks again the next time who coordinates a group or transactional id."""
+        self._coordinators.pop((kind, key), None)
 
     def _forget(self, code: ErrorCode) -> None:
         if code in _STALE_LEADER:

@@ -46,6 +46,9 @@ class Connection(asyncio.BufferedProtocol):
         self._writable.set()
         self.broker_versions: dict[int, range] = {}
         """By API key, what the broker said it serves."""
+        self.features: dict[str, int] = {}
+        """By name, the levels that the cluster has settled on (KIP-584), as of `learned_at`."""
+        self.learned_at = 0.0
 
     @classmethod
     async def open(
@@ -98,10 +101,10 @@ class Connection(asyncio.BufferedProtocol):
         async with asyncio.timeout(timeout):
             return await answer
 
-    async def send_only(self, api: Api, request: object) -> None:
+    async def send_only(self, api: Api, request: object, *, version: int | None = None) -> None:
         """Sends a request that gets no answer: Produce with acks=0."""
         await self._writable.wait()
-        self._write(api, request, self.version_for(api))
+        self._write(api, request, self.version_for(api) if version is None else version)
 
     async def close(self) -> None:
         """Closes the connection once what was sent is on its way, at most CLOSE_TIMEOUT s later.
@@ -123,6 +126,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    async def learn_features(self, *, timeout: float = 30.0) -> None:
+        """Asks again which levels of features the cluster has settled on."""
+        async with asyncio.timeout(timeout):
+            await self._negotiate()
+
     async def _negotiate(self) -> None:
         api = api_versions.API
         request = api_versions.ApiVersionsRequest(
@@ -137,6 +145,8 @@ class Connection(asyncio.BufferedProtocol):
         self.broker_versions = {
             row.api_key: range(row.min_version, row.max_version + 1) for row in response.api_keys
         }
+        self.features = {row.name: row.max_version_level for row in response.finalized_features}
+        self.learned_at = asyncio.get_running_loop().time()
 
     def _send(self, api: Api, request: object, version: int) -> "asyncio.Future[Any]":
         correlation_id = self._write(api, request, version)

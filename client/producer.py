@@ -1,57 +1,27 @@
-"""Producing: records gather by partition, each partition has one request under way.
+"""Producing: records gather by partition and leave in batches, each to its partition's leader.
 
-While a request flies, the next batch grows; with one in flight, order needs no more than that, and
-idempotence (KIP-98) makes a retry of the same batch harmless.
+An idempotent producer (KIP-98, the default) keeps up to five batches of a partition under way; none
+is written twice or overtakes another, however often it is sent.
 """
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from barnabas.client.cluster import Cluster, check
+from barnabas.client.lane import Delivered, Identity, Lane, Limits, Waiting
 from barnabas.client.partitioner import partition_for
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages import init_producer_id, produce
-from barnabas.protocol.records.batch import MAX_SEQUENCE
+from barnabas.client.sender import Author, Sender
+from barnabas.protocol.messages import init_producer_id
 from barnabas.protocol.records.compression import Compression
-from barnabas.protocol.records.record import Headers, Record, build_batch
+from barnabas.protocol.records.record import Headers
+
+__all__ = ["ALL", "Delivered", "Producer", "ProducerSettings"]
 
 ALL = -1
 
 _RECORD_OVERHEAD = 32
-
-
-class Delivered(NamedTuple):
-    """Where a record went; `offset` is -1 with acks=0."""
-
-    topic: str
-    partition: int
-    offset: int
-
-
-class _Waiting(NamedTuple):
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    size: int
-    delivered: "asyncio.Future[Delivered]"
-
-
-@dataclass(slots=True)
-class _Lane:
-    """One partition's records on their way."""
-
-    topic: str
-    partition: int
-    batch_size: int
-    waiting: deque[_Waiting] = field(default_factory=deque)
-    producer: tuple[int, int] = (-1, -1)
-    sequence: int = 0
-    task: "asyncio.Task[None] | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +50,26 @@ class Producer:
         self._cluster = cluster
         self._settings = settings or ProducerSettings()
         self._now = now
-        self._lanes: dict[tuple[str, int], _Lane] = {}
-        self._buffered = 0
-        self._room = asyncio.Event()
-        self._room.set()
         self._turns: dict[str, int] = {}
-        self._producer: tuple[int, int] | None = None
-        self._asking = asyncio.Lock()
+        self._sender = self._make_sender(_Idempotent(cluster), transactional=False)
+
+    def _make_sender(self, author: Author, *, transactional: bool) -> Sender:
+        settings = self._settings
+        limits = Limits(
+            settings.batch_size,
+            settings.linger,
+            settings.delivery_timeout,
+            idempotent=settings.idempotent and settings.acks == ALL,
+            transactional=transactional,
+        )
+        return Sender(
+            self._cluster,
+            author,
+            limits,
+            acks=settings.acks,
+            compression=settings.compression,
+            cut=self._next_turn,
+        )
 
     async def __aenter__(self) -> "Producer":
         return self
@@ -114,40 +97,28 @@ class Producer:
         count = await self._count_partitions(topic)
         if partition is None:
             partition = self._choose(topic, key, count)
-        await self._room.wait()
-        lane = self._lanes.get((topic, partition))
-        if lane is None:
-            lane = _Lane(topic, partition, self._settings.batch_size)
-            self._lanes[topic, partition] = lane
+        while self._sender.buffered >= self._settings.buffer_size:
+            await self._sender.moved()
+        self._check(topic, partition)
         size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
         size += sum(len(name) + len(data or b"") + 2 for name, data in headers)
         stamp = int(self._now() * 1000) if timestamp is None else timestamp
-        delivered = asyncio.get_running_loop().create_future()
-        lane.waiting.append(_Waiting(stamp, key, value, headers, size, delivered))
-        self._account(size)
-        if lane.task is None:
-            lane.task = asyncio.create_task(self._drain(lane))
+        loop = asyncio.get_running_loop()
+        delivered = loop.create_future()
+        record = Waiting(stamp, key, value, headers, size, loop.time(), delivered)
+        self._sender.append(topic, partition, record)
         return delivered
 
     async def flush(self) -> None:
         """Waits until everything sent so far is delivered or has failed, as its futures tell."""
-        while tasks := self._tasks():
-            await asyncio.gather(*tasks)
+        await self._sender.flush()
 
     async def abandon(self) -> None:
         """Drops what is not delivered yet; its futures are cancelled."""
-        tasks = self._tasks()
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        for lane in self._lanes.values():
-            for record in lane.waiting:
-                record.delivered.cancel()
-            lane.waiting.clear()
+        await self._sender.abandon()
 
-    def _tasks(self) -> "list[asyncio.Task[None]]":
-        return [lane.task for lane in self._lanes.values() if lane.task is not None]
+    def _check(self, topic: str, partition: int) -> None:
+        """Raises what forbids to send to this partition now."""
 
     async def _count_partitions(self, topic: str) -> int:
         """Asks for the topic, which may create it, when it is not known."""
@@ -161,128 +132,37 @@ class Producer:
             return partition_for(key, count)
         return self._turns.get(topic, 0) % count
 
-    async def _drain(self, lane: _Lane) -> None:
-        try:
-            if self._settings.linger:
-                await asyncio.sleep(self._settings.linger)
-            while lane.waiting:
-                await self._send_batch(lane, self._take(lane))
-        finally:
-            lane.task = None
-
-    def _take(self, lane: _Lane) -> list[_Waiting]:
-        batch = [lane.waiting.popleft()]
-        size = batch[0].size
-        while lane.waiting and size + lane.waiting[0].size <= lane.batch_size:
-            record = lane.waiting.popleft()
-            size += record.size
-            batch.append(record)
-        self._account(-size)
+    def _next_turn(self, lane: Lane) -> None:
         # Keyless records fill one batch before the next partition has its turn (KIP-480).
         self._turns[lane.topic] = lane.partition + 1
-        return batch
 
-    def _account(self, size: int) -> None:
-        self._buffered += size
-        if self._buffered < self._settings.buffer_size:
-            self._room.set()
-        else:
-            self._room.clear()
 
-    async def _send_batch(self, lane: _Lane, batch: list[_Waiting]) -> None:
-        try:
-            base = await self._deliver(lane, batch)
-        except asyncio.CancelledError:
-            for record in batch:
-                record.delivered.cancel()
-            raise
-        except Exception as error:
-            if _is_too_large(error) and len(batch) > 1:
-                # The topic takes less at once: nothing was written, so halves keep the order.
-                lane.batch_size = sum(record.size for record in batch) // 2
-                lane.waiting.extendleft(reversed(batch))
-                self._account(sum(record.size for record in batch))
-            else:
-                self._settle(batch, error)
-            return
-        for index, record in enumerate(batch):
-            if not record.delivered.done():
-                offset = base + index if base >= 0 else -1
-                record.delivered.set_result(Delivered(lane.topic, lane.partition, offset))
+class _Idempotent:
+    """A producer outside transactions: a fresh producer id, whose epochs each lane counts."""
 
-    def _settle(self, batch: list[_Waiting], error: Exception) -> None:
-        # Whether the batch was written is unknown: a new producer id keeps later ones acceptable.
-        self._producer = None
-        for record in batch:
-            if not record.delivered.done():
-                record.delivered.set_exception(error)
-                # Whoever drops the future does not care; asyncio need not complain for them.
-                record.delivered.exception()
+    transactional_id: str | None = None
+    adds_by_writing = False
 
-    async def _deliver(self, lane: _Lane, batch: list[_Waiting]) -> int:
-        settings = self._settings
-        idempotent = settings.idempotent and settings.acks == ALL
-        producer = await self._producer_id() if idempotent else (-1, -1)
-        if producer != lane.producer:
-            lane.producer, lane.sequence = producer, 0
-        data = build_batch(
-            [Record(i, r.timestamp, r.key, r.value, r.headers) for i, r in enumerate(batch)],
-            compression=settings.compression,
-            producer_id=producer[0],
-            producer_epoch=producer[1],
-            base_sequence=lane.sequence if idempotent else -1,
-        )
-        base = await self._cluster.retrying(
-            lambda: self._produce(lane, data), timeout=settings.delivery_timeout
-        )
-        lane.sequence = (lane.sequence + len(batch)) & MAX_SEQUENCE
-        return base
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._identity: Identity | None = None
 
-    async def _produce(self, lane: _Lane, data: bytes) -> int:
-        leader = await self._cluster.leader(lane.topic, lane.partition)
-        connection = await self._cluster.connection_to(leader)
-        topic = await self._cluster.topic(lane.topic)
-        by_id = connection.version_for(produce.API) >= 13
-        request = produce.ProduceRequest(
-            acks=self._settings.acks,
-            timeout_ms=int(self._cluster.timeout * 1000),
-            topic_data=[
-                produce.TopicProduceData(
-                    **{"topic_id": topic.topic_id} if by_id else {"name": lane.topic},
-                    partition_data=[
-                        produce.PartitionProduceData(index=lane.partition, records=data)
-                    ],
-                )
-            ],
-        )
-        if self._settings.acks == 0:
-            await connection.send_only(produce.API, request)
-            return -1
-        response = await connection.request(
-            produce.API, request, timeout=self._cluster.timeout + 5.0
-        )
-        row = response.responses[0].partition_responses[0]
-        if row.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            check(row.error_code, row.error_message or f"{lane.topic}-{lane.partition}")
-        return int(row.base_offset)
+    def identity(self) -> Identity | None:
+        return self._identity
 
-    async def _producer_id(self) -> tuple[int, int]:
-        async with self._asking:
-            if self._producer is None:
-                self._producer = await self._cluster.retrying(self._init_producer_id)
-            return self._producer
+    async def obtain(self) -> None:
+        self._identity = await self._cluster.retrying(self._ask)
 
-    async def _init_producer_id(self) -> tuple[int, int]:
+    async def _ask(self) -> Identity:
         request = init_producer_id.InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=0
         )
         response = await self._cluster.ask(init_producer_id.API, request)
         check(response.error_code)
-        return response.producer_id, response.producer_epoch
+        return Identity(response.producer_id, response.producer_epoch)
 
+    def admits(self, lane: Lane) -> bool:  # noqa: ARG002
+        return True
 
-def _is_too_large(error: Exception) -> bool:
-    return isinstance(error, KafkaError) and error.code in (
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-    )
+    def failed(self, error: Exception) -> None:
+        """A lane goes on by itself."""

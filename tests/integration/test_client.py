@@ -80,6 +80,8 @@ async def test_each_codec_comes_back(cluster: Cluster, codec: Compression) -> No
 async def test_each_acks_delivers_all_and_tells_where(cluster: Cluster, acks: int) -> None:
     topic = f"acks-{acks}"
     await Admin(cluster).create_topic(topic, partitions=2)
+    # With acks=0 nobody would tell that the leaders are not ready yet.
+    await find_offsets(cluster, {(topic, 0): LATEST, (topic, 1): LATEST})
     async with Producer(cluster, ProducerSettings(acks=acks, batch_size=2000)) as producer:
         sent = [await producer.send(topic, b"%d" % n, partition=n % 2) for n in range(500)]
     told = [future.result() for future in sent]

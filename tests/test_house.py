@@ -24,6 +24,7 @@ FLOORS = (
     "protocol",
     "storage",
     "testing",
+    "verify",
 )
 OUTSIDE = ("tests", "benchmarks", "docs")
 LONGEST_FILE = 400

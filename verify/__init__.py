@@ -1,0 +1,1 @@
+"""`barnabas verify`: loads a cluster, writes down what happened, and judges it."""

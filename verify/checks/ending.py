@@ -1,0 +1,90 @@
+"""How a run ends and what producers are told: C13, C16."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from barnabas.verify.checks.anomaly import Anomaly
+from barnabas.verify.history import FAIL, INFO, OK
+from barnabas.verify.run import Operation, Run
+
+_OPEN_STATES: Final = frozenset(("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"))
+
+_FENCING: Final = frozenset(
+    (
+        "INVALID_PRODUCER_EPOCH",
+        "PRODUCER_FENCED",
+        "INVALID_PRODUCER_ID_MAPPING",
+        "INVALID_TXN_STATE",
+        "TRANSACTION_ABORTABLE",
+    )
+)
+_SEQUENCE: Final = frozenset(("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID"))
+_FAULTS: Final = frozenset(("UNKNOWN_SERVER_ERROR", "CORRUPT_MESSAGE", "INVALID_RECORD"))
+
+
+def nothing_hangs(run: Run) -> Iterator[Anomaly]:
+    """C13: at the end nothing is open: readers of committed data have come to the end."""
+    for at, end in run.final.items():
+        if end["lso"] < end["hw"]:
+            producers = ", ".join(f"{pid} from {first}" for pid, first in end["open"])
+            text = f"last stable offset {end['lso']}, high watermark {end['hw']}"
+            text += f"; open: producer {producers}" if producers else ""
+            yield Anomaly("C13", "hanging-transaction", text, at, end["lso"])
+    states = {name: state for end in run.final.values() for name, state in end["states"].items()}
+    for name, state in sorted(states.items()):
+        if state in _OPEN_STATES:
+            yield Anomaly("C13", "undecided-transaction", f"{name} is still {state}")
+    if run.about and not run.has_final_reads:
+        yield Anomaly("C13", "no-final-read", "the cluster could not be read to its end")
+
+
+def no_unjust_refusal(run: Run) -> Iterator[Anomaly]:
+    """C16: a producer that did nothing wrong and was not replaced is neither fenced nor told that
+    its sequence is out of order."""
+    timeout = float(run.about.get("timeout", 0))
+    sessions: dict[str, tuple[int, bool]] = {}
+    inits: dict[str, list[Operation]] = {}
+    for operation in run.operations:
+        event = operation.event
+        if event.f == "init" and event.value["id"] is not None:
+            inits.setdefault(event.value["id"], []).append(operation)
+    for operation in run.operations:
+        event, done = operation.event, operation.done
+        if event.f not in ("init", "send", "offsets", "end") or event.value.get("late"):
+            continue
+        began, clean = sessions.get(event.proc, (-1, True))
+        if event.f == "init" and done is not None and done.type == OK:
+            began, clean = operation.line, True
+        elif clean and done is not None and done.type in (FAIL, INFO):
+            others = [
+                other
+                for other in inits.get(event.value["id"], ())
+                if other.event.proc != event.proc and began < other.line < operation.done_line
+            ]
+            waited = _since_begin(run, operation)
+            if _is_unjust(operation, replaced=bool(others), timed_out=waited >= timeout):
+                text = f"{event.proc}: {event.f} was answered {done.err}"
+                at = event.value.get("at")
+                yield Anomaly("C16", "unjust-refusal", text, (at[0], at[1]) if at else None)
+        if done is None or done.type != OK:
+            clean = False
+        sessions[event.proc] = began, clean
+
+
+def _is_unjust(operation: Operation, *, replaced: bool, timed_out: bool) -> bool:
+    done = operation.done
+    assert done is not None
+    err = done.err or ""
+    if err in _SEQUENCE:
+        # However often it was tried: the broker knows what it has.
+        return not replaced and not timed_out
+    if err in _FAULTS:
+        return True
+    return done.type == FAIL and err in _FENCING and not replaced and not timed_out
+
+
+def _since_begin(run: Run, operation: Operation) -> float:
+    name = operation.event.value.get("txn")
+    txn = run.txns.get(name) if name else None
+    assert operation.done is not None
+    return 0.0 if txn is None else operation.done.t - txn.began

@@ -1,0 +1,114 @@
+"""Every check in its order, and what they found."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final, NamedTuple
+
+from barnabas.verify.checks.anomaly import Anomaly
+from barnabas.verify.checks.ending import no_unjust_refusal, nothing_hangs
+from barnabas.verify.checks.loss import balanced, nothing_lost, nothing_torn
+from barnabas.verify.checks.offsets import offsets_stay
+from barnabas.verify.checks.order import producers_in_order, readers_in_order, watermarks_grow
+from barnabas.verify.checks.pipeline import each_input_once, no_circles
+from barnabas.verify.checks.values import (
+    consistent_offsets,
+    no_aborted_reads,
+    no_duplicates,
+    no_early_reads,
+)
+from barnabas.verify.history import INFO, OK, Event
+from barnabas.verify.run import Outcome, Run, load
+
+LISTED: Final = 100
+"""Anomalies of one check that a report lists; one fault often shows a thousand times."""
+VOID_BELOW: Final = 0.5
+"""Share of confirmed operations below which a run proves nothing."""
+
+
+class Check(NamedTuple):
+    """A check with the numbers it is known by."""
+
+    numbers: str
+    title: str
+    find: Callable[[Run], Iterator[Anomaly]]
+
+
+CHECKS: Final = (
+    Check("C1", "one value at an offset", consistent_offsets),
+    Check("C2", "one offset of a value", no_duplicates),
+    Check("C3 C4", "nothing acknowledged is lost", nothing_lost),
+    Check("C5", "nothing aborted is read", no_aborted_reads),
+    Check("C6", "nothing open is read", no_early_reads),
+    Check("C7", "all of a transaction or nothing", nothing_torn),
+    Check("C7", "amounts add up to zero", balanced),
+    Check("C8", "a producer's order is kept", producers_in_order),
+    Check("C9", "readers skip nothing", readers_in_order),
+    Check("C10", "each input processed once", each_input_once),
+    Check("C11", "no circle of reads", no_circles),
+    Check("C12", "watermarks only grow", watermarks_grow),
+    Check("C13", "nothing is left open", nothing_hangs),
+    Check("C15", "committed offsets stay", offsets_stay),
+    Check("C16", "nobody is refused unjustly", no_unjust_refusal),
+)
+
+
+class Found(NamedTuple):
+    """What one check has to say."""
+
+    check: Check
+    total: int
+    anomalies: list[Anomaly]
+    """The first LISTED of them."""
+
+
+class Verdict(NamedTuple):
+    """What a run has shown."""
+
+    run: Run
+    found: list[Found]
+    figures: dict[str, int]
+
+    @property
+    def anomalies(self) -> list[Anomaly]:
+        return [anomaly for each in self.found for anomaly in each.anomalies]
+
+    @property
+    def is_clean(self) -> bool:
+        return not any(each.total for each in self.found)
+
+    @property
+    def is_void(self) -> bool:
+        """Whether too little went well to prove anything."""
+        return self.figures["ok"] < VOID_BELOW * max(self.figures["operations"], 1)
+
+
+def judge(events: Iterable[Event]) -> Verdict:
+    """Raises CorruptHistory."""
+    run = load(events)
+    found = []
+    for check in CHECKS:
+        anomalies = check.find(run)
+        listed = list(islice(anomalies, LISTED))
+        found.append(Found(check, len(listed) + sum(1 for _ in anomalies), listed))
+    return Verdict(run, found, _figures(run))
+
+
+def _figures(run: Run) -> dict[str, int]:
+    outcomes = Counter(txn.outcome for txn in run.txns.values())
+    types = Counter(
+        INFO if each.done is None else each.done.type
+        for each in run.operations
+        if not each.event.value.get("late")
+    )
+    return {
+        "operations": sum(types.values()),
+        "ok": types[OK],
+        "unknown": types[INFO],
+        "transactions": len(run.txns),
+        "committed": outcomes[Outcome.COMMITTED],
+        "aborted": outcomes[Outcome.ABORTED],
+        "undecided": outcomes[Outcome.UNKNOWN],
+        "records": len(run.writes),
+        "reads": sum(len(read.records) for read in run.reads),
+    }

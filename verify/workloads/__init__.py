@@ -1,0 +1,1 @@
+"""The workloads: each does to a cluster what applications do, no value twice."""

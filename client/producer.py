@@ -142,6 +142,7 @@ class _Idempotent:
 
     transactional_id: str | None = None
     adds_by_writing = False
+    error: Exception | None = None
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -31,9 +31,17 @@ Cargo = Sequence[tuple[Lane, Batch]]
 class Author(Protocol):
     """Who sends: gives identities, and rules which partitions may be written now."""
 
-    transactional_id: str | None
-    adds_by_writing: bool
-    """Whether leaders add partitions to the transaction by themselves: Produce v12 and newer."""
+    @property
+    def transactional_id(self) -> str | None:
+        """The id that transactional batches are written under; None outside transactions."""
+
+    @property
+    def adds_by_writing(self) -> bool:
+        """Whether leaders add partitions to the transaction by themselves: Produce v12 on."""
+
+    @property
+    def error(self) -> Exception | None:
+        """Why nothing more is to be sent: what waits gets this error."""
 
     def identity(self) -> Identity | None:
         """The producer id and epoch; None where `obtain` has to be awaited first."""
@@ -165,11 +173,14 @@ class Sender:
         """Starts what can fly; returns when to look again if nothing happens before."""
         if not self._has_identity():
             return None
+        error = self._author.error
         wakes: list[float] = []
         flights: dict[object, list[tuple[Lane, Batch]]] = defaultdict(list)
         for lane in list(self._busy):
             if not lane.is_busy:
                 del self._busy[lane]
+            elif error is not None:
+                self._give_up(lane, error)
             elif self._author.admits(lane):
                 for turn, batch in enumerate(self._take(lane, now)):
                     flights[self._leader(lane) or lane, turn].append((lane, batch))

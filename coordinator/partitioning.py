@@ -1,19 +1,6 @@
 """Which partition of a coordinator's topic a key belongs to: by Java's hash, as in Kafka."""
 
-from functools import lru_cache
+from barnabas.protocol.java_hash import coordinating_partition as partition_for
+from barnabas.protocol.java_hash import java_hash
 
-
-@lru_cache(maxsize=8192)
-def java_hash(text: str) -> int:
-    """`String.hashCode`: 32 bits, signed, over UTF-16 code units."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(units), 2):
-        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
-    return value - (1 << 32) if value >> 31 else value
-
-
-def partition_for(key: str, partitions: int) -> int:
-    """The partition that coordinates `key`. The most negative hash counts as 0, as in Kafka."""
-    value = java_hash(key)
-    return 0 if value == -(1 << 31) else abs(value) % partitions
+__all__ = ["java_hash", "partition_for"]

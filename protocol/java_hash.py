@@ -1,0 +1,22 @@
+"""Java's hash of a text, which decides who coordinates a group or a transactional id."""
+
+from functools import lru_cache
+
+
+@lru_cache(maxsize=8192)
+def java_hash(text: str) -> int:
+    """`String.hashCode`: 32 bits, signed, over UTF-16 code units."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def coordinating_partition(key: str, partitions: int) -> int:
+    """The partition of a coordinator's topic that `key` belongs to.
+
+    The most negative hash counts as 0, as in Kafka.
+    """
+    value = java_hash(key)
+    return 0 if value == -(1 << 31) else abs(value) % partitions

@@ -11,15 +11,15 @@ def test_the_page_is_made_from_the_results() -> None:
 
 
 def test_the_medians_are_those_of_the_runs() -> None:
-    results = json.loads(RESULTS.read_text())
-    assert results["medians"] == medians(results["runs"])
+    for part in json.loads(RESULTS.read_text()).values():
+        assert part["medians"] == medians(part["runs"])
 
 
 def test_an_aim_that_is_missed_is_said_to_be_missed() -> None:
     results = json.loads(RESULTS.read_text())
-    produced = results["medians"]["produce 1024 B in 1024 KB"]
+    produced = results["log"]["medians"]["produce 1024 B in 1024 KB"]
     produced[report.OURS]["mb_per_s"] = produced[report.THEIRS]["mb_per_s"] / 2
     page = report.page(results, HERE / "notes.md")
-    row = page[page.index("| 1024 B in 1024 KB, MB/s") :].splitlines()[0]
+    row = page[page.rindex("| 1024 B in 1024 KB, MB/s", 0, page.index("### Consume")) :].splitlines()[0]
     assert "0.50" in row
     assert "**no**" in row

@@ -101,6 +101,8 @@ def collections() -> Iterator[list[int]]:
         if phase == "start":
             seen.append(info["generation"])
 
+    # A broker that a test of this process could not start may have left it off.
+    gc.enable()
     # With little that is old, the collector soon has reason to look at all of it.
     gc.freeze()
     gc.collect()

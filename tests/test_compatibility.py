@@ -3,7 +3,15 @@
 import pytest
 
 from docs.differences import MISSING
-from docs.generate import GROUPS, TARGET, document, group_states, served
+from docs.generate import (
+    GROUPS,
+    TARGET,
+    TRANSACTIONS,
+    document,
+    group_states,
+    served,
+    transaction_states,
+)
 
 KAFKA_4_3 = {
     *range(4),
@@ -31,8 +39,9 @@ def test_the_document_is_what_the_code_generates():
     assert TARGET.read_text() == document(), "run `python -m docs.generate`"
 
 
-def test_the_drawing_of_a_groups_states_is_that_of_the_code():
+def test_the_drawings_of_states_are_those_of_the_code():
     assert GROUPS.read_text() == group_states(), "run `python -m docs.generate`"
+    assert TRANSACTIONS.read_text() == transaction_states(), "run `python -m docs.generate`"
 
 
 def test_an_api_of_kafka_is_served_or_missing_with_a_reason():

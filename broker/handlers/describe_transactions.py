@@ -4,11 +4,13 @@ from collections import defaultdict
 
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
+from barnabas.coordinator.transaction.metadata import Transaction
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_transactions import (
     API,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    DiaryEvent,
     TopicData,
     TransactionState,
 )
@@ -31,26 +33,36 @@ class DescribeTransactionsHandler:
     ) -> DescribeTransactionsResponse:
         ids = dict.fromkeys(request.transactional_ids)
         return DescribeTransactionsResponse(
-            transaction_states=[self._describe(each) for each in ids]
+            transaction_states=[self._describe(each, request.diary) for each in ids]
         )
 
-    def _describe(self, transactional_id: str) -> TransactionState:
+    def _describe(self, transactional_id: str, with_diary: bool) -> TransactionState:
         try:
             txn = self._coordinator.describe(transactional_id)
         except KafkaError as error:
             return _unknown(transactional_id, error.code)
-        topics: defaultdict[str, list[int]] = defaultdict(list)
-        for topic, partition in sorted(txn.partitions):
-            topics[topic].append(partition)
-        return TransactionState(
-            transactional_id=transactional_id,
-            transaction_state=txn.state.value,
-            transaction_timeout_ms=txn.timeout_ms,
-            transaction_start_time_ms=txn.start_ms,
-            producer_id=txn.producer_id,
-            producer_epoch=txn.epoch,
-            topics=[TopicData(topic=name, partitions=each) for name, each in topics.items()],
-        )
+        state = _state(txn)
+        if with_diary:
+            diary = self._coordinator.diary(transactional_id)
+            state.events = [DiaryEvent(at_ms=at, text=text) for at, text in diary.events]
+            state.time_left_ms = -1 if diary.time_left_ms is None else diary.time_left_ms
+            state.client_host = diary.client_host
+        return state
+
+
+def _state(txn: Transaction) -> TransactionState:
+    topics: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, partition in sorted(txn.partitions):
+        topics[topic].append(partition)
+    return TransactionState(
+        transactional_id=txn.transactional_id,
+        transaction_state=txn.state.value,
+        transaction_timeout_ms=txn.timeout_ms,
+        transaction_start_time_ms=txn.start_ms,
+        producer_id=txn.producer_id,
+        producer_epoch=txn.epoch,
+        topics=[TopicData(topic=name, partitions=each) for name, each in topics.items()],
+    )
 
 
 def _unknown(transactional_id: str, code: ErrorCode) -> TransactionState:

@@ -11,7 +11,7 @@ from barnabas.coordinator.partitioning import partition_for
 from barnabas.coordinator.ports import Clock, Timers
 from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.coordinator.soon import Soon, promised, unheeded
-from barnabas.coordinator.transaction.history import Event
+from barnabas.coordinator.transaction.history import Diary
 from barnabas.coordinator.transaction.metadata import (
     TV0,
     TV2,
@@ -83,9 +83,7 @@ class TransactionCoordinator:
         if transactional_id and not 0 < timeout_ms <= self._settings.max_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         shard = self._shard(transactional_id)
-        shard.ledger.history.note(
-            transactional_id, self._clock.now_ms(), f"a client at {client_host}"
-        )
+        shard.ledger.history.came_from(transactional_id, client_host)
         return cast(
             Soon[Producer],
             self._patiently(
@@ -140,7 +138,12 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: Producer, asked: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """Whether partitions are in the open transaction; see the shard."""
-        return self._shard(transactional_id).verify(transactional_id, producer, asked)
+        shard = self._shard(transactional_id)
+        answers = shard.verify(transactional_id, producer, asked)
+        for (topic, partition), code in answers.items():
+            said = "first record for" if code is ErrorCode.NONE else f"{code.name}: record for"
+            self._write_down(shard, transactional_id, f"{said} {topic}-{partition}")
+        return answers
 
     def end(
         self,
@@ -222,8 +225,7 @@ class TransactionCoordinator:
         async for shard in self._each_shard():
             for transactional_id in shard.overdue(int(self._clock.monotonic() * 1000)):
                 try:
-                    step = partial(shard.time_out, transactional_id)
-                    unheeded(self._write(transactional_id, step))
+                    unheeded(self._with_ids(transactional_id, _time_out(transactional_id)))
                 except KafkaError:
                     # Refused: the next sweep finds it again.
                     continue
@@ -263,16 +265,19 @@ class TransactionCoordinator:
     def note(self, transactional_id: str, text: str) -> None:
         """Write down what happened to a transaction; nothing where it is coordinated elsewhere."""
         try:
-            history = self._shard(transactional_id).ledger.history
+            shard = self._shard(transactional_id)
         except KafkaError:
             return
-        history.note(transactional_id, self._clock.now_ms(), text)
+        self._write_down(shard, transactional_id, text)
 
-    def diary(self, transactional_id: str) -> tuple[int | None, list[Event]]:
-        """Time left of the open transaction in ms, and what happened of late."""
+    def _write_down(self, shard: TransactionShard, transactional_id: str, text: str) -> None:
+        shard.ledger.history.note(transactional_id, self._clock.now_ms(), text)
+
+    def diary(self, transactional_id: str) -> Diary:
+        """What happened of late."""
         shard = self._shard(transactional_id)
         left = shard.time_left_ms(transactional_id, int(self._clock.monotonic() * 1000))
-        return left, list(shard.ledger.history.of(transactional_id))
+        return shard.ledger.history.of(transactional_id, left)
 
     def transactions(self) -> Iterator[Transaction]:
         """Every transactional id that is coordinated here."""
@@ -283,3 +288,7 @@ class TransactionCoordinator:
         """Raises COORDINATOR_LOAD_IN_PROGRESS while some partition is still being loaded."""
         if self._runtime.loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+
+def _time_out(transactional_id: str) -> Callable[[TransactionShard], Decide]:
+    return lambda shard: partial(shard.time_out, transactional_id)

@@ -4,10 +4,11 @@ In memory, bounded, of this coordinator's time only: a diary, never a base for a
 """
 
 from collections import deque
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 EVENTS_PER_ID: Final = 32
+IDS: Final = 10_000
+"""Transactional ids with a diary, those that something happened to last: some 50 MB at most."""
 
 
 class Event(NamedTuple):
@@ -17,22 +18,56 @@ class Event(NamedTuple):
     text: str
 
 
+class Diary(NamedTuple):
+    """What is told of one transactional id."""
+
+    time_left_ms: int | None
+    """Until the open transaction is aborted; None where none is open."""
+    events: list[Event]
+    """Oldest first."""
+    client_host: str | None
+    """Who asked for the producer id last."""
+
+
+class _Pages:
+    __slots__ = ("client_host", "events")
+
+    def __init__(self) -> None:
+        self.client_host: str | None = None
+        self.events: deque[Event] = deque(maxlen=EVENTS_PER_ID)
+
+
 class History:
     """The latest events of each transactional id."""
 
-    def __init__(self) -> None:
-        self._events: dict[str, deque[Event]] = {}
+    def __init__(self, ids: int = IDS) -> None:
+        self._ids = ids
+        self._pages: dict[str, _Pages] = {}
 
     def note(self, transactional_id: str, at_ms: int, text: str) -> None:
         """Write an event down; the oldest one makes room."""
-        events = self._events.get(transactional_id)
-        if events is None:
-            events = self._events[transactional_id] = deque(maxlen=EVENTS_PER_ID)
-        events.append(Event(at_ms, text))
+        self._touch(transactional_id).events.append(Event(at_ms, text))
 
-    def of(self, transactional_id: str) -> Iterator[Event]:
-        """Oldest first."""
-        return iter(self._events.get(transactional_id, ()))
+    def came_from(self, transactional_id: str, client_host: str) -> None:
+        """A client at this address asks for the producer id."""
+        self._touch(transactional_id).client_host = client_host
+
+    def of(self, transactional_id: str, time_left_ms: int | None) -> Diary:
+        """What is known, which may be nothing."""
+        pages = self._pages.get(transactional_id)
+        if pages is None:
+            return Diary(time_left_ms, [], None)
+        return Diary(time_left_ms, list(pages.events), pages.client_host)
 
     def forget(self, transactional_id: str) -> None:
-        self._events.pop(transactional_id, None)
+        self._pages.pop(transactional_id, None)
+
+    def _touch(self, transactional_id: str) -> _Pages:
+        pages = self._pages.pop(transactional_id, None)
+        if pages is None:
+            pages = _Pages()
+            if len(self._pages) >= self._ids:
+                del self._pages[next(iter(self._pages))]
+        # Put back behind all others: the first one is the one that nothing happened to for longest.
+        self._pages[transactional_id] = pages
+        return pages

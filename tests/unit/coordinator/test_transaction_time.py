@@ -130,7 +130,7 @@ async def test_a_timeout_of_the_last_epoch() -> None:
     await here.sweep()
     assert here.sent[0].producer == Producer(EXHAUSTED.producer_id, LAST_CLIENT_EPOCH + 1)
     here.mark()
-    assert here.init() == Producer(FIRST_ID, 0)
+    assert here.txn.producer == Producer(FIRST_ID, 0)
 
 
 async def test_one_forged_epoch_does_not_stop_the_sweep_for_others() -> None:
@@ -285,7 +285,6 @@ async def test_the_diary_tells_what_happened_of_late() -> None:
     here.coordinator.note(ID, "marker in a-0")
     here.mark()
     assert [event.text for event in here.coordinator.diary(ID)[1]] == [
-        "a client at host",
         "InitProducerId",
         "begins a-0",
         "EndTxn commits",

@@ -26,9 +26,9 @@ from barnabas.broker.metadata.addresses import advertised_endpoints, bootstrap_a
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.cluster import (
     announce_log_dir_failure,
+    partition_exists,
     prepare_cluster,
     register_broker,
-    topic_exists,
 )
 from barnabas.broker.metadata.config_admin import ConfigAdmin
 from barnabas.broker.metadata.configs import Configs
@@ -262,7 +262,7 @@ class Broker:
             groups=self._groups.runtime,
             producer_ids=self._producer_ids,
             transaction_version=lambda: self._features.transaction_version,
-            topic_exists=lambda topic: topic_exists(self._session, topic),
+            partition_exists=lambda *place: partition_exists(self._session, *place),
             clock=doors.clock,
             offload=doors.offload,
             metrics=metrics.transactions,

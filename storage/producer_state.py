@@ -161,6 +161,10 @@ class ProducerStateManager:
             epoch_per_transaction=epoch_per_transaction,
         )
 
+    def forget_verification(self, producer_id: int, guard: Guard) -> None:
+        """The coordinator knows no such producer: its guard is void."""
+        self._verifications.forget(producer_id, guard)
+
     def _check_verified(
         self, entry: ProducerEntry | None, header: BatchHeader, guard: Guard | None
     ) -> None:

@@ -97,6 +97,11 @@ class Verifications:
         if waiting is not None:
             self._opened_by[producer_id] = waiting.transactional_id
 
+    def forget(self, producer_id: int, guard: Guard) -> None:
+        """What waits with `guard` is not the producer's at all."""
+        if self.allows(producer_id, guard):
+            self._waiting.pop(producer_id, None)
+
     def ended(self, producer_id: int) -> None:
         """A marker of the producer is in the log."""
         self._waiting.pop(producer_id, None)

@@ -6,10 +6,12 @@ partitions of a request (KIP-890). What is refused is refused by partition.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from struct import Struct
 from typing import Final, NamedTuple
 
 from barnabas.broker.coordination.gate import Answers, TransactionGate
+from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.coordinator.soon import then
 from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
@@ -20,6 +22,8 @@ from barnabas.storage.verification import UNVERIFIED, Guard
 ADDS_SINCE: Final = 12
 """The version of Produce whose clients leave it to leaders to add partitions."""
 
+_MAGIC_AT: Final = 16
+_MAGIC: Final = 2
 _ATTRIBUTES_LOW_BYTE: Final = 22
 _PRODUCER: Final = Struct(">qhi")
 _PRODUCER_AT: Final = 43
@@ -51,7 +55,11 @@ class Batch(NamedTuple):
 
 def is_transactional(records: bytes | memoryview) -> bool:
     """Whether the batch is. A request holds one per partition; the validator refuses a second."""
-    return len(records) >= HEADER_SIZE and bool(records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL)
+    return (
+        len(records) >= HEADER_SIZE
+        and bool(records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL)
+        and records[_MAGIC_AT] == _MAGIC
+    )
 
 
 def batch_of(place: TopicPartition, records: bytes | memoryview) -> Batch:
@@ -90,24 +98,35 @@ class ProduceAdmission:
         if not unknown:
             return verdicts
         answers = self._gate.admit(transactional_id, producer, unknown, adds=adds)
-        return then(answers, lambda given: _judged(verdicts, given))
+        return then(answers, lambda given: self._judged(producer, verdicts, given))
 
     def _begin(
         self, transactional_id: str, batch: Batch, adds: bool
     ) -> "Guard | KafkaError | None":
         try:
+            if batch.place[0] in INTERNAL_TOPICS:
+                # Not even asked about: the coordinator would add it.
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
             return self._replicas.partition(*batch.place).begin_verification(
                 transactional_id, *batch.producer, batch.sequence, epoch_per_transaction=adds
             )
         except KafkaError as error:
             return error
 
+    def _judged(self, producer: Producer, verdicts: Verdicts, answers: Answers) -> Verdicts:
+        for place, code in answers.items():
+            if code is ErrorCode.NONE:
+                continue
+            guard, verdicts[place] = verdicts[place], _refusal(code)
+            if code is ErrorCode.INVALID_PRODUCER_ID_MAPPING and isinstance(guard, Guard):
+                # Anybody can make producer ids up: nothing of them stays in memory.
+                self._forget(place, producer, guard)
+        return verdicts
 
-def _judged(verdicts: Verdicts, answers: Answers) -> Verdicts:
-    for place, code in answers.items():
-        if code is not ErrorCode.NONE:
-            verdicts[place] = _refusal(code)
-    return verdicts
+    def _forget(self, place: TopicPartition, producer: Producer, guard: Guard) -> None:
+        with suppress(KafkaError):
+            log = self._replicas.partition(*place).log
+            log.producers.forget_verification(producer.producer_id, guard)
 
 
 def _refusal(code: ErrorCode) -> KafkaError:

@@ -5,12 +5,14 @@ until its topic is known to be deleted, or until this broker stops coordinating 
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
 from barnabas.broker.coordination.marker_writer import MarkerWriter, TxnMarker
 from barnabas.broker.metadata.cache import MetadataCache
+from barnabas.broker.metadata.store import StoreError
 from barnabas.broker.observability.logging import get_logger
 from barnabas.coordinator.ports import Timers
 from barnabas.coordinator.transaction.ending import Markers
@@ -19,6 +21,8 @@ from barnabas.protocol.errors import ErrorCode
 
 RETRY_MS: Final = 100
 """Until a marker is tried again that could not be written."""
+WRITTEN_PER_TURN: Final = 256
+"""Markers that are written before the loop is for others again: some milliseconds."""
 _FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 _UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _log = get_logger(__name__)
@@ -27,12 +31,14 @@ _log = get_logger(__name__)
 class _Unfinished:
     """A decided transaction and the partitions that still wait for its marker."""
 
-    __slots__ = ("index", "marker", "markers", "waiting")
+    __slots__ = ("index", "marker", "markers", "troubles", "waiting")
 
     def __init__(self, index: int, coordinator_epoch: int, markers: Markers) -> None:
         self.index = index
         self.markers = markers
         self.waiting = set(markers.partitions)
+        self.troubles: dict[TopicPartition, ErrorCode] = {}
+        """Why a partition has no marker yet, as it was told last."""
         self.marker = TxnMarker(
             markers.producer.producer_id,
             markers.producer.epoch,
@@ -51,20 +57,20 @@ class MarkerSender:
         writer: MarkerWriter,
         timers: Timers,
         *,
-        topic_exists: Callable[[str], Awaitable[bool]],
+        partition_exists: Callable[[str, int], Awaitable[bool]],
         finished: Callable[[str, Producer], None],
         noted: Callable[[str, str], None],
     ) -> None:
-        """`topic_exists` asks the metadata store itself; `finished` is told when all is marked,
-        `noted` of each marker, in words."""
+        """`partition_exists` asks the metadata store itself, and may raise StoreError; `finished`
+        is told when all is marked, `noted` of each marker, in words."""
         self._cache = cache
         self._writer = writer
         self._timers = timers
-        self._topic_exists = topic_exists
+        self._partition_exists = partition_exists
         self._finished = finished
         self._noted = noted
         self._unfinished: dict[str, _Unfinished] = {}
-        self._due: list[tuple[_Unfinished, TopicPartition]] = []
+        self._due: deque[tuple[_Unfinished, TopicPartition]] = deque()
         self._scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -94,11 +100,13 @@ class MarkerSender:
 
     def _write_due(self) -> None:
         self._scheduled = False
-        due, self._due = self._due, []
-        for unfinished, place in due:
+        for _ in range(min(len(self._due), WRITTEN_PER_TURN)):
+            unfinished, place = self._due.popleft()
             if self._is_current(unfinished):
                 done = partial(self._written, unfinished, place)
                 self._writer.write(*place, unfinished.marker, done)
+        if self._due:
+            self._schedule()
 
     def _is_current(self, unfinished: _Unfinished) -> bool:
         return self._unfinished.get(unfinished.markers.transactional_id) is unfinished
@@ -111,12 +119,31 @@ class MarkerSender:
             self._noted(key, f"marker in {place[0]}-{place[1]}")
             self._marked(unfinished, place)
         elif code in _FENCED:
-            # A newer coordinator or producer epoch has been here: the transaction is not ours.
-            _log.warning("marker refused", transactional_id=key, partition=place, error=code.name)
-            del self._unfinished[key]
+            self._refused(unfinished, place, code)
         else:
-            self._noted(key, f"marker in {place[0]}-{place[1]} not written yet: {code.name}")
+            # Once for each reason: the diary is short, and this may go on for long.
+            if unfinished.troubles.get(place) is not code:
+                unfinished.troubles[place] = code
+                self._noted(key, f"marker in {place[0]}-{place[1]} not written yet: {code.name}")
             self._try_later(unfinished, place, code)
+
+    def _refused(self, unfinished: _Unfinished, place: TopicPartition, code: ErrorCode) -> None:
+        """A newer coordinator or producer epoch has been in the partition: nothing more is sent."""
+        key, marker = unfinished.markers.transactional_id, unfinished.marker
+        del self._unfinished[key]
+        self._noted(key, f"marker in {place[0]}-{place[1]} refused for good: {code.name}")
+        _log.error(
+            "transaction cannot complete: a partition refuses its marker. DescribeTransactions "
+            "shows it in this state until another coordinator takes over, DescribeProducers of the "
+            "partition the epochs that were there first",
+            transactional_id=key,
+            state=f"Prepare{'Commit' if marker.committed else 'Abort'}",
+            partition=f"{place[0]}-{place[1]}",
+            error=code.name,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+        )
 
     def _marked(self, unfinished: _Unfinished, place: TopicPartition) -> None:
         unfinished.waiting.discard(place)
@@ -134,11 +161,16 @@ class MarkerSender:
             self._again(unfinished, place)
 
     async def _drop_if_deleted(self, unfinished: _Unfinished, place: TopicPartition) -> None:
-        """Only the store can say that a topic is gone; this broker may just not know it yet."""
-        if await self._topic_exists(place[0]):
+        """Only the store can say that a partition is gone; this broker may just not know it yet."""
+        try:
+            exists = await self._partition_exists(*place)
+        except StoreError:
+            exists = True
+        if exists:
             self._again(unfinished, place)
         elif self._is_current(unfinished):
-            self._noted(unfinished.markers.transactional_id, f"{place[0]} is deleted")
+            key = unfinished.markers.transactional_id
+            self._noted(key, f"{place[0]}-{place[1]} is deleted")
             self._marked(unfinished, place)
 
     def _again(self, unfinished: _Unfinished, place: TopicPartition) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from barnabas.broker.clock import Clock
-from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS
+from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
+from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.coordinator.group.shard import GroupShard
 from barnabas.coordinator.runtime import CoordinatorRuntime
@@ -14,6 +15,7 @@ from barnabas.protocol.records.control import ControlType, Marker, build_marker
 from barnabas.storage.validator import Origin
 
 Done = Callable[[ErrorCode], None]
+_log = get_logger(__name__)
 
 
 class TxnMarker(NamedTuple):
@@ -40,13 +42,22 @@ class MarkerWriter:
         """Write one marker. `done` is told the outcome, now or later, exactly once."""
         try:
             if topic == CONSUMER_OFFSETS:
-                self._write_to_group(index, marker, done)
+                tell = self._write_to_group(index, marker)
             else:
-                self._append(topic, index, marker, done)
+                tell = self._append(topic, index, marker)
         except KafkaError as error:
             done(error.code)
+        except Exception as fault:
+            # One marker's fault must not cost the caller the others that are due with it.
+            _log.error("marker not written", topic=topic, partition=index, exc_info=fault)
+            done(ErrorCode.UNKNOWN_SERVER_ERROR)
+        else:
+            tell(done)
 
-    def _append(self, topic: str, index: int, marker: TxnMarker, done: Done) -> None:
+    def _append(self, topic: str, index: int, marker: TxnMarker) -> Callable[[Done], None]:
+        if topic in INTERNAL_TOPICS:
+            # No transaction writes there; its coordinator would find a log it cannot explain.
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = self._replicas.partition(topic, index)
         now_ms = self._clock.now_ms()
         kind = ControlType.COMMIT if marker.committed else ControlType.ABORT
@@ -63,12 +74,12 @@ class MarkerWriter:
             origin=Origin.COORDINATOR,
             transaction_version=marker.transaction_version,
         )
-        partition.add_waiter(
+        return lambda done: partition.add_waiter(
             appended.last_offset + 1,
             lambda error: done(ErrorCode.NONE if error is None else error.code),
         )
 
-    def _write_to_group(self, index: int, marker: TxnMarker, done: Done) -> None:
+    def _write_to_group(self, index: int, marker: TxnMarker) -> Callable[[Done], None]:
         answer = self._groups.write_marker(
             index,
             marker.producer_id,
@@ -78,9 +89,8 @@ class MarkerWriter:
             marker.transaction_version,
         )
         if answer is None:
-            done(ErrorCode.NONE)
-        else:
-            answer.add_done_callback(lambda future: done(_outcome(future)))
+            return lambda done: done(ErrorCode.NONE)
+        return lambda done: answer.add_done_callback(lambda future: done(_outcome(future)))
 
 
 def _outcome(future: "asyncio.Future[None]") -> ErrorCode:
@@ -89,6 +99,4 @@ def _outcome(future: "asyncio.Future[None]") -> ErrorCode:
     error = future.exception()
     if error is None:
         return ErrorCode.NONE
-    if isinstance(error, KafkaError):
-        return error.code
-    raise error
+    return error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR

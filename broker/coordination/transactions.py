@@ -43,12 +43,12 @@ class TransactionCoordination:
         groups: CoordinatorRuntime[GroupShard],
         producer_ids: ProducerIds,
         transaction_version: Callable[[], int],
-        topic_exists: Callable[[str], Awaitable[bool]],
+        partition_exists: Callable[[str, int], Awaitable[bool]],
         clock: Clock,
         offload: Offload,
         metrics: TransactionMetrics,
     ) -> None:
-        """`topic_exists` asks the metadata store itself, not what this broker knows of it."""
+        """`partition_exists` asks the metadata store itself, not what this broker knows of it."""
         self._config = config
         self._cache = cache
         self._offload = offload
@@ -85,7 +85,7 @@ class TransactionCoordination:
             cache,
             self.writer,
             timers,
-            topic_exists=topic_exists,
+            partition_exists=partition_exists,
             finished=self.coordinator.markers_written,
             noted=self.coordinator.note,
         )

@@ -7,10 +7,13 @@ answered OPERATION_NOT_ATTEMPTED. A client may register its group's offsets too 
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
+from barnabas.broker.metadata.topic_names import (
+    CONSUMER_OFFSETS,
+    INTERNAL_TOPICS,
+)
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import promised, then
@@ -32,6 +35,7 @@ __all__ = ["API", "SERVES", "AddPartitionsToTxnHandler", "error_response"]
 
 SERVES = range(6)
 _BETWEEN_BROKERS_SINCE = 4
+_NEVER_WRITTEN_TO = INTERNAL_TOPICS - {CONSUMER_OFFSETS}
 Topics = Sequence[AddPartitionsToTxnTopic]
 Answers = dict[TopicPartition, ErrorCode]
 
@@ -52,7 +56,7 @@ class AddPartitionsToTxnHandler:
         if context.api_version >= _BETWEEN_BROKERS_SINCE:
             return promised(self._for_brokers(request))
         topics = request.v3_and_below_topics
-        refused = self._refused(topics)
+        refused = self._refused(topics, INTERNAL_TOPICS)
         if refused:
             return _flat(topics, refused)
         added = _partitions(topics)
@@ -66,45 +70,43 @@ class AddPartitionsToTxnHandler:
         )
         return then(answer, lambda _: _flat(topics, {}))
 
-    def _refused(self, topics: Topics) -> Answers:
+    def _refused(self, topics: Topics, forbidden: Container[str]) -> Answers:
         """Why the request cannot be served whole; empty where it can."""
-        answers = {each: self._refusal(each) for each in _partitions(topics)}
+        answers = {each: self._refusal(each, forbidden) for each in _partitions(topics)}
         if not any(answers.values()):
             return {}
         return {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in answers.items()}
 
-    def _refusal(self, partition: TopicPartition) -> ErrorCode:
-        if partition[0] in INTERNAL_TOPICS:
+    def _refusal(self, partition: TopicPartition, forbidden: Container[str]) -> ErrorCode:
+        if partition[0] in forbidden:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if self._cache.partition(*partition) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
 
     async def _for_brokers(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        # All are asked before any is waited for: one that is not free must not hold up the others.
+        answers = await asyncio.gather(*map(self._for_leader, request.transactions))
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
                 AddPartitionsToTxnResult(
                     transactional_id=each.transactional_id,
-                    topic_results=_results(each.topics, await self._for_leader(each)),
+                    topic_results=_results(each.topics, answer),
                 )
-                for each in request.transactions
+                for each, answer in zip(request.transactions, answers, strict=True)
             ]
         )
 
     async def _for_leader(self, asked: AddPartitionsToTxnTransaction) -> Answers:
+        # Leaders speak for the offsets of groups too.
+        refused = self._refused(asked.topics, _NEVER_WRITTEN_TO)
+        if refused:
+            return refused
         partitions = _partitions(asked.topics)
         producer = Producer(asked.producer_id, asked.producer_epoch)
         try:
             if asked.verify_only:
                 return self._coordinator.verify(asked.transactional_id, producer, partitions)
-            refused = {
-                each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if self._cache.partition(*each) is None
-                else ErrorCode.OPERATION_NOT_ATTEMPTED
-                for each in partitions
-            }
-            if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in refused.values():
-                return refused
             answer = self._coordinator.add_for_leader(asked.transactional_id, producer, partitions)
             if isinstance(answer, asyncio.Future):
                 await answer

@@ -22,6 +22,8 @@ from barnabas.protocol.messages.list_transactions import (
 __all__ = ["API", "SERVES", "ListTransactionsHandler", "error_response"]
 
 SERVES = range(3)
+_PATTERN_BYTES = 1 << 20
+"""What a compiled pattern may take: the library keeps the last ones."""
 
 
 class ListTransactionsHandler:
@@ -76,8 +78,12 @@ def _pattern(pattern: str | None) -> Callable[[str], bool]:
     # the text whatever the pattern, which Python's own expressions do not.
     import re2
 
+    options = re2.Options()
+    # What a client mistypes is told to the client alone.
+    options.log_errors = False
+    options.max_mem = _PATTERN_BYTES
     try:
-        compiled = re2.compile(pattern)
+        compiled = re2.compile(pattern, options)
     except re2.error as error:
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
     return lambda text: compiled.fullmatch(text) is not None

@@ -27,6 +27,7 @@ from barnabas.broker.replication.partition import ACKS_ALL, Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.coordinator.soon import promised
+from barnabas.coordinator.transaction.metadata import TopicPartition
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.produce import (
     API,
@@ -230,7 +231,7 @@ class ProduceHandler:
                 raise KafkaError(ErrorCode.INVALID_RECORD)
             guard = None
             if verdicts is not None and is_transactional(records):
-                guard = _admitted(verdicts[topic, index])
+                guard = _admitted(verdicts, (topic, index))
             if context.api_version < ZSTD_SINCE:
                 check_codec_of_version(records, context.api_version)
             if turn is not None:
@@ -337,7 +338,11 @@ def _keep_records(request: ProduceRequest) -> None:
                 data.records = bytes(data.records)
 
 
-def _admitted(verdict: "Guard | KafkaError | None") -> Guard | None:
+def _admitted(verdicts: Verdicts, place: TopicPartition) -> Guard | None:
+    if place not in verdicts:
+        # Its topic id became known while the coordinator was asked about other partitions.
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    verdict = verdicts[place]
     if isinstance(verdict, KafkaError):
         raise verdict
     return verdict

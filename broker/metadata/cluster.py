@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from barnabas.broker.metadata import features, znodes
-from barnabas.broker.metadata.store import Create, MetadataStore, NodeExists, Op, parent_of
+from barnabas.broker.metadata.store import Create, MetadataStore, NodeExists, NoNode, Op, parent_of
 from barnabas.broker.metadata.znodes import BrokerInfo
 
 
@@ -48,9 +48,13 @@ async def register_broker(store: MetadataStore, info: BrokerInfo, now_ms: int) -
     return replace(info, epoch=created.stat.czxid)
 
 
-async def topic_exists(store: MetadataStore, topic: str) -> bool:
-    """Whether the cluster has the topic, asked of the store itself."""
-    return await store.exists(znodes.topic_path(topic)) is not None
+async def partition_exists(store: MetadataStore, topic: str, partition: int) -> bool:
+    """Whether the cluster has the partition, asked of the store itself."""
+    try:
+        data, _ = await store.get(znodes.topic_path(topic))
+    except NoNode:
+        return False
+    return partition in znodes.decode_topic(data).replicas
 
 
 async def announce_log_dir_failure(store: MetadataStore, broker_id: int) -> None:

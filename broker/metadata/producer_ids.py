@@ -54,7 +54,8 @@ class ProducerIdBlocks:
                 await self.refill()
                 continue
             if self._soon is not None:
-                await self._soon
+                # Everybody's: who goes away must not take it along.
+                await asyncio.shield(self._soon)
             return producer_id
 
     async def refill(self) -> None:

@@ -1,0 +1,262 @@
+"""Markers are sent until every partition has one, or is known to be gone."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from barnabas.broker.coordination.marker_sender import RETRY_MS, WRITTEN_PER_TURN, MarkerSender
+from barnabas.broker.coordination.marker_writer import TxnMarker
+from barnabas.broker.metadata.store import StoreError
+from barnabas.coordinator.transaction.ending import Markers
+from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
+from barnabas.protocol.errors import ErrorCode
+from tests.unit.coordinator.harness import Time
+
+A, B, OFFSETS = ("a", 0), ("b", 3), ("__consumer_offsets", 7)
+PRODUCER = Producer(1000, 4)
+Write = tuple[TopicPartition, TxnMarker, Callable[[ErrorCode], None]]
+
+
+class Rig:
+    """The sender, a writer that answers `codes` or holds on, and what the cluster knows."""
+
+    def __init__(self) -> None:
+        self.time = Time()
+        self.codes: dict[TopicPartition, ErrorCode] = {}
+        self.held = False
+        self.writes: list[Write] = []
+        self.known: set[TopicPartition] = {A, B, OFFSETS}
+        self.stored: set[TopicPartition] = {A, B, OFFSETS}
+        self.store_fails = False
+        self.finished: list[tuple[str, Producer]] = []
+        self.notes: list[str] = []
+        self.sender = MarkerSender(
+            self,  # type: ignore[arg-type]
+            self,  # type: ignore[arg-type]
+            self.time,
+            partition_exists=self._exists,
+            finished=lambda key, producer: self.finished.append((key, producer)),
+            noted=lambda _, text: self.notes.append(text),
+        )
+
+    def partition(self, topic: str, index: int) -> object | None:
+        """As the metadata cache answers."""
+        return object() if (topic, index) in self.known else None
+
+    def write(
+        self, topic: str, index: int, marker: TxnMarker, done: Callable[[ErrorCode], None]
+    ) -> None:
+        """As the writer takes a marker."""
+        place = (topic, index)
+        self.writes.append((place, marker, done))
+        if not self.held:
+            done(self.codes.get(place, ErrorCode.NONE))
+
+    async def _exists(self, topic: str, index: int) -> bool:
+        if self.store_fails:
+            raise StoreError("out of reach")
+        return (topic, index) in self.stored
+
+    def send(self, *partitions: TopicPartition, key: str = "x", index: int = 0) -> None:
+        markers = Markers(key, PRODUCER, True, frozenset(partitions), 2)
+        self.sender.send(index, 9, markers)
+
+    async def turns(self, ms: int = 0) -> None:
+        """Timers of that time, and what tasks make of them."""
+        self.time.pass_ms(ms)
+        for _ in range(5):
+            await asyncio.sleep(0)
+            self.time.pass_ms(0)
+
+    @property
+    def places(self) -> list[TopicPartition]:
+        return [place for place, _, _ in self.writes]
+
+
+@pytest.fixture
+async def rig() -> Rig:
+    return Rig()
+
+
+async def test_every_partition_gets_its_marker_and_then_it_is_over(rig: Rig) -> None:
+    rig.send(A, B, OFFSETS)
+    assert (rig.writes, rig.sender.queued) == ([], 3)
+    await rig.turns()
+    assert sorted(rig.places) == sorted([A, B, OFFSETS])
+    assert {marker for _, marker, _ in rig.writes} == {TxnMarker(1000, 4, 9, True, 2)}
+    assert rig.finished == [("x", PRODUCER)]
+    assert rig.sender.queued == 0
+
+
+async def test_it_is_not_over_before_the_last_marker_is_committed(rig: Rig) -> None:
+    rig.held = True
+    rig.send(A, B)
+    await rig.turns()
+    rig.writes[0][2](ErrorCode.NONE)
+    assert (rig.finished, rig.sender.queued) == ([], 1)
+    rig.writes[1][2](ErrorCode.NONE)
+    assert rig.finished == [("x", PRODUCER)]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+async def test_what_cannot_be_written_now_is_tried_again(rig: Rig, code: ErrorCode) -> None:
+    rig.codes[A] = code
+    rig.send(A, B)
+    await rig.turns()
+    await rig.turns(RETRY_MS - 1)
+    assert sorted(rig.places) == [A, B]
+    await rig.turns(1)
+    assert rig.places.count(A) == 2
+    rig.codes.clear()
+    await rig.turns(RETRY_MS)
+    assert (rig.places.count(A), rig.places.count(B)) == (3, 1)
+    assert rig.finished == [("x", PRODUCER)]
+
+
+async def test_a_partition_that_is_merely_unknown_here_is_tried_again(rig: Rig) -> None:
+    rig.known.remove(A)
+    rig.codes[A] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    rig.send(A)
+    await rig.turns()
+    assert rig.sender.queued == 1
+    rig.codes.clear()
+    await rig.turns(RETRY_MS)
+    assert rig.places == [A, A]
+    assert rig.finished == [("x", PRODUCER)]
+
+
+async def test_a_partition_that_the_store_says_is_gone_holds_up_nothing(rig: Rig) -> None:
+    rig.known.remove(A)
+    rig.stored.remove(A)
+    rig.codes[A] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    rig.send(A, B)
+    await rig.turns()
+    assert rig.finished == [("x", PRODUCER)]
+    assert "a-0 is deleted" in rig.notes
+
+
+async def test_a_store_out_of_reach_is_no_proof_of_a_deletion_and_no_end_of_trying(
+    rig: Rig,
+) -> None:
+    rig.known.remove(A)
+    rig.stored.remove(A)
+    rig.codes[A] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    rig.store_fails = True
+    rig.send(A)
+    await rig.turns()
+    await rig.turns(RETRY_MS)
+    assert (rig.finished, rig.places) == ([], [A, A])
+    rig.store_fails = False
+    await rig.turns(RETRY_MS)
+    assert rig.finished == [("x", PRODUCER)]
+
+
+async def test_what_is_known_is_never_dropped_whatever_the_store_says(rig: Rig) -> None:
+    rig.stored.remove(A)
+    rig.codes[A] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    rig.send(A)
+    await rig.turns()
+    await rig.turns(RETRY_MS)
+    assert rig.finished == []
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED]
+)
+async def test_a_marker_that_is_fenced_is_the_last_and_an_operator_is_told(
+    rig: Rig, code: ErrorCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.codes[A] = code
+    rig.send(A)
+    await rig.turns()
+    await rig.turns(10 * RETRY_MS)
+    assert (rig.places, rig.finished, rig.sender.queued) == ([A], [], 0)
+    assert rig.notes == [f"marker in a-0 refused for good: {code.name}"]
+    said = caplog.text
+    for word in ("transactional_id", "PrepareCommit", "a-0", code.name, "DescribeTransactions"):
+        assert word in said
+
+
+async def test_who_resigns_sends_nothing_more_and_hears_of_no_answer(rig: Rig) -> None:
+    rig.held = True
+    rig.send(A, B)
+    rig.send(A, key="y", index=1)
+    await rig.turns()
+    rig.sender.resigned(0)
+    assert rig.sender.queued == 1
+    for _, _, done in list(rig.writes):
+        done(ErrorCode.NONE)
+    assert rig.finished == [("y", PRODUCER)]
+
+
+async def test_a_retry_is_forgotten_with_the_resignation(rig: Rig) -> None:
+    rig.codes[A] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    rig.send(A)
+    await rig.turns()
+    rig.sender.resigned(0)
+    await rig.turns(RETRY_MS)
+    assert rig.places == [A]
+    assert rig.time.running == 0
+
+
+async def test_a_resignation_before_the_first_turn_leaves_nothing_to_send(rig: Rig) -> None:
+    rig.send(A)
+    rig.sender.resigned(0)
+    await rig.turns()
+    assert rig.writes == []
+
+
+async def test_an_answer_for_the_term_before_does_not_count_for_the_next(rig: Rig) -> None:
+    rig.held = True
+    rig.send(A)
+    await rig.turns()
+    rig.sender.resigned(0)
+    rig.send(A)
+    await rig.turns()
+    rig.writes[0][2](ErrorCode.NONE)
+    assert rig.finished == []
+    rig.writes[1][2](ErrorCode.NONE)
+    assert rig.finished == [("x", PRODUCER)]
+
+
+async def test_a_long_wait_does_not_push_everything_else_out_of_the_diary(rig: Rig) -> None:
+    rig.codes[A] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    rig.send(A)
+    for _ in range(50):
+        await rig.turns(RETRY_MS)
+    rig.codes[A] = ErrorCode.KAFKA_STORAGE_ERROR
+    for _ in range(50):
+        await rig.turns(RETRY_MS)
+    assert rig.notes == [
+        "marker in a-0 not written yet: NOT_LEADER_OR_FOLLOWER",
+        "marker in a-0 not written yet: KAFKA_STORAGE_ERROR",
+    ]
+
+
+async def test_many_markers_leave_the_loop_to_others_in_between(rig: Rig) -> None:
+    many = [("m", index) for index in range(2 * WRITTEN_PER_TURN + 1)]
+    rig.send(*many)
+    seen: list[Any] = []
+    timer = rig.time.call_later
+    rig.time.call_later = lambda seconds, callback: (  # type: ignore[method-assign]
+        seen.append(len(rig.writes)),
+        timer(seconds, callback),
+    )[1]
+    await rig.turns()
+    assert len(rig.writes) == len(many)
+    assert seen == [WRITTEN_PER_TURN, 2 * WRITTEN_PER_TURN]
+    assert rig.finished == [("x", PRODUCER)]

@@ -75,6 +75,10 @@ class Time:
                 timer.callback()
         self.passed_ms = end_ms
 
+    def forget(self) -> None:
+        """The process that has set these timers is gone."""
+        self._timers.clear()
+
     @property
     def running(self) -> int:
         return sum(not timer.cancelled for _, _, timer in self._timers)

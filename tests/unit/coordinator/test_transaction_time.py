@@ -48,7 +48,7 @@ async def test_more_partitions_give_no_more_time() -> None:
     producer = here.ongoing(A)
     here.time.pass_ms(TIMEOUT_MS - 1)
     here.lead(producer, B)
-    assert here.coordinator.diary(ID)[0] == 1
+    assert here.left_ms == 1
     here.time.pass_ms(1)
     await here.sweep()
     assert here.state == "PrepareAbort"
@@ -60,7 +60,7 @@ async def test_each_transaction_has_its_own_time() -> None:
     here.time.pass_ms(TIMEOUT_MS - 1)
     after = here.end(producer)
     here.mark()
-    assert here.coordinator.diary(ID)[0] is None
+    assert here.left_ms is None
     here.lead(after, A)
     here.time.pass_ms(TIMEOUT_MS - 1)
     await here.sweep()
@@ -89,7 +89,7 @@ async def test_after_a_load_a_transaction_has_the_time_it_had_left(
     """By the wall clock, which may be an hour off: never less than none, never more than all."""
     began = transaction(ONGOING, partitions=frozenset({A}), start_ms=WALL_MS - age_ms)
     here = await Transactions().write(began).load()
-    assert here.coordinator.diary(ID)[0] == left_ms
+    assert here.left_ms == left_ms
     here.time.pass_ms(max(left_ms - 1, 0))
     await here.sweep()
     assert here.state == ("Ongoing" if left_ms else "PrepareAbort")
@@ -276,19 +276,8 @@ async def test_many_ids_are_forgotten_in_batches(monkeypatch: pytest.MonkeyPatch
     assert len(here.log.batches) == batches + 3
 
 
-# -- for people ----------------------------------------------------------------------------------
-
-
-async def test_the_diary_tells_what_happened_of_late() -> None:
+async def test_how_many_ids_are_in_each_state() -> None:
     here = await Transactions().load()
-    here.end(here.ongoing(A))
-    here.coordinator.note(ID, "marker in a-0")
-    here.mark()
-    assert [event.text for event in here.coordinator.diary(ID)[1]] == [
-        "InitProducerId",
-        "begins a-0",
-        "EndTxn commits",
-        "marker in a-0",
-        "every marker is written",
-    ]
-    assert here.shard.states() == {"CompleteCommit": 1}
+    here.completed()
+    here.coordinator.init_producer_id("other", TIMEOUT_MS, None, "host")
+    assert here.shard.states() == {"CompleteCommit": 1, "Empty": 1}

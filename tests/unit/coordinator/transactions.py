@@ -160,6 +160,11 @@ class Transactions:
         return self.txn.state.value
 
     @property
+    def left_ms(self) -> int | None:
+        """Until the open transaction is aborted."""
+        return self.shard.time_left_ms(ID, self.time.passed_ms)
+
+    @property
     def shard(self) -> TransactionShard:
         return self.runtime.read(0, lambda shard: shard)
 

@@ -1,0 +1,349 @@
+"""One seed, one history: clients, brokers and a network that does to messages what networks do."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+from typing import Any
+
+from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
+from barnabas.coordinator.transaction.metadata import LAST_CLIENT_EPOCH, TopicPartition
+from barnabas.coordinator.transaction.metadata import Transaction as Logged
+from barnabas.coordinator.transaction.records import TransactionRecord, encode_record
+from barnabas.coordinator.transaction.settings import TransactionSettings
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.record import Record, build_batch
+from tests.simulation.transactions.audit import Audit
+from tests.simulation.transactions.broker import Brokers, Unfinished
+from tests.simulation.transactions.client import TIMEOUT_MS, Client, LostError
+from tests.unit.coordinator.harness import WALL_MS
+
+EVENTS = 4000
+"""A run that is not over then will never be."""
+
+
+class CrashedError(BaseException):
+    """The process ends here, in the middle of whatever it does."""
+
+
+class Where(Enum):
+    """Who loses a message by dying."""
+
+    COORDINATOR = "coordinator"
+    LEADER = "leader"
+    CLIENT = "client"
+
+
+@dataclass(frozen=True)
+class Message:
+    """Something that arrives when the seed wants it to."""
+
+    what: str
+    arrive: Callable[[], None]
+    where: Where
+    may_be_lost: bool = True
+
+
+class World:
+    """Everything, and what happens next. Call `run` once."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        guarded: bool = True,
+        bumps: bool = True,
+        faults: bool = True,
+        crash_at: int | None = None,
+    ) -> None:
+        """`guarded` switches the guard of older connections, `bumps` whether clients take another
+        epoch for the newer protocol; `crash_at` is the number of the write after which everything
+        dies."""
+        self.rng = rng = Random(seed)
+        self.places: list[TopicPartition] = [("t", index) for index in range(rng.randint(1, 3))]
+        self.registers = rng.random() < 0.3
+        self.bumps = bumps
+        self.abandons = 0.1 if faults else 0.0
+        self._faults = faults
+        self._crash_at = crash_at
+        self._versions = rng.choice(([0], [1], [2], [2], [1, 2], [0, 1, 2]))
+        self._inbox: list[Message] = []
+        self._stalled: list[Message] = []
+        """Requests that a switch somewhere holds for very long."""
+        self._work: set[asyncio.Future[Any]] = set()
+        self._connections = 0
+        self._crashed = False
+        self._quiet = False
+        self.writes = 0
+        self._trace = hashlib.sha256()
+        self.brokers = Brokers(
+            self.places,
+            settings=TransactionSettings(fences_older_connections=guarded),
+            wait_ms=rng.choice((0, 100)),
+            wrote=self._wrote,
+            post_marker=self._post_marker,
+        )
+        self.brokers.version = self._versions[0]
+        self.clients: list[Client] = []
+        self.audit = Audit(self.brokers)
+
+    @property
+    def trace(self) -> str:
+        """What happened, in short: the same for the same seed."""
+        return self._trace.hexdigest()
+
+    def coordinator(self) -> TransactionCoordinator:
+        return self.brokers.coordinator
+
+    def connect(self) -> int:
+        """The number of a new connection."""
+        self._connections += 1
+        return self._connections
+
+    # -- a run -----------------------------------------------------------------------------------
+
+    async def run(self) -> "World":
+        """Let everything happen, then calm down, and judge. Raises AssertionError."""
+        asyncio.get_running_loop().set_exception_handler(_ignore_crashes)
+        self._seed_log()
+        await self.brokers.elect(1)
+        names = self.rng.choice((("x", "x"), ("x", "y"), ("x",)))
+        self.clients = [
+            Client(self, f"c{at}", name, self.rng.randint(1, 8)) for at, name in enumerate(names)
+        ]
+        await self._live()
+        await self._calm_down()
+        self.audit.judge(self.clients)
+        return self
+
+    def _seed_log(self) -> None:
+        """Some ids are near their last epoch."""
+        if self.rng.random() < 0.3:
+            old = Logged("x", 7, LAST_CLIENT_EPOCH - self.rng.randint(0, 3), TIMEOUT_MS, WALL_MS)
+            key, value = encode_record(TransactionRecord("x", old))
+            self.brokers.log.batches.append(build_batch([Record(0, WALL_MS, key, value)]))
+
+    async def _live(self) -> None:
+        for _ in range(EVENTS):
+            await self._breathe()
+            if self._crashed:
+                await self._crash(everything=True)
+            if all(each.task.done() for each in self.clients):
+                return
+            await self._happen()
+            self.audit.look()
+        raise AssertionError("the clients never come to an end")
+
+    async def _happen(self) -> None:
+        draw = self.rng.random()
+        if self._stalled and draw < 0.04:
+            self._inbox.append(self._stalled.pop(self.rng.randrange(len(self._stalled))))
+        elif self._inbox and draw < 0.75:
+            self._arrive(self._inbox.pop(self.rng.randrange(len(self._inbox))))
+        elif draw < 0.85 or not self._faults:
+            self._pass_ms(self.rng.choice((1, 10, 100)))
+            self._give_up_waiting()
+        else:
+            await self._disturb()
+
+    async def _disturb(self) -> None:
+        log, draw = self.brokers.log, self.rng.randrange(12)
+        if draw < 3:
+            log.held = True
+        elif draw < 7:
+            log.release()
+            log.refusal = None
+        elif draw == 7:
+            log.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        elif draw == 8:
+            self.brokers.version = self.rng.choice(self._versions)
+        elif draw == 9:
+            self._pass_ms(self.rng.choice((1000, TIMEOUT_MS)))
+            await self.brokers.coordinator.abort_timed_out()
+        elif draw == 10 and self.rng.random() < 0.3:
+            await self._crash(everything=self.rng.random() < 0.5)
+
+    def _pass_ms(self, milliseconds: int) -> None:
+        self._note(f"{milliseconds} ms")
+        self.brokers.time.pass_ms(milliseconds)
+
+    def _give_up_waiting(self) -> None:
+        """A client has had no answer for too long, or its connection was closed."""
+        client = self.rng.choice(self.clients)
+        chance = 0.3 if self._inbox else 1.0
+        if client.waits is not None and not client.waits.done() and self.rng.random() < chance:
+            self._note(f"{client.name} gives up waiting")
+            client.waits.set_exception(LostError())
+
+    async def _breathe(self) -> None:
+        for _ in range(6):
+            await asyncio.sleep(0)
+
+    async def _crash(self, *, everything: bool) -> None:
+        """The coordinator's broker dies, perhaps with all partitions; another election."""
+        self._note(f"crash, {everything=}")
+        self._crashed = False
+        for each in self._work:
+            each.cancel()
+        await self._breathe()
+        if everything:
+            self._forget(Where.COORDINATOR, Where.LEADER)
+            for partition in self.brokers.partitions.values():
+                partition.reload()
+        else:
+            self._forget(Where.COORDINATOR)
+        log = self.brokers.log
+        lost = sum(1 for _, _ in log.waiters)
+        await self.brokers.elect(self.rng.randint(0, lost))
+        await self._breathe()
+
+    def _forget(self, *dead: Where) -> None:
+        for messages in (self._inbox, self._stalled):
+            messages[:] = [each for each in messages if each.where not in dead]
+
+    async def _calm_down(self) -> None:
+        """No more faults; time passes."""
+        self._quiet = True
+        self._inbox += self._stalled
+        self._stalled.clear()
+        for each in self.clients:
+            each.task.cancel()
+        self.brokers.log.refusal = None
+        self.brokers.log.release()
+        for _ in range(20):
+            await self._breathe()
+            if self._crashed:
+                await self._crash(everything=True)
+            while self._inbox:
+                self._arrive(self._inbox.pop(0))
+                await self._breathe()
+            self._pass_ms(TIMEOUT_MS)
+            await self.brokers.coordinator.abort_timed_out()
+            self.audit.look()
+        for each in self._work:
+            each.cancel()
+        await self._breathe()
+
+    # -- the network -----------------------------------------------------------------------------
+
+    def post_request(
+        self,
+        client: Client,
+        what: str,
+        ask: Callable[[int], Any],
+        connection: int,
+        *,
+        to_leader: bool,
+    ) -> None:
+        waits = client.waits
+
+        def arrive() -> None:
+            work = asyncio.ensure_future(_answered(lambda: ask(connection)))
+            self._work.add(work)
+            work.add_done_callback(lambda done: self._answer(client, what, waits, done))
+
+        where = Where.LEADER if to_leader else Where.COORDINATOR
+        self._post(Message(f"{client.name} {what}", arrive, where))
+
+    def _answer(
+        self,
+        client: Client,
+        what: str,
+        waits: "asyncio.Future[Any] | None",
+        done: "asyncio.Future[Any]",
+    ) -> None:
+        self._work.discard(done)
+        if done.cancelled() or isinstance(done.exception(), CrashedError):
+            return
+        result = done.result()
+        self.audit.answered(client, what, result)
+
+        def arrive() -> None:
+            if waits is None or waits.done():
+                return
+            if isinstance(result, KafkaError):
+                waits.set_exception(result)
+            else:
+                waits.set_result(result)
+
+        self._post(Message(f"{client.name} {what} -> {_text(result)}", arrive, Where.LEADER))
+
+    def _post_marker(self, unfinished: Unfinished, place: TopicPartition) -> None:
+        def arrive() -> None:
+            draw = 1.0 if self._quiet or not self._faults else self.rng.random()
+            if draw < 0.3:
+                # The partition has no leader; or it has, but its answer is lost.
+                if draw < 0.1:
+                    self.brokers.write_marker(unfinished, place)
+                self._post_marker(unfinished, place)
+            elif self.brokers.write_marker(unfinished, place):
+                self.brokers.marked(unfinished, place)
+
+        what = f"marker {unfinished.markers.producer} {place}"
+        self._post(Message(what, arrive, Where.LEADER, may_be_lost=False))
+
+    def pause(self, where: Where = Where.CLIENT) -> "asyncio.Future[None]":
+        """Until the seed says so."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._post(Message("pause", lambda: _resolve(future), where, may_be_lost=False))
+        return future
+
+    def way_back(self) -> "asyncio.Future[None]":
+        """An answer between brokers is on its way."""
+        return self.pause(Where.LEADER)
+
+    def _post(self, message: Message) -> None:
+        self._inbox.append(message)
+
+    def _arrive(self, message: Message) -> None:
+        if self._faults and not self._quiet and message.may_be_lost:
+            draw = self.rng.random()
+            if draw < 0.06:
+                self._note(f"lost: {message.what}")
+                return
+            if draw < 0.12:
+                self._note(f"stalled: {message.what}")
+                self._stalled.append(message)
+                return
+        self._note(message.what)
+        with suppress(CrashedError):
+            message.arrive()
+
+    # -- writes ----------------------------------------------------------------------------------
+
+    def _wrote(self, where: str) -> None:
+        self.writes += 1
+        self._note(f"write to {where}")
+        if self._crashed or self.writes == self._crash_at:
+            self._crashed = True
+            raise CrashedError
+
+    def _note(self, what: str) -> None:
+        self._trace.update(what.encode() + b"\n")
+        self.audit.story.append(what)
+
+
+async def _answered(ask: Callable[[], Any]) -> Any:
+    """The answer, or the error that is one."""
+    try:
+        answer = ask()
+        return await answer if asyncio.isfuture(answer) or asyncio.iscoroutine(answer) else answer
+    except KafkaError as error:
+        return error
+
+
+def _resolve(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _text(result: Any) -> str:
+    return result.code.name if isinstance(result, KafkaError) else str(result)
+
+
+def _ignore_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    if not isinstance(context.get("exception"), CrashedError):
+        loop.default_exception_handler(context)

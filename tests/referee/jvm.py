@@ -15,8 +15,12 @@ SOURCES = sorted((HERE / "java").glob("*.java"))
 
 def start(errors: Path) -> Resident:
     """A JVM that waits for orders; the test is skipped, on CI failed, where Java is missing."""
-    classpath = f"{_classes(require())}:{require()}"
-    return Resident([*java(classpath), "Resident"], errors)
+    return Resident(program("Resident"), errors)
+
+
+def program(main: str) -> list[str]:
+    """The command line of one of the programs in `java/`, as `start` skips or fails the test."""
+    return [*java(f"{_classes(require())}:{require()}"), main]
 
 
 def _classes(classpath: str) -> Path:

@@ -92,6 +92,12 @@ class BrokerProcess:
             self.kill()
             raise StartFailed(f"start {self.starts}:\n{self.errors()[-4000:]}")
 
+    def wait_until_dead(self) -> None:
+        """Until the process has ended by itself."""
+        assert self._process is not None
+        self._process.wait(START_TIMEOUT_S)
+        self.kill()
+
     def kill(self) -> None:
         """kill -9."""
         if self._process is not None:

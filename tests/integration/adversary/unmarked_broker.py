@@ -1,0 +1,88 @@
+"""A broker that dies between decision and marker:
+`python -m tests.integration.adversary.unmarked_broker`.
+
+    ... DIRECTORY key=value ...     with Kafka's keys; serves until it is killed
+
+Its data lie in `DIRECTORY/data`. Where `DIRECTORY/die` holds a number it kills itself (SIGKILL) in
+place of writing one more marker than that of a committed transaction, and in any case before the
+last one: the decision is in the log, and a part of the markers is not. Where the file holds a minus
+instead, COMMIT markers are held back until the file is gone.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from barnabas.broker.app import Broker
+from barnabas.broker.coordination.marker_sender import MarkerSender
+from barnabas.broker.coordination.marker_writer import Done, MarkerWriter, TxnMarker
+from barnabas.broker.observability.logging import configure
+from barnabas.config.broker import BrokerConfig
+from barnabas.coordinator.transaction.ending import Markers
+from barnabas.protocol.errors import ErrorCode
+
+HELD = "-"
+
+
+class Lever:
+    """Decides over each marker."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._left: int | None = None
+        self._write = MarkerWriter.write
+        self._send = MarkerSender.send
+
+    def install(self) -> None:
+        lever = self
+
+        def send(sender: MarkerSender, index: int, epoch: int, markers: Markers) -> None:
+            lever.decided(markers)
+            lever._send(sender, index, epoch, markers)
+
+        def write(
+            writer: MarkerWriter, topic: str, index: int, marker: TxnMarker, done: Done
+        ) -> None:
+            if lever.holds(marker):
+                # What the sender tries again, without end.
+                done(ErrorCode.REQUEST_TIMED_OUT)
+            else:
+                lever._write(writer, topic, index, marker, done)
+
+        MarkerSender.send = send  # type: ignore[method-assign]
+        MarkerWriter.write = write  # type: ignore[method-assign]
+
+    def decided(self, markers: Markers) -> None:
+        if markers.committed and self._path.exists() and self._path.read_text() != HELD:
+            self._left = min(int(self._path.read_text()), len(markers.partitions) - 1)
+
+    def holds(self, marker: TxnMarker) -> bool:
+        if self._left is not None and marker.committed:
+            if self._left == 0:
+                self._path.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+            self._left -= 1
+        return marker.committed and self._path.exists() and self._path.read_text() == HELD
+
+
+async def serve(directory: Path, properties: dict[str, str]) -> None:
+    data = directory / "data"
+    broker = Broker(BrokerConfig.from_properties({**properties, "log.dirs": str(data)}))
+    await broker.start()
+    print(broker.bootstrap_servers, flush=True)
+    await broker.failed.wait()
+    raise SystemExit("the broker could not go on")
+
+
+def main() -> None:
+    directory, *pairs = sys.argv[1:]
+    configure(level="warn")
+    Lever(Path(directory) / "die").install()
+    uvloop.run(serve(Path(directory), dict(pair.split("=", 1) for pair in pairs)))
+
+
+if __name__ == "__main__":
+    main()

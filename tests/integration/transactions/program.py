@@ -1,0 +1,35 @@
+"""A client library at work, as a program that tells on standard output what it has done.
+
+    python -m tests.integration.transactions.program transform LIBRARY SERVERS RECORDS
+    python -m tests.integration.transactions.program read LIBRARY SERVERS PARTITIONS
+
+A reader tells each record as "partition value", and ends after the last of each partition.
+"""
+
+import importlib
+import sys
+
+from tests.integration.transactions.transformer import Transformer
+
+LAST = b"the last"
+"""Written to each partition of the output when nothing more will come."""
+
+
+def main() -> None:
+    what, library, servers, number = sys.argv[1:]
+    module = importlib.import_module(f"tests.integration.transactions.with_{library}")
+    if what == "transform":
+        Transformer(module.Worker(servers), int(number)).run()
+        return
+    open_partitions = set(range(int(number)))
+    for partition, value in module.read(servers, int(number)):
+        if value == LAST:
+            open_partitions.discard(partition)
+        else:
+            print(partition, value.decode())
+        if not open_partitions:
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Consume, transform, produce, each record once, with any client library.
+
+A library brings a `Worker`. Each transaction takes `BATCH` records of the input, every third one is
+aborted and done again, and after whatever goes wrong the worker goes on from the offsets that the
+group has.
+"""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+
+BATCH = 200
+GROUP = "transformers"
+TRANSACTIONAL_ID = "transformer"
+INPUT = "input"
+OUTPUT = "output"
+IN_TIME_S = 60.0
+
+
+class Taken(NamedTuple):
+    """A record of the input."""
+
+    partition: int
+    offset: int
+    value: bytes
+
+
+class Worker(Protocol):
+    """A consumer in the group, and a transactional producer. Any call may raise."""
+
+    def poll(self, limit: int) -> list[Taken]: ...
+
+    def rewind(self) -> dict[int, int]:
+        """Go back to the group's offsets of the input; by partition, 0 where there is none."""
+        ...
+
+    def begin(self) -> None: ...
+    def send(self, partition: int, value: bytes) -> None: ...
+    def send_offsets(self, offsets: dict[int, int]) -> None: ...
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+
+    def renew(self) -> None:
+        """A new producer in place of the one that cannot go on."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def transformed(value: bytes) -> bytes:
+    """What the output must hold for a record of the input."""
+    return value + b" seen"
+
+
+class Transformer:
+    """Carries the input to the output, and tells of each transaction on standard output."""
+
+    def __init__(self, worker: Worker, total: int) -> None:
+        self._worker = worker
+        self._total = total
+        self._at: dict[int, int] = {}
+        """Where the group is, by partition."""
+        self._attempts = 0
+
+    def run(self) -> None:
+        self._rewind()
+        while sum(self._at.values()) < self._total:
+            batch = self._take()
+            if batch is None:
+                self._rewind()
+                continue
+            self._attempts += 1
+            try:
+                self._transact(batch, aborts=self._attempts % 3 == 0)
+            except Exception as error:
+                self._recover(error)
+        self._worker.close()
+
+    def _take(self) -> list[Taken] | None:
+        """Records for one transaction; None where the consumer is elsewhere than the group."""
+        batch: list[Taken] = []
+        expected = dict(self._at)
+        wanted = min(BATCH, self._total - sum(self._at.values()))
+        while len(batch) < wanted:
+            for each in self._worker.poll(wanted - len(batch)):
+                if each.offset != expected[each.partition]:
+                    return None
+                expected[each.partition] += 1
+                batch.append(each)
+        return batch
+
+    def _transact(self, batch: list[Taken], *, aborts: bool) -> None:
+        worker = self._worker
+        after = {**self._at, **{each.partition: each.offset + 1 for each in batch}}
+        worker.begin()
+        for each in batch:
+            worker.send(each.partition, transformed(each.value))
+        worker.send_offsets(after)
+        if aborts:
+            worker.abort()
+            tell("aborted")
+            self._rewind()
+        else:
+            worker.commit()
+            tell("committed")
+            self._at = after
+
+    def _recover(self, error: Exception) -> None:
+        tell(f"failed {error!r}")
+        try:
+            self._worker.abort()
+        except Exception as refused:
+            tell(f"renewed {refused!r}")
+            insist(self._worker.renew)
+        self._rewind()
+
+    def _rewind(self) -> None:
+        self._at = insist(self._worker.rewind)
+
+
+def insist(step: Callable[[], T]) -> T:
+    """Carry out a step that fails while the broker is away."""
+    deadline = time.monotonic() + IN_TIME_S
+    while True:
+        try:
+            return step()
+        except Exception as error:
+            if time.monotonic() > deadline:
+                raise
+            tell(f"again {error!r}")
+            time.sleep(0.05)
+
+
+def tell(text: str) -> None:
+    print(text, flush=True)

@@ -1,0 +1,117 @@
+"""confluent-kafka (librdkafka) carries records from input to output, and reads what is there."""
+
+from collections.abc import Callable, Iterator
+
+import confluent_kafka
+from confluent_kafka import KafkaException, TopicPartition
+
+from tests.integration.transactions.transformer import (
+    GROUP,
+    IN_TIME_S,
+    INPUT,
+    OUTPUT,
+    TRANSACTIONAL_ID,
+    Taken,
+)
+
+_QUICK = {
+    "log_level": 0,
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 100,
+    "retry.backoff.ms": 20,
+    "topic.metadata.refresh.interval.ms": 500,
+    # Where no broker is left the library begins anew with other objects for the same brokers, but
+    # keeps the old one as the group's coordinator: send_offsets_to_transaction waits for ever.
+    "metadata.recovery.strategy": "none",
+}
+
+
+class Worker:
+    """See `transformer.Worker`."""
+
+    def __init__(self, servers: str) -> None:
+        self._config = {"bootstrap.servers": servers, **_QUICK}
+        self._consumer = confluent_kafka.Consumer(
+            {
+                **self._config,
+                "group.id": GROUP,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+            }
+        )
+        self._consumer.subscribe([INPUT])
+        self.renew()
+
+    def poll(self, limit: int) -> list[Taken]:
+        return [
+            Taken(each.partition(), each.offset(), each.value())
+            for each in self._consumer.consume(limit, 0.1)
+            if each.error() is None
+        ]
+
+    def rewind(self) -> dict[int, int]:
+        while not (assigned := self._consumer.assignment()):
+            self._consumer.consume(1, 0.1)
+        at = {}
+        for place in self._consumer.committed(assigned, timeout=5):
+            if place.error is not None:
+                raise KafkaException(place.error)
+            at[place.partition] = max(place.offset, 0)
+            self._consumer.seek(TopicPartition(INPUT, place.partition, at[place.partition]))
+        return at
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def send(self, partition: int, value: bytes) -> None:
+        self._producer.produce(OUTPUT, value, partition=partition)
+
+    def send_offsets(self, offsets: dict[int, int]) -> None:
+        places = [TopicPartition(INPUT, partition, at) for partition, at in offsets.items()]
+        member = self._consumer.consumer_group_metadata()
+        _resumed(lambda: self._producer.send_offsets_to_transaction(places, member, IN_TIME_S))
+
+    def commit(self) -> None:
+        _resumed(lambda: self._producer.commit_transaction(IN_TIME_S))
+
+    def abort(self) -> None:
+        _resumed(lambda: self._producer.abort_transaction(IN_TIME_S))
+
+    def renew(self) -> None:
+        self._producer = confluent_kafka.Producer(
+            {**self._config, "transactional.id": TRANSACTIONAL_ID, "linger.ms": 2}
+        )
+        _resumed(lambda: self._producer.init_transactions(IN_TIME_S))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _resumed(call: Callable[[], None]) -> None:
+    """The library's calls may be made again where it says so."""
+    while True:
+        try:
+            return call()
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+
+
+def read(servers: str, partitions: int) -> Iterator[tuple[int, bytes]]:
+    """Committed records of the output, with their partitions, without end."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": servers,
+            **_QUICK,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+    first = confluent_kafka.OFFSET_BEGINNING
+    consumer.assign([TopicPartition(OUTPUT, index, first) for index in range(partitions)])
+    while True:
+        for each in consumer.consume(500, 0.1):
+            if each.error() is None:
+                yield each.partition(), each.value()

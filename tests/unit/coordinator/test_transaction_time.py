@@ -1,5 +1,7 @@
 """Time and fail-over: timeouts of transactions, loads, and the expiry of transactional ids."""
 
+import asyncio
+
 import pytest
 
 from barnabas.coordinator.transaction import shard as shard_module
@@ -131,6 +133,21 @@ async def test_a_timeout_of_the_last_epoch() -> None:
     assert here.sent[0].producer == Producer(EXHAUSTED.producer_id, LAST_CLIENT_EPOCH + 1)
     here.mark()
     assert here.txn.producer == Producer(FIRST_ID, 0)
+
+
+async def test_a_timeout_of_the_last_epoch_may_have_to_fetch_an_id() -> None:
+    """With TV2 the abort chooses the next producer id; others are not kept waiting for it."""
+    log = transaction(ONGOING, LAST_CLIENT_EPOCH, partitions=frozenset({A}), start_ms=0)
+    here = await Transactions().write(log).load()
+    other = here.coordinator.init_producer_id("other", TIMEOUT_MS, None, "host")
+    here.coordinator.add_for_leader("other", other, [A])
+    here.time.pass_ms(TIMEOUT_MS)
+    here.ids.dry = True
+    await here.sweep()
+    assert here.coordinator.describe("other").state is TransactionState.PREPARE_ABORT
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert here.state == "PrepareAbort"
 
 
 async def test_one_forged_epoch_does_not_stop_the_sweep_for_others() -> None:

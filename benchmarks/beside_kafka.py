@@ -12,7 +12,6 @@ import os
 import platform
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from pathlib import Path
 from statistics import median
 
 from barnabas.protocol.records.batch import read_prefix
-from benchmarks import raw, report, transaction_loads
+from benchmarks import raw, registering, report, transaction_loads
 from benchmarks.systems import (
     ApacheKafka,
     Barnabas,
@@ -175,10 +174,10 @@ class Found:
     def __init__(self) -> None:
         self.by_name: dict[str, dict[str, list[Figures]]] = {}
 
-    def note(self, name: str, system: System, figures: Figures) -> None:
-        self.by_name.setdefault(name, {}).setdefault(system.name, []).append(figures)
+    def note(self, name: str, whose: str, figures: Figures) -> None:
+        self.by_name.setdefault(name, {}).setdefault(whose, []).append(figures)
         shown = " ".join(f"{key}={value:.4g}" for key, value in figures.items())
-        print(f"{name:28} {system.name:13} {shown}", flush=True)
+        print(f"{name:28} {whose:13} {shown}", flush=True)
 
     def rounds(
         self, systems: list[System], work: Sequence[Callable[[System], Round]], count: int
@@ -190,9 +189,9 @@ class Found:
                 for each in systems:
                     for name, figures in load(each).items():
                         if number:
-                            self.note(name, each, figures)
+                            self.note(name, each.name, figures)
                         elif name.startswith("produce ") and name.endswith(" 16 KB"):
-                            self.note(f"just started: {name}", each, figures)
+                            self.note(f"just started: {name}", each.name, figures)
             systems.reverse()
 
 
@@ -200,12 +199,12 @@ def measure_log(found: Found, directory: Path, rounds: int, megabytes: int) -> N
     """Starting, resting, producing and consuming."""
     for _ in range(rounds):
         for system in (Barnabas(directory), ApacheKafka(directory)):
-            found.note("start", system, start_up(system))
+            found.note("start", system.name, start_up(system))
     with Running(Barnabas(directory)) as ours, Running(ApacheKafka(directory)) as theirs:
         systems = [ours.system, theirs.system]
         for each in systems:
             with raw.connect(each.port):
-                found.note("idle", each, idle(each))
+                found.note("idle", each.name, idle(each))
         found.rounds(systems, loads(megabytes), rounds)
 
 
@@ -216,10 +215,23 @@ def measure_transactions(found: Found, directory: Path, rounds: int, _megabytes:
         found.rounds(systems, transaction_loads.loads(), rounds)
         for each in systems:
             for name, figures in transaction_loads.restart_with_many_ids(each).items():
-                found.note(name, each, figures)
+                found.note(name, each.name, figures)
 
 
-PARTS = {"log": measure_log, "transactions": measure_transactions}
+def measure_registering(found: Found, directory: Path, rounds: int, _megabytes: int) -> None:
+    """What KIP-609 is worth; between two of ours, for nobody else has it."""
+    for _ in range(rounds):
+        for load in (registering.waiting, registering.registering):
+            for name, by_variant in load(directory).items():
+                for variant, figures in by_variant.items():
+                    found.note(name, variant, figures)
+
+
+PARTS = {
+    "log": measure_log,
+    "transactions": measure_transactions,
+    "registering": measure_registering,
+}
 
 
 def medians(found: dict[str, dict[str, list[Figures]]]) -> dict[str, Round]:
@@ -235,12 +247,11 @@ def medians(found: dict[str, dict[str, list[Figures]]]) -> dict[str, Round]:
 
 def machine() -> dict[str, str]:
     """Where it ran."""
-    optimised = "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
     cpus = Path("/proc/cpuinfo").read_text().split("model name\t: ")[1].split("\n")[0]
     return {
         "cpu": f"{os.cpu_count()} x {cpus}",
         "system": f"{platform.system()} {platform.release()}",
-        "python": f"{platform.python_version()} built {'with' if optimised else 'without'} PGO",
+        "python": platform.python_version(),
         "kafka": KAFKA_VERSION,
         "load_before": f"{os.getloadavg()[0]:.1f}",
         "date": time.strftime("%Y-%m-%d"),

@@ -130,6 +130,29 @@ def _loads(medians: Medians, what: str) -> list[Row]:
     return rows
 
 
+def _registering(results: Mapping[str, Any]) -> list[str]:
+    """Two ways of one broker beside each other."""
+    lines = [
+        "",
+        "## Waiting and registering in advance (KIP-609)",
+        "",
+        f"{results['rounds']} rounds, {results['machine']['date']}; load average before: "
+        f"{results['machine']['load_before']}. Transactions of one record by librdkafka, and of "
+        "ten records in ten partitions by our own client with the newer protocol.",
+        "",
+        "| | | transactions/s | broker CPU us | requests each | refused for the moment |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    for name, variants in results["medians"].items():
+        for variant, figures in variants.items():
+            shown = (
+                _shown(figures[key])
+                for key in ("per_s", "cpu_us", "requests_per_txn", "refusals_per_txn")
+            )
+            lines.append(f"| {name} | {variant} | {' | '.join(shown)} |")
+    return lines
+
+
 _TABLES = {"log": _of_log, "transactions": _of_transactions}
 
 
@@ -151,6 +174,8 @@ def page(results: Mapping[str, Any], notes: Path) -> str:
     for part, tables in _TABLES.items():
         if part in results:
             lines += _part(part, results[part], tables)
+    if "registering" in results:
+        lines += _registering(results["registering"])
     return "\n".join(lines) + "\n\n" + notes.read_text()
 
 

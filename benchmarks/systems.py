@@ -59,8 +59,9 @@ class Barnabas:
 
     name = "Barnabas"
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, properties: Mapping[str, str] = {}) -> None:
         self.port = free_port()
+        self._properties = {**PROPERTIES, **properties}
         self.data = directory / "barnabas"
         self._log = directory / "barnabas.out"
         self._process: subprocess.Popen[bytes] | None = None
@@ -76,7 +77,7 @@ class Barnabas:
     def launch(self) -> None:
         command = [sys.executable, "-m", "barnabas", "serve", "--listen", f"127.0.0.1:{self.port}"]
         command += ["--data", str(self.data)]
-        for key, value in PROPERTIES.items():
+        for key, value in self._properties.items():
             command += ["--set", f"{key}={value}"]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)

@@ -13,11 +13,16 @@ _COMMANDS = {
     "serve": ("Run a broker.", "barnabas.cli.serve:serve"),
     "topics": ("List, describe, create, alter and delete topics.", "barnabas.cli.topics:topics"),
     "groups": ("Consumer groups: members, lag, offsets.", "barnabas.cli.groups:groups"),
+    "transactions": (
+        "What is open and why readers wait; abort, fence, repair.",
+        "barnabas.cli.transactions:transactions",
+    ),
     "configs": ("Describe and change configurations.", "barnabas.cli.configs:configs"),
     "produce": ("Produce lines of standard input or a file.", "barnabas.cli.produce:produce"),
     "consume": ("Consume records as lines.", "barnabas.cli.consume:consume"),
     "dump-log": ("Show what a log's files hold.", "barnabas.cli.dump_log:dump_log"),
     "benchmark": ("Measure produce and consume.", "barnabas.cli.benchmark:benchmark"),
+    "verify": ("Check what a cluster promises.", "barnabas.cli.verify:verify"),
     "completion": ("Print the shell's completion script.", "barnabas.cli.completion:completion"),
 }
 

@@ -1,0 +1,73 @@
+"""`__transaction_state` as a consumer reads it: what coordinators decided, in their own words.
+
+It is read whole, from any broker that serves it: compaction keeps the latest record of each
+transactional id, and before it comes by all of them.
+"""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer import Consumer, FetchSettings
+from barnabas.client.offsets import EARLIEST, LATEST, TopicPartition, find_offsets
+from barnabas.coordinator.partitioning import partition_for
+from barnabas.coordinator.transaction.metadata import Transaction
+from barnabas.coordinator.transaction.records import decode_record
+from barnabas.protocol.errors import ErrorCode, KafkaError
+
+TOPIC = "__transaction_state"
+
+
+async def histories(
+    cluster: Cluster, producer_ids: Iterable[int], known: Mapping[int, str]
+) -> dict[int, list[Transaction]]:
+    """What the log has of the transactional ids that have, or had, these producer ids.
+
+    Oldest first, from the first record of the producer id on. Where `known` names the
+    transactional id of each, only their partitions are read.
+    """
+    wanted = set(producer_ids)
+    try:
+        count = len((await cluster.topic(TOPIC)).leaders)
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        return {}
+    indexes: Iterable[int] = range(count)
+    if wanted <= known.keys():
+        indexes = {partition_for(known[each], count) for each in wanted}
+    owners: dict[str, set[int]] = defaultdict(set)
+    found: dict[int, list[Transaction]] = defaultdict(list)
+    async for txn in _records(cluster, [(TOPIC, index) for index in indexes]):
+        if txn.producer_id in wanted or txn.previous_producer_id in wanted:
+            owners[txn.transactional_id] |= wanted & {txn.producer_id, txn.previous_producer_id}
+        for producer_id in owners.get(txn.transactional_id, ()):
+            found[producer_id].append(txn)
+    return dict(found)
+
+
+async def _records(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> AsyncIterator[Transaction]:
+    wanted = dict.fromkeys(partitions, EARLIEST)
+    starts = await find_offsets(cluster, wanted)
+    ends = await find_offsets(cluster, dict.fromkeys(wanted, LATEST))
+    consumer = Consumer(cluster, FetchSettings(read_committed=False, offset_reset=EARLIEST))
+    consumer.assign(
+        {each: row.offset for each, row in starts.items() if row.offset < ends[each].offset}
+    )
+    # As it was when we began: coordinators go on writing.
+    while consumer.positions:
+        for message in await consumer.poll():
+            if message.key is None:
+                continue
+            record = decode_record(message.key, message.value)
+            if record is not None and record.value is not None:
+                yield record.value
+        consumer.assign(
+            {
+                each: offset
+                for each, offset in consumer.positions.items()
+                if offset < ends[each].offset
+            }
+        )

@@ -1,0 +1,303 @@
+"""`barnabas transactions` on a broker: what is open is found, explained, fenced and aborted."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from barnabas.testing import Broker
+from tests.integration.command_line import DEADLINE, Cli, environment
+from tests.integration.newer_producer import NewerProducer
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    # Records of the older protocol get in unverified: so transactions come to hang.
+    keys = {
+        "transaction.partition.verification.enable": "false",
+        "transaction.state.log.num.partitions": "3",
+    }
+    with Broker(keys) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def cli(
+    servers: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    tmp_path: Path,
+) -> Cli:
+    return Cli(servers, (monkeypatch, capfdbinary), tmp_path)
+
+
+@pytest.fixture
+def topic(cli: Cli) -> str:
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    cli("topics", "create", name, "-p", "2")
+    return name
+
+
+def opened(servers: str, topic: str, *partitions: int) -> tuple[str, NewerProducer]:
+    """A transactional id, and its producer within a transaction."""
+    transactional_id = f"x-{uuid.uuid4().hex[:8]}"
+    producer = NewerProducer(servers, transactional_id).init()
+    for partition in partitions:
+        producer.send(topic, partition, b"open")
+    return transactional_id, producer
+
+
+def refused(cli: Cli, *arguments: str) -> str:
+    """The one line that a command which fails says."""
+    code, out, errors = cli.run("transactions", *arguments)
+    assert (code, out) == (1, b"")
+    (line,) = errors.decode().splitlines()
+    return line
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def committed_values(servers: str, topic: str) -> list[bytes]:
+    """What a read_committed reader gets to see of partition 0."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "readers",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        values = []
+        while True:
+            message = consumer.poll(DEADLINE)
+            assert message is not None
+            if message.error():
+                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+                return values
+            values.append(message.value())
+    finally:
+        consumer.close()
+
+
+def hanging(servers: str, topic: str, *, committed_before: bool) -> int:
+    """Leaves a transaction open that its coordinator never hears of; its start offset."""
+    transactional_id = f"x-{uuid.uuid4().hex[:8]}"
+    older = confluent_kafka.Producer(
+        {"bootstrap.servers": servers, "transactional.id": transactional_id}
+    )
+    older.init_transactions(DEADLINE)
+    if committed_before:
+        older.begin_transaction()
+        older.produce(topic, b"good", partition=0)
+        older.commit_transaction(DEADLINE)
+    producer = NewerProducer(servers, transactional_id, version=11)
+    producer.producer_id, producer.epoch = identity(servers, transactional_id)
+    producer.sequences[topic, 0] = int(committed_before)
+    producer.send(topic, 0, b"late")
+    return 2 if committed_before else 0
+
+
+def identity(servers: str, transactional_id: str) -> tuple[int, int]:
+    done = subprocess.run(
+        [sys.executable, "-m", "barnabas", "transactions", "describe", transactional_id, "--json"],
+        env=environment(BARNABAS_BOOTSTRAP_SERVER=servers),
+        capture_output=True,
+        timeout=DEADLINE,
+        check=True,
+    )
+    (row,) = json.loads(done.stdout)
+    return row["producer_id"], row["epoch"]
+
+
+def test_list_filters_by_state_producer_duration_and_name(
+    cli: Cli, servers: str, topic: str
+) -> None:
+    one, first = opened(servers, topic, 0)
+    two, second = opened(servers, topic, 1)
+    second.end(committed=True)
+    row = {
+        "transactional_id": one,
+        "coordinator": 0,
+        "producer_id": first.producer_id,
+        "state": "Ongoing",
+    }
+
+    def listed(*filters: str) -> list[Any]:
+        rows = cli.json("transactions", "list", *filters)
+        return [each for each in rows if each["transactional_id"] in (one, two)]
+
+    eventually(lambda: [each["state"] for each in listed("--pattern", two)] == ["CompleteCommit"])
+    assert len(listed()) == 2
+    assert listed("-s", "Ongoing") == [row]
+    assert listed("--producer-id", str(first.producer_id)) == [row]
+    assert listed("--longer-than", "3600") == []
+    assert listed("--pattern", one[:-1] + ".") == [row]
+    assert f"{one}\t0\t{first.producer_id}\tOngoing".encode() in cli("transactions", "list")
+    assert refused(cli, "list", "-s", "Nonsense") == "barnabas: no state is called Nonsense"
+    assert "INVALID_REGULAR_EXPRESSION" in refused(cli, "list", "--pattern", "(")
+    first.end(committed=False)
+
+
+def test_describe(cli: Cli, servers: str, topic: str) -> None:
+    transactional_id, producer = opened(servers, topic, 0, 1)
+    (row,) = cli.json("transactions", "describe", transactional_id)
+    assert row["partitions"] == [f"{topic}:0", f"{topic}:1"]
+    assert (row["producer_id"], row["epoch"]) == (producer.producer_id, producer.epoch)
+    assert (row["state"], row["timeout"]) == ("Ongoing", 60_000)
+    assert 0 <= row["age"] < DEADLINE * 1000
+    assert b"\tOngoing\t60000\t" in cli("transactions", "describe", transactional_id)
+    said = refused(cli, "describe", "nobody")
+    assert said == "barnabas: TRANSACTIONAL_ID_NOT_FOUND: transactional id nobody"
+    producer.end(committed=False)
+
+
+def test_why_tells_of_an_open_transaction(cli: Cli, servers: str, topic: str) -> None:
+    transactional_id, producer = opened(servers, topic, 0)
+    producer.end(committed=True)
+    producer.send(topic, 0, b"again")
+    (found,) = cli.json("transactions", "why", topic)
+    timeline = [each["event"] for each in found.pop("timeline")]
+    assert 0 <= found.pop("time_left_ms") <= 60_000
+    assert 0 <= found.pop("age_ms") < DEADLINE * 1000
+    assert found == {
+        "topic": topic,
+        "partition": 0,
+        "last_stable_offset": 2,
+        "high_watermark": 3,
+        "because": "the transaction is open: its producer has not ended it yet",
+        "advice": f"barnabas transactions fence {transactional_id}",
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+        "transactional_id": transactional_id,
+        "coordinator": 0,
+        "state": "Ongoing",
+        "client": "127.0.0.1",
+    }
+    place = f"{topic}-0"
+    assert timeline == [
+        f"record 2 of {place}, by its own clock",
+        "InitProducerId",
+        f"begins {place}",
+        "EndTxn commits",
+        f"marker in {place}",
+        "every marker is written",
+        f"begins {place}",
+    ]
+    producer.end(committed=True)
+
+
+def test_why_has_nothing_to_say_where_nobody_waits(cli: Cli, topic: str) -> None:
+    said = cli("transactions", "why", f"{topic}:1")
+    assert said.decode() == f"Nothing holds readers of {topic}:1 back.\n"
+    assert cli.json("transactions", "why", topic) == []
+    assert "has no partition 7" in refused(cli, "why", f"{topic}:7")
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in refused(cli, "why", "no-such-topic")
+    code, _, errors = cli.run("transactions", "why", "a:b")
+    assert code == 2
+    assert b"'a:b' is not TOPIC[:PARTITION]" in errors
+
+
+def test_why_on_a_terminal(servers: str, topic: str) -> None:
+    transactional_id, producer = opened(servers, topic, 0)
+    shown = on_a_terminal(servers, "transactions", "why", topic)
+    assert re.match(rf"{topic}:0 *\r\n", shown)
+    assert re.search(rf"transactional id +{transactional_id}", shown)
+    assert re.search(r"time left +[0-9.]+ s", shown)
+    assert re.search(rf"\d\d:\d\d:\d\d\.\d{{3}}\S* +begins {topic}-0", shown)
+    assert f"try: barnabas transactions fence {transactional_id}" in shown
+    producer.end(committed=False)
+
+
+def on_a_terminal(servers: str, *arguments: str) -> str:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "barnabas", *arguments],
+        stdout=theirs,
+        env=environment(BARNABAS_BOOTSTRAP_SERVER=servers, COLUMNS="200", TERM="dumb"),
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while data := os.read(ours, 65_536):
+            shown += data
+    except OSError:
+        # What a terminal says when nobody holds its other end any more.
+        pass
+    finally:
+        os.close(ours)
+    assert process.wait(DEADLINE) == 0
+    return shown.decode()
+
+
+def test_a_fenced_producer_is_aborted(cli: Cli, servers: str, topic: str) -> None:
+    transactional_id, producer = opened(servers, topic, 0)
+    fenced = cli.json("transactions", "fence", transactional_id)
+    assert fenced["producer_id"] == producer.producer_id
+    assert fenced["epoch"] > producer.epoch
+    assert cli.json("transactions", "why", topic) == []
+    assert committed_values(servers, topic) == []
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in refused(cli, "fence", "nobody")
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in refused(cli, "describe", "nobody")
+
+
+def test_a_hanging_transaction_is_found_and_aborted(cli: Cli, servers: str, topic: str) -> None:
+    start = hanging(servers, topic, committed_before=False)
+    (row,) = cli.json("transactions", "find-hanging", topic)
+    assert (row["topic"], row["partition"], row["start_offset"]) == (topic, 0, start)
+    assert cli.json("transactions", "find-hanging", topic, "--broker-id", "9") == []
+    ever = str(2**40)
+    young = cli.json("transactions", "find-hanging", topic, "--max-transaction-timeout", ever)
+    assert young == []
+    (found,) = cli.json("transactions", "why", f"{topic}:0")
+    assert found["because"] == (
+        "the transaction hangs: no transaction of this epoch committed in this partition"
+    )
+    abort = ("abort", f"{topic}:0", "--start-offset", str(start))
+    assert found["advice"] == " ".join(["barnabas", "transactions", *abort])
+    said = refused(cli, "abort", f"{topic}:0", "--start-offset", "7")
+    assert said == f"barnabas: no transaction is open in {topic}:0 from 7 on"
+    done = cli("transactions", *abort)
+    assert done.decode() == f"Aborted the transaction at offset 0 of {topic}:0.\n"
+    assert cli.json("transactions", "find-hanging", topic) == []
+    assert committed_values(servers, topic) == []
+
+
+def test_abort_refuses_what_cannot_be_told_unless_forced(
+    cli: Cli, servers: str, topic: str
+) -> None:
+    start = hanging(servers, topic, committed_before=True)
+    abort = ("abort", f"{topic}:0", "--start-offset", str(start))
+    assert "one of this epoch committed here" in refused(cli, *abort)
+    (found,) = cli.json("transactions", "why", topic)
+    assert found["advice"] == " ".join(["barnabas", "transactions", *abort, "--force"])
+    assert cli.json("transactions", *abort, "--force")["aborted"] is True
+    assert committed_values(servers, topic) == [b"good"]
+
+
+def test_abort_leaves_an_open_transaction_to_its_coordinator(
+    cli: Cli, servers: str, topic: str
+) -> None:
+    _, producer = opened(servers, topic, 0)
+    said = refused(cli, "abort", f"{topic}:0", "--start-offset", "0")
+    assert said == (
+        "barnabas: not aborted: its coordinator has it open; --force aborts it nevertheless"
+    )
+    producer.end(committed=True)
+    eventually(lambda: committed_values(servers, topic) == [b"open"])

@@ -1,0 +1,239 @@
+"""Transactions in a log against a plain reading of everything that was ever appended to it.
+
+Whatever is rolled, truncated, closed or killed: who is open, what is stable, which epoch and
+sequence each producer has, and what a read_committed reader sees from any offset in pieces of any
+size, are what the list of all batches says.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from barnabas.protocol.records.batch import iter_headers
+from barnabas.protocol.records.control import ControlType, Marker, build_marker, read_marker
+from barnabas.protocol.records.record import iter_records
+from barnabas.storage.log import Log
+from barnabas.storage.mem_files import MemFiles
+from barnabas.storage.txn_index import AbortedTxn
+from barnabas.storage.validator import Origin
+from tests.unit.storage.log_bench import NOW, batch, disk, load
+
+PRODUCERS = st.integers(0, 3)
+PLAIN = 9
+"""An idempotent producer without transactions."""
+
+
+class Batch(NamedTuple):
+    """One batch or, without values, one marker; `committed` is the marker's."""
+
+    first: int
+    last: int
+    producer: int
+    epoch: int
+    values: tuple[bytes, ...]
+    committed: bool = False
+
+
+class Model:
+    """Every batch that is in the log, and what follows from them."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].last + 1 if self.batches else 0
+
+    def transactions(self) -> list[tuple[int, int, int | None, bool]]:
+        """(producer, first offset, its marker's offset if it has one, committed), as they ended;
+        open ones last, as they began."""
+        open_: dict[int, int] = {}
+        ended: list[tuple[int, int, int | None, bool]] = []
+        for each in self.batches:
+            if each.producer == PLAIN:
+                continue
+            if each.values:
+                open_.setdefault(each.producer, each.first)
+            elif each.producer in open_:
+                first = open_.pop(each.producer)
+                ended.append((each.producer, first, each.last, each.committed))
+        return ended + [(producer, first, None, False) for producer, first in open_.items()]
+
+    def open_since(self) -> dict[int, int]:
+        return {txn[0]: txn[1] for txn in self.transactions() if txn[2] is None}
+
+    def stable_end(self, high_watermark: int) -> int:
+        """Before the first transaction that is open or whose marker is not committed."""
+        unstable = [
+            first
+            for _, first, marker, _ in self.transactions()
+            if marker is None or marker >= high_watermark
+        ]
+        return min([*unstable, high_watermark])
+
+    def epoch(self, producer: int) -> int:
+        return max((each.epoch for each in self.batches if each.producer == producer), default=0)
+
+    def next_sequence(self, producer: int) -> int:
+        epoch = self.epoch(producer)
+        mine = [each for each in self.batches if (each.producer, each.epoch) == (producer, epoch)]
+        return sum(len(each.values) for each in mine)
+
+    def committed(self, start: int, end: int) -> list[bytes]:
+        """Values of [start, end) that a read_committed reader is given."""
+        void = {
+            (producer, offset)
+            for producer, first, marker, committed in self.transactions()
+            if marker is not None and not committed
+            for offset in range(first, marker)
+        }
+        return [
+            value
+            for each in self.batches
+            for offset, value in zip(range(each.first, each.last + 1), each.values, strict=False)
+            if start <= offset < end and (each.producer, offset) not in void
+        ]
+
+
+def filtered(data: bytes, start: int, aborted: list[AbortedTxn]) -> list[bytes]:
+    """What a consumer makes of a read_committed answer, as Java's does it."""
+    coming = deque(sorted(aborted, key=lambda txn: txn.first_offset))
+    void: set[int] = set()
+    values = []
+    for pos, header in iter_headers(data):
+        while coming and coming[0].first_offset <= header.last_offset:
+            void.add(coming.popleft().producer_id)
+        if header.is_control:
+            marker = read_marker(data, pos, header)
+            if marker is not None and marker.type is ControlType.ABORT:
+                void.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in void):
+            for record in iter_records(data, pos, header):
+                if record.offset >= start:
+                    assert record.value is not None
+                    values.append(record.value)
+    return values
+
+
+class TransactionalLogMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: MemFiles = disk()
+        self.log: Log = load(self.files)
+        self.model = Model()
+        self.numbers = iter(range(10**9))
+
+    # -- what producers and coordinators do ------------------------------------------------------
+
+    @rule(producer=st.one_of(PRODUCERS, st.just(PLAIN)), count=st.integers(1, 3))
+    def produce(self, producer: int, count: int) -> None:
+        values = tuple(b"%d" % next(self.numbers) for _ in range(count))
+        epoch = self.model.epoch(producer)
+        appended = self.log.append_as_leader(
+            batch(
+                *values,
+                producer_id=producer,
+                producer_epoch=epoch,
+                base_sequence=self.model.next_sequence(producer),
+                transactional=producer != PLAIN,
+            ),
+            leader_epoch=0,
+            now_ms=NOW,
+        )
+        first, last = appended.first_offset, appended.last_offset
+        self.model.batches.append(Batch(first, last, producer, epoch, values))
+
+    @rule(producer=PRODUCERS, committed=st.booleans(), version=st.sampled_from([0, 2]))
+    def end(self, producer: int, committed: bool, version: int) -> None:
+        """A marker, of this epoch or the next; mostly, but not always, of something open."""
+        epoch = self.model.epoch(producer) + (version == 2)
+        marker = build_marker(
+            Marker(ControlType.COMMIT if committed else ControlType.ABORT, 0),
+            offset=0,
+            timestamp=NOW,
+            producer_id=producer,
+            producer_epoch=epoch,
+        )
+        offset = self.log.append_as_leader(
+            bytearray(marker),
+            leader_epoch=0,
+            now_ms=NOW,
+            origin=Origin.COORDINATOR,
+            transaction_version=version,
+        ).last_offset
+        self.model.batches.append(Batch(offset, offset, producer, epoch, (), committed))
+
+    @rule(part=st.floats(0, 1))
+    def commit_some(self, part: float) -> None:
+        behind = self.log.log_end_offset - self.log.high_watermark
+        self.log.advance_high_watermark(self.log.high_watermark + int(behind * part))
+
+    # -- what happens to the log -----------------------------------------------------------------
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll(now_ms=NOW)
+
+    @rule(part=st.floats(0, 1))
+    def truncate(self, part: float) -> None:
+        offset = int(self.model.end * part)
+        self.log.truncate_to(offset, now_ms=NOW)
+        self.model.batches = [each for each in self.model.batches if each.last < offset]
+
+    @rule()
+    def close_and_open(self) -> None:
+        self.log.close()
+        self.log = load(self.files, clean=True)
+
+    @rule()
+    def die_and_open(self) -> None:
+        self.files.kill()
+        self.log = load(self.files)
+
+    # -- what must hold --------------------------------------------------------------------------
+
+    @precondition(lambda self: self.model.batches)
+    @rule(part=st.floats(0, 1), max_bytes=st.integers(1, 2000))
+    def read_committed(self, part: float, max_bytes: int) -> None:
+        stable = self.log.last_stable_offset
+        start = at = int(stable * part)
+        values: list[bytes] = []
+        while at < stable:
+            data = self.log.read(at, max_bytes, limit=stable).read_bytes()
+            *_, (_, newest) = iter_headers(data)
+            aborted = self.log.aborted_transactions(at, newest.next_offset)
+            values += filtered(data, at, aborted)
+            at = newest.next_offset
+        assert values == self.model.committed(start, stable)
+
+    @invariant()
+    def knows_what_is_open_and_what_is_stable(self) -> None:
+        log, model = self.log, self.model
+        assert log.log_end_offset == model.end
+        entries = {entry.producer_id: entry for entry in log.producers}
+        since = {
+            producer: entry.current_txn_first_offset
+            for producer, entry in entries.items()
+            if entry.current_txn_first_offset is not None
+        }
+        assert since == model.open_since()
+        assert log.producers.open_count == len(since)
+        assert log.last_stable_offset == model.stable_end(log.high_watermark)
+
+    @invariant()
+    def knows_every_producers_epoch_and_sequence(self) -> None:
+        known = {
+            entry.producer_id: (entry.producer_epoch, entry.last_sequence)
+            for entry in self.log.producers
+        }
+        assert known == {
+            producer: (self.model.epoch(producer), self.model.next_sequence(producer) - 1)
+            for producer in {each.producer for each in self.model.batches}
+        }
+
+
+TestTransactionalLog = TransactionalLogMachine.TestCase
+TestTransactionalLog.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -83,7 +83,8 @@ def verdict(
 
 
 def _of_one(end: _End, partition: TopicPartition) -> Verdict:
-    why = f"the transaction log says {end.record.state.value} for this epoch"
+    decision = "commit" if end.committed else "abort"
+    why = f"the transaction log says {decision} for this epoch"
     if not end.committed:
         return Verdict(Outcome.ABORTED, why, own_epoch=True)
     if end.partitions is not None and partition not in end.partitions:

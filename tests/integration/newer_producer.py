@@ -1,6 +1,7 @@
 """A transactional producer of `transaction.version` 2 for tests that have no loop of their own."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -42,13 +43,14 @@ class NewerProducer:
         return self
 
     def send(self, topic: str, partition: int, value: bytes) -> None:
-        """Append one record, made at this moment of a clock that stands at 1970."""
+        """Append one record."""
         place = topic, partition
         sequence = self.sequences.get(place, 0)
+        made_ms = time.time_ns() // 1_000_000
 
         async def attempt(cluster: Cluster) -> None:
             records = build_batch(
-                [Record(0, 1, None, value, ())],
+                [Record(0, made_ms, None, value, ())],
                 producer_id=self.producer_id,
                 producer_epoch=self.epoch,
                 base_sequence=sequence,

@@ -1,28 +1,32 @@
 """`barnabas transactions` against Apache Kafka: what its APIs and its log tell is enough."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 
 from tests.integration.command_line import DEADLINE, Cli
+from tests.integration.newer_producer import NewerProducer
 from tests.integration.test_cli_transactions import committed_values, hanging, refused
-from tests.referee.brokers import Address
+from tests.integration.test_lost_markers import lose_marker, wait_until_over
+from tests.referee.brokers import SHARED, Address
+from tests.referee.kafka import Kafka
 
-pytestmark = pytest.mark.xdist_group("referee")
 VERIFICATION = "transaction.partition.verification.enable"
 
 
 @pytest.fixture
-def cli(
-    kafka: Address,
-    monkeypatch: pytest.MonkeyPatch,
-    capfdbinary: pytest.CaptureFixture[bytes],
-    tmp_path: Path,
-) -> Cli:
-    return Cli(f"{kafka.host}:{kafka.port}", (monkeypatch, capfdbinary), tmp_path)
+def tools_at(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> Callable[[str], Cli]:
+    return lambda servers: Cli(servers, (monkeypatch, capfdbinary), tmp_path)
+
+
+@pytest.fixture
+def cli(kafka: Address, tools_at: Callable[[str], Cli]) -> Cli:
+    return tools_at(f"{kafka.host}:{kafka.port}")
 
 
 @pytest.fixture
@@ -40,6 +44,7 @@ def unverified(cli: Cli) -> Iterator[None]:
     cli("configs", "alter", "broker", "1", "-d", VERIFICATION)
 
 
+@pytest.mark.xdist_group("referee")
 def test_an_open_transaction_is_listed_described_and_explained(cli: Cli, topic: str) -> None:
     transactional_id = f"x-{uuid.uuid4().hex[:8]}"
     producer = confluent_kafka.Producer(
@@ -80,6 +85,7 @@ def test_an_open_transaction_is_listed_described_and_explained(cli: Cli, topic: 
     assert cli.json("transactions", "why", topic) == []
 
 
+@pytest.mark.xdist_group("referee")
 @pytest.mark.usefixtures("unverified")
 def test_a_hanging_transaction_is_found_judged_and_aborted(cli: Cli, topic: str) -> None:
     start = hanging(cli.servers, topic, committed_before=True)
@@ -93,3 +99,28 @@ def test_a_hanging_transaction_is_found_judged_and_aborted(cli: Cli, topic: str)
     cli("transactions", *abort, "--force")
     assert cli.json(*find) == []
     assert committed_values(cli.servers, topic) == [b"good"]
+
+
+def test_a_marker_that_kafka_lost_is_written_again(
+    tools_at: Callable[[str], Cli], tmp_path: Path
+) -> None:
+    with Kafka(tmp_path / "kafka", properties=SHARED) as broker:
+        cli = tools_at(broker.bootstrap_servers)
+        cli("topics", "create", "t", "-p", "2", "-r", "1")
+        producer = NewerProducer(broker.bootstrap_servers, "x").init()
+        producer.send("t", 0, b"a")
+        producer.send("t", 1, b"b")
+        producer.end(committed=True)
+        wait_until_over(cli)
+        broker.stop()
+        lose_marker(broker.data)
+        broker.start()
+        cli = tools_at(broker.bootstrap_servers)
+        (found,) = cli.json("transactions", "why", "t")
+        assert found["advice"] == "barnabas transactions repair t:0"
+        said = refused(cli, "abort", "t:0", "--start-offset", "0")
+        assert "it committed: the transaction log says commit" in said
+        (row,) = cli.json("transactions", "repair")
+        assert (row["decision"], row["written"]) == ("committed", True)
+        assert cli.json("transactions", "repair") == []
+        assert committed_values(broker.bootstrap_servers, "t") == [b"a"]

@@ -119,6 +119,14 @@ DIFFERENCES = (
         "set.",
     ),
     Difference(
+        "DescribeTransactions: what happened of late",
+        "Tagged field 10000 of the request asks for it; tags 10000 to 10002 of each transaction "
+        "tell events, time left and the client's address.",
+        "No such fields.",
+        "`barnabas transactions why`. Who does not ask gets none, and who does not know them skips "
+        "them.",
+    ),
+    Difference(
         "Internal topics: asking creates them",
         "Only `__consumer_offsets`; `__transaction_state` and `__share_group_state` stay unknown, "
         "and nobody may create them or write to them.",

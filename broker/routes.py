@@ -1,8 +1,7 @@
 """The dispatch table: one row for every file of broker/handlers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.controller.controller import Controller
@@ -76,8 +75,7 @@ class HandlerModule(Protocol):
     def error_response(self) -> Callable[[Any, ErrorCode, int], Any]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(NamedTuple):
     """The parts of a broker that handlers work with."""
 
     broker_id: int

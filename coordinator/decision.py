@@ -6,7 +6,6 @@ they are committed, replays them into the machine and only then lets the respons
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -45,8 +44,7 @@ class Transaction(NamedTuple):
     """What the log gave out when verification began (KIP-890); None where none was needed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[R]):
+class Decision(NamedTuple, Generic[R]):
     """Without records the response goes at once, otherwise when they are committed and replayed.
 
     With a transaction the records are one batch of it, and replay is told whose it is.

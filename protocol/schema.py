@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar, Final, TypeVar, cast, dataclass_transform, get_args
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar, cast, dataclass_transform, get_args
 
 from barnabas.protocol.types import Wire
 
@@ -43,8 +43,7 @@ MISSING: Final = _Missing()
 """No default: the constructor requires the field."""
 
 
-@dataclass(frozen=True, slots=True)
-class Type:
+class Type(NamedTuple):
     """A resolved wire type: `item` is the element of an array, `struct` the class of a struct."""
 
     kind: str
@@ -53,8 +52,7 @@ class Type:
     struct: "type[Message] | None" = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Specifier:
+class _Specifier(NamedTuple):
     """What `field`, `since` and `tagged` said about a field."""
 
     first: int = 0
@@ -66,8 +64,7 @@ class _Specifier:
     tag: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One declared field: where it exists, how it travels, and what stands in for it elsewhere."""
 
     name: str

@@ -5,14 +5,12 @@ compared and hashed on the hot path and turned into text only for people (`uuid_
 """
 
 import base64
-from dataclasses import dataclass
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
+class Wire(NamedTuple):
     """How one field travels: the protocol's type name, or `array` or `struct` around another."""
 
     kind: str

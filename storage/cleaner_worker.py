@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import asdict
 from typing import IO, TextIO
 
 from barnabas.storage.compaction import (
@@ -161,7 +160,7 @@ def _answer(results: TextIO, answer: dict[str, object]) -> None:
 
 
 def _encode_job(job: CompactionJob) -> str:
-    return json.dumps(asdict(job)) + "\n"
+    return json.dumps(job._asdict()) + "\n"
 
 
 def _decode_job(line: str) -> CompactionJob:

@@ -13,8 +13,7 @@ then as long as a tombstone.
 """
 
 import os
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -47,8 +46,7 @@ Pace = Callable[[int], None]
 """Told of bytes read or written; may sleep to keep to the job's rate."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionJob:
+class CompactionJob(NamedTuple):
     """One log to compact. Sizes in bytes, times in ms."""
 
     directory: str
@@ -65,7 +63,7 @@ class CompactionJob:
     max_keys: int
     bytes_per_second: float
     """Of reading and writing together."""
-    producers: dict[int, tuple[int, int]] = field(default_factory=dict)
+    producers: Mapping[int, tuple[int, int]]
     """Of each live producer the last offset of its last batch, -1 where its last is a marker, and
     its epoch: the header of that batch must stay."""
     later_segments: tuple[int, ...] = ()

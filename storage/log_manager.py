@@ -7,7 +7,6 @@ the `run` of jobs may run in a thread, one at a time; everything else belongs on
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,8 +41,7 @@ Key = tuple[str, int]
 TopicConfigs = Callable[[str], "TopicConfig"]
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerIdentity:
+class BrokerIdentity(NamedTuple):
     """Whose directories these are; the kernel has a new `boot_id` after each start."""
 
     broker_id: int

@@ -22,8 +22,7 @@ class Appended(NamedTuple):
     duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LogPlace:
+class LogPlace(NamedTuple):
     """Whose log it is, and where it lies."""
 
     files: Files
@@ -49,8 +48,7 @@ class LogParts:
     """Complete files that may not be durable."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogOptions:
+class LogOptions(NamedTuple):
     """What the log manager lends each of its logs."""
 
     producer_expiration_ms: int

@@ -2,7 +2,7 @@
 `partition.metadata` of a partition's."""
 
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from barnabas.protocol.types import ZERO_UUID, uuid_from_text, uuid_text
 from barnabas.storage.files import Files, write_atomic
@@ -17,8 +17,7 @@ class MetaPropertiesError(Exception):
     """The directory belongs to another broker or cluster, or its `meta.properties` is no such."""
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(NamedTuple):
     """Which broker of which cluster a log directory belongs to, and the directory's own id."""
 
     broker_id: int

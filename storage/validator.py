@@ -7,7 +7,6 @@ topic, and a `compression.type` other than the producer's. Then a batch of many 
 """
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -79,8 +78,7 @@ class RecordsRefused(KafkaError):
         self.record_errors = errors
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(NamedTuple):
     """What a topic's configuration demands of its batches. Sizes in bytes, times in ms."""
 
     max_message_bytes: int
@@ -92,12 +90,11 @@ class Rules:
     compression: Compression | None = None
     """The codec of `compression.type`; None keeps the producer's."""
     compression_level: int | None = None
-    looks_inside: bool = field(init=False)
-    """Whether records are looked at, not only the headers of their batches."""
 
-    def __post_init__(self) -> None:
-        looks_inside = self.keys_required or self.compression is not None
-        object.__setattr__(self, "looks_inside", looks_inside)
+    @property
+    def looks_inside(self) -> bool:
+        """Whether records are looked at, not only the headers of their batches."""
+        return self.keys_required or self.compression is not None
 
     @classmethod
     def of(cls, config: "TopicConfig") -> "Rules":

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
@@ -28,19 +27,17 @@ Delivery = list[asyncio.Future[None]]
 """Done when the brokers that are alive know."""
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedTopic:
+class CreatedTopic(NamedTuple):
     topic_id: bytes
     num_partitions: int
     replication_factor: int
 
 
-@dataclass(frozen=True, slots=True)
-class NewPartitions:
+class NewPartitions(NamedTuple):
     """A topic's new number of partitions; without assignments the controller places them."""
 
     topic: str
-    count: int
+    num_partitions: int
     assignments: Sequence[Sequence[int]] | None = None
 
 
@@ -167,7 +164,12 @@ class TopicAdmin:
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return assign_partitions(
-            topic, new.count, new.assignments, self._tenure.state, self._random, limit=limit
+            topic,
+            new.num_partitions,
+            new.assignments,
+            self._tenure.state,
+            self._random,
+            limit=limit,
         )
 
     def _new_topic_id(self) -> bytes:

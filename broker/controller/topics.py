@@ -1,8 +1,9 @@
 """Rules for new topics and new partitions; pure. All raise KafkaError with what a client reads."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from random import Random
+from types import MappingProxyType
+from typing import NamedTuple
 
 from barnabas.broker.controller.placement import place
 from barnabas.broker.controller.state import ClusterState, Topic
@@ -15,8 +16,7 @@ MAX_NEW_PARTITIONS = 10_000
 """How many partitions one request may bring. The number is Kafka's, for new topics."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(NamedTuple):
     """What a client asks for. Counts of -1 mean the broker's defaults, or manual assignments."""
 
     name: str
@@ -24,7 +24,7 @@ class NewTopic:
     replication_factor: int = USE_DEFAULT
     assignments: Sequence[tuple[int, Sequence[int]]] = ()
     """Partition and its broker ids, the preferred leader first."""
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = MappingProxyType({})
     internal: bool = False
     """Whether the brokers want it for themselves: nobody else creates topics of those names."""
 

@@ -105,7 +105,7 @@ class DescribeTopicPartitionsHandler:
     ) -> DescribeTopicPartitionsResponsePartition:
         reachable = self._cache.endpoint(partition.leader, listener) is not None
         return DescribeTopicPartitionsResponsePartition(
-            partition_index=partition.index,
+            partition_index=partition.partition_index,
             leader_id=partition.leader if reachable else NO_LEADER,
             leader_epoch=partition.leader_epoch,
             replica_nodes=list(partition.replicas),

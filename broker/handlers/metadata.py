@@ -154,7 +154,7 @@ class MetadataHandler:
                 error = ErrorCode.REPLICA_NOT_AVAILABLE
         return MetadataResponsePartition(
             error_code=error,
-            partition_index=partition.index,
+            partition_index=partition.partition_index,
             leader_id=leader,
             leader_epoch=partition.leader_epoch,
             replica_nodes=replicas,

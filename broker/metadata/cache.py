@@ -23,8 +23,7 @@ class Endpoint(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerNode:
+class BrokerNode(NamedTuple):
     """A broker that is alive, with one endpoint for each of its listeners."""
 
     id: int
@@ -32,9 +31,8 @@ class BrokerNode:
     endpoints: Mapping[str, Endpoint]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionMetadata:
-    index: int
+class PartitionMetadata(NamedTuple):
+    partition_index: int
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
@@ -134,7 +132,7 @@ class MetadataCache:
 
 def _partition(state: UpdateMetadataPartitionState) -> PartitionMetadata:
     return PartitionMetadata(
-        index=state.partition_index,
+        partition_index=state.partition_index,
         leader=state.leader,
         leader_epoch=state.leader_epoch,
         isr=tuple(state.isr),

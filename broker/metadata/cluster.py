@@ -1,7 +1,5 @@
 """What every broker does first with the store: lay the ground, and say that it is alive."""
 
-from dataclasses import replace
-
 from barnabas.broker.metadata import features, znodes
 from barnabas.broker.metadata.store import Create, MetadataStore, NodeExists, NoNode, Op, parent_of
 from barnabas.broker.metadata.znodes import BrokerInfo
@@ -45,7 +43,7 @@ async def register_broker(store: MetadataStore, info: BrokerInfo, now_ms: int) -
         raise BrokerIdInUse(
             f"a broker with id {info.id} is running: give this one another broker.id"
         ) from cause
-    return replace(info, epoch=created.stat.czxid)
+    return info._replace(epoch=created.stat.czxid)
 
 
 async def partition_exists(store: MetadataStore, topic: str, partition: int) -> bool:

@@ -10,7 +10,6 @@ change is answered to the session that made it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 ANY_VERSION = -1
@@ -74,8 +73,7 @@ class Created(NamedTuple):
     stat: Stat
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(NamedTuple):
     """Create a node under an existing parent.
 
     `sequence` appends ten digits that grow with every node created under the same parent.
@@ -87,21 +85,18 @@ class Create:
     sequence: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SetData:
+class SetData(NamedTuple):
     path: str
     data: bytes
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(NamedTuple):
     path: str
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """Change nothing, but fail the transaction unless the node has this version."""
 
     path: str

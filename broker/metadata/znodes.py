@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
@@ -51,8 +52,7 @@ class ZnodeError(ValueError):
     """A node holds what no broker of ours or Kafka's writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerEndpoint:
+class BrokerEndpoint(NamedTuple):
     listener: str
     security_protocol: str
     host: str
@@ -66,19 +66,17 @@ class FeatureRange(NamedTuple):
     max_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerInfo:
+class BrokerInfo(NamedTuple):
     """A broker's registration. `epoch` is the node's czxid: it differs for each incarnation."""
 
     id: int
     endpoints: tuple[BrokerEndpoint, ...]
     rack: str | None = None
     epoch: int = -1
-    features: Mapping[str, FeatureRange] = field(default_factory=dict, hash=False)
+    features: Mapping[str, FeatureRange] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class TopicAssignment:
+class TopicAssignment(NamedTuple):
     topic_id: bytes
     replicas: Mapping[int, tuple[int, ...]]
     """Broker ids by partition, the preferred leader first."""
@@ -95,8 +93,7 @@ class LeaderAndIsr:
     partition_epoch: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdBlock:
+class ProducerIdBlock(NamedTuple):
     broker_id: int
     first: int
     last: int

@@ -7,8 +7,7 @@ used up, so that no client holds more of the broker than its share.
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
@@ -27,15 +26,14 @@ _PRODUCE = b"\x00\x00"
 _log = get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(NamedTuple):
     """What the connections of a broker share."""
 
     dispatcher: Dispatcher
     offload: Offload
     memory: RequestMemory
     max_request_bytes: int
-    spares: SpareBuffers = field(default_factory=SpareBuffers)
+    spares: SpareBuffers
 
 
 class ConnectionOwner(Protocol):

@@ -9,8 +9,7 @@ that a handler raises is UNKNOWN_SERVER_ERROR, with a traceback in the log.
 import asyncio
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
@@ -40,8 +39,7 @@ _HEADS = {4: struct.Struct(">ii"), 5: struct.Struct(">iix")}
 _log = get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """One row of the dispatch table: an API, the versions served, and who serves them."""
 
     api: Api

@@ -1,9 +1,8 @@
 """JoinGroup: who may come into a group, and under which id."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.coordinator.decision import PARKED, Decision, Ticket, Turn
 from barnabas.coordinator.group.draft import Draft
@@ -21,8 +20,7 @@ _NULL_PROTOCOL_SINCE: Final = 7
 _SKIP_ASSIGNMENT_SINCE: Final = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(NamedTuple):
     """Who joins: what the connection and the request's header say."""
 
     version: int

@@ -1,14 +1,12 @@
 """What the broker's configuration says about groups. Times in ms."""
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 """How long a first JoinGroup may be parked: its sender has no member id yet to heartbeat with."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupSettings(NamedTuple):
     """Limits of groups and of committed offsets."""
 
     min_session_timeout_ms: int = 6_000

@@ -1,10 +1,9 @@
 """What the broker's configuration says about transactions. Times in ms."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionSettings:
+class TransactionSettings(NamedTuple):
     """Limits of transactions and of the memory of transactional ids."""
 
     max_timeout_ms: int = 900_000

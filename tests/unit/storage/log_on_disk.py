@@ -1,7 +1,6 @@
 """Segment files on a real disk and what compaction makes of them, for tests of it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from barnabas.protocol.records.batch import BatchHeader, crc_matches, iter_headers
@@ -72,8 +71,9 @@ class LogOnDisk:
             index_interval=0,
             max_keys=1000,
             bytes_per_second=1e18,
+            producers={},
         )
-        return replace(job, **changes)  # type: ignore[arg-type]
+        return job._replace(**changes)  # type: ignore[arg-type]
 
     def compact(self, **changes: object) -> Compacted:
         job = self.job(**changes)

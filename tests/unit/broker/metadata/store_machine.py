@@ -112,7 +112,7 @@ PATHS = ("/a", "/b", "/a/x", "/a/y", "/b/x", "/a/x/1", "/c")
 paths = st.sampled_from(PATHS)
 datas = st.binary(max_size=8)
 versions = st.sampled_from((ANY_VERSION, 0, 1, 2))
-creates = st.builds(Create, paths, datas, st.booleans())
+creates = st.builds(Create, paths, datas, st.booleans(), st.just(value=False))
 ops = st.one_of(
     creates,
     st.builds(SetData, paths, datas, versions),

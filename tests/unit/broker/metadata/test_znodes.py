@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -36,7 +35,7 @@ def test_a_registration_is_kafkas() -> None:
     assert value["endpoints"] == ["INTERNAL://10.0.0.1:9093", "OUTSIDE://[::1]:9092"]
     assert (value["version"], value["host"], value["timestamp"]) == (5, "10.0.0.1", "17")
     assert value["features"] == {"transaction.version": {"min_version": 0, "max_version": 2}}
-    assert znodes.decode_broker(3, data, 42) == replace(info, epoch=42)
+    assert znodes.decode_broker(3, data, 42) == info._replace(epoch=42)
 
 
 def test_a_topics_node_is_kafkas() -> None:

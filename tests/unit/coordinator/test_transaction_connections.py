@@ -154,6 +154,16 @@ async def test_the_newer_protocol_and_leaders_are_exempt() -> None:
     assert here.lead(after, A) is None
 
 
+async def test_another_epoch_has_connections_of_its_own() -> None:
+    """A client that goes back from the newer protocol, on a connection that was there before."""
+    here = await Transactions().load()
+    producer = here.ongoing(A)
+    here.add(producer, B, connection=5)
+    after = here.end(producer)
+    here.mark()
+    assert here.add(after, A, connection=1) is None
+
+
 async def test_a_wait_for_markers_does_not_hide_an_older_connection() -> None:
     """It is checked again on waking (KIP-609)."""
     here = await Transactions(version=1, wait_ms=100).load()

@@ -186,6 +186,7 @@ async def test_the_last_epoch_ends_with_another_producer_id(commits: bool) -> No
     here.mark()
     assert here.txn.producer == after
     assert (here.txn.last_epoch, here.txn.previous_producer_id) == (LAST_CLIENT_EPOCH, OLD)
+    assert here.txn.next_producer_id == -1
     await here.load()
     assert here.end(EXHAUSTED, commits=commits) == after, "retry detection across the rotation"
     assert said(here, LAST_CLIENT_EPOCH, not commits, TV2) == INVALID

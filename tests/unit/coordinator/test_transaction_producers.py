@@ -116,6 +116,13 @@ async def test_a_resumed_rotation_may_be_asked_for_again() -> None:
     assert code_of(lambda: here.init(EXHAUSTED)) == "PRODUCER_FENCED"
 
 
+async def test_only_the_last_epoch_of_the_id_before_is_known() -> None:
+    """Epoch 0 of the old id and of the fresh one are not the same."""
+    here = await Transactions().write(transaction(epoch=LAST_CLIENT_EPOCH)).load()
+    here.init(EXHAUSTED)
+    assert code_of(lambda: here.init(Producer(OLD, 0))) == "PRODUCER_FENCED"
+
+
 async def test_a_rotation_may_be_asked_for_again_after_a_failover() -> None:
     """KAFKA-20357: the last epoch and the previous id are in the log."""
     here = await Transactions().write(transaction(epoch=LAST_CLIENT_EPOCH)).load()
@@ -222,6 +229,16 @@ async def test_asking_again_never_gives_the_epoch_that_nobody_may_hold() -> None
     here.mark()
     assert here.txn.producer == Producer(FIRST_ID, 0)
     assert here.end(EXHAUSTED, commits=False) == Producer(FIRST_ID, 0)
+
+
+async def test_an_older_cluster_leaves_nothing_to_go_on_with_after_the_last_epoch() -> None:
+    """Its aborts choose no next id: a TV2 client that asks again must not get 32767."""
+    log = transaction(ONGOING, LAST_CLIENT_EPOCH, partitions=frozenset({A}), start_ms=0)
+    here = await Transactions(version=1).write(log).load()
+    await here.sweep()
+    here.mark()
+    assert here.txn.epoch == LAST_CLIENT_EPOCH + 1
+    assert code_of(lambda: here.end(EXHAUSTED, commits=False)) == "PRODUCER_FENCED"
 
 
 # -- ids that have to be fetched -----------------------------------------------------------------

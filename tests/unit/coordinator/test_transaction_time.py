@@ -271,6 +271,19 @@ async def test_an_id_that_is_being_forgotten_begins_nothing_meanwhile() -> None:
     assert code_of(lambda: here.lead(producer, A)) == "INVALID_PRODUCER_ID_MAPPING"
 
 
+async def test_an_id_that_is_in_use_again_is_not_forgotten() -> None:
+    """Its step is being written when the sweep comes by."""
+    here = await Transactions(id_expiration_ms=1000).load()
+    producer = here.init()
+    here.time.pass_ms(1000)
+    here.log.held = True
+    answer = here.lead(producer, A)
+    await here.coordinator.expire()
+    here.log.release()
+    await answer
+    assert here.state == "Ongoing"
+
+
 async def test_refused_tombstones_forget_nothing() -> None:
     here = await Transactions(id_expiration_ms=1000).load()
     producer = here.init()

@@ -91,6 +91,16 @@ async def test_steps_in_between_do_not_make_the_wait_longer() -> None:
     assert await error_of(answer) == "CONCURRENT_TRANSACTIONS"
 
 
+async def test_who_was_woken_too_early_is_woken_again() -> None:
+    here, producer = await decided()
+    answer = here.lead(producer, A)
+    here.room.wake(ID)
+    await settle()
+    assert not answer.done()
+    here.mark()
+    assert await answer is None
+
+
 async def test_only_what_is_busy_is_waited_for() -> None:
     here = await Transactions(wait_ms=WAIT_MS).load()
     producer = here.init()
@@ -258,6 +268,15 @@ async def test_what_leaders_asked_is_of_this_transaction_only() -> None:
     here.add(producer, A, B)
     here.end(producer, version=TV0, written=[A])
     assert here.sent[1].partitions == {A}
+
+
+async def test_what_leaders_asked_is_forgotten_with_the_transaction() -> None:
+    here = await Transactions().load()
+    producer = here.ongoing(A, version=TV0)
+    here.verify(producer, A)
+    assert here.shard.ledger.witnessed(ID) == {A}
+    here.end(producer, version=TV0)
+    assert here.shard.ledger.witnessed(ID) is None
 
 
 async def test_a_coordinator_that_was_elected_meanwhile_leaves_no_marker_out() -> None:

@@ -72,8 +72,9 @@ class Replicas:
         isr: tuple[int, ...] = (ME,),
         replicas: tuple[int, ...] = (ME,),
         topic_id: bytes = TOPIC_ID,
+        topic: str = "t",
     ) -> int:
-        """What the controller decides about `t-0`; the error of the answer."""
+        """What the controller decides about partition 0; the error of the answer."""
         state = LeaderAndIsrPartitionState(
             partition_index=0,
             controller_epoch=1,
@@ -84,10 +85,12 @@ class Replicas:
             replicas=list(replicas),
             is_new=epoch == 0,
         )
-        topic = LeaderAndIsrTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])
+        states = LeaderAndIsrTopicState(
+            topic_name=topic, topic_id=topic_id, partition_states=[state]
+        )
         answer = await self.manager.apply_leader_and_isr(
             LeaderAndIsrRequest(
-                controller_id=0, controller_epoch=1, topic_states=[topic], live_leaders=[]
+                controller_id=0, controller_epoch=1, topic_states=[states], live_leaders=[]
             )
         )
         code: int = answer.topics[0].partition_errors[0].error_code

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from barnabas.verify.checks.anomaly import Anomaly
-from barnabas.verify.checks.ending import no_unjust_refusal, nothing_hangs
+from barnabas.verify.checks.ending import no_unjust_refusal, no_zombies, nothing_hangs
 from barnabas.verify.checks.loss import balanced, nothing_lost, nothing_torn
 from barnabas.verify.checks.offsets import offsets_stay
 from barnabas.verify.checks.order import producers_in_order, readers_in_order, watermarks_grow
@@ -50,6 +50,7 @@ CHECKS: Final = (
     Check("C13", "nothing is left open", nothing_hangs),
     Check("C15", "committed offsets stay", offsets_stay),
     Check("C16", "nobody is refused unjustly", no_unjust_refusal),
+    Check("C16", "whoever was replaced does nothing", no_zombies),
 )
 
 

@@ -43,11 +43,7 @@ def no_unjust_refusal(run: Run) -> Iterator[Anomaly]:
     its sequence is out of order."""
     timeout = float(run.about.get("timeout", 0))
     sessions: dict[str, tuple[int, bool]] = {}
-    inits: dict[str, list[Operation]] = {}
-    for operation in run.operations:
-        event = operation.event
-        if event.f == "init" and event.value["id"] is not None:
-            inits.setdefault(event.value["id"], []).append(operation)
+    inits = _inits(run)
     for operation in run.operations:
         event, done = operation.event, operation.done
         if event.f not in ("init", "send", "offsets", "end") or event.value.get("late"):
@@ -56,19 +52,57 @@ def no_unjust_refusal(run: Run) -> Iterator[Anomaly]:
         if event.f == "init" and done is not None and done.type == OK:
             began, clean = operation.line, True
         elif clean and done is not None and done.type in (FAIL, INFO):
-            others = [
-                other
+            replaced = any(
+                other.event.proc != event.proc
+                and other.line < operation.done_line
+                and _may_come_after(other, began)
                 for other in inits.get(event.value["id"], ())
-                if other.event.proc != event.proc and began < other.line < operation.done_line
-            ]
+            )
             waited = _since_begin(run, operation)
-            if _is_unjust(operation, replaced=bool(others), timed_out=waited >= timeout):
+            if _is_unjust(operation, replaced=replaced, timed_out=waited >= timeout):
                 text = f"{event.proc}: {event.f} was answered {done.err}"
                 at = event.value.get("at")
                 yield Anomaly("C16", "unjust-refusal", text, (at[0], at[1]) if at else None)
         if done is None or done.type != OK:
             clean = False
         sessions[event.proc] = began, clean
+
+
+def no_zombies(run: Run) -> Iterator[Anomaly]:
+    """C16: once another producer has taken over its transactional id, a producer does nothing."""
+    sessions: dict[str, int] = {}
+    taken: dict[str, Operation] = {}
+    for operation in run.operations:
+        event, done = operation.event, operation.done
+        if event.value.get("id") is None or event.value.get("late"):
+            continue
+        if done is None or done.type != OK:
+            continue
+        if event.f == "init":
+            sessions[event.proc] = operation.done_line
+            last = taken.get(event.value["id"])
+            if last is None or operation.line > last.line:
+                taken[event.value["id"]] = operation
+            continue
+        other = taken.get(event.value["id"])
+        if other is None or other.event.proc == event.proc:
+            continue
+        if other.line > sessions.get(event.proc, -1) and other.done_line < operation.line:
+            text = f"{event.proc}: {event.f} was done after {other.event.proc} had taken over"
+            yield Anomaly("C16", "zombie", text)
+
+
+def _inits(run: Run) -> dict[str, list[Operation]]:
+    inits: dict[str, list[Operation]] = {}
+    for operation in run.operations:
+        if operation.event.f == "init" and operation.event.value["id"] is not None:
+            inits.setdefault(operation.event.value["id"], []).append(operation)
+    return inits
+
+
+def _may_come_after(init: Operation, line: int) -> bool:
+    """Whether the broker may have done it after `line`; one that was lost may come at any time."""
+    return init.done is None or init.done.type == INFO or init.done_line > line
 
 
 def _is_unjust(operation: Operation, *, replaced: bool, timed_out: bool) -> bool:

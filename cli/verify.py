@@ -1,0 +1,97 @@
+"""`barnabas verify`: is what a cluster promises true?"""
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from barnabas.cli.common import Target, cluster_options
+from barnabas.verify.history import read_history
+from barnabas.verify.judge import Verdict, judge
+from barnabas.verify.options import BOTH, NEWER, OLDER, Options
+from barnabas.verify.report import as_json, exit_code, show
+from barnabas.verify.runner import WORKLOADS, run
+
+
+@click.group()
+def verify() -> None:
+    """Checks of promises, with a load of their own."""
+
+
+@verify.group(invoke_without_command=True)
+@click.option("-w", "--workload", type=click.Choice(list(WORKLOADS)), default="queue")
+@click.option("-d", "--duration", default=20.0, show_default=True, help="Seconds of load.")
+@click.option("-s", "--seed", default=0, show_default=True, help="What chance follows from.")
+@click.option("-p", "--partitions", default=6, show_default=True)
+@click.option("-n", "--producers", default=4, show_default=True)
+@click.option(
+    "--protocol",
+    type=click.Choice([NEWER, OLDER, BOTH]),
+    default=BOTH,
+    show_default=True,
+    help="Of transactions (KIP-890).",
+)
+@click.option(
+    "--transaction-timeout", default=10.0, show_default=True, help="Seconds a transaction may take."
+)
+@click.option("--replication-factor", default=-1, help="Of the topics; the broker's default.")
+@click.option(
+    "--delayed-ends",
+    is_flag=True,
+    help="Let commits of the older protocol arrive twice. Apache Kafka cannot refuse that.",
+)
+@click.option("--keep", is_flag=True, help="Keep the topics.")
+@click.option(
+    "--history",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep the history in this file.",
+)
+@cluster_options
+@click.pass_context
+def eos(context: click.Context, /, target: Target, path: Path | None, **chosen: Any) -> None:
+    """Load a cluster with transactions, write down what happens, and judge it.
+
+    Works on any Kafka cluster, with topics of its own. Exit code 0: nothing was found, 3: something
+    was, 4: too little went well to tell, 1: the cluster could not be used.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    options = Options(bootstrap=target.bootstrap, **chosen)
+
+    def tell(text: str) -> None:
+        if not target.as_json:
+            click.echo(text, err=True)
+
+    with _history_file(path) as file:
+        problems = asyncio.run(run(options, file, tell))
+        file.flush()
+        file.seek(0)
+        verdict = judge(read_history(file))
+    _finish(target, verdict, problems)
+
+
+@eos.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-J", "--json", "as_json_", is_flag=True, help="Answer in JSON, for programs.")
+def check(file: Path, as_json_: bool) -> None:
+    """Judge a history that was kept."""
+    with file.open() as lines:
+        verdict = judge(read_history(lines))
+    _finish(Target("", 0.0, as_json_), verdict, [])
+
+
+def _history_file(path: Path | None) -> IO[str]:
+    """To be written and then read; without a path it goes with the command."""
+    return tempfile.TemporaryFile("w+") if path is None else path.open("w+")
+
+
+def _finish(target: Target, verdict: Verdict, problems: list[str]) -> None:
+    if target.as_json:
+        click.echo(json.dumps(as_json(verdict, problems), indent=2))
+    else:
+        show(verdict, problems)
+    raise click.exceptions.Exit(exit_code(verdict))

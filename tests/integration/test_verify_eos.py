@@ -1,0 +1,56 @@
+"""`barnabas verify eos` on a broker without faults: nothing is found in any workload."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from barnabas.cli.verify import verify
+from barnabas.testing import Broker
+
+KEYS = {
+    "transaction.state.log.num.partitions": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    "log.cleaner.backoff.ms": "100",
+}
+
+
+def eos(*words: str) -> Result:
+    return CliRunner().invoke(verify, ["eos", *words])
+
+
+@pytest.mark.parametrize("workload", ["queue", "pipeline", "hijack"])
+def test_nothing_is_found_where_nothing_is_wrong(workload: str, tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    with Broker(KEYS) as broker:
+        words = ["-b", broker.bootstrap_servers, "-w", workload, "-d", "1", "--json"]
+        done = eos(*words, "--transaction-timeout", "2", "--history", str(history))
+    verdict = json.loads(done.stdout)
+    assert (done.exit_code, verdict["verdict"]) == (0, "clean"), done.output
+    assert verdict["problems"] == []
+    assert verdict["figures"]["committed"] > 20
+    again = eos("check", str(history), "--json")
+    assert json.loads(again.stdout)["figures"] == verdict["figures"]
+
+
+def test_a_history_that_shows_a_fault_is_told_apart(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    with Broker(KEYS) as broker:
+        eos("-b", broker.bootstrap_servers, "-d", "0.5", "--history", str(history))
+    lines = history.read_text().splitlines(keepends=True)
+    final = next(at for at, line in enumerate(lines) if '"reader":"final-committed"' in line)
+    event = json.loads(lines[final])
+    lost = event["value"]["records"].pop()
+    lines[final] = json.dumps(event) + "\n"
+    history.write_text("".join(lines))
+    done = eos("check", str(history))
+    assert done.exit_code == 3
+    assert f"without {lost[1]}" in done.output
+    assert done.output.endswith("anomalies\n")
+
+
+def test_a_file_that_is_no_history_is_refused(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    history.write_text("hello\n")
+    assert "line 1 is no event" in str(eos("check", str(history)).exception)

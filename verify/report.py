@@ -1,0 +1,128 @@
+"""A verdict for people and for programs."""
+
+import sys
+from typing import Any
+
+import click
+
+from barnabas.verify.checks.anomaly import Anomaly
+from barnabas.verify.judge import Verdict
+
+CLEAN = 0
+ANOMALIES = 3
+VOID = 4
+_SHOWN = 10
+_AROUND = 3
+"""Offsets shown on either side of an anomaly."""
+
+
+def exit_code(verdict: Verdict) -> int:
+    """0 if nothing was found, 3 if something was, 4 if too little went well to tell."""
+    if not verdict.is_clean:
+        return ANOMALIES
+    return VOID if verdict.is_void else CLEAN
+
+
+def as_json(verdict: Verdict, problems: list[str]) -> dict[str, Any]:
+    """The verdict as values of JSON."""
+    return {
+        "verdict": _word(verdict),
+        "run": verdict.run.about,
+        "figures": verdict.figures,
+        "problems": problems,
+        "checks": [
+            {
+                "check": each.check.numbers,
+                "title": each.check.title,
+                "count": each.total,
+                "anomalies": [anomaly._asdict() for anomaly in each.anomalies],
+            }
+            for each in verdict.found
+        ],
+    }
+
+
+def show(verdict: Verdict, problems: list[str]) -> None:
+    """Prints the verdict, in colours where somebody looks."""
+    figures = verdict.figures
+    about = verdict.run.about
+    click.echo(f"{about.get('workload', 'history')}, seed {about.get('seed')}")
+    click.echo(
+        "{transactions} transactions ({committed} committed, {aborted} aborted, {undecided} "
+        "undecided), {records} records, {reads} read".format(**figures)
+    )
+    click.echo("{operations} operations, {ok} ok, {unknown} unknown".format(**figures))
+    if sys.stdout.isatty():
+        _show_table(verdict)
+    else:
+        for each in verdict.found:
+            state = f"{each.total} found" if each.total else "ok"
+            click.echo(f"{each.check.numbers:6} {state:10} {each.check.title}")
+    for each in verdict.found:
+        for anomaly in each.anomalies[:_SHOWN]:
+            click.echo(_line(anomaly))
+        if each.total > _SHOWN:
+            click.echo(f"  ... and {each.total - _SHOWN} more of {each.check.numbers}")
+    for anomaly in _first_of_each(verdict):
+        _show_surroundings(verdict, anomaly)
+    for problem, count in _counted(problems).items():
+        click.echo(f"note: {problem}" + (f" ({count} times)" if count > 1 else ""))
+    click.echo(_word(verdict))
+
+
+def _show_table(verdict: Verdict) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("check", "what holds", "found", box=None, pad_edge=False)
+    for each in verdict.found:
+        found = f"[bold red]{each.total}[/]" if each.total else "[green]ok[/]"
+        table.add_row(each.check.numbers, each.check.title, found)
+    Console().print(table)
+
+
+def _line(anomaly: Anomaly) -> str:
+    where = "" if anomaly.at is None else f" {anomaly.at[0]}-{anomaly.at[1]}"
+    if anomaly.offset is not None:
+        where += f" offset {anomaly.offset}"
+    return f"  {anomaly.check} {anomaly.name}{where}: {anomaly.text}"
+
+
+def _first_of_each(verdict: Verdict) -> list[Anomaly]:
+    firsts: dict[str, Anomaly] = {}
+    for anomaly in verdict.anomalies:
+        if anomaly.at is not None and anomaly.offset is not None:
+            firsts.setdefault(anomaly.name, anomaly)
+    return list(firsts.values())
+
+
+def _show_surroundings(verdict: Verdict, anomaly: Anomaly) -> None:
+    """What stands in the log around it: of each value its transaction, and who sees it."""
+    run = verdict.run
+    assert anomaly.at is not None
+    assert anomaly.offset is not None
+    committed = run.final_committed.get(anomaly.at, {})
+    there = run.final_uncommitted.get(anomaly.at, {})
+    click.echo(f"around {anomaly.name}, {anomaly.at[0]}-{anomaly.at[1]}:")
+    for offset in range(max(0, anomaly.offset - _AROUND), anomaly.offset + _AROUND + 1):
+        value = there.get(offset) or committed.get(offset)
+        if value is None:
+            continue
+        write = run.writes.get(value)
+        txn = write.txn if write is not None else None
+        outcome = run.outcome(txn).value if txn is not None else "no transaction"
+        sees = "read_committed sees it" if offset in committed else "read_uncommitted only"
+        click.echo(f"  {offset:8} {value:16} {txn or '-':12} {outcome:14} {sees}")
+
+
+def _word(verdict: Verdict) -> str:
+    if not verdict.is_clean:
+        return "anomalies"
+    return "void" if verdict.is_void else "clean"
+
+
+def _counted(problems: list[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for problem in problems:
+        counts[problem] = counts.get(problem, 0) + 1
+    return counts

@@ -1,0 +1,204 @@
+"""A run: topics, load, and then every question that can only be asked at the end."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import IO, Final
+
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.connection import BrokerUnreachable
+from barnabas.client.group_admin import GroupAdmin
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.verify.context import Context
+from barnabas.verify.history import INFO, History, Place
+from barnabas.verify.options import Options
+from barnabas.verify.wire.inspection import (
+    Ends,
+    committed_offset,
+    ends,
+    open_transactions,
+    states,
+    transaction_version,
+)
+from barnabas.verify.wire.reader import Reader
+from barnabas.verify.wire.recorder import NotDone
+from barnabas.verify.workloads.compacted import Compacted
+from barnabas.verify.workloads.hijack import Hijack
+from barnabas.verify.workloads.idempotent import IdempotentOnly
+from barnabas.verify.workloads.money import Money
+from barnabas.verify.workloads.pipeline import Pipeline
+from barnabas.verify.workloads.queue import Queue
+from barnabas.verify.workloads.workload import Workload
+
+WORKLOADS: Final[dict[str, Callable[[], Workload]]] = {
+    "queue": Queue,
+    "pipeline": Pipeline,
+    "money": Money,
+    "idempotent": IdempotentOnly,
+    "compacted": Compacted,
+    "hijack": Hijack,
+}
+
+STOP_PATIENCE: Final = 90.0
+"""How long what runs may take to stop, in s: each operation is tried for a while."""
+SWEEP: Final = 20.0
+"""How much later than its timeout a transaction may be aborted: brokers look every 10 s."""
+QUIET: Final = 3.0
+"""A partition that is held back although no coordinator has anything open, for so long, hangs."""
+_LOOK: Final = 0.1
+_OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
+
+async def run(
+    options: Options, file: IO[str], progress: Callable[[str], None] = lambda _: None
+) -> list[str]:
+    """Writes the history to `file`; gives what kept parts of the run from going on.
+
+    Raises KafkaError and BrokerUnreachable where the cluster cannot be used at all.
+    """
+    workload = WORKLOADS[options.workload]()
+    history = History(file, time.monotonic)
+    async with Cluster(options.bootstrap, client_id="barnabas-verify") as cluster:
+        name = f"verify-{time.time_ns() // 1_000_000:x}"
+        version = await transaction_version(cluster)
+        context = Context(options, history, name, version)
+        try:
+            await _prepare(context, cluster, workload, version)
+            progress(f"{options.workload} for {options.duration:g} s")
+            await _load(context, workload)
+            await _settle(context, cluster, workload, progress)
+        finally:
+            await context.close()
+            if not options.keep:
+                await _clean_up(context, cluster, workload)
+    return context.problems
+
+
+async def _prepare(context: Context, cluster: Cluster, workload: Workload, version: int) -> None:
+    options = context.options
+    topics = {}
+    for topic in workload.topics:
+        name = context.topic(topic.name)
+        await Admin(cluster).create_topic(
+            name,
+            partitions=options.partitions,
+            replication_factor=options.replication_factor,
+            configs=topic.configs,
+        )
+        topics[name] = {"partitions": options.partitions, "compacted": topic.is_compacted}
+    about = {
+        "workload": options.workload,
+        "seed": options.seed,
+        "protocol": options.protocol,
+        "transaction_version": version,
+        "timeout": options.transaction_timeout,
+        "topics": topics,
+        "stages": [
+            {
+                "from": context.topic(stage.source),
+                "to": context.topic(stage.target),
+                "group": context.topic(stage.group),
+            }
+            for stage in workload.stages
+        ],
+    }
+    context.history.note("run", "run", INFO, about)
+
+
+async def _load(context: Context, workload: Workload) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for part in workload.parts(context):
+            tasks.create_task(_bounded(context, part))
+        await asyncio.sleep(context.options.duration)
+        context.stopping.set()
+
+
+async def _bounded(context: Context, part: Callable[[], Awaitable[None]]) -> None:
+    try:
+        async with asyncio.timeout(context.options.duration + STOP_PATIENCE):
+            await part()
+    except TimeoutError:
+        context.problems.append("a part of the run did not stop")
+
+
+async def _settle(
+    context: Context, cluster: Cluster, workload: Workload, progress: Callable[[str], None]
+) -> None:
+    """The end of a run; without it nothing can be called lost."""
+    try:
+        progress("the end")
+        await workload.finish(context)
+        places = [at for topic in workload.topics for at in context.places(topic.name)]
+        limits = await _nothing_open(context, cluster, places)
+        for stage in workload.stages:
+            for at in context.places(stage.source):
+                group = context.topic(stage.group)
+                await committed_offset(context.history, cluster, "final", group, at)
+        for committed in (True, False):
+            await _read_all(context, cluster, limits, committed=committed)
+        known = await states(cluster, context.transactional_ids)
+        for at, limit in limits.items():
+            value = {
+                "at": at,
+                "start": limit.start,
+                "hw": limit.high_watermark,
+                "lso": limit.last_stable_offset,
+                "open": await open_transactions(cluster, at),
+                "states": known if at == places[0] else {},
+            }
+            context.history.note("run", "final", INFO, value)
+    except (NotDone, KafkaError, BrokerUnreachable, TimeoutError) as error:
+        context.problems.append(f"the end: {error}")
+
+
+async def _nothing_open(
+    context: Context, cluster: Cluster, places: list[Place]
+) -> dict[Place, Ends]:
+    """Waits until every transaction is over, or surely never will be."""
+    deadline = time.monotonic() + context.options.transaction_timeout + SWEEP
+    quiet_since = None
+    while True:
+        limits = await ends(cluster, places)
+        held = any(each.last_stable_offset < each.high_watermark for each in limits.values())
+        now = time.monotonic()
+        if not held or now > deadline:
+            return limits
+        known = await states(cluster, context.transactional_ids)
+        if any(state in _OPEN for state in known.values()):
+            quiet_since = None
+        else:
+            quiet_since = quiet_since or now
+            if now - quiet_since > QUIET:
+                return limits
+        await asyncio.sleep(_LOOK)
+
+
+async def _read_all(
+    context: Context, cluster: Cluster, limits: dict[Place, Ends], *, committed: bool
+) -> None:
+    """From the beginning, by somebody who was not there before."""
+    name = "final-committed" if committed else "final-uncommitted"
+    reader = Reader(context.history, cluster, name, committed=committed, final=True)
+    reader.assign({at: limit.start for at, limit in limits.items()})
+    deadline = time.monotonic() + STOP_PATIENCE
+    while any(
+        reader.positions[at] < (limit.last_stable_offset if committed else limit.high_watermark)
+        for at, limit in limits.items()
+    ):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{name} did not come to the end")
+        await reader.poll()
+
+
+async def _clean_up(context: Context, cluster: Cluster, workload: Workload) -> None:
+    try:
+        for topic in workload.topics:
+            await Admin(cluster).delete_topic(context.topic(topic.name))
+        for stage in workload.stages:
+            await GroupAdmin(cluster).delete(context.topic(stage.group))
+    except KafkaError as error:
+        if error.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND):
+            context.problems.append(f"cleaning up: {error}")
+    except (BrokerUnreachable, TimeoutError) as error:
+        context.problems.append(f"cleaning up: {error}")

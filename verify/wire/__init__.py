@@ -1,0 +1,1 @@
+"""Thin clients that hide nothing: one request each, its outcome written down as it was."""

@@ -1,0 +1,258 @@
+"""A transactional producer that does what it is told, request by request (KIP-98, KIP-890)."""
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from barnabas.client.cluster import TRANSACTION, Cluster, check
+from barnabas.protocol.messages import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    end_txn,
+    init_producer_id,
+    txn_offset_commit,
+)
+from barnabas.protocol.records.batch import MAX_SEQUENCE
+from barnabas.protocol.schema import Api
+from barnabas.verify.history import History, Place
+from barnabas.verify.wire.batches import Identity, Sent, batch, leader_connection, send
+from barnabas.verify.wire.recorder import NotDone, Recorder
+
+_OLDER: Final = {"InitProducerId": 4, "EndTxn": 4, "TxnOffsetCommit": 4}
+_ADD_PARTITIONS: Final = 3
+_NEW_EPOCH_SINCE: Final = 5
+
+
+class Transactor:
+    """One producer with a transactional id. Its operations raise NotDone.
+
+    After that the only way on is `init`, as for every producer that does not know where it stands.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        cluster: Cluster,
+        proc: str,
+        transactional_id: str,
+        *,
+        newer: bool,
+        timeout: float,
+        value_size: int = 0,
+    ) -> None:
+        """`newer` is the protocol with an epoch for each transaction; `timeout` of transactions,
+        in s."""
+        self._recorder = Recorder(history, cluster, proc)
+        self._cluster = cluster
+        self.id = transactional_id
+        self.newer = newer
+        self._timeout = timeout
+        self._value_size = value_size
+        self.identity = Identity(-1, -1)
+        self._sequences: dict[Place, int] = {}
+        self._added: set[Place | str] = set()
+        self.txn = ""
+        """The name of the transaction that is open."""
+
+    async def init(self) -> None:
+        """Takes over the transactional id; what was open is aborted."""
+
+        async def ask() -> Identity:
+            request = init_producer_id.InitProducerIdRequest(
+                transactional_id=self.id, transaction_timeout_ms=int(self._timeout * 1000)
+            )
+            answer = await self._ask(init_producer_id.API, request, self.id, TRANSACTION)
+            check(answer.error_code)
+            return Identity(answer.producer_id, answer.producer_epoch)
+
+        value = {"id": self.id}
+        self._become(
+            await self._recorder.do("init", value, ask, lambda who: {"producer": list(who)})
+        )
+        self._sequences.clear()
+
+    def _become(self, identity: Identity) -> None:
+        if identity != self.identity:
+            self.identity = identity
+            self._sequences.clear()
+
+    def begin(self, name: str) -> None:
+        """Opens a transaction; nobody is asked."""
+        self.txn = name
+        self._added.clear()
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    async def send(self, at: Place, records: Sequence[Sent]) -> int:
+        """Sends one batch; its base offset."""
+        sequence = self._sequences.get(at, 0)
+
+        async def work() -> int:
+            if not self.newer and at not in self._added:
+                await self._add_partition(at)
+            return await self._send_once(self._cluster, at, records, sequence)
+
+        value = self._said(at=at, records=[[r.key, r.value, r.extra] for r in records])
+        offset = await self._recorder.do("send", value, work, lambda base: {"offset": base})
+        self._sequences[at] = (sequence + len(records)) & MAX_SEQUENCE
+        return offset
+
+    async def send_late(
+        self, line: Cluster, identity: Identity, name: str, at: Place, record: Sent
+    ) -> None:
+        """A batch of a transaction that is over, as if the network had kept it until now."""
+        value = self._said(at=at, records=[[record.key, record.value, record.extra]], late=True)
+        value["txn"] = name
+        sequence = self._sequences.get(at, 0) if identity == self.identity else 0
+        recorder = Recorder(self._recorder.history, line, self._recorder.proc, patience=0.0)
+        try:
+            await recorder.do(
+                "send",
+                value,
+                lambda: self._send_once(line, at, [record], sequence, identity),
+                lambda base: {"offset": base},
+            )
+        except NotDone:
+            return
+
+    async def _send_once(
+        self,
+        cluster: Cluster,
+        at: Place,
+        records: Sequence[Sent],
+        sequence: int,
+        identity: Identity | None = None,
+    ) -> int:
+        data = batch(
+            records,
+            identity or self.identity,
+            sequence,
+            transactional=True,
+            now_ms=int(time.time() * 1000),
+            size=self._value_size,
+        )
+        return await send(
+            await leader_connection(cluster, at),
+            at,
+            data,
+            transactional_id=self.id,
+            newer=self.newer,
+            timeout=cluster.timeout,
+        )
+
+    async def _add_partition(self, at: Place) -> None:
+        request = add_partitions_to_txn.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.id,
+            v3_and_below_producer_id=self.identity.producer_id,
+            v3_and_below_producer_epoch=self.identity.epoch,
+            v3_and_below_topics=[
+                add_partitions_to_txn.AddPartitionsToTxnTopic(name=at[0], partitions=[at[1]])
+            ],
+        )
+        api = add_partitions_to_txn.API
+        answer = await self._ask(api, request, self.id, TRANSACTION, _ADD_PARTITIONS)
+        check(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+        self._added.add(at)
+
+    async def send_offsets(self, group: str, offsets: dict[Place, int]) -> None:
+        """Commits a group's offsets with the transaction; each tells of it in its metadata."""
+
+        async def work() -> None:
+            if not self.newer and group not in self._added:
+                await self._add_group(group)
+            answer = await self._ask(
+                txn_offset_commit.API, self._offset_request(group, offsets), group
+            )
+            for topic in answer.topics:
+                for row in topic.partitions:
+                    check(row.error_code, f"{topic.name}-{row.partition_index}")
+
+        rows = [[topic, index, offset] for (topic, index), offset in offsets.items()]
+        value = self._said(group=group, offsets=rows)
+        await self._recorder.do("offsets", value, work, lambda _: {})
+
+    async def _add_group(self, group: str) -> None:
+        request = add_offsets_to_txn.AddOffsetsToTxnRequest(
+            transactional_id=self.id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            group_id=group,
+        )
+        answer = await self._ask(add_offsets_to_txn.API, request, self.id, TRANSACTION)
+        check(answer.error_code)
+        self._added.add(group)
+
+    def _offset_request(
+        self, group: str, offsets: dict[Place, int]
+    ) -> txn_offset_commit.TxnOffsetCommitRequest:
+        topics: dict[str, txn_offset_commit.TxnOffsetCommitRequestTopic] = {}
+        for (topic, index), offset in offsets.items():
+            row = txn_offset_commit.TxnOffsetCommitRequestPartition(
+                partition_index=index, committed_offset=offset, committed_metadata=self.txn
+            )
+            empty = txn_offset_commit.TxnOffsetCommitRequestTopic(name=topic, partitions=[])
+            topics.setdefault(topic, empty).partitions.append(row)
+        return txn_offset_commit.TxnOffsetCommitRequest(
+            transactional_id=self.id,
+            group_id=group,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            topics=list(topics.values()),
+        )
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    async def end(self, *, commit: bool) -> None:
+        """Commits or aborts."""
+        value = self._said(commit=commit)
+        identity = await self._recorder.do(
+            "end", value, lambda: self._end_once(self._cluster, self.identity, commit), lambda _: {}
+        )
+        self._become(identity)
+
+    async def end_late(self, line: Cluster, identity: Identity, name: str) -> None:
+        """The commit of a transaction that is over arrives once more, on an older connection."""
+        value = {"id": self.id, "txn": name, "commit": True, "late": True}
+        recorder = Recorder(self._recorder.history, line, self._recorder.proc, patience=0.0)
+        try:
+            await recorder.do(
+                "end", value, lambda: self._end_once(line, identity, True), lambda _: {}
+            )
+        except NotDone:
+            return
+
+    async def _end_once(self, cluster: Cluster, identity: Identity, commit: bool) -> Identity:
+        request = end_txn.EndTxnRequest(
+            transactional_id=self.id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            committed=commit,
+        )
+        connection = await cluster.coordinator_connection(self.id, TRANSACTION)
+        version = self._version(end_txn.API, connection.version_for(end_txn.API))
+        answer = await connection.request(
+            end_txn.API, request, version=version, timeout=cluster.timeout
+        )
+        check(answer.error_code)
+        if version < _NEW_EPOCH_SINCE:
+            return identity
+        return Identity(answer.producer_id, answer.producer_epoch)
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    async def _ask(
+        self, api: Api, request: object, key: str, kind: int = 0, highest: int | None = None
+    ) -> Any:
+        connection = await self._cluster.coordinator_connection(key, kind)
+        version = self._version(api, connection.version_for(api))
+        if highest is not None:
+            version = min(version, highest)
+        return await connection.request(
+            api, request, version=version, timeout=self._cluster.timeout
+        )
+
+    def _version(self, api: Api, best: int) -> int:
+        return best if self.newer else min(best, _OLDER.get(api.name, best))
+
+    def _said(self, **value: Any) -> dict[str, Any]:
+        return {"id": self.id, "txn": self.txn, **value}

@@ -1,0 +1,138 @@
+"""Transactions by chance: what W1, W3, W5 and W6 have in common."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Final
+
+from barnabas.client.cluster import TRANSACTION
+from barnabas.client.connection import BrokerUnreachable, Connection
+from barnabas.protocol.errors import KafkaError
+from barnabas.verify.context import Context
+from barnabas.verify.history import Place
+from barnabas.verify.wire.batches import Identity, Sent
+from barnabas.verify.wire.recorder import NotDone
+from barnabas.verify.wire.transactor import Transactor
+
+PAUSE: Final = 0.005
+
+Choose = Callable[[Random, str], list[tuple[Place, list[Sent]]]]
+"""The batches of one transaction."""
+
+
+class Producing:
+    """A producer that goes on until the run stops, whatever it is told."""
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        transactional_id: str,
+        number: int,
+        choose: Choose,
+        *,
+        aborts: float = 0.1,
+        late: float = 0.05,
+    ) -> None:
+        """`aborts` and `late` are shares: of transactions that are aborted, and of those after
+        which a batch comes late."""
+        self._context = context
+        self._name = name
+        self._choose = choose
+        self._aborts = aborts
+        self._late = late
+        self._chance = context.random(name)
+        self._cluster = context.cluster()
+        self._line = context.cluster()
+        self._old: Connection | None = None
+        self.transactor: Transactor = context.transactor(
+            self._cluster, name, transactional_id, number
+        )
+        self._count = 0
+        self._must_init = True
+        self._ended: tuple[str, Identity] | None = None
+        """The last transaction, if its commit may arrive once more."""
+
+    async def run(self) -> None:
+        while not self._context.stopping.is_set():
+            await self.step()
+            await self._context.pause(PAUSE * self._chance.random())
+        await self.rest()
+
+    async def rest(self) -> None:
+        """Leaves nothing open behind, if the cluster lets it."""
+        if self._must_init:
+            await self.take_over()
+
+    async def step(self) -> None:
+        """One transaction, or what must come before."""
+        try:
+            if self._must_init:
+                await self.take_over()
+            else:
+                await self._transact()
+        except NotDone:
+            self._must_init = True
+            self._ended = None
+
+    async def take_over(self) -> None:
+        """Begins anew, with what was open aborted."""
+        try:
+            if self._context.options.delayed_ends:
+                await self._open_line()
+            await self.transactor.init()
+            self._must_init = False
+        except NotDone:
+            await self._context.pause(0.1)
+
+    async def _open_line(self) -> None:
+        """An older connection than the one that is used from now on."""
+        try:
+            self._old = await self._line.coordinator_connection(self.transactor.id, TRANSACTION)
+        except (KafkaError, BrokerUnreachable, TimeoutError):
+            self._old = None
+        await self._cluster.close()
+
+    async def _transact(self) -> None:
+        transactor, chance = self.transactor, self._chance
+        self._count += 1
+        name = f"{self._name}-{self._count}"
+        transactor.begin(name)
+        batches = self._choose(chance, self._name)
+        identity = transactor.identity
+        for at, records in batches:
+            await transactor.send(at, records)
+            await self._end_late()
+        commit = chance.random() >= self._aborts
+        await transactor.end(commit=commit)
+        if commit and not transactor.newer and chance.random() < 0.3:
+            self._ended = name, identity
+        if not commit and chance.random() < self._late:
+            await self._send_late(name, identity, batches[-1][0])
+
+    async def _send_late(self, name: str, identity: Identity, at: Place) -> None:
+        sent = Sent(self._context.value(self._name), "late")
+        await self.transactor.send_late(self._line, identity, name, at, sent)
+
+    async def _end_late(self) -> None:
+        ended, self._ended = self._ended, None
+        is_old = self._old is not None and self._old.is_open
+        if ended is not None and is_old and self._context.options.delayed_ends:
+            await self.transactor.end_late(self._line, ended[1], ended[0])
+
+
+def by_chance(context: Context, places: Sequence[Place], *, keys: int = 0, most: int = 8) -> Choose:
+    """1 to `most` batches of 1 to 3 records anywhere; with few keys, so that they repeat."""
+
+    def choose(chance: Random, proc: str) -> list[tuple[Place, list[Sent]]]:
+        return [
+            (
+                chance.choice(places),
+                [
+                    Sent(context.value(proc), f"k{chance.randrange(keys)}" if keys else None)
+                    for _ in range(chance.randint(1, 3))
+                ],
+            )
+            for _ in range(chance.randint(1, most))
+        ]
+
+    return choose

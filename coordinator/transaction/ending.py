@@ -65,17 +65,25 @@ class Ending:
             return Decision(response=txn.producer)
         if txn.state is not TransactionState.ONGOING and (committed or client_version < TV2):
             raise _invalid_state(txn, committed)
-        needs_id = client_version >= TV2 and txn.exhausted
-        target = txn.prepared(
-            committed,
-            client_version,
-            turn.now_ms,
-            next_producer_id=self._take_producer_id() if needs_id else NO_PRODUCER_ID,
-            partitions=self._to_mark(txn, written),
-        )
+        marked = self._to_mark(txn, written)
+        target = self._decided(txn, committed, client_version, turn, marked)
         goes_on = target.completed(turn.now_ms).producer
         word = "EndTxn commits" if committed else "EndTxn aborts"
         return self._ledger.write(target, goes_on, turn, word, partial(self._prepared, target))
+
+    def _decided(
+        self,
+        txn: Transaction,
+        committed: bool,
+        client_version: int,
+        turn: Turn,
+        partitions: frozenset[TopicPartition],
+    ) -> Transaction:
+        needs_id = client_version >= TV2 and txn.exhausted
+        next_id = self._take_producer_id() if needs_id else NO_PRODUCER_ID
+        return txn.prepared(
+            committed, client_version, turn.now_ms, next_producer_id=next_id, partitions=partitions
+        )
 
     def _to_end(
         self, transactional_id: str, producer: Producer, client_version: int
@@ -175,7 +183,13 @@ class Ending:
     def fence(
         self, txn: Transaction, response: KafkaError | None, turn: Turn, why: str
     ) -> TxnDecision:
-        target = txn.fenced(self._ledger.transaction_version(), turn.now_ms)
+        version = self._ledger.transaction_version()
+        if version >= TV2:
+            # As its own EndTxn would: one bump, and at the last epoch the next id with it
+            # (KAFKA-19367, KAFKA-20090).
+            target = self._decided(txn, False, version, turn, txn.partitions)
+        else:
+            target = txn.fenced(version, turn.now_ms)
         return self._ledger.write(target, response, turn, why, partial(self._prepared, target))
 
 

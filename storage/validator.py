@@ -236,7 +236,10 @@ def _check_batch(
 ) -> None:
     # Unpacked at once: to fetch a field from a named tuple costs as much as to unpack six.
     base, length, _, _, _, attributes, last_delta, base_ms, max_ms, producer, _, _, count = header
-    if LOG_OVERHEAD + length > rules.max_message_bytes:
+    if LOG_OVERHEAD + length > rules.max_message_bytes and (
+        # A marker has to fit everywhere: without it a transaction would never end.
+        from_client or not attributes & CONTROL
+    ):
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {header.size} bytes exceeds max.message.bytes, {rules.max_message_bytes}",

@@ -14,12 +14,13 @@ from barnabas.client.consumer import Consumer, FetchSettings
 from barnabas.client.offsets import LATEST, TopicPartition, find_offsets
 from barnabas.client.transaction_admin import OpenTransaction, TransactionAdmin
 from barnabas.coordinator.transaction.decided import Outcome, Verdict
-from barnabas.coordinator.transaction.metadata import Transaction
-from barnabas.coordinator.transaction.states import TransactionState
+from barnabas.coordinator.transaction.metadata import TV2, Transaction
+from barnabas.coordinator.transaction.states import COMPLETED, PREPARED, TransactionState
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import describe_transactions
 
 _EVENTS: Final = 32
+"""Of the log: an epoch of the older protocol may have any number of transactions."""
 _FIRST_RECORD_BYTES: Final = 1 << 16
 _OPEN: Final = Verdict(Outcome.OPEN, "the transaction is open: its producer has not ended it yet")
 
@@ -72,6 +73,7 @@ async def standstills(
     oldest: dict[TopicPartition, OpenTransaction] = {}
     for each in await TransactionAdmin(cluster).open_in(held):
         oldest.setdefault(each.place, each)
+    witnesses = _Witnesses(cluster, {each.producer_id for each in oldest.values()})
     found = []
     for place in held:
         at, end = stable[place].offset, ends[place].offset
@@ -79,7 +81,8 @@ async def standstills(
         if culprit is None or culprit.start_offset > at:
             found.append(_unreplicated(place, at, end))
         else:
-            found.append(await _Inquiry(cluster, culprit, now_ms).result(at, end))
+            inquiry = _Inquiry(cluster, witnesses, culprit, now_ms)
+            found.append(await inquiry.result(at, end))
     return found
 
 
@@ -88,25 +91,70 @@ def _unreplicated(place: TopicPartition, stable: int, end: int) -> Standstill:
     return Standstill(*place, stable, end, because)
 
 
+class _Witnesses:
+    """Coordinators and the transaction log, each asked once about all the producers."""
+
+    def __init__(self, cluster: Cluster, producer_ids: set[int]) -> None:
+        self._cluster = cluster
+        self._admin = TransactionAdmin(cluster)
+        self._producer_ids = producer_ids
+        self._ids: dict[int, str] | None = None
+        self._described: dict[str, _Coordinated | None] = {}
+        self._histories: dict[int, list[Transaction]] | None = None
+
+    async def coordinator(self, producer_id: int) -> _Coordinated | None:
+        """None where no coordinator knows the producer id any more."""
+        transactional_id = (await self._known()).get(producer_id)
+        if transactional_id is None:
+            return None
+        if transactional_id not in self._described:
+            self._described[transactional_id] = await self._describe(transactional_id)
+        return self._described[transactional_id]
+
+    async def history(self, producer_id: int) -> list[Transaction]:
+        """What the log has of the producer's transactional id."""
+        if self._histories is None:
+            known = await self._known()
+            self._histories = await histories(self._cluster, self._producer_ids, known)
+        return self._histories.get(producer_id, [])
+
+    async def _known(self) -> dict[int, str]:
+        if self._ids is None:
+            self._ids = await self._admin.transactional_ids(self._producer_ids)
+        return self._ids
+
+    async def _describe(self, transactional_id: str) -> _Coordinated | None:
+        try:
+            described = await self._admin.describe(transactional_id, diary=True)
+        except KafkaError as error:
+            if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise
+            return None
+        coordinator = await self._admin.coordinator(transactional_id)
+        return _Coordinated(transactional_id, coordinator, described)
+
+
 class _Inquiry:
     """Everything about one open transaction."""
 
-    def __init__(self, cluster: Cluster, culprit: OpenTransaction, now_ms: int) -> None:
+    def __init__(
+        self, cluster: Cluster, witnesses: _Witnesses, culprit: OpenTransaction, now_ms: int
+    ) -> None:
         self._cluster = cluster
-        self._admin = TransactionAdmin(cluster)
+        self._witnesses = witnesses
         self._culprit = culprit
         self._now_ms = now_ms
 
     async def result(self, stable: int, end: int) -> Standstill:
         culprit = self._culprit
         first_ms = await self._first_record_ms()
-        told = await self._coordinated()
+        told = await self._witnesses.coordinator(culprit.producer_id)
         described = told.described if told is not None else None
+        has_it_open = described is not None and self._is_open(described)
         history: list[Transaction] = []
         # The log is long: it is not read where the coordinator tells everything.
-        if described is None or not self._is_open(described) or not _tells_all(described):
-            history = await self._history(told)
-        has_it_open = described is not None and self._is_open(described)
+        if described is None or not has_it_open or not _tells_all(described):
+            history = await self._witnesses.history(culprit.producer_id)
         said = _OPEN if has_it_open else judged(culprit, history)
         began_ms = first_ms
         if described is not None and has_it_open:
@@ -153,27 +201,6 @@ class _Inquiry:
         records = await consumer.poll()
         return records[0].timestamp if records else None
 
-    async def _coordinated(self) -> _Coordinated | None:
-        producer_id = self._culprit.producer_id
-        ids = await self._admin.transactional_ids([producer_id])
-        if producer_id not in ids:
-            return None
-        transactional_id = ids[producer_id]
-        try:
-            described = await self._admin.describe(transactional_id, diary=True)
-        except KafkaError as error:
-            if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                raise
-            return None
-        coordinator = await self._admin.coordinator(transactional_id)
-        return _Coordinated(transactional_id, coordinator, described)
-
-    async def _history(self, told: _Coordinated | None) -> list[Transaction]:
-        producer_id = self._culprit.producer_id
-        known = {} if told is None else {producer_id: told.transactional_id}
-        found = await histories(self._cluster, [producer_id], known)
-        return found.get(producer_id, [])
-
     def _explained(self, said: Verdict, told: _Coordinated | None) -> tuple[str, str | None]:
         place = f"{self._culprit.topic}:{self._culprit.partition}"
         if said.outcome is Outcome.OPEN:
@@ -199,12 +226,21 @@ class _Inquiry:
         noted = [Happened(each.at_ms, each.text) for each in told or ()]
         # The diary begins with its coordinator; the log knows what was before.
         since = noted[0].at_ms if noted else self._now_ms + 1
-        events = [each for each in _logged(history) if each.at_ms < since] + noted
+        ours = [each for each in history if self._concerns(each) and each.updated_ms < since]
+        events = _logged(ours)[-_EVENTS:] + noted
         if first_ms is not None:
             place = f"{self._culprit.topic}-{self._culprit.partition}"
             offset = self._culprit.start_offset
             events.append(Happened(first_ms, f"record {offset} of {place}, by its own clock"))
-        return sorted(events, key=lambda each: each.at_ms)[-_EVENTS:]
+        return sorted(events, key=lambda each: each.at_ms)
+
+    def _concerns(self, record: Transaction) -> bool:
+        """Whether a record is of the epoch, or of a decision that used it up."""
+        used = self._culprit.producer_id, self._culprit.producer_epoch
+        if record.state in PREPARED | COMPLETED and record.client_version >= TV2:
+            exhausted = record.epoch == 0 and record.previous_producer_id == used[0]
+            return exhausted or (record.producer_id, record.epoch - 1) == used
+        return record.producer == used
 
 
 def _tells_all(described: describe_transactions.TransactionState) -> bool:
@@ -217,8 +253,9 @@ def _name(history: list[Transaction]) -> str | None:
     return history[-1].transactional_id if history else None
 
 
-def _logged(history: Iterable[Transaction]) -> Iterable[Happened]:
+def _logged(history: Iterable[Transaction]) -> list[Happened]:
     """What each record in the log says that its predecessor does not."""
+    events: list[Happened] = []
     before: frozenset[TopicPartition] = frozenset()
     for each in history:
         event = each.state.value
@@ -228,4 +265,5 @@ def _logged(history: Iterable[Transaction]) -> Iterable[Happened]:
             added = sorted(each.partitions - before)
             event = f"adds {', '.join(f'{topic}-{index}' for topic, index in added)}"
         before = each.partitions
-        yield Happened(each.updated_ms, event)
+        events.append(Happened(each.updated_ms, event))
+    return events

@@ -5,6 +5,7 @@ Works on any broker since Kafka 3.0. Answers are the protocol's own messages whe
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from barnabas.client.cluster import TRANSACTION, Cluster, check
@@ -20,6 +21,9 @@ from barnabas.protocol.messages import (
 
 _FENCING_TIMEOUT_MS = 60_000
 """What a fenced transactional id has for its timeout until its producer comes back with its own."""
+
+_AT_ONCE = 500
+"""Partitions that one DescribeProducers asks for: each may have thousands of producers."""
 
 
 class Listed(NamedTuple):
@@ -159,7 +163,11 @@ class TransactionAdmin:
     async def open_in(self, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
         """Transactions that are open in `partitions`, oldest first in each."""
         wanted = list(partitions)
-        return await self._cluster.retrying(lambda: self._open_in(wanted))
+        found: list[OpenTransaction] = []
+        for first in range(0, len(wanted), _AT_ONCE):
+            ask = partial(self._open_in, wanted[first : first + _AT_ONCE])
+            found += await self._cluster.retrying(ask)
+        return sorted(found, key=lambda each: (*each.place, each.start_offset))
 
     async def _open_in(self, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
         by_leader: defaultdict[int, defaultdict[str, list[int]]] = defaultdict(
@@ -170,7 +178,7 @@ class TransactionAdmin:
         found: list[OpenTransaction] = []
         for leader, topics in by_leader.items():
             found += await self._open_at(leader, topics)
-        return sorted(found, key=lambda each: (*each.place, each.start_offset))
+        return found
 
     async def _open_at(self, leader: int, topics: Mapping[str, list[int]]) -> list[OpenTransaction]:
         request = describe_producers.DescribeProducersRequest(

@@ -15,6 +15,8 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from barnabas.broker.coordination.marker_writer import Done, MarkerWriter, TxnMarker
+from barnabas.protocol.errors import ErrorCode
 from barnabas.testing import Broker
 from tests.integration.command_line import DEADLINE, Cli, environment
 from tests.integration.newer_producer import NewerProducer
@@ -301,3 +303,32 @@ def test_abort_leaves_an_open_transaction_to_its_coordinator(
     )
     producer.end(committed=True)
     eventually(lambda: committed_values(servers, topic) == [b"open"])
+
+
+def test_why_tells_what_keeps_a_marker_from_being_written(
+    cli: Cli, servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: MarkerWriter, topic: str, index: int, marker: TxnMarker, done: Done) -> None:  # noqa: ARG001
+        done(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    transactional_id, producer = opened(servers, topic, 0, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(MarkerWriter, "write", full)
+        producer.end(committed=True)
+
+        def told() -> bool:
+            found = cli.json("transactions", "why", f"{topic}:1")
+            events = [happened["event"] for each in found for happened in each["timeline"]]
+            return f"marker in {topic}-1 not written yet: KAFKA_STORAGE_ERROR" in events
+
+        eventually(told)
+        first, second = cli.json("transactions", "why", topic)
+        assert (first["partition"], second["partition"]) == (0, 1)
+        for found in first, second:
+            assert found["because"] == "its coordinator is in PrepareCommit, markers follow"
+            assert (found["state"], found["advice"]) == ("PrepareCommit", None)
+            assert (found["transactional_id"], found["time_left_ms"]) == (transactional_id, None)
+        assert cli.json("transactions", "repair", topic) == []
+        assert "markers follow" in refused(cli, "abort", f"{topic}:0", "--start-offset", "0")
+    eventually(lambda: cli.json("transactions", "why", topic) == [])
+    assert committed_values(servers, topic) == [b"open"]

@@ -51,3 +51,16 @@ async def test_a_spare_block_bridges_the_loss_of_the_store(
     with pytest.raises(KafkaError) as caught:
         await blocks.next_id()
     assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+async def test_who_goes_away_does_not_take_the_next_block_along(store: EmbeddedStore) -> None:
+    """The block that is fetched ahead is everybody's."""
+    blocks = ProducerIdBlocks(store.session(), 1)
+    await blocks.next_id()
+    while blocks._soon is None:
+        blocks.take()
+    gone, stays = (asyncio.ensure_future(blocks.next_id()) for _ in range(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await stays
+    assert len(blocks._spare) == BLOCK_SIZE

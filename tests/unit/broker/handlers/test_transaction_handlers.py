@@ -1,0 +1,403 @@
+"""The transactional APIs over a real broker, request by request."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker.app import Broker
+from barnabas.broker.handlers import add_partitions_to_txn as handler
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    delete_topics,
+    describe_producers,
+    describe_transactions,
+    init_producer_id,
+    list_transactions,
+)
+from tests.integration.data_path import Client, connected, running, until
+from tests.unit.broker.coordination.transactor import Transactor, flat, name
+
+KEYS = {"transaction_state_log_num_partitions": 1, "offsets_topic_num_partitions": 1}
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with running(tmp_path, **KEYS) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def client(broker: Broker) -> AsyncIterator[Client]:
+    async with connected(broker) as client:
+        await client.create("t", 3)
+        yield client
+
+
+@pytest.fixture
+async def producer(client: Client) -> Transactor:
+    return await Transactor(client).init()
+
+
+# -- AddPartitionsToTxn between brokers
+
+
+async def add(
+    producer: Transactor, *asked: add_partitions_to_txn.AddPartitionsToTxnTransaction, version: int
+) -> list[tuple[str, list[str]]]:
+    request = add_partitions_to_txn.AddPartitionsToTxnRequest(transactions=list(asked))
+    answer = await producer.ask(add_partitions_to_txn, request, version)
+    assert answer.error_code == 0
+    return [
+        (each.transactional_id, flat(each.topic_results)) for each in answer.results_by_transaction
+    ]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_many_transactions_are_asked_about_at_once(
+    client: Client, producer: Transactor, version: int
+) -> None:
+    other = await Transactor(client, "y").init()
+    stranger = Transactor(client, "nobody")
+    assert await add(
+        producer,
+        producer.asked_by_leader(("t", 0), ("t", 1)),
+        other.asked_by_leader(("t", 0)),
+        stranger.asked_by_leader(("t", 0)),
+        version=version,
+    ) == [
+        ("x", ["NONE", "NONE"]),
+        ("y", ["NONE"]),
+        ("nobody", ["INVALID_PRODUCER_ID_MAPPING"]),
+    ]
+    assert await add(
+        producer,
+        producer.asked_by_leader(("t", 1), ("t", 2), verify_only=True),
+        other.asked_by_leader(("t", 0), verify_only=True),
+        version=version,
+    ) == [("x", ["NONE", "TRANSACTION_ABORTABLE"]), ("y", ["NONE"])]
+
+
+@pytest.mark.parametrize("verify_only", [False, True])
+async def test_a_partition_that_is_not_there_spoils_its_own_transaction_only(
+    client: Client, producer: Transactor, verify_only: bool
+) -> None:
+    other = await Transactor(client, "y").init()
+    await add(other, other.asked_by_leader(("t", 0)), version=5)
+    assert await add(
+        producer,
+        producer.asked_by_leader(("t", 0), ("t", 9), verify_only=verify_only),
+        other.asked_by_leader(("t", 0), verify_only=verify_only),
+        version=5,
+    ) == [
+        ("x", ["OPERATION_NOT_ATTEMPTED", "UNKNOWN_TOPIC_OR_PARTITION"]),
+        ("y", ["NONE"]),
+    ]
+    assert (await producer.state()).transaction_state == "Empty"
+
+
+async def test_a_partition_that_is_named_twice_is_added_once_and_answered_twice(
+    producer: Transactor,
+) -> None:
+    asked = producer.asked_by_leader(("t", 0), ("t", 0))
+    assert await add(producer, asked, version=5) == [("x", ["NONE", "NONE"])]
+    (topic,) = (await producer.state()).topics
+    assert topic.partitions == [0]
+    assert await producer.add(("t", 1), ("t", 1)) == ["NONE", "NONE"]
+
+
+async def test_one_id_may_be_asked_about_twice_in_a_request(producer: Transactor) -> None:
+    assert await add(
+        producer,
+        producer.asked_by_leader(("t", 0)),
+        producer.asked_by_leader(("t", 1)),
+        version=5,
+    ) == [("x", ["NONE"]), ("x", ["NONE"])]
+    (topic,) = (await producer.state()).topics
+    assert topic.partitions == [0, 1]
+
+
+async def test_no_transaction_at_all_is_answered_with_none(producer: Transactor) -> None:
+    assert await add(producer, version=4) == []
+
+
+@pytest.mark.parametrize(("version", "told"), [(3, "NOT_COORDINATOR"), (5, "NOT_COORDINATOR")])
+def test_an_error_of_the_whole_request_is_told_by_partition_to_clients_and_once_to_brokers(
+    version: int, told: str
+) -> None:
+    topics = [add_partitions_to_txn.AddPartitionsToTxnTopic(name="t", partitions=[0, 1])]
+    request = add_partitions_to_txn.AddPartitionsToTxnRequest(v3_and_below_topics=topics)
+    answer = handler.error_response(request, ErrorCode.NOT_COORDINATOR, version)
+    if version < 4:
+        assert flat(answer.results_by_topic_v3_and_below) == [told, told]
+    else:
+        assert name(answer.error_code) == told
+
+
+# -- the other questions of producers
+
+
+async def test_what_cannot_be_asked_for_is_refused(producer: Transactor) -> None:
+    assert await producer.end() == "INVALID_TXN_STATE"
+    stranger = Transactor(producer.client, "nobody")
+    assert await stranger.end() == "INVALID_PRODUCER_ID_MAPPING"
+    assert await producer.add(("t", 0), ("nowhere", 0)) == [
+        "OPERATION_NOT_ATTEMPTED",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+    ]
+    fenced = Transactor(producer.client)
+    fenced.producer_id, fenced.epoch = producer.producer_id, producer.epoch
+    await producer.init()
+    assert await fenced.add(("t", 0)) == ["PRODUCER_FENCED"]
+    answer = await fenced.ask(
+        add_offsets_to_txn,
+        add_offsets_to_txn.AddOffsetsToTxnRequest(
+            transactional_id="x",
+            producer_id=fenced.producer_id,
+            producer_epoch=fenced.epoch,
+            group_id="g",
+        ),
+        3,
+    )
+    assert name(answer.error_code) == "PRODUCER_FENCED"
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"transactional_id": ""}, "INVALID_REQUEST"),
+        ({"transactional_id": "x", "producer_id": 5}, "INVALID_REQUEST"),
+        ({"transactional_id": "x", "producer_epoch": 5}, "INVALID_REQUEST"),
+        ({"transactional_id": None, "producer_id": 5}, "INVALID_REQUEST"),
+        ({"transactional_id": "x", "transaction_timeout_ms": 0}, "INVALID_TRANSACTION_TIMEOUT"),
+        (
+            {"transactional_id": "x", "transaction_timeout_ms": 900_001},
+            "INVALID_TRANSACTION_TIMEOUT",
+        ),
+        ({"transactional_id": None, "transaction_timeout_ms": -1}, "NONE"),
+    ],
+)
+async def test_a_producer_says_who_it_is_or_nothing(
+    producer: Transactor, fields: dict[str, Any], told: str
+) -> None:
+    request = init_producer_id.InitProducerIdRequest(**{"transaction_timeout_ms": 60_000, **fields})
+    answer = await producer.ask(init_producer_id, request, 4)
+    assert name(answer.error_code) == told
+
+
+async def test_an_idempotent_producer_gets_a_fresh_id_whatever_it_had(producer: Transactor) -> None:
+    ids = set()
+    for had in (-1, 7):
+        request = init_producer_id.InitProducerIdRequest(
+            transactional_id=None,
+            transaction_timeout_ms=1,
+            producer_id=had,
+            producer_epoch=min(had, 3),
+        )
+        answer = await producer.ask(init_producer_id, request, 4)
+        assert (answer.error_code, answer.producer_epoch) == (0, 0)
+        ids.add(answer.producer_id)
+    assert len(ids | {7, producer.producer_id}) == 4
+
+
+# -- a transaction's own id
+
+
+async def test_another_transactional_id_cannot_write_into_an_open_transaction(
+    client: Client, producer: Transactor
+) -> None:
+    assert await producer.produce() == "NONE"
+    thief = await Transactor(client, "thief").init()
+    thief.producer_id, thief.epoch = producer.producer_id, producer.epoch
+    thief.sequences = dict(producer.sequences)
+    assert await thief.produce() == "INVALID_PRODUCER_ID_MAPPING"
+    assert await producer.produce() == "NONE"
+
+
+async def test_after_a_restart_an_open_transaction_goes_on_for_its_own_id_alone(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, **KEYS) as broker, connected(broker) as client:
+        await client.create("t")
+        before = await Transactor(client).init()
+        assert await before.produce() == "NONE"
+    async with running(tmp_path, **KEYS) as broker, connected(broker) as client:
+        thief = await Transactor(client, "thief").init()
+        for again, told in ((thief, "INVALID_PRODUCER_ID_MAPPING"), (Transactor(client), "NONE")):
+            again.producer_id, again.epoch = before.producer_id, before.epoch
+            again.sequences = dict(before.sequences)
+            assert await again.produce() == told
+        assert await again.end() == "NONE"
+        assert await again.settled() == "CompleteCommit"
+
+
+# -- what happens to partitions meanwhile
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_topic_that_is_deleted_does_not_hold_up_the_transactions_in_it(
+    client: Client, producer: Transactor, committed: bool
+) -> None:
+    await client.create("gone")
+    assert await producer.produce(topic="gone") == "NONE"
+    assert await producer.produce() == "NONE"
+    request = delete_topics.DeleteTopicsRequest(topic_names=["gone"], timeout_ms=5000)
+    answer = await client.connection.request(delete_topics.API, request, version=5)
+    assert answer.responses[0].error_code == 0
+    assert await producer.end(committed=committed) == "NONE"
+    assert await producer.settled() == ("CompleteCommit" if committed else "CompleteAbort")
+
+
+async def test_a_topic_that_came_back_with_fewer_partitions_does_not_either(
+    client: Client, producer: Transactor
+) -> None:
+    """The store has the topic: the marker of a partition that never returns was sent for ever."""
+    await client.create("u", 3)
+    assert await producer.produce(topic="u", index=2) == "NONE"
+    request = delete_topics.DeleteTopicsRequest(topic_names=["u"], timeout_ms=5000)
+    await client.connection.request(delete_topics.API, request, version=5)
+    await client.create("u", 1)
+    assert await producer.end() == "NONE"
+    assert await producer.settled() == "CompleteCommit"
+
+
+async def test_a_coordinator_whose_directory_has_failed_is_none(
+    broker: Broker, producer: Transactor
+) -> None:
+    await producer.produce()
+    partition = broker._replicas.partition("__transaction_state", 0)
+    broker._replicas.log_dir_failed(partition.log.log_dir.path)
+    assert await producer.add(("t", 0)) == ["NOT_COORDINATOR"]
+    assert await producer.end(version=4) == "NOT_COORDINATOR"
+    assert name((await producer.state()).error_code) == "NOT_COORDINATOR"
+
+
+# -- for people
+
+
+async def listed(producer: Transactor, version: int = 2, **filters: Any) -> Any:
+    request = list_transactions.ListTransactionsRequest(
+        **{"state_filters": [], "producer_id_filters": [], **filters}
+    )
+    return await producer.ask(list_transactions, request, version)
+
+
+def ids(answer: Any) -> list[str]:
+    assert answer.error_code == 0
+    return sorted(each.transactional_id for each in answer.transaction_states)
+
+
+async def test_transactions_are_listed_by_what_is_asked_for(
+    client: Client, producer: Transactor
+) -> None:
+    orders = [await Transactor(client, f"orders-{number}").init() for number in range(2)]
+    await orders[1].produce()
+    assert ids(await listed(producer)) == ["orders-0", "orders-1", "x"]
+    by_state = await listed(producer, state_filters=["Ongoing", "Nonsense"])
+    assert (ids(by_state), by_state.unknown_state_filters) == (["orders-1"], ["Nonsense"])
+    assert ids(await listed(producer, state_filters=["Nonsense"])) == []
+    found = await listed(producer, producer_id_filters=[orders[0].producer_id, 424242])
+    assert ids(found) == ["orders-0"]
+    # What has never begun is older than anything, as at Kafka.
+    assert ids(await listed(producer, duration_filter=3_600_000)) == ["orders-0", "x"]
+    ongoing = ["Ongoing"]
+    assert ids(await listed(producer, duration_filter=3_600_000, state_filters=ongoing)) == []
+    assert ids(await listed(producer, duration_filter=-1, state_filters=ongoing)) == ["orders-1"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        (None, ["orders-0", "orders-12", "x"]),
+        ("", ["orders-0", "orders-12", "x"]),
+        ("orders", []),
+        ("orders-.*", ["orders-0", "orders-12"]),
+        ("x|xyz", ["x"]),
+        ("orders-1|orders-12", ["orders-12"]),
+        (r"orders-\d", ["orders-0"]),
+        ("(?i)ORDERS-0", ["orders-0"]),
+    ],
+)
+async def test_a_pattern_has_to_match_the_whole_id(
+    client: Client, producer: Transactor, pattern: str | None, found: list[str]
+) -> None:
+    for number in (0, 12):
+        await Transactor(client, f"orders-{number}").init()
+    assert ids(await listed(producer, transactional_id_pattern=pattern)) == found
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{2000}", r"(a)\1", "(?=a)", "((a{100}){100}){100}"])
+async def test_a_pattern_that_re2_does_not_take_is_told_to_the_client_alone(
+    producer: Transactor, pattern: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answer = await listed(producer, transactional_id_pattern=pattern)
+    assert name(answer.error_code) == "INVALID_REGULAR_EXPRESSION"
+    assert answer.transaction_states == []
+    assert "re2" not in "".join(capfd.readouterr())
+
+
+async def test_a_pattern_takes_time_in_proportion_to_the_text(
+    client: Client, producer: Transactor
+) -> None:
+    await Transactor(client, "a" * 3000).init()
+    async with asyncio.timeout(5):
+        assert ids(await listed(producer, transactional_id_pattern="(a+)+b")) == []
+
+
+async def test_producers_are_described_by_the_leader_of_their_partition(
+    producer: Transactor,
+) -> None:
+    async def described(topic: str, index: int) -> Any:
+        request = describe_producers.DescribeProducersRequest(
+            topics=[describe_producers.TopicRequest(name=topic, partition_indexes=[index])]
+        )
+        answer = await producer.ask(describe_producers, request)
+        return answer.topics[0].partitions[0]
+
+    assert await producer.add(("t", 0)) == ["NONE"]
+    assert await producer.produce(version=11) == "NONE"
+    (state,) = (await described("t", 0)).active_producers
+    assert (state.producer_id, state.producer_epoch) == (producer.producer_id, producer.epoch)
+    assert (state.last_sequence, state.current_txn_start_offset) == (0, 0)
+    assert state.coordinator_epoch == -1
+    await producer.end(version=4)
+    await producer.settled()
+    (state,) = (await described("t", 0)).active_producers
+    assert (state.current_txn_start_offset, state.coordinator_epoch) == (-1, 0)
+    assert (await described("t", 1)).active_producers == []
+    assert name((await described("t", 9)).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert name((await described("no such name!", 0)).error_code) == "INVALID_TOPIC_EXCEPTION"
+
+
+async def test_transactions_are_described_each_on_its_own(producer: Transactor) -> None:
+    await producer.produce(index=2)
+    await producer.produce(index=0)
+    request = describe_transactions.DescribeTransactionsRequest(
+        transactional_ids=["x", "nobody", "x", ""]
+    )
+    answer = await producer.ask(describe_transactions, request)
+    assert [
+        (each.transactional_id, name(each.error_code), each.transaction_state)
+        for each in answer.transaction_states
+    ] == [
+        ("x", "NONE", "Ongoing"),
+        ("nobody", "TRANSACTIONAL_ID_NOT_FOUND", ""),
+        ("", "INVALID_REQUEST", ""),
+    ]
+    (topic,) = answer.transaction_states[0].topics
+    assert (topic.topic, topic.partitions) == ("t", [0, 2])
+
+
+async def test_the_end_of_a_hanging_transaction_by_an_operator(
+    broker: Broker, producer: Transactor
+) -> None:
+    await producer.produce()
+    partition = broker._replicas.partition("t", 0)
+    assert partition.log.last_stable_offset == 0
+    assert await producer.mark(epoch=producer.epoch - 1) == "INVALID_PRODUCER_EPOCH"
+    assert await producer.mark(epoch=producer.epoch) == "NONE"
+    await until(lambda: partition.log.last_stable_offset == 2)

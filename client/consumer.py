@@ -55,6 +55,15 @@ class Consumer:
         """Reads exactly these partitions from these offsets (or EARLIEST, LATEST) on."""
         self.positions = dict(positions)
 
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Reads an assigned partition from this offset (or EARLIEST, LATEST) on.
+
+        With read_committed LATEST is the last stable offset: where an open transaction began.
+        """
+        if partition not in self.positions:
+            raise ValueError(f"{partition[0]}-{partition[1]} is not assigned")
+        self.positions[partition] = offset
+
     async def seek_to_timestamp(self, wanted: Mapping[TopicPartition, int]) -> None:
         """Moves partitions to their first record at or after a time in ms; the end if none is."""
         found = await find_offsets(self._cluster, wanted)
@@ -65,7 +74,11 @@ class Consumer:
         """Moves partitions to `count` records before their end, or to their start."""
         partitions = list(wanted)
         first = await find_offsets(self._cluster, dict.fromkeys(partitions, EARLIEST))
-        last = await find_offsets(self._cluster, dict.fromkeys(partitions, LATEST))
+        last = await find_offsets(
+            self._cluster,
+            dict.fromkeys(partitions, LATEST),
+            read_committed=self.settings.read_committed,
+        )
         for partition in partitions:
             back = last[partition].offset - count
             self.positions[partition] = max(back, first[partition].offset)
@@ -91,7 +104,8 @@ class Consumer:
             self._cluster, wanted, read_committed=self.settings.read_committed
         )
         for partition, row in found.items():
-            self.positions[partition] = row.offset
+            if self.positions.get(partition) == wanted[partition]:
+                self.positions[partition] = row.offset
 
     async def _fetch_all(self) -> list[Message]:
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
@@ -107,7 +121,10 @@ class Consumer:
             if isinstance(answer, BaseException):
                 errors.append(answer)
                 continue
-            for topic, row in answer:
+            for topic, row, offset in answer:
+                if self.positions.get((topic, row.partition_index)) != offset:
+                    # Moved by a seek or taken away meanwhile: this is of where it was before.
+                    continue
                 try:
                     messages += self._read(topic, row)
                 except (KafkaError, ProtocolError) as error:
@@ -119,11 +136,13 @@ class Consumer:
 
     async def _fetch(
         self, leader: int, partitions: Iterable[TopicPartition]
-    ) -> list[tuple[str, fetch.PartitionData]]:
+    ) -> list[tuple[str, fetch.PartitionData, int]]:
+        """Each partition's answer with the offset it was asked for."""
         connection = await self._cluster.connection_to(leader)
         version = connection.version_for(fetch.API)
         by_id = version >= 13
         names: dict[bytes, str] = {}
+        asked: dict[TopicPartition, int] = {}
         topics: dict[str, fetch.FetchTopic] = {}
         for topic, partition in partitions:
             topic_id = (await self._cluster.topic(topic)).topic_id
@@ -131,10 +150,11 @@ class Consumer:
             if topic not in topics:
                 name = {"topic_id": topic_id} if by_id else {"topic": topic}
                 topics[topic] = fetch.FetchTopic(**name, partitions=[])
+            asked[topic, partition] = self.positions.get((topic, partition), -1)
             topics[topic].partitions.append(
                 fetch.FetchPartition(
                     partition=partition,
-                    fetch_offset=self.positions[topic, partition],
+                    fetch_offset=asked[topic, partition],
                     partition_max_bytes=self.settings.partition_max_bytes,
                 )
             )
@@ -148,11 +168,12 @@ class Consumer:
         timeout = self._cluster.timeout + self.settings.max_wait
         response = await connection.request(fetch.API, request, version=version, timeout=timeout)
         check(response.error_code)
-        return [
+        rows = [
             (names[topic_row.topic_id] if by_id else topic_row.topic, row)
             for topic_row in response.responses
             for row in topic_row.partitions
         ]
+        return [(topic, row, asked[topic, row.partition_index]) for topic, row in rows]
 
     def _read(self, topic: str, row: fetch.PartitionData) -> list[Message]:
         """The messages of one partition's answer; moves its position behind them."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.client.cluster import Cluster, check
 from barnabas.client.consumer import Consumer
+from barnabas.client.group_metadata import GroupMetadata
 from barnabas.client.group_offsets import commit_offsets, fetch_offsets
 from barnabas.client.offsets import TopicPartition
 from barnabas.protocol.codec import decode, encode
@@ -116,6 +117,11 @@ class GroupMember:
 
     async def __aexit__(self, *_: object) -> None:
         await self.leave()
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """Who this member is now: what a transaction tells with the offsets (KIP-447)."""
+        return GroupMetadata(self._group, self._generation, self._member_id, self._instance_id)
 
     async def ensure_joined(self) -> None:
         """Joins, or joins again after a rebalance; call it before each poll."""

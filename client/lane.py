@@ -85,8 +85,13 @@ class Batch:
 
     @property
     def is_renumbered(self) -> bool:
-        """Whether it flies under a sequence that is no longer its own."""
+        """Whether it was last sent under a sequence that is no longer its own."""
         return self.sent_as != (self.identity, self.sequence)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether it needs an answer, or another flight, before anything new is sent."""
+        return self.uncertain or not self.flying or self.is_renumbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,11 @@ class Lane:
     retry_at: float = 0.0
     waiting_size: int = 0
     """Bytes of the records that have no batch yet."""
+    casualties: list[Batch] = field(default_factory=list)
+    """Batches that a new epoch cost: they may be written under the old one, so never again."""
+    _is_remembered: bool = False
+    """Whether the broker has a batch of this producer id. Where it has none it takes any sequence
+    for the first: a second batch could overtake a first that is refused."""
     _given: Identity = NOBODY
     _batch_size: int = 0
     _backoff: float = FIRST_BACKOFF
@@ -152,12 +162,15 @@ class Lane:
         if self._given == identity or (self.window and not self.is_exhausted):
             return
         self._given = identity
+        if identity.producer_id != self.identity.producer_id:
+            self._is_remembered = False
         self._start_anew(identity)
 
     def take(self, now: float, *, hurry: bool = False) -> Batch | None:
         """The batch to send now, if there is one; `hurry` waits for no more records."""
-        if any(not batch.flying for batch in self.window):
-            if now < self.retry_at or self.flying:
+        if any(batch.is_in_doubt for batch in self.window):
+            # Nothing new before what failed is known: the broker remembers five batches only.
+            if now < self.retry_at or self.flying or self.is_exhausted:
                 return None
             return _launched(self.window[0])
         if not self.waiting or not self._is_ready(now, hurry):
@@ -183,7 +196,7 @@ class Lane:
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._delivered(batch)
             return Fate.DELIVERED
-        if self._goes_again(batch, code, now):
+        if not (batch.uncertain and batch.is_renumbered) and self._goes_again(batch, code, now):
             return Fate.AGAIN
         self._end(batch)
         return Fate.FAILED
@@ -192,11 +205,18 @@ class Lane:
         """Gives up all that is not flying and returns its records."""
         dropped = [batch for batch in self.window if not batch.flying]
         records = [record for batch in dropped for record in batch.records]
-        for batch in dropped:
-            self._end(batch)
+        if dropped:
+            self.window = [batch for batch in self.window if batch.flying]
+            self.is_unresolved = True
         records += self.waiting
         self.waiting.clear()
         self.waiting_size = 0
+        return records
+
+    def reap(self) -> list[Waiting]:
+        """The records of batches that a new epoch cost."""
+        records = [record for batch in self.casualties for record in batch.records]
+        self.casualties.clear()
         return records
 
     # -- batches ---------------------------------------------------------------------------------
@@ -204,7 +224,7 @@ class Lane:
     def _is_ready(self, now: float, hurry: bool) -> bool:
         # While a batch flies the next one grows; a full one has nothing to wait for.
         if self.waiting_size >= self._batch_size or hurry:
-            return len(self.window) < (MAX_IN_FLIGHT if self.limits.idempotent else 1)
+            return len(self.window) < (MAX_IN_FLIGHT if self._is_remembered else 1)
         return not self.window and now >= self.waiting[0].since + self.limits.linger
 
     def _cut(self) -> Batch:
@@ -259,20 +279,20 @@ class Lane:
     def _delivered(self, batch: Batch) -> None:
         self._backoff = FIRST_BACKOFF
         self.is_unresolved = False
+        self._is_remembered = self.limits.idempotent
         at = self.window.index(batch)
         del self.window[at]
         if batch.is_renumbered:
-            # A broker without state of this producer takes any first sequence; what follows it
-            # goes on from there.
-            identity, sequence = batch.sent_as
-            same = identity == batch.identity
-            self._renumber(at, _after(sequence, len(batch.records)) if same else batch.sequence)
+            self._renumber(at, batch.sequence)
 
     def _end(self, batch: Batch) -> None:
         at = self.window.index(batch)
         del self.window[at]
-        if batch.uncertain:
+        if batch.uncertain and not batch.is_renumbered:
             self.is_unresolved = True
+        elif self.window[at:]:
+            # Those behind would leave a gap, and under their old sequences they may still arrive.
+            self._take_new_epoch()
         else:
             self._renumber(at, batch.sequence)
 
@@ -290,6 +310,9 @@ class Lane:
         self._start_anew(self.identity._replace(epoch=self.identity.epoch + 1))
 
     def _start_anew(self, identity: Identity) -> None:
+        lost = [batch for batch in self.window if batch.uncertain and not batch.flying]
+        self.casualties += lost
+        self.window = [batch for batch in self.window if batch not in lost]
         self.identity = identity
         self.is_unresolved = False
         self._renumber(0, 0)

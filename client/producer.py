@@ -165,5 +165,5 @@ class _Idempotent:
     def admits(self, lane: Lane) -> bool:  # noqa: ARG002
         return True
 
-    def failed(self, error: Exception) -> None:
-        """A lane goes on by itself."""
+    def failed(self, error: Exception) -> Exception:
+        return error

@@ -52,8 +52,8 @@ class Author(Protocol):
     def admits(self, lane: Lane) -> bool:
         """Whether the lane may send now; whoever says no calls `Sender.kick` when it may."""
 
-    def failed(self, error: Exception) -> None:
-        """A batch came to nothing."""
+    def failed(self, error: Exception) -> Exception:
+        """A batch came to nothing; returns what its futures are told."""
 
 
 class _Answer(NamedTuple):
@@ -318,6 +318,8 @@ class Sender:
             self._cluster.topics.pop(lane.topic, None)
         now = asyncio.get_running_loop().time()
         fate = lane.settle(batch, answer.code, now, uncertain=answer.uncertain)
+        if lost := lane.reap():
+            self._tell(lane, lost, self._failed(answer))
         if fate is Fate.DELIVERED:
             for index, record in enumerate(batch.records):
                 if not record.delivered.done():
@@ -325,9 +327,10 @@ class Sender:
                     record.delivered.set_result(Delivered(lane.topic, lane.partition, offset))
             self._ended(lane, len(batch.records))
         elif fate is Fate.FAILED:
-            error = answer.error or KafkaError(answer.code)
-            self._tell(lane, batch.records, error)
-            self._author.failed(error)
+            self._tell(lane, batch.records, self._failed(answer))
+
+    def _failed(self, answer: _Answer) -> Exception:
+        return self._author.failed(answer.error or KafkaError(answer.code))
 
     def _give_up(self, lane: Lane, error: Exception | None) -> None:
         self._leaves_buffer(lane.waiting_size)

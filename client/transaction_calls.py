@@ -3,10 +3,11 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from barnabas.client.cluster import GROUP, TRANSACTION, Cluster, check
 from barnabas.client.connection import BrokerUnreachable, Connection
+from barnabas.client.group_metadata import GroupMetadata
 from barnabas.client.lane import CONCURRENT_BACKOFF, FIRST_BACKOFF, MAX_BACKOFF, NOBODY, Identity
 from barnabas.client.offsets import TopicPartition
 from barnabas.client.transaction_state import Verdict, as_error, judge
@@ -27,18 +28,6 @@ _END_OF_OLDER = 4
 _OFFSETS_OF_OLDER = 4
 _MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 _PASSED_OVER = {ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED}
-
-
-class GroupMetadata(NamedTuple):
-    """A member of a consumer group, so that a transaction of a member that is gone is refused.
-
-    With the defaults nothing but the group is told, and nobody is fenced (KIP-447).
-    """
-
-    group_id: str
-    generation: int = -1
-    member_id: str = ""
-    instance_id: str | None = None
 
 
 class TransactionCalls:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 from barnabas.client.cluster import TRANSACTION, Cluster
 from barnabas.client.connection import BrokerUnreachable
+from barnabas.client.group_metadata import GroupMetadata
 from barnabas.client.lane import Identity, Lane
 from barnabas.client.offsets import TopicPartition
 from barnabas.client.sender import Sender
-from barnabas.client.transaction_calls import GroupMetadata, TransactionCalls
+from barnabas.client.transaction_calls import TransactionCalls
 from barnabas.client.transaction_state import (
     AbortableError,
     FatalError,
@@ -112,10 +113,12 @@ class TransactionManager:
             self._adding = asyncio.create_task(self._add_partitions(self.open))
         return False
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> AbortableError | FatalError:
         if not isinstance(error, KafkaError):
             error = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error))
-        self._fail(as_error(produce.API, error))
+        meant = as_error(produce.API, error)
+        self._fail(meant)
+        return meant
 
     # -- the life of a transaction ---------------------------------------------------------------
 

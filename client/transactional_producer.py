@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 
 from barnabas.client.cluster import Cluster
+from barnabas.client.group_metadata import GroupMetadata
 from barnabas.client.lane import Delivered
 from barnabas.client.offsets import TopicPartition
 from barnabas.client.producer import ALL, Producer, ProducerSettings
-from barnabas.client.transaction_calls import GroupMetadata
 from barnabas.client.transaction_manager import TransactionManager
 from barnabas.client.transaction_state import (
     AbortableError,

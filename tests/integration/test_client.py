@@ -17,23 +17,21 @@ from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.compression import Compression
 from barnabas.testing import Broker
-from tests.referee.kafka import Kafka
 
 DEADLINE = 20.0
 SHORT_SESSIONS = {"group.min.session.timeout.ms": "500"}
 
 
-@pytest.fixture(scope="module", params=["barnabas", "kafka"])
-def servers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+@pytest.fixture(
+    scope="module",
+    params=["barnabas", pytest.param("kafka", marks=pytest.mark.xdist_group("client-on-kafka"))],
+)
+def servers(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "barnabas":
         with Broker(SHORT_SESSIONS) as broker:
             yield broker.bootstrap_servers
     else:
-        directory = tmp_path_factory.mktemp("kafka")
-        with Kafka(directory, properties=SHORT_SESSIONS) as kafka:
-            yield kafka.bootstrap_servers
+        yield request.getfixturevalue("kafka_for_clients")
 
 
 @pytest.fixture

@@ -166,10 +166,10 @@ class TransactionalLogMachine(RuleBasedStateMachine):
         ).last_offset
         self.model.batches.append(Batch(offset, offset, producer, epoch, (), committed))
 
-    @rule(part=st.floats(0, 1))
-    def commit_some(self, part: float) -> None:
+    @rule(count=st.integers(1, 4))
+    def commit_some(self, count: int) -> None:
         behind = [each for each in self.model.batches if each.last >= self.log.high_watermark]
-        for each in behind[: int(len(behind) * part + 0.5)]:
+        for each in behind[:count]:
             self.log.advance_high_watermark(each.last + 1)
 
     # -- what happens to the log -----------------------------------------------------------------

@@ -19,7 +19,7 @@ from barnabas.broker.server.listener import Listener
 from barnabas.config.broker import BrokerConfig
 from barnabas.metrics.registry import Cell
 from barnabas.storage.cleaner import Cleaning, Limits, LogCleaner
-from barnabas.storage.compaction import CompactionFailed
+from barnabas.storage.compaction_job import CompactionFailed
 from barnabas.storage.errors import LogDirFailed
 from barnabas.storage.log import Log
 from barnabas.storage.log_manager import LogManager

@@ -17,7 +17,7 @@ from barnabas.storage.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from barnabas.storage.compaction import (
+from barnabas.storage.compaction_job import (
     KEY_COST,
     CleanedGroup,
     Compacted,

@@ -15,12 +15,11 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import IO, TextIO
 
-from barnabas.storage.compaction import (
+from barnabas.storage.compaction_job import (
     CleanedGroup,
     Compacted,
     CompactionFailed,
     CompactionJob,
-    compact,
 )
 from barnabas.storage.files import Files, OsFiles
 
@@ -96,6 +95,9 @@ class InlineCleaner:
 
     def clean(self, job: CompactionJob) -> Generator[CleanedGroup | Compacted, None, None]:
         """As `CleanerProcess.clean`."""
+        # Late here and below: a broker imports this file too, and never compacts itself.
+        from barnabas.storage.compaction import compact
+
         return compact(self._files, job)
 
     def stop(self) -> None:
@@ -136,6 +138,8 @@ def give_way() -> None:
 
 def serve(jobs: TextIO, results: TextIO, files: Files, parent: Callable[[], int]) -> None:
     """Answers jobs until there are no more; `parent` tells the id of the parent process."""
+    from barnabas.storage.compaction import compact
+
     broker = parent()
 
     def pace(amount: int) -> None:

@@ -13,9 +13,8 @@ then as long as a tombstone.
 """
 
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from hashlib import blake2b
-from typing import NamedTuple
 
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records.batch import (
@@ -29,14 +28,18 @@ from barnabas.protocol.records.record import Record, iter_records, rewrite_batch
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage import txn_index
 from barnabas.storage.cleaned_transactions import CleanedTransactions
+from barnabas.storage.compaction_job import (
+    CleanedGroup,
+    Compacted,
+    CompactionFailed,
+    CompactionJob,
+)
 from barnabas.storage.files import File, Files
 from barnabas.storage.offset_index import OffsetIndex
 from barnabas.storage.segment import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
 from barnabas.storage.time_index import TimeIndex
 from barnabas.storage.txn_index import AbortedTxn
 
-KEY_COST = 200
-"""Bytes of memory that a key in the map takes, about."""
 _LONG_KEY = 20
 _READ_BYTES = 1 << 20
 _WRITE_BYTES = 1 << 20
@@ -44,57 +47,6 @@ _MAX_OFFSET_SPAN = 2**31 - 1
 
 Pace = Callable[[int], None]
 """Told of bytes read or written; may sleep to keep to the job's rate."""
-
-
-class CompactionJob(NamedTuple):
-    """One log to compact. Sizes in bytes, times in ms."""
-
-    directory: str
-    segments: tuple[tuple[int, int], ...]
-    """Base offset and size of each segment before `end_offset`, oldest first."""
-    first_dirty_offset: int
-    end_offset: int
-    """Exclusive: the base offset of the first segment that may not be touched."""
-    now_ms: int
-    delete_retention_ms: int
-    segment_bytes: int
-    index_bytes: int
-    index_interval: int
-    max_keys: int
-    bytes_per_second: float
-    """Of reading and writing together."""
-    producers: Mapping[int, tuple[int, int]]
-    """Of each live producer the last offset of its last batch, -1 where its last is a marker, and
-    its epoch: the header of that batch must stay."""
-    later_segments: tuple[int, ...] = ()
-    """Base offsets of the segments after `end_offset`: their transactions may reach back."""
-
-
-class CleanedGroup(NamedTuple):
-    """A segment is written, with suffix CLEANED, that takes the place of others."""
-
-    base_offset: int
-    replaced: tuple[int, ...]
-    """Base offsets of the segments it was made from."""
-    size: int
-
-
-class Compacted(NamedTuple):
-    """The whole job is done: the log is clean up to `end_offset`, exclusive."""
-
-    end_offset: int
-    bytes_read: int
-    bytes_written: int
-    records_read: int
-    records_kept: int
-
-
-class CompactionFailed(Exception):
-    """The job did not come to its end. `damaged`: the log is at fault, so will be the next try."""
-
-    def __init__(self, reason: str, *, damaged: bool) -> None:
-        super().__init__(reason)
-        self.damaged = damaged
 
 
 class KeyMap:

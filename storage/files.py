@@ -8,7 +8,6 @@ a file are safe after `File.sync`, its name in the directory after `Files.sync_d
 import errno
 import fcntl
 import os
-import shutil
 from typing import Protocol
 
 from barnabas.protocol.records.varint import Buffer
@@ -286,6 +285,9 @@ class OsFiles:
         os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
+        # It comes with every archive format of the standard library: only for who deletes.
+        import shutil
+
         shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:

@@ -3,10 +3,9 @@
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import wraps
 from threading import Lock as ThreadLock
-from typing import Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, NamedTuple, NoReturn, ParamSpec, Protocol, TypeVar
 
 from barnabas.storage.checkpoints import (
     CorruptCheckpointError,
@@ -25,13 +24,12 @@ DOUBT = ".fsync_failed"
 need not be durable itself, for a reboot empties the cache too."""
 
 
-@dataclass(slots=True)
-class Checkpoints:
+class Checkpoints(NamedTuple):
     """What a log directory knows of its logs without opening them."""
 
-    recovery_points: Offsets = field(default_factory=dict)
-    log_starts: Offsets = field(default_factory=dict)
-    high_watermarks: Offsets = field(default_factory=dict)
+    recovery_points: Offsets
+    log_starts: Offsets
+    high_watermarks: Offsets
 
 
 class LogDir:
@@ -48,7 +46,7 @@ class LogDir:
         self.path = path
         self.directory_id = directory_id
         self.failure: LogDirFailed | None = None
-        self.written = Checkpoints()
+        self.written = Checkpoints({}, {}, {})
         """The checkpoints as they are on disk."""
         self._files = files
         self._on_failure = on_failure

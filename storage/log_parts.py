@@ -1,7 +1,6 @@
 """What a log is made of: where it lies, what recovery found of it, what its manager lends it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.storage.files import File, Files
@@ -33,8 +32,7 @@ class LogPlace(NamedTuple):
     topic_id: bytes
 
 
-@dataclass(slots=True)
-class LogParts:
+class LogParts(NamedTuple):
     """What recovery has found. All of it below `recovery_point` is known to be durable."""
 
     segments: Segments

@@ -1,7 +1,6 @@
 """What this broker knows of the cluster, as the controller last told it in UpdateMetadata."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas.protocol.messages.update_metadata import (
@@ -41,11 +40,10 @@ class PartitionMetadata(NamedTuple):
     partition_epoch: int
 
 
-@dataclass(slots=True)
-class TopicMetadata:
+class TopicMetadata(NamedTuple):
     name: str
     topic_id: bytes
-    partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
+    partitions: dict[int, PartitionMetadata]
 
 
 class MetadataCache:
@@ -113,7 +111,7 @@ class MetadataCache:
         topic = self._topics.get(update.topic_name)
         if topic is None or topic.topic_id != update.topic_id:
             self._forget(topic)
-            topic = TopicMetadata(update.topic_name, update.topic_id)
+            topic = TopicMetadata(update.topic_name, update.topic_id, {})
             self._topics[topic.name] = topic
             self._names[topic.topic_id] = topic.name
         for partition in update.partition_states:

@@ -17,8 +17,10 @@ from tests.integration.data_path import Client, batch
 NEVER_BEFORE_SERVING = {
     *("structlog", "rich", "importlib.metadata", "email", "argparse", "multiprocessing"),
     *("prometheus_client", "h11", "http", "cramjam", "barnabas.client", "barnabas.testing"),
+    *("shutil", "hashlib", "re2", "barnabas.storage.compaction"),
 }
-"""Modules that cost much and have their use elsewhere: a terminal, a scrape, compressed batches."""
+"""Modules that cost much and have their use elsewhere: a terminal, a scrape, compressed batches,
+deletion, compaction, a listing by pattern."""
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from barnabas.protocol.records.batch import BatchHeader, crc_matches, iter_headers
 from barnabas.protocol.records.record import Record, build_batch, iter_records
-from barnabas.storage.compaction import CleanedGroup, Compacted, CompactionJob, compact
+from barnabas.storage.compaction import compact
+from barnabas.storage.compaction_job import CleanedGroup, Compacted, CompactionJob
 from barnabas.storage.files import OsFile, OsFiles
 
 NOW = 1_000_000

@@ -19,7 +19,7 @@ from barnabas.storage.cleaner import (
     measure,
 )
 from barnabas.storage.cleaner_worker import InlineCleaner
-from barnabas.storage.compaction import CompactionFailed
+from barnabas.storage.compaction_job import CompactionFailed
 from barnabas.storage.files import OsFiles
 from barnabas.storage.log import Log
 from barnabas.storage.log_dir import LogDir

@@ -10,7 +10,7 @@ from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.storage.cleaner import Limits, LogCleaner
 from barnabas.storage.cleaner_worker import InlineCleaner
-from barnabas.storage.compaction import CompactionFailed
+from barnabas.storage.compaction_job import CompactionFailed
 from barnabas.storage.errors import LogDirFailed
 from barnabas.storage.log import Log
 from barnabas.storage.log_dir import LogDir

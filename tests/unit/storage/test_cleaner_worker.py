@@ -11,12 +11,8 @@ import pytest
 
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.cleaner_worker import CleanerProcess, Throttle, _encode_job, serve
-from barnabas.storage.compaction import (
-    Compacted,
-    CompactionFailed,
-    CompactionJob,
-    compact,
-)
+from barnabas.storage.compaction import compact
+from barnabas.storage.compaction_job import Compacted, CompactionFailed, CompactionJob
 from barnabas.storage.files import OsFiles
 
 

@@ -10,12 +10,8 @@ from hypothesis import strategies as st
 
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record
-from barnabas.storage.compaction import (
-    KEY_COST,
-    CompactionFailed,
-    KeyMap,
-    compact,
-)
+from barnabas.storage.compaction import KeyMap, compact
+from barnabas.storage.compaction_job import KEY_COST, CompactionFailed
 from barnabas.storage.offset_index import OffsetIndex
 from barnabas.storage.time_index import TimeIndex
 from tests.unit.storage.log_on_disk import DAY, FILES, NOW, LogOnDisk, put

@@ -2,10 +2,9 @@
 
 import pytest
 
-from barnabas.storage.compaction import CLEANED
 from barnabas.storage.log import Log
 from barnabas.storage.mem_files import MemFiles
-from barnabas.storage.segment import file_name
+from barnabas.storage.segment import CLEANED, file_name
 from barnabas.storage.trim import swap_in_compacted
 from tests.unit.storage.log_bench import DIRECTORY, NOW, SMALL, batch, disk, load, offsets, put
 

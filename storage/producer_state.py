@@ -110,7 +110,10 @@ class ProducerStateManager:
                     marked.append(producer_id)
                 continue
             if origin is Origin.CLIENT:
-                verification = self._verifications.of(producer_id)
+                # After a restart an open transaction is verified anew, maybe with a batch that is
+                # in the log already: where it begins has long been decided.
+                opens = not _continues(entry, header.producer_epoch)
+                verification = self._verifications.of(producer_id) if opens else None
                 duplicate = check_sequence(entry, header, verification)
                 if duplicate is not None:
                     return Update(duplicate=duplicate)
@@ -168,11 +171,7 @@ class ProducerStateManager:
     def _check_verified(
         self, entry: ProducerEntry | None, header: BatchHeader, guard: Guard | None
     ) -> None:
-        if (
-            entry is not None
-            and entry.current_txn_first_offset is not None
-            and entry.producer_epoch == header.producer_epoch
-        ):
+        if _continues(entry, header.producer_epoch):
             return
         if not self._verifications.allows(header.producer_id, guard):
             raise KafkaError(
@@ -291,6 +290,15 @@ class ProducerStateManager:
                 if not _is_full(entry):
                     continue
             self._short_windows.discard(entry.producer_id)
+
+
+def _continues(entry: ProducerEntry | None, epoch: int) -> bool:
+    """Whether the producer's transaction of this epoch is open."""
+    return (
+        entry is not None
+        and entry.current_txn_first_offset is not None
+        and entry.producer_epoch == epoch
+    )
 
 
 def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:

@@ -109,6 +109,11 @@ class Cluster:
             await connection.close()
         self._connections.clear()
 
+    @property
+    def requests(self) -> int:
+        """How many requests the connections that stand have sent."""
+        return sum(connection.requests for connection in self._connections.values())
+
     async def any_connection(self) -> Connection:
         """A connection to some broker that answers."""
         connected = [

@@ -76,6 +76,11 @@ class Connection(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         return self._lost is None
 
+    @property
+    def requests(self) -> int:
+        """How many requests have been sent."""
+        return self._next_correlation_id
+
     def version_for(self, api: Api) -> int:
         """The highest version that both sides speak; KafkaError UNSUPPORTED_VERSION if none."""
         served = self.broker_versions.get(api.key)

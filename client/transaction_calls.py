@@ -39,6 +39,8 @@ class TransactionCalls:
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self._cluster = cluster
         self._id = transactional_id
+        self.retries = 0
+        """How often a request was sent again."""
 
     async def connection(self) -> Connection:
         """The connection to the transaction's coordinator."""
@@ -213,6 +215,7 @@ class TransactionCalls:
             if loop.time() + wait > deadline:
                 text = f"{api.name} was not answered in {self._cluster.timeout:g} s: {reason}"
                 raise TimeoutError(text) from reason
+            self.retries += 1
             await asyncio.sleep(wait)
             if wait == backoff:
                 backoff = min(backoff * 2, MAX_BACKOFF)

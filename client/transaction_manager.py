@@ -91,6 +91,10 @@ class TransactionManager:
         return self._key
 
     @property
+    def retries(self) -> int:
+        return self._calls.retries
+
+    @property
     def error(self) -> Exception | None:
         return self.machine.error
 

@@ -87,6 +87,11 @@ class TransactionalProducer(Producer):
         """Whether the open transaction is one of KIP-890's, with an epoch of its own."""
         return self._manager.adds_by_writing
 
+    @property
+    def retries(self) -> int:
+        """How often a coordinator had to be asked again, so far."""
+        return self._manager.retries
+
     async def init_transactions(self) -> None:
         """Takes over the transactional id: earlier instances are fenced, their transaction aborted.
 

@@ -151,10 +151,39 @@ def test_groups(cli: Cli) -> None:
 
 
 def test_benchmark_measures_and_cleans_up(cli: Cli) -> None:
-    produced, consumed = cli.json("benchmark", "speed", "-n", "2000", "-s", "100")
+    produced, consumed = cli.json("benchmark", "produce", "speed", "-n", "2000", "-s", "100")
     assert (produced["records"], consumed["records"]) == (2000, 2000)
     assert produced["p50 ms"] <= produced["p99 ms"]
     assert b"speed" not in cli("topics", "list")
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_benchmark_eos_copies_each_record_once(cli: Cli, registered: bool) -> None:
+    source, sink = f"eos-in-{registered}", f"eos-out-{registered}"
+    how = ["--transactional-id", "t", "--transaction-duration-ms", "10"]
+    how += ["--pre-registration"] * registered
+    produced, _ = cli.json("benchmark", "produce", source, "-n", "900", "-s", "100", "--keep", *how)
+    assert produced["transactions"] > 0
+    assert produced["commit p50 ms"] <= produced["commit p99 ms"]
+    (row,) = cli.json(
+        "benchmark",
+        "eos",
+        *("--input-topic", source, "--output-topic", sink, "-n", "900"),
+        *("--consumer-group-id", sink, "--transactional-id", sink),
+        *("--consumer-props", "max.poll.records=100"),
+        *["--pre-registration"] * registered,
+    )
+    assert (row["records"], row["transactions"] >= 9) == (900, True)
+    assert len(cli("consume", sink, "-o", "beginning", "-e", "-f", "%o\\n").split()) == 900
+    (group,) = cli.json("groups", "describe", sink)
+    assert group["offset"] >= 900
+
+
+def test_benchmark_eos_refuses_properties_without_effect(cli: Cli) -> None:
+    options = ("--input-topic", "a", "--output-topic", "b")
+    code, _, errors = cli.run("benchmark", "eos", *options, "--consumer-props", "fetch.min.byte=1")
+    assert code == 2
+    assert b"fetch.min.byte" in errors
 
 
 def test_many_lines_stream_through_bounded_memory(cli: Cli, tmp_path: Path) -> None:

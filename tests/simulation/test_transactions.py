@@ -58,7 +58,7 @@ def test_the_same_seed_is_the_same_history() -> None:
 # Seeds out of some thousand; others, where the simulation has changed.
 
 
-@pytest.mark.parametrize("seed", [1212, 1855, 2148])
+@pytest.mark.parametrize("seed", [418, 996])
 def test_without_the_guard_a_stalled_end_tears_a_later_transaction(seed: int) -> None:
     """KAFKA-17754."""
     run(seed)
@@ -66,7 +66,7 @@ def test_without_the_guard_a_stalled_end_tears_a_later_transaction(seed: int) ->
         run(seed, guarded=False)
 
 
-@pytest.mark.parametrize("seed", [862, 1602, 1873])
+@pytest.mark.parametrize("seed", [270, 598, 647])
 def test_without_a_bump_the_newer_protocol_writes_into_the_transaction_before(seed: int) -> None:
     """KAFKA-18227: a client that changes the protocol must take another epoch first."""
     run(seed)

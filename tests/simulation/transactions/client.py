@@ -24,6 +24,10 @@ class LostError(Exception):
     """No answer in time."""
 
 
+class GaveUpError(Exception):
+    """A batch was not answered in time, and is not sent again; it may arrive all the same."""
+
+
 class Transaction:
     """What a producer has done in one transaction, and what it was told of its end."""
 
@@ -83,13 +87,15 @@ class Client:
         commits, failed = rng.random() < 0.6, False
         try:
             await self._write(txn, producer, places)
+        except GaveUpError:
+            failed = True
         except KafkaError as error:
             if error.code not in _ABORTABLE:
                 raise
             failed = True
         if rng.random() < world.abandons:
             raise KafkaError(ErrorCode.NONE, "the process died")
-        after = await self._end(txn, producer, commits and bool(places) and not failed, places)
+        after = await self._end(txn, producer, commits and bool(places) and not failed)
         if newer:
             self._sequences.clear()
             return after
@@ -138,11 +144,9 @@ class Client:
         self._sequences[place] = sequence + 1
         txn.acknowledged.append((place, value))
 
-    async def _end(
-        self, txn: Transaction, producer: Producer, commits: bool, places: list[TopicPartition]
-    ) -> Producer:
+    async def _end(self, txn: Transaction, producer: Producer, commits: bool) -> Producer:
         coordinator = self.world.coordinator
-        written = frozenset(places) if self.world.registers else None
+        written = frozenset(place for place, _ in txn.acknowledged)
         after: Producer = await self._ask(
             f"end {commits}",
             lambda connection: coordinator().end(
@@ -150,7 +154,7 @@ class Client:
                 producer,
                 commits,
                 client_version=TV2 if txn.newer else TV0,
-                written=written,
+                written=written if self.world.registers else None,
                 connection=connection,
             ),
         )
@@ -165,6 +169,8 @@ class Client:
             try:
                 return await self.waits
             except LostError:
+                if to_leader and self._rng.random() < self.world.gives_up:
+                    raise GaveUpError from None
                 self._connection = self.world.connect()
             except KafkaError as error:
                 if not error.code.retriable:

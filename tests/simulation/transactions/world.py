@@ -67,6 +67,7 @@ class World:
         self.registers = rng.random() < 0.3
         self.bumps = bumps
         self.abandons = 0.1 if faults else 0.0
+        self.gives_up = rng.choice((0.0, 0.5))
         self._faults = faults
         self._crash_at = crash_at
         self._versions = rng.choice(([0], [1], [2], [2], [1, 2], [0, 1, 2]))
@@ -107,7 +108,9 @@ class World:
 
     async def run(self) -> "World":
         """Let everything happen, then calm down, and judge. Raises AssertionError."""
-        asyncio.get_running_loop().set_exception_handler(_ignore_crashes)
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: self._fail(context.get("exception"), context["message"])
+        )
         self._seed_log()
         await self.brokers.elect(1)
         names = self.rng.choice((("x", "x"), ("x", "y"), ("x",)))
@@ -218,6 +221,7 @@ class World:
             if self._crashed:
                 await self._crash(everything=True)
             while self._inbox:
+                self.audit.look()
                 self._arrive(self._inbox.pop(0))
                 await self._breathe()
             self._pass_ms(TIMEOUT_MS)
@@ -256,7 +260,10 @@ class World:
         done: "asyncio.Future[Any]",
     ) -> None:
         self._work.discard(done)
-        if done.cancelled() or isinstance(done.exception(), CrashedError):
+        if done.cancelled():
+            return
+        if (fault := done.exception()) is not None:
+            self._fail(fault)
             return
         result = done.result()
         self.audit.answered(client, what, result)
@@ -325,6 +332,11 @@ class World:
         self._trace.update(what.encode() + b"\n")
         self.audit.story.append(what)
 
+    def _fail(self, fault: BaseException | None, why: str = "") -> None:
+        """Nobody expects this, but of those whose process has died."""
+        if not isinstance(fault, CrashedError):
+            self.brokers.faults.append(fault or RuntimeError(why))
+
 
 async def _answered(ask: Callable[[], Any]) -> Any:
     """The answer, or the error that is one."""
@@ -342,8 +354,3 @@ def _resolve(future: "asyncio.Future[None]") -> None:
 
 def _text(result: Any) -> str:
     return result.code.name if isinstance(result, KafkaError) else str(result)
-
-
-def _ignore_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    if not isinstance(context.get("exception"), CrashedError):
-        loop.default_exception_handler(context)

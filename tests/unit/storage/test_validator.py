@@ -1,6 +1,7 @@
 """What a log refuses, by which error, and what it lets through unchanged."""
 
 import tracemalloc
+from dataclasses import replace
 from struct import pack_into, unpack_from
 
 import pytest
@@ -128,19 +129,19 @@ def test_a_coordinator_may_write_a_marker() -> None:
 
 
 def test_a_batch_of_exactly_the_limit_passes_and_one_byte_more_does_not() -> None:
-    assert judge(BATCH, RULES._replace(max_message_bytes=len(BATCH)))
-    too_small = RULES._replace(max_message_bytes=len(BATCH) - 1)
+    assert judge(BATCH, replace(RULES, max_message_bytes=len(BATCH)))
+    too_small = replace(RULES, max_message_bytes=len(BATCH) - 1)
     assert refusal(BATCH, too_small) is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_the_size_is_judged_before_the_crc() -> None:
     damaged = BATCH[:-1] + b"!"
-    too_small = RULES._replace(max_message_bytes=len(BATCH) - 1)
+    too_small = replace(RULES, max_message_bytes=len(BATCH) - 1)
     assert refusal(damaged, too_small) is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_an_append_must_fit_into_a_segment() -> None:
-    rules = RULES._replace(segment_bytes=len(BATCH) - 1)
+    rules = replace(RULES, segment_bytes=len(BATCH) - 1)
     assert refusal(BATCH, rules) is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
@@ -172,7 +173,7 @@ def test_zstd_needs_produce_7(version: int, codec: Compression, passes: bool) ->
     (-1, True),
 ])  # fmt: skip
 def test_timestamps_must_be_near_the_brokers_clock(stamp: int, passes: bool) -> None:
-    rules = RULES._replace(before_max_ms=1000, after_max_ms=500)
+    rules = replace(RULES, before_max_ms=1000, after_max_ms=500)
     batch = build_batch([Record(0, NOW, None, b""), Record(1, stamp, None, b"")])
     batch = batch if stamp >= NOW else build_batch([Record(0, stamp, None, b"")])
     if passes:
@@ -186,7 +187,7 @@ def test_timestamps_must_be_near_the_brokers_clock(stamp: int, passes: bool) -> 
 
 def test_log_append_time_takes_the_brokers_clock_whatever_the_producer_says() -> None:
     batch = build_batch([Record(0, 17, b"k", b"v"), Record(1, 2 * NOW, b"k", b"v")])
-    data, [(pos, header)] = judge(batch, RULES._replace(log_append_time=True))
+    data, [(pos, header)] = judge(batch, replace(RULES, log_append_time=True))
     assert batch == build_batch([Record(0, 17, b"k", b"v"), Record(1, 2 * NOW, b"k", b"v")])
     assert crc_matches(data, pos, header)
     assert (header.timestamp_type, header.max_timestamp) == (1, NOW)
@@ -195,7 +196,7 @@ def test_log_append_time_takes_the_brokers_clock_whatever_the_producer_says() ->
 
 def test_log_append_time_is_stamped_in_place_where_the_buffer_allows() -> None:
     buffer = bytearray(BATCH)
-    rules = RULES._replace(log_append_time=True)
+    rules = replace(RULES, log_append_time=True)
     data, _ = validate(buffer, rules, origin=Origin.CLIENT, now_ms=NOW)
     assert data is buffer
 
@@ -210,7 +211,7 @@ def test_producers_may_not_claim_log_append_time() -> None:
 def test_a_compacted_topic_refuses_records_without_key(codec: Compression) -> None:
     records = [RECORDS[0], Record(1, NOW, None, b"v"), Record(2, NOW, b"", b"v")]
     with pytest.raises(RecordsRefused) as caught:
-        judge(build_batch(records, compression=codec), RULES._replace(keys_required=True))
+        judge(build_batch(records, compression=codec), replace(RULES, keys_required=True))
     assert caught.value.code is ErrorCode.INVALID_RECORD
     assert [error.batch_index for error in caught.value.record_errors] == [1]
 
@@ -218,13 +219,13 @@ def test_a_compacted_topic_refuses_records_without_key(codec: Compression) -> No
 def test_the_answer_names_no_more_records_than_anybody_reads() -> None:
     keyless = build_batch([Record(i, NOW, None, None) for i in range(2000)])
     with pytest.raises(RecordsRefused) as caught:
-        judge(keyless, RULES._replace(keys_required=True))
+        judge(keyless, replace(RULES, keys_required=True))
     assert len(caught.value.record_errors) == 1000
 
 
 def test_many_small_records_are_looked_at_one_by_one() -> None:
     batch = build_batch([Record(i, NOW, b"", None) for i in range(30_000)])
-    rules = RULES._replace(keys_required=True, max_message_bytes=len(batch))
+    rules = replace(RULES, keys_required=True, max_message_bytes=len(batch))
     tracemalloc.start()
     try:
         judge(batch, rules)
@@ -236,17 +237,17 @@ def test_many_small_records_are_looked_at_one_by_one() -> None:
 
 def test_what_the_broker_writes_to_a_compacted_topic_stays_deflated() -> None:
     unreadable = changed(BATCH[:-1] + b"?")
-    rules = RULES._replace(keys_required=True)
+    rules = replace(RULES, keys_required=True)
     assert judge(unreadable, rules, Origin.COORDINATOR)[0] is unreadable
 
 
 def test_a_compacted_topic_keeps_the_bytes_of_a_batch_with_keys() -> None:
     batch = build_batch(RECORDS, compression=Compression.LZ4)
-    assert judge(batch, RULES._replace(keys_required=True))[0] is batch
+    assert judge(batch, replace(RULES, keys_required=True))[0] is batch
 
 
 def test_a_compacted_topic_sees_through_lies_about_the_records() -> None:
-    rules = RULES._replace(keys_required=True)
+    rules = replace(RULES, keys_required=True)
     assert refusal(changed(record_count=2, last_offset_delta=1), rules) is ErrorCode.INVALID_RECORD
     gap = build_batch([RECORDS[0], RECORDS[2]])
     lie = changed(gap, last_offset_delta=1)
@@ -259,7 +260,7 @@ def test_compression_type_is_what_ends_up_on_disk(source: Compression, target: C
     batch = build_batch(
         RECORDS, compression=source, producer_id=9, producer_epoch=2, base_sequence=40
     )
-    data, [(pos, header)] = judge(batch, RULES._replace(compression=target))
+    data, [(pos, header)] = judge(batch, replace(RULES, compression=target))
     assert header.compression == target
     assert (data is batch) == (source is target)
     assert crc_matches(data, pos, header)
@@ -270,20 +271,20 @@ def test_compression_type_is_what_ends_up_on_disk(source: Compression, target: C
 
 def test_a_batch_that_grows_over_the_limit_in_the_topics_codec_is_refused() -> None:
     batch = build_batch([Record(0, NOW, b"k", b"v" * 10_000)], compression=Compression.ZSTD)
-    rules = RULES._replace(max_message_bytes=1000, compression=Compression.NONE)
+    rules = replace(RULES, max_message_bytes=1000, compression=Compression.NONE)
     assert refusal(batch, rules) is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_a_decompression_bomb_is_refused() -> None:
     bomb = build_batch([Record(0, NOW, b"k", bytes(40 << 20))], compression=Compression.ZSTD)
-    rules = RULES._replace(keys_required=True)
+    rules = replace(RULES, keys_required=True)
     assert refusal(bomb, rules) is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("stamp", [NOW + 3, -2])
 def test_a_compacted_topic_takes_no_record_younger_than_its_batch(stamp: int) -> None:
     lie = changed(build_batch([*RECORDS, Record(3, stamp, b"k", b"")]), max_timestamp=NOW + 2)
-    assert refusal(lie, RULES._replace(keys_required=True)) is ErrorCode.INVALID_RECORD
+    assert refusal(lie, replace(RULES, keys_required=True)) is ErrorCode.INVALID_RECORD
 
 
 @settings(max_examples=300)
@@ -297,7 +298,8 @@ def test_whatever_a_client_sends_it_is_accepted_or_answered(data: st.DataObject)
         # Past the CRC, what is inside is still a client's to choose.
         header = BatchHeader._make(unpack_from(">qiibIhiqqqhii", blob))
         blob = pack_batch(header._replace(base_offset=0), blob[HEADER_SIZE:])
-    rules = RULES._replace(
+    rules = replace(
+        RULES,
         keys_required=data.draw(st.booleans()),
         log_append_time=data.draw(st.booleans()),
         compression=data.draw(st.none() | st.sampled_from(Compression)),

@@ -98,7 +98,13 @@ class ProduceAdmission:
         if not unknown:
             return verdicts
         answers = self._gate.admit(transactional_id, producer, unknown, adds=adds)
-        return then(answers, lambda given: self._judged(producer, verdicts, given))
+        waits = adds and isinstance(answers, asyncio.Future)
+
+        def judge(given: Answers) -> Verdicts:
+            judged = self._judged(producer, verdicts, given)
+            return self._renewed(transactional_id, batches, judged) if waits else judged
+
+        return then(answers, judge)
 
     def _begin(
         self, transactional_id: str, batch: Batch, adds: bool
@@ -121,6 +127,17 @@ class ProduceAdmission:
             if code is ErrorCode.INVALID_PRODUCER_ID_MAPPING and isinstance(guard, Guard):
                 # Anybody can make producer ids up: nothing of them stays in memory.
                 self._forget(place, producer, guard)
+        return verdicts
+
+    def _renewed(
+        self, transactional_id: str, batches: Sequence[Batch], verdicts: Verdicts
+    ) -> Verdicts:
+        """Guards of this moment: who waited for the transaction before to end has lost the older
+        one to its marker. What comes too late itself is refused for its epoch, which is its
+        transaction's alone."""
+        for each in batches:
+            if isinstance(verdicts[each.place], Guard):
+                verdicts[each.place] = self._begin(transactional_id, each, adds=True)
         return verdicts
 
     def _forget(self, place: TopicPartition, producer: Producer, guard: Guard) -> None:

@@ -93,7 +93,9 @@ class TxnOffsetCommitHandler:
         producer = Producer(asked.producer_id, asked.producer_epoch)
         admission = self._gate.admit(asked.transactional_id, producer, [partition], adds=adds)
         if isinstance(admission, asyncio.Future):
-            return asyncio.ensure_future(self._when_admitted(asked, guard, partition, admission))
+            return asyncio.ensure_future(
+                self._when_admitted(asked, guard, partition, admission, adds=adds)
+            )
         return self._admitted(asked, guard, admission[partition])
 
     async def _when_admitted(
@@ -102,8 +104,15 @@ class TxnOffsetCommitHandler:
         guard: object,
         partition: TopicPartition,
         admission: asyncio.Future[Admission],
+        *,
+        adds: bool,
     ) -> TxnOffsetCommitResponse:
-        answer = self._admitted(asked, guard, (await admission)[partition])
+        code = (await admission)[partition]
+        if adds and code is ErrorCode.NONE:
+            # The marker of the transaction before may have taken the guard away meanwhile; an epoch
+            # of the newer protocol has one transaction, so what is late itself is refused for that.
+            guard = self._groups.begin_verification(asked, epoch_per_transaction=True)
+        answer = self._admitted(asked, guard, code)
         response: TxnOffsetCommitResponse = await settled(answer)
         return response
 

@@ -3,6 +3,7 @@
 Each test names the report that it stands for.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.integration.transactions.transactor import (
 )
 
 KEYS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
+PATIENT = {**KEYS, "transaction.blocking.max.wait.ms": "10000"}
 PROTOCOLS = pytest.mark.parametrize("protocol", [TV1, TV2], ids=["older", "newer"])
 NONE = ErrorCode.NONE
 LAST_SEQUENCE = 2**31 - 1
@@ -116,28 +118,26 @@ def test_kafka_14402_without_adding_its_partition_nobody_writes(wire: Wire, topi
     assert wire.end_offset(topic, committed=False) == 0
 
 
-@pytest.mark.parametrize("others", [TV1, TV2], ids=["older", "newer"])
-def test_kafka_15653_what_waits_for_the_coordinator_keeps_its_own_bytes(
-    wire: Wire, topic: str, others: Protocol
-) -> None:
-    """Twenty producers on one connection: each first record waits until its partition is added,
-    while the requests behind it come into the buffer where it lay."""
-    producers = [Transactor(wire, f"{topic}-{number}", TV2) for number in range(20)]
-    noise = Transactor(wire, f"{topic}-noise", others)
-    for x in (*producers, noise):
-        x.init()
-    if others is TV1:
-        assert noise.add((topic, 0)) is NONE
-    values = [bytes([number]) * 30_000 for number in range(20)]
-    for number, x in enumerate(producers):
-        x.post(topic, values[number], sequence=0)
-        noise.post(topic, b"n" * 30_000, sequence=number)
-    assert [x.sent().error for _ in producers for x in (noise, noise)] == [NONE] * 40
-    for x in (*producers, noise):
-        x.end()
-    settled(wire, (topic, 0))
-    read, _ = wire.read(topic)
-    assert sorted(read) == sorted([*values, *[b"n" * 30_000] * 20])
+def test_kafka_15653_what_waits_for_the_coordinator_keeps_its_own_bytes(tmp_path: Path) -> None:
+    """While a record waits to be added to its transaction, whose markers of the one before are held
+    back, the next request comes into the buffer where it lay."""
+    with BrokerProcess(tmp_path, program="unmarked_broker", **PATIENT) as broker:
+        with Wire(broker.bootstrap_servers) as wire:
+            wire.create("t")
+            x = begun(wire, "t", TV2, "x")
+            (tmp_path / "die").write_text("-")
+            x.end()
+            x.post("t", b"a" * 3000, sequence=0)
+            other = Transactor(wire, "other", TV2)
+            time.sleep(0.1)
+            other.post("t", b"b" * 3000, sequence=0)
+            time.sleep(0.1)
+            (tmp_path / "die").unlink()
+            assert x.sent().error is NONE
+            assert other.sent().error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            x.end()
+            settled(wire, ("t", 0))
+            assert wire.read("t")[0] == [b"first", b"a" * 3000]
 
 
 def test_the_sequence_wraps_in_a_transaction(wire: Wire, topic: str) -> None:
@@ -155,6 +155,27 @@ def test_the_sequence_wraps_in_a_transaction(wire: Wire, topic: str) -> None:
     x.transact(topic, b"6", sequence=3)
     settled(wire, (topic, 0))
     assert wire.read(topic)[0] == [*five, b"5", b"6"]
+
+
+def test_what_waits_out_the_transaction_before_belongs_to_its_own(tmp_path: Path) -> None:
+    """Its guard was taken away by the marker that it waited for; so Java's clients had to abort."""
+    with BrokerProcess(tmp_path, program="unmarked_broker", **PATIENT) as broker:
+        servers = broker.bootstrap_servers
+        with Wire(servers) as wire, Wire(servers) as other:
+            wire.create("t")
+            x = begun(wire, "t", TV2, "x")
+            assert x.commit_offset("g", "t", 1) is NONE
+            (tmp_path / "die").write_text("-")
+            x.end()
+            x.post("t", b"second", sequence=0)
+            other.post(x.offset_commit("g", "t", 2), TV2.offsets)
+            time.sleep(0.1)
+            (tmp_path / "die").unlink()
+            assert x.sent().error is NONE
+            assert other.take().topics[0].partitions[0].error_code == 0
+            x.end()
+            settled(wire, ("t", 0))
+            assert wire.read("t")[0] == [b"first", b"second"]
 
 
 # -- restarts -------------------------------------------------------------------------------------

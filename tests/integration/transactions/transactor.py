@@ -240,17 +240,20 @@ class Transactor:
         ask = lambda: ErrorCode(self.wire.ask(request, 3).error_code)  # noqa: E731
         return until(ask, lambda code: code not in LATER)
 
-    def commit_offset(self, group: str, topic: str, offset: int) -> ErrorCode:
+    def offset_commit(self, group: str, topic: str, offset: int) -> TxnOffsetCommitRequest:
         place = TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=offset, committed_metadata=None
         )
-        request = TxnOffsetCommitRequest(
+        return TxnOffsetCommitRequest(
             transactional_id=self.name,
             group_id=group,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[place])],
         )
+
+    def commit_offset(self, group: str, topic: str, offset: int) -> ErrorCode:
+        request = self.offset_commit(group, topic, offset)
 
         def ask() -> ErrorCode:
             answer = self.wire.ask(request, self.protocol.offsets)

@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.transactions.world import World
 
 SEEDS = int(os.environ.get("BARNABAS_HISTORIES", "200"))
-CRASHED_SEEDS = max(SEEDS // 30, 8)
+CRASHED_SEEDS = max(SEEDS // 30, 6)
 """Each with some 40 crashes."""
 BROKEN = r"is torn|was told"
 

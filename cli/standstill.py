@@ -21,6 +21,7 @@ from barnabas.protocol.messages import describe_transactions
 
 _EVENTS: Final = 32
 """Of the log: an epoch of the older protocol may have any number of transactions."""
+_FOR_EVER: Final = 1 << 63
 _FIRST_RECORD_BYTES: Final = 1 << 16
 _OPEN: Final = Verdict(Outcome.OPEN, "the transaction is open: its producer has not ended it yet")
 
@@ -176,7 +177,7 @@ class _Inquiry:
             age_ms=None if began_ms is None else max(self._now_ms - began_ms, 0),
             time_left_ms=left_ms if left_ms >= 0 and said.outcome is Outcome.OPEN else None,
             client=described.client_host if described is not None else None,
-            timeline=self._timeline(described, history, first_ms),
+            timeline=self._timeline(described, history, said, first_ms),
         )
 
     def _is_open(self, described: describe_transactions.TransactionState) -> bool:
@@ -220,14 +221,18 @@ class _Inquiry:
         self,
         described: describe_transactions.TransactionState | None,
         history: list[Transaction],
+        said: Verdict,
         first_ms: int | None,
     ) -> list[Happened]:
         told = described.events if described is not None else None
         noted = [Happened(each.at_ms, each.text) for each in told or ()]
-        # The diary begins with its coordinator; the log knows what was before.
-        since = noted[0].at_ms if noted else self._now_ms + 1
-        ours = [each for each in history if self._concerns(each) and each.updated_ms < since]
-        events = _logged(ours)[-_EVENTS:] + noted
+        ours = [each for each in history if self._concerns(each)]
+        # The diary begins with its coordinator; the log knows what was before, and where an epoch
+        # is one transaction, when that was over.
+        since = noted[0].at_ms if noted else _FOR_EVER
+        until = ours[-1].updated_ms if said.own_epoch and ours else _FOR_EVER
+        events = _logged([each for each in ours if each.updated_ms < since])[-_EVENTS:]
+        events += [each for each in noted if each.at_ms <= until]
         if first_ms is not None:
             place = f"{self._culprit.topic}-{self._culprit.partition}"
             offset = self._culprit.start_offset

@@ -1,5 +1,6 @@
 """`barnabas transactions` on a broker: what is open is found, explained, fenced and aborted."""
 
+import asyncio
 import json
 import os
 import pty
@@ -16,6 +17,9 @@ import confluent_kafka
 import pytest
 
 from barnabas.broker.coordination.marker_writer import Done, MarkerWriter, TxnMarker
+from barnabas.cli import standstill
+from barnabas.client.cluster import Cluster
+from barnabas.client.transaction_admin import TransactionAdmin
 from barnabas.protocol.errors import ErrorCode
 from barnabas.testing import Broker
 from tests.integration.command_line import DEADLINE, Cli, environment
@@ -170,11 +174,18 @@ def test_describe(cli: Cli, servers: str, topic: str) -> None:
     producer.end(committed=False)
 
 
-def test_why_tells_of_an_open_transaction(cli: Cli, servers: str, topic: str) -> None:
+def test_why_tells_of_an_open_transaction(
+    cli: Cli, servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unread(*_: object) -> None:
+        raise AssertionError("the coordinator has told everything")
+
     transactional_id, producer = opened(servers, topic, 0)
     producer.end(committed=True)
     producer.send(topic, 0, b"again")
-    (found,) = cli.json("transactions", "why", topic)
+    with monkeypatch.context() as patch:
+        patch.setattr(standstill, "histories", unread)
+        (found,) = cli.json("transactions", "why", topic)
     timeline = [each["event"] for each in found.pop("timeline")]
     place = f"{topic}-0"
     # By another clock than the rest, so anywhere between them.
@@ -204,6 +215,19 @@ def test_why_tells_of_an_open_transaction(cli: Cli, servers: str, topic: str) ->
         f"begins {place}",
     ]
     producer.end(committed=True)
+
+
+def test_the_diary_is_for_those_who_ask(servers: str, topic: str) -> None:
+    transactional_id, producer = opened(servers, topic, 0)
+
+    async def described(*, diary: bool) -> tuple[bool, bool, bool]:
+        async with Cluster(servers) as cluster:
+            row = await TransactionAdmin(cluster).describe(transactional_id, diary=diary)
+            return row.events is not None, row.time_left_ms >= 0, row.client_host is not None
+
+    assert asyncio.run(described(diary=True)) == (True, True, True)
+    assert asyncio.run(described(diary=False)) == (False, False, False)
+    producer.end(committed=False)
 
 
 def test_why_has_nothing_to_say_where_nobody_waits(cli: Cli, topic: str) -> None:
@@ -273,6 +297,9 @@ def test_a_hanging_transaction_is_found_and_aborted(cli: Cli, servers: str, topi
     )
     abort = ("abort", f"{topic}:0", "--start-offset", str(start))
     assert found["advice"] == " ".join(["barnabas", "transactions", *abort])
+    code, out, _ = cli.run("transactions", "repair", topic)
+    assert code == 1
+    assert b"\tunknown\tFalse\tno marker may follow where an epoch has many" in out
     said = refused(cli, "abort", f"{topic}:0", "--start-offset", "7")
     assert said == f"barnabas: no transaction is open in {topic}:0 from 7 on"
     done = cli("transactions", *abort)
@@ -297,6 +324,7 @@ def test_abort_leaves_an_open_transaction_to_its_coordinator(
     cli: Cli, servers: str, topic: str
 ) -> None:
     _, producer = opened(servers, topic, 0)
+    assert cli.json("transactions", "find-hanging", "--max-transaction-timeout", "0") == []
     said = refused(cli, "abort", f"{topic}:0", "--start-offset", "0")
     assert said == (
         "barnabas: not aborted: its coordinator has it open; --force aborts it nevertheless"

@@ -166,6 +166,16 @@ def test_repair_does_not_wait_for_a_producer_that_has_gone_on(tools: Cli, data: 
         cli = tools.at(broker.bootstrap_servers)
         producer = NewerProducer(broker.bootstrap_servers, "x").init()
         producer.send("t", 1, b"later")
+        (found,) = cli.json("transactions", "why", "t:0")
+        timeline = [each["event"] for each in found["timeline"]]
+        timeline.remove("record 0 of t-0, by its own clock")
+        assert timeline == [
+            "InitProducerId, epoch 0",
+            "adds t-0",
+            "adds t-1",
+            "PrepareCommit",
+            "CompleteCommit",
+        ]
         (row,) = cli.json("transactions", "repair")
         assert (row["partition"], row["written"]) == (0, True)
         assert committed_values(broker.bootstrap_servers, "t") == [b"a"]

@@ -92,6 +92,17 @@ def test_who_was_fenced_aborted() -> None:
     assert said(log) == ("aborted", True)
 
 
+def test_later_epochs_do_not_mind_who_was_fenced_before() -> None:
+    log = Log(TV2).begin(A).fence(TV2).complete().compacted().begin(A).end()
+    assert said(log, PRODUCER._replace(epoch=4)) == ("committed", True)
+
+
+def test_partitions_that_a_client_registered_itself_are_of_its_protocol_too() -> None:
+    log = Log(TV0).begin(A)
+    log.version = TV2
+    assert said(log.end()) == ("committed", True)
+
+
 def test_an_older_client_fenced_by_a_newer_coordinator_may_have_committed_before() -> None:
     log = Log(TV0).begin(A).end().begin(A).fence(TV2).complete()
     assert said(log) == ("unknown", False)

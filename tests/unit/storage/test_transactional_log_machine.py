@@ -22,6 +22,7 @@ from barnabas.storage.validator import Origin
 from tests.unit.storage.log_bench import NOW, batch, disk, load
 
 PRODUCERS = st.integers(0, 3)
+LAGS = st.integers(0, 3)
 PLAIN = 9
 """An idempotent producer without transactions."""
 
@@ -128,8 +129,8 @@ class TransactionalLogMachine(RuleBasedStateMachine):
 
     # -- what producers and coordinators do ------------------------------------------------------
 
-    @rule(producer=st.one_of(PRODUCERS, st.just(PLAIN)), count=st.integers(1, 3))
-    def produce(self, producer: int, count: int) -> None:
+    @rule(producer=st.one_of(PRODUCERS, st.just(PLAIN)), count=st.integers(1, 3), lag=LAGS)
+    def produce(self, producer: int, count: int, lag: int) -> None:
         values = tuple(b"%d" % next(self.numbers) for _ in range(count))
         epoch = self.model.epoch(producer)
         appended = self.log.append_as_leader(
@@ -145,9 +146,10 @@ class TransactionalLogMachine(RuleBasedStateMachine):
         )
         first, last = appended.first_offset, appended.last_offset
         self.model.batches.append(Batch(first, last, producer, epoch, values))
+        self.committed_but(lag)
 
-    @rule(producer=PRODUCERS, committed=st.booleans(), version=st.sampled_from([0, 2]))
-    def end(self, producer: int, committed: bool, version: int) -> None:
+    @rule(producer=PRODUCERS, committed=st.booleans(), version=st.sampled_from([0, 2]), lag=LAGS)
+    def end(self, producer: int, committed: bool, version: int, lag: int) -> None:
         """A marker, of this epoch or the next; mostly, but not always, of something open."""
         epoch = self.model.epoch(producer) + (version == 2)
         marker = build_marker(
@@ -165,18 +167,15 @@ class TransactionalLogMachine(RuleBasedStateMachine):
             transaction_version=version,
         ).last_offset
         self.model.batches.append(Batch(offset, offset, producer, epoch, (), committed))
+        self.committed_but(lag)
 
-    @rule(count=st.integers(1, 4))
-    def commit_some(self, count: int) -> None:
-        behind = [each for each in self.model.batches if each.last >= self.log.high_watermark]
-        for each in behind[:count]:
-            self.log.advance_high_watermark(each.last + 1)
+    def committed_but(self, lag: int) -> None:
+        """The followers have all but the last `lag` batches."""
+        replicated = self.model.batches[: len(self.model.batches) - lag]
+        if replicated:
+            self.log.advance_high_watermark(replicated[-1].last + 1)
 
     # -- what happens to the log -----------------------------------------------------------------
-
-    @rule()
-    def roll(self) -> None:
-        self.log.roll(now_ms=NOW)
 
     @rule(part=st.floats(0, 1))
     def truncate(self, part: float) -> None:
@@ -184,15 +183,16 @@ class TransactionalLogMachine(RuleBasedStateMachine):
         self.log.truncate_to(offset, now_ms=NOW)
         self.model.batches = [each for each in self.model.batches if each.last < offset]
 
-    @rule()
-    def close_and_open(self) -> None:
-        self.log.close()
-        self.log = load(self.files, clean=True)
-
-    @rule()
-    def die_and_open(self) -> None:
-        self.files.kill()
-        self.log = load(self.files)
+    @rule(how=st.sampled_from(["roll", "close", "die"]))
+    def disturb(self, how: str) -> None:
+        if how == "roll":
+            self.log.roll(now_ms=NOW)
+            return
+        if how == "close":
+            self.log.close()
+        else:
+            self.files.kill()
+        self.log = load(self.files, clean=how == "close")
 
     # -- what must hold --------------------------------------------------------------------------
 

@@ -169,6 +169,8 @@ class Transactor:
         self.timeout_ms = timeout_ms
         self.producer_id = -1
         self.epoch = -1
+        self.behind_ms = 0
+        """How old its records are."""
 
     def init(self) -> None:
         for kind in (0, 1):
@@ -199,7 +201,8 @@ class Transactor:
 
     def post(self, topic: str, *values: bytes, sequence: int, index: int = 0) -> None:
         """Produce, whose answer `sent` takes."""
-        records = [Record(at, 1_700_000_000_000, None, value) for at, value in enumerate(values)]
+        now_ms = time.time_ns() // 1_000_000 - self.behind_ms
+        records = [Record(at, now_ms, None, value) for at, value in enumerate(values)]
         batch = build_batch(
             records,
             producer_id=self.producer_id,

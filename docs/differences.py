@@ -1,5 +1,5 @@
-"""What Barnabas leaves out of Apache Kafka 4.3, and what it does otherwise: the written part of
-docs/COMPATIBILITY.md."""
+"""What Barnabas leaves out of Apache Kafka 4.3, what it does otherwise, and what became of ideas in
+the papers on transactions: the written part of docs/COMPATIBILITY.md."""
 
 from typing import NamedTuple
 
@@ -18,6 +18,14 @@ class Difference(NamedTuple):
     here: str
     kafka: str
     why: str
+
+
+class Idea(NamedTuple):
+    """Something that the papers on transactions propose for later, or that a later one undid."""
+
+    idea: str
+    paper: str
+    became: str
 
 
 MISSING = (
@@ -104,6 +112,33 @@ DIFFERENCES = (
         "A client chooses its client id.",
     ),
     Difference(
+        "Produce: whose transaction it is",
+        "A partition remembers which transactional id its open transaction was verified for; "
+        "another one that names the same producer id gets INVALID_PRODUCER_ID_MAPPING. After a "
+        "restart the coordinator is asked again.",
+        "Once a transaction is open in a partition, its producer id and epoch are enough.",
+        "A producer id can be guessed, a record in a stranger's transaction cannot be taken back.",
+    ),
+    Difference(
+        "`__transaction_state` in a transaction",
+        "TOPIC_AUTHORIZATION_FAILED from AddPartitionsToTxn of brokers (v4 and v5) and "
+        "WriteTxnMarkers too.",
+        "Whoever may act as a broker can add it, and write markers into it.",
+        "No transaction writes there: a marker would make the log unreadable to its coordinator.",
+    ),
+    Difference(
+        "Markers and max.message.bytes",
+        "A marker is written whatever the topic's limit.",
+        "A limit below the size of a marker, 78 bytes, keeps transactions in PrepareCommit.",
+        "What is decided must end.",
+    ),
+    Difference(
+        "Markers of a topic that came back with fewer partitions",
+        "A partition that the metadata store does not have needs no marker.",
+        "The same, as far as the broker's own view of the metadata says so.",
+        "Only the store can tell what is gone from what is not known yet.",
+    ),
+    Difference(
         "ApiVersions: features",
         "transaction.version, and `barnabas.transaction.registration`: KIP-609 is understood.",
         "metadata.version, kraft.version, group.version, share.version and others are told too.",
@@ -128,10 +163,10 @@ DIFFERENCES = (
     ),
     Difference(
         "Internal topics: asking creates them",
-        "Only `__consumer_offsets`; `__transaction_state` and `__share_group_state` stay unknown, "
-        "and nobody may create them or write to them.",
+        "`__consumer_offsets` and `__transaction_state`; `__share_group_state` stays unknown, and "
+        "nobody may create it or write to it.",
         "All three are created when Metadata asks for them.",
-        "No coordinator here keeps the other two yet.",
+        "No coordinator here keeps the third yet.",
     ),
     Difference(
         "OffsetFetch before v7: open transactions",
@@ -241,5 +276,58 @@ DIFFERENCES = (
         "those of configuration errors that tools show.",
         "Kafka's.",
         "They are for people.",
+    ),
+)
+
+IDEAS = (
+    Idea(
+        "Producer heartbeat",
+        "KIP-98, future work",
+        "Nobody built it; the protocol has no message for it. A transactional id that is idle for "
+        "`transactional.id.expiration.ms` is forgotten, as in Kafka, and its producer begins again "
+        "with InitProducerId. The newcomer always wins over the older producer of its id.",
+    ),
+    Idea(
+        "Events of a transaction for producer interceptors",
+        "KIP-98, future work",
+        "The client has no interceptors. What the idea was for, to see a transaction begin and end "
+        "also where the client fails, the coordinator tells: `barnabas transactions why`.",
+    ),
+    Idea(
+        "A tool after correlated hard failures",
+        "KIP-98, future work",
+        "`barnabas transactions repair`: see transactions-troubleshooting.md.",
+    ),
+    Idea(
+        "Producer ids bound to their transactional id by a message authentication code",
+        "KIP-98, future work",
+        "Not built: the record batch has no room for it. A partition takes records of an open "
+        "transaction only under the transactional id that the coordinator confirmed for it. This "
+        "stops accidents and guesses, not somebody who knows the transactional id too: that takes "
+        "the access control that comes later.",
+    ),
+    Idea(
+        "Delivery in the order of commits",
+        "KIP-98, rejected for then",
+        "Not built. Records are delivered in the order of offsets, up to the last stable offset: "
+        "one number says how far a reader is.",
+    ),
+    Idea(
+        "Message formats v0 and v1 beside transactions",
+        "KIP-98, superseded by KIP-724",
+        "Neither is written nor converted to, as in Kafka 4.0 and later: Produce is served from v3 "
+        "and Fetch from v4. Errors for topics of an older format cannot occur.",
+    ),
+    Idea(
+        "A request to the coordinator for each partition when it is met",
+        "KIP-98, superseded by KIP-890 and KIP-609",
+        "Older clients still send it. From Produce v12 on the leader adds the partition; a client "
+        "that knows its partitions and group registers them in one request, in tagged fields and "
+        "under the feature `barnabas.transaction.registration`.",
+    ),
+    Idea(
+        "Transactions that another coordinator ends (two-phase commit)",
+        "KIP-939",
+        "Later. InitProducerId ends at v5, and no transaction is exempt from its timeout.",
     ),
 )

@@ -16,7 +16,7 @@ from barnabas.coordinator.transaction import states as transaction
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.schema import Api
-from docs.differences import DIFFERENCES, MISSING
+from docs.differences import DIFFERENCES, IDEAS, MISSING
 from tests.referee.differences import WANTED
 from tests.referee.normalise import TABLE
 
@@ -36,6 +36,7 @@ def document() -> str:
             "",
             *_apis(),
             *_differences(),
+            *_ideas(),
             *_topic_keys(),
             *_broker_keys(),
             *_metrics(),
@@ -132,6 +133,11 @@ def _differences() -> Iterator[str]:
     yield from ("## What is otherwise", "")
     asked = ((each.about, each.barnabas, each.kafka, each.why) for each in WANTED)
     yield from _table(("about", "Barnabas", "Kafka", "why"), (*DIFFERENCES, *asked))
+
+
+def _ideas() -> Iterator[str]:
+    yield from ("## What became of ideas in the papers on transactions", "")
+    yield from _table(("idea", "paper", "what became of it"), IDEAS)
 
 
 def _topic_keys() -> Iterator[str]:

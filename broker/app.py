@@ -54,7 +54,6 @@ from barnabas.config.dynamic import DynamicConfig
 from barnabas.config.listeners import parse_host_port
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
-from barnabas.protocol.frame import SpareBuffers
 from barnabas.protocol.types import uuid_text
 from barnabas.storage.cleaner import LogCleaner
 from barnabas.storage.errors import LogDirFailed
@@ -303,7 +302,6 @@ class Broker:
             offload=doors.offload,
             memory=self._memory,
             max_request_bytes=config.socket_request_max_bytes,
-            spares=SpareBuffers(),
         )
         admission = Admission(self.config)
         self._dynamic.follow(admission.limit)

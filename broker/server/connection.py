@@ -7,7 +7,7 @@ used up, so that no client holds more of the broker than its share.
 
 import asyncio
 from collections import deque
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
@@ -26,14 +26,22 @@ _PRODUCE = b"\x00\x00"
 _log = get_logger(__name__)
 
 
-class Shared(NamedTuple):
+class Shared:
     """What the connections of a broker share."""
 
-    dispatcher: Dispatcher
-    offload: Offload
-    memory: RequestMemory
-    max_request_bytes: int
-    spares: SpareBuffers
+    def __init__(
+        self,
+        *,
+        dispatcher: Dispatcher,
+        offload: Offload,
+        memory: RequestMemory,
+        max_request_bytes: int,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.offload = offload
+        self.memory = memory
+        self.max_request_bytes = max_request_bytes
+        self.spares = SpareBuffers()
 
 
 class ConnectionOwner(Protocol):

@@ -85,7 +85,7 @@ class Transactor:
 
     async def send(self, at: Place, records: Sequence[Sent]) -> int:
         """Sends one batch; its base offset."""
-        sequence = self._sequences.get(at, 0)
+        sequence = self.next_sequence(at)
 
         async def work() -> int:
             if not self.newer and at not in self._added:
@@ -97,13 +97,20 @@ class Transactor:
         self._sequences[at] = (sequence + len(records)) & MAX_SEQUENCE
         return offset
 
+    def next_sequence(self, at: Place) -> int:
+        """Of the batch that would be sent next."""
+        return self._sequences.get(at, 0)
+
     async def send_late(
-        self, line: Cluster, identity: Identity, name: str, at: Place, record: Sent
-    ) -> None:
-        """A batch of a transaction that is over, as if the network had kept it until now."""
+        self, line: Cluster, name: str, at: Place, record: Sent, identity: Identity, sequence: int
+    ) -> bool:
+        """The next batch of a transaction that is over, as if the network had kept it until now.
+
+        `identity` and `sequence` are those from before its end. Whether it was refused: it may come
+        before the marker still, and is aborted with the rest then, but its sequence is used.
+        """
         value = self._said(at=at, records=[[record.key, record.value, record.extra]], late=True)
         value["txn"] = name
-        sequence = self._sequences.get(at, 0) if identity == self.identity else 0
         recorder = Recorder(self._recorder.history, line, self._recorder.proc, patience=0.0)
         try:
             await recorder.do(
@@ -112,8 +119,9 @@ class Transactor:
                 lambda: self._send_once(line, at, [record], sequence, identity),
                 lambda base: {"offset": base},
             )
-        except NotDone:
-            return
+        except NotDone as error:
+            return error.code is not None and not error.code.retriable
+        return False
 
     async def _send_once(
         self,

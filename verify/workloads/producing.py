@@ -1,5 +1,6 @@
 """Transactions by chance: what W1, W3, W5 and W6 have in common."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
@@ -31,7 +32,7 @@ class Producing:
         choose: Choose,
         *,
         aborts: float = 0.1,
-        late: float = 0.05,
+        late: float = 0.3,
     ) -> None:
         """`aborts` and `late` are shares: of transactions that are aborted, and of those after
         which a batch comes late."""
@@ -99,19 +100,29 @@ class Producing:
         transactor.begin(name)
         batches = self._choose(chance, self._name)
         identity = transactor.identity
-        for at, records in batches:
-            await transactor.send(at, records)
-            await self._end_late()
+        if transactor.newer and len({at for at, _ in batches}) == len(batches):
+            await self._send_at_once(batches)
+        else:
+            for at, records in batches:
+                await transactor.send(at, records)
+                await self._end_late()
         commit = chance.random() >= self._aborts
+        last = batches[-1][0]
+        sequence = transactor.next_sequence(last)
         await transactor.end(commit=commit)
         if commit and not transactor.newer and chance.random() < 0.3:
             self._ended = name, identity
         if not commit and chance.random() < self._late:
-            await self._send_late(name, identity, batches[-1][0])
+            sent = Sent(self._context.value(self._name), "late")
+            refused = await transactor.send_late(self._line, name, last, sent, identity, sequence)
+            self._must_init = not refused and not transactor.newer
 
-    async def _send_late(self, name: str, identity: Identity, at: Place) -> None:
-        sent = Sent(self._context.value(self._name), "late")
-        await self.transactor.send_late(self._line, identity, name, at, sent)
+    async def _send_at_once(self, batches: Sequence[tuple[Place, list[Sent]]]) -> None:
+        """To several partitions, as producers do; raises the first error when all are answered."""
+        sends = (self.transactor.send(at, records) for at, records in batches)
+        for outcome in await asyncio.gather(*sends, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def _end_late(self) -> None:
         ended, self._ended = self._ended, None

@@ -92,6 +92,15 @@ class BrokerProcess:
             self.kill()
             raise StartFailed(f"start {self.starts}:\n{self.errors()[-4000:]}")
 
+    def is_dead(self, within_s: float) -> bool:
+        """Whether the process has ended by itself, or does so in a while."""
+        assert self._process is not None
+        try:
+            self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def wait_until_dead(self) -> None:
         """Until the process has ended by itself."""
         assert self._process is not None

@@ -1,0 +1,72 @@
+"""A broker with a fault, and with a short life if that is wanted:
+`python -m tests.integration.adversary.mutant_broker`.
+
+    ... DIRECTORY key=value ...     with Kafka's keys; serves until it is killed
+
+`mutant=NAME` is the fault, or the lever, of `mutants.py`. Its data lie in `DIRECTORY/data`. Where
+`DIRECTORY/die` holds two numbers, it kills itself (SIGKILL) right after an append, somewhere
+between the first and the second from its start: in the middle of a request, before the answer.
+"""
+
+import os
+import random
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from barnabas.broker.app import Broker
+from barnabas.broker.doors import real_doors
+from barnabas.broker.observability.logging import configure
+from barnabas.broker.replication.partition import Partition
+from barnabas.config.broker import BrokerConfig
+from barnabas.storage.cleaner_worker import InlineCleaner
+from tests.integration.adversary.mutants import LEVERS, MUTANTS
+
+
+def die_after(appends: int) -> None:
+    """The process is gone after so many appends by clients and coordinators."""
+    append = Partition.append_as_leader
+    left = appends
+
+    def last(partition: Partition, *args: Any, **options: Any) -> Any:
+        nonlocal left
+        appended = append(partition, *args, **options)
+        left -= 1
+        if left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return appended
+
+    Partition.append_as_leader = last  # type: ignore[method-assign]
+
+
+async def serve(directory: Path, properties: dict[str, str]) -> None:
+    config = BrokerConfig.from_properties({**properties, "log.dirs": str(directory / "data")})
+    doors = real_doors(config)
+    # A worker process would not have the fault.
+    broker = Broker(config, doors=replace(doors, cleaner=InlineCleaner(doors.files)))
+    await broker.start()
+    print(broker.bootstrap_servers, flush=True)
+    await broker.failed.wait()
+    raise SystemExit("the broker could not go on")
+
+
+def main() -> None:
+    directory, *pairs = sys.argv[1:]
+    configure(level="warn")
+    properties = dict(pair.split("=", 1) for pair in pairs)
+    mutant = properties.pop("mutant", "")
+    if mutant:
+        {**MUTANTS, **LEVERS}[mutant]()
+    lives = Path(directory) / "die"
+    if lives.exists():
+        first, last = map(int, lives.read_text().split())
+        die_after(random.randint(first, last))
+    uvloop.run(serve(Path(directory), properties))
+
+
+if __name__ == "__main__":
+    main()

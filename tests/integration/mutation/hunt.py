@@ -1,0 +1,125 @@
+"""One run of the checker against one broker process, whole or with a fault."""
+
+import asyncio
+import threading
+from dataclasses import dataclass, field, replace
+from io import StringIO
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from barnabas.verify.history import read_history
+from barnabas.verify.judge import Verdict, judge
+from barnabas.verify.options import BOTH, NEWER, OLDER, Options
+from barnabas.verify.runner import run
+from tests.integration.adversary.process import BrokerProcess
+
+KEYS: Final = {
+    "transaction.state.log.num.partitions": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+    "log.cleaner.backoff.ms": "50",
+    "log.cleaner.threads": "1",
+}
+
+
+@dataclass(frozen=True)
+class Hunt:
+    """How a fault is looked for."""
+
+    workload: str = "queue"
+    duration: float = 1.5
+    protocol: str = BOTH
+    deaths: int = 0
+    """How often the broker dies, each time between a number of appends."""
+    appends: tuple[int, int] = (200, 600)
+    delayed_ends: bool = False
+    partitions: int = 4
+    keys: dict[str, str] = field(default_factory=dict)
+
+
+class Result(NamedTuple):
+    """What a run has shown."""
+
+    verdict: Verdict
+    problems: list[str]
+
+    @property
+    def names(self) -> set[str]:
+        return {anomaly.name for anomaly in self.verdict.anomalies}
+
+
+HUNTS: Final = {
+    "unverified": Hunt(protocol=OLDER, duration=3),
+    "marker_refused_again": Hunt(protocol=NEWER, deaths=4),
+    "endless_epochs": Hunt(protocol=NEWER),
+    "late_offsets": Hunt(workload="pipeline"),
+    "forgetful_coordinator": Hunt(deaths=2),
+    "window_of_one": Hunt(workload="idempotent", deaths=4, duration=3, appends=(100, 300)),
+    "short_memory": Hunt(
+        workload="idempotent",
+        duration=5,
+        keys={"producer.id.expiration.check.interval.ms": "50"},
+    ),
+    "inclusive_last_stable_offset": Hunt(),
+    "short_aborted_index": Hunt(),
+    "hasty_coordinator": Hunt(workload="pipeline", deaths=2),
+    "reused_buffer": Hunt(protocol=NEWER),
+    "expired_offsets": Hunt(workload="pipeline", deaths=2),
+    "aborted_records_compact": Hunt(workload="compacted"),
+    "skipped_marker": Hunt(),
+    "offsets_of_aborted": Hunt(workload="pipeline"),
+    "unfenced": Hunt(workload="hijack"),
+    "unguarded_connections": Hunt(
+        protocol=OLDER,
+        delayed_ends=True,
+        keys={"transaction.fence.older.connections": "false"},
+    ),
+}
+"""By mutant; what is a key of the broker has no patch."""
+
+
+def hunt(how: Hunt, directory: Path, seed: int, mutant: str = "") -> Result:
+    """Runs the checker; a mutant without a patch is what the keys make of the broker."""
+    keys = {**KEYS, **how.keys}
+    if mutant:
+        keys["mutant"] = mutant
+    options = Options(
+        bootstrap="",
+        workload=how.workload,
+        duration=how.duration,
+        seed=seed,
+        partitions=how.partitions,
+        protocol=how.protocol,
+        transaction_timeout=2.0,
+        delayed_ends=how.delayed_ends,
+        keep=True,
+    )
+    directory.mkdir(parents=True, exist_ok=True)
+    lives = directory / "die"
+    if how.deaths:
+        lives.write_text("{} {}".format(*how.appends))
+    with BrokerProcess(directory, program="mutant_broker", **keys) as broker:
+        stop = threading.Event()
+        nurse = threading.Thread(target=_nurse, args=(broker, how.deaths, lives, stop))
+        nurse.start()
+        try:
+            file = StringIO()
+            where = replace(options, bootstrap=broker.bootstrap_servers)
+            problems = asyncio.run(run(where, file))
+        finally:
+            stop.set()
+            nurse.join()
+    file.seek(0)
+    return Result(judge(read_history(file)), problems)
+
+
+def _nurse(broker: BrokerProcess, deaths: int, lives: Path, stop: threading.Event) -> None:
+    """Starts the broker again each time it has died; the last life is a long one."""
+    while deaths and not stop.is_set():
+        if not broker.is_dead(0.05):
+            continue
+        deaths -= 1
+        if not deaths:
+            lives.unlink()
+        broker.kill()
+        broker.launch()
+        broker.wait_until_serving()

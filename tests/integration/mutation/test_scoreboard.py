@@ -1,0 +1,77 @@
+"""The checker finds brokers with a fault, and no others.
+
+A few in every run of the tests; `BARNABAS_MUTANTS=all pytest tests/integration/mutation` tries all,
+and `python -m tests.integration.mutation.scoreboard` prints the score.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.integration.adversary.mutants import MUTANTS
+from tests.integration.mutation.hunt import HUNTS, Hunt, hunt
+
+RUNS = 30
+"""Within which every fault must be found."""
+QUICK = (
+    "aborted_records_compact",
+    "forgetful_coordinator",
+    "late_offsets",
+    "reused_buffer",
+    "short_aborted_index",
+    "unguarded_connections",
+)
+EXPECTED = {
+    "aborted_records_compact": {"lost-write", "torn", "unseen"},
+    "endless_epochs": {"unjust-refusal"},
+    "expired_offsets": {"offset-regression", "processed-twice", "stale-offset"},
+    "forgetful_coordinator": {"precommitted-read", "torn", "unjust-refusal"},
+    "hasty_coordinator": {"offset-regression", "stale-offset", "unjust-refusal"},
+    "inclusive_last_stable_offset": {"G1a", "precommitted-read"},
+    "late_offsets": {"processed-twice", "stale-offset"},
+    "marker_refused_again": {"undecided-transaction"},
+    "offsets_of_aborted": {"G1a"},
+    "reused_buffer": {"duplicate", "inconsistent-offsets", "unjust-refusal", "unknown-value"},
+    "short_aborted_index": {"G1a"},
+    "short_memory": {"unjust-refusal"},
+    "skipped_marker": {"G1a", "hanging-transaction", "torn"},
+    "unfenced": {"G1a", "zombie"},
+    "unguarded_connections": {"precommitted-read", "unjust-refusal"},
+    "unverified": {"G1a", "hanging-transaction"},
+    "window_of_one": {"unjust-refusal"},
+}
+"""Anomalies of which at least one must be named, by mutant."""
+
+
+def test_every_mutant_is_hunted() -> None:
+    assert set(HUNTS) == set(EXPECTED) == {*MUTANTS, "unguarded_connections"}
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    "name", sorted(HUNTS) if os.environ.get("BARNABAS_MUTANTS") == "all" else QUICK
+)
+def test_a_fault_is_found_and_named(name: str, tmp_path: Path) -> None:
+    mutant = name if name in MUTANTS else ""
+    for seed in range(RUNS):
+        result = hunt(HUNTS[name], tmp_path / str(seed), seed, mutant)
+        if not result.verdict.is_clean:
+            assert result.names & EXPECTED[name], result.verdict.anomalies[:10]
+            return
+    raise AssertionError(f"{name} was not found in {RUNS} runs")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(Hunt(deaths=2), id="queue"),
+        pytest.param(Hunt(workload="pipeline", deaths=2), id="pipeline"),
+        pytest.param(Hunt(protocol="older", delayed_ends=True), id="delayed ends"),
+    ],
+)
+def test_a_broker_that_dies_has_no_fault(how: Hunt, tmp_path: Path) -> None:
+    result = hunt(how, tmp_path, 1)
+    assert result.verdict.anomalies == []
+    assert not result.verdict.is_void
+    assert [each for each in result.problems if each.startswith("the end")] == []

@@ -1,12 +1,17 @@
 """What a stopped broker's files say about transactions."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from barnabas.coordinator.transaction.metadata import TopicPartition, Transaction
-from barnabas.coordinator.transaction.records import decode_record
+from barnabas.coordinator.transaction.records import (
+    TransactionRecord,
+    decode_record,
+    encode_record,
+)
 from barnabas.protocol.records.batch import BatchHeader, iter_headers
-from barnabas.protocol.records.record import iter_records
+from barnabas.protocol.records.record import Record, build_batch, iter_records
+from barnabas.storage.log_manager import CLEAN_SHUTDOWN
 
 
 def transactions(data: Path) -> dict[str, Transaction]:
@@ -14,11 +19,7 @@ def transactions(data: Path) -> dict[str, Transaction]:
     found: dict[str, Transaction] = {}
     for directory in sorted(data.glob("__transaction_state-*")):
         for log, position, header in _batches(directory):
-            for record in iter_records(log, position, header):
-                assert record.key is not None
-                decoded = decode_record(record.key, record.value)
-                if decoded is not None and decoded.value is not None:
-                    found[decoded.transactional_id] = decoded.value
+            found.update(_transactions(log, position, header))
     return found
 
 
@@ -29,6 +30,50 @@ def open_in(data: Path, producer_id: int, places: frozenset[TopicPartition]) -> 
         for topic, index in places
         for last in [_last_of(data / f"{topic}-{index}", producer_id)]
     )
+
+
+def go_on(data: Path, transactional_id: str, change: Callable[[Transaction], Transaction]) -> None:
+    """Writes another state of a transactional id behind its last one."""
+    for directory in data.glob("__transaction_state-*"):
+        known = {}
+        end, epoch = 0, 0
+        for log, position, header in _batches(directory):
+            end, epoch = header.next_offset, header.partition_leader_epoch
+            known.update(_transactions(log, position, header))
+        if transactional_id in known:
+            changed = change(known[transactional_id])
+            key, value = encode_record(TransactionRecord(transactional_id, changed))
+            record = Record(end, changed.updated_ms, key, value)
+            with max(directory.glob("*.log")).open("ab") as segment:
+                segment.write(build_batch([record], leader_epoch=epoch))
+    # The next start recovers the log.
+    (data / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+
+
+def cut_last(data: Path, transactional_id: str) -> None:
+    """Takes the last record of a transactional id away, which must be its log's last, too."""
+    for directory in data.glob("__transaction_state-*"):
+        segment = max(directory.glob("*.log"))
+        for log, position, header in _batches(directory):
+            if header.next_offset == _end(directory) and transactional_id in dict(
+                _transactions(log, position, header)
+            ):
+                segment.write_bytes(segment.read_bytes()[:position])
+    (data / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+
+
+def _end(directory: Path) -> int:
+    return max((header.next_offset for _, _, header in _batches(directory)), default=0)
+
+
+def _transactions(
+    log: bytes, position: int, header: BatchHeader
+) -> Iterator[tuple[str, Transaction]]:
+    for record in iter_records(log, position, header):
+        assert record.key is not None
+        decoded = decode_record(record.key, record.value)
+        if decoded is not None and decoded.value is not None:
+            yield decoded.transactional_id, decoded.value
 
 
 def _last_of(directory: Path, producer_id: int) -> BatchHeader | None:

@@ -75,6 +75,7 @@ class Batch:
     """Records that travel together; `sequence` is the first one's, -1 without idempotence."""
 
     records: list[Waiting]
+    size: int
     deadline: float
     identity: Identity
     sequence: int
@@ -238,16 +239,19 @@ class Lane:
         sequence = self.next_sequence if self.limits.idempotent else -1
         self.next_sequence = _after(self.next_sequence, len(records))
         deadline = records[0].since + self.limits.delivery_timeout
-        return Batch(records, deadline, self.identity, sequence)
+        return Batch(records, size, deadline, self.identity, sequence)
 
     def _halve(self, batch: Batch) -> None:
         """Two batches in one's place: together they take the same sequences."""
         half = len(batch.records) // 2
         sequence = _after(batch.sequence, half) if self.limits.idempotent else -1
-        rest = Batch(batch.records[half:], batch.deadline, batch.identity, sequence)
+        size = sum(record.size for record in batch.records[:half])
+        behind = batch.records[half:]
+        rest = Batch(behind, batch.size - size, batch.deadline, batch.identity, sequence)
         del batch.records[half:]
+        batch.size = size
         self.window.insert(self.window.index(batch) + 1, rest)
-        self._batch_size = max(1, sum(record.size for record in batch.records))
+        self._batch_size = size
 
     # -- answers ---------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from barnabas.client.cluster import Cluster, check
+from barnabas.client.cluster import Cluster, TopicInfo, check
 from barnabas.client.lane import Delivered, Identity, Lane, Limits, Waiting
 from barnabas.client.partitioner import partition_for
 from barnabas.client.sender import Author, Sender
@@ -94,14 +94,15 @@ class Producer:
 
         Waits while the buffer is full. `timestamp` is in ms since the epoch.
         """
-        count = await self._count_partitions(topic)
+        info = self._cluster.topics.get(topic) or await self._find(topic)
         if partition is None:
-            partition = self._choose(topic, key, count)
+            partition = self._choose(topic, key, len(info.leaders))
         while self._sender.buffered >= self._settings.buffer_size:
             await self._sender.moved()
         self._check(topic, partition)
         size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
-        size += sum(len(name) + len(data or b"") + 2 for name, data in headers)
+        if headers:
+            size += sum(len(name) + len(data or b"") + 2 for name, data in headers)
         stamp = int(self._now() * 1000) if timestamp is None else timestamp
         loop = asyncio.get_running_loop()
         delivered = loop.create_future()
@@ -120,12 +121,9 @@ class Producer:
     def _check(self, topic: str, partition: int) -> None:
         """Raises what forbids to send to this partition now."""
 
-    async def _count_partitions(self, topic: str) -> int:
-        """Asks for the topic, which may create it, when it is not known."""
-        info = self._cluster.topics.get(topic)
-        if info is None:
-            info = await self._cluster.retrying(lambda: self._cluster.topic(topic, create=True))
-        return len(info.leaders)
+    async def _find(self, topic: str) -> TopicInfo:
+        """Asks for a topic that is not known, which may create it."""
+        return await self._cluster.retrying(lambda: self._cluster.topic(topic, create=True))
 
     def _choose(self, topic: str, key: bytes | None, count: int) -> int:
         if key is not None:

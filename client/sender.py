@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from barnabas.client.cluster import Cluster
@@ -16,6 +17,8 @@ from barnabas.protocol.records.record import Record, build_batch
 _BY_TOPIC_ID = 13
 _WITHOUT_ADDING = 11
 """The last version whose batches never add their partition to a transaction (KIP-890)."""
+_MAX_REQUEST = 1024 * 1024
+"""Bytes of records about which a request is full, as in Kafka (`max.request.size`)."""
 _STALE_METADATA = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -85,9 +88,8 @@ class Sender:
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._busy: dict[Lane, None] = {}
         self._flights: set[asyncio.Task[None]] = set()
-        self._task: asyncio.Task[None] | None = None
+        self._turn: asyncio.Handle | None = None
         self._obtaining: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
         self._moved = asyncio.Event()
         self._hurrying = 0
         self.buffered = 0
@@ -101,13 +103,13 @@ class Sender:
         lane.append(record)
         self.buffered += record.size
         self._busy[lane] = None
-        self.kick()
+        if self._turn is None or isinstance(self._turn, asyncio.TimerHandle):
+            self._look_at(None)
 
     def kick(self) -> None:
         """Looks again for what can be sent."""
-        self._wake.set()
-        if self._task is None and self._busy:
-            self._task = asyncio.create_task(self._run())
+        if self._busy:
+            self._look_at(None)
 
     async def flush(self) -> None:
         """Waits until all that is queued by now is delivered or has failed."""
@@ -142,32 +144,33 @@ class Sender:
 
     async def abandon(self) -> None:
         """Drops all records, those under way too."""
-        flights = [*self._flights, *(task for task in (self._task, self._obtaining) if task)]
-        for task in flights:
+        tasks = [*self._flights, *([self._obtaining] if self._obtaining else [])]
+        for task in tasks:
             task.cancel()
-        if flights:
-            await asyncio.wait(flights)
-        self._task = self._obtaining = None
+        if tasks:
+            await asyncio.wait(tasks)
         self.drop(None)
         self._busy.clear()
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
 
     # -- what can be sent ------------------------------------------------------------------------
 
-    async def _run(self) -> None:
+    def _look_at(self, when: float | None) -> None:
+        """Looks for what can be sent at a time of the loop's clock, or with its next turn."""
+        if isinstance(self._turn, asyncio.TimerHandle):
+            self._turn.cancel()
+        elif self._turn is not None:
+            return
         loop = asyncio.get_running_loop()
-        try:
-            while self._busy:
-                self._wake.clear()
-                wakes_at = self._dispatch(loop.time())
-                if not self._busy:
-                    break
-                try:
-                    async with asyncio.timeout_at(wakes_at):
-                        await self._wake.wait()
-                except TimeoutError:
-                    continue
-        finally:
-            self._task = None
+        self._turn = loop.call_soon(self._look) if when is None else loop.call_at(when, self._look)
+
+    def _look(self) -> None:
+        self._turn = None
+        wakes_at = self._dispatch(asyncio.get_running_loop().time())
+        if wakes_at is not None and self._turn is None:
+            self._look_at(wakes_at)
 
     def _dispatch(self, now: float) -> float | None:
         """Starts what can fly; returns when to look again if nothing happens before."""
@@ -175,7 +178,8 @@ class Sender:
             return None
         error = self._author.error
         wakes: list[float] = []
-        flights: dict[object, list[tuple[Lane, Batch]]] = defaultdict(list)
+        flights: dict[tuple[int, object, int], list[tuple[Lane, Batch]]] = defaultdict(list)
+        loads: dict[object, int] = defaultdict(int)
         for lane in list(self._busy):
             if not lane.is_busy:
                 del self._busy[lane]
@@ -183,11 +187,15 @@ class Sender:
                 self._give_up(lane, error)
             elif self._author.admits(lane):
                 for turn, batch in enumerate(self._take(lane, now)):
-                    flights[self._leader(lane) or lane, turn].append((lane, batch))
+                    leader = self._leader(lane) or lane
+                    part = loads[leader] // _MAX_REQUEST
+                    loads[leader] += batch.size
+                    flights[turn, leader, part].append((lane, batch))
                 if not lane.is_exhausted and (at := lane.wakes_at()) is not None:
                     wakes.append(at)
-        for cargo in flights.values():
-            task = asyncio.create_task(self._fly(cargo))
+        # A lane's second batch must not leave before its first.
+        for key in sorted(flights, key=itemgetter(0)):
+            task = asyncio.create_task(self._fly(flights[key]))
             self._flights.add(task)
             task.add_done_callback(self._flights.discard)
         return min(wakes, default=None)

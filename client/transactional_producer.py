@@ -11,7 +11,7 @@ The newer protocol (KIP-890) is spoken where the cluster has settled on `transac
 
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_metadata import GroupMetadata
@@ -69,11 +69,10 @@ class TransactionalProducer(Producer):
     async def __aexit__(self, *_: object) -> None:
         """Aborts what is still open."""
         try:
-            if self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
-                await self.abort_transaction()
-        except FatalError:
-            # There is nothing left to abort: the transaction belongs to another instance.
-            pass
+            # After a fatal error there is nothing to abort: it belongs to another instance.
+            with suppress(FatalError):
+                if self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+                    await self.abort_transaction()
         finally:
             await self.abandon()
 

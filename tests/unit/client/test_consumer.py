@@ -83,6 +83,21 @@ async def test_what_arrived_is_not_lost_when_another_partition_fails() -> None:
     assert caught.value.code is NOT_LEADER
 
 
+async def test_what_was_fetched_before_a_seek_is_not_shown_after_it() -> None:
+    class Sought(Script):
+        async def request(self, *_: object, **__: object) -> fetch.FetchResponse:
+            if consumer.positions["t", 0] == 0:
+                consumer.seek(("t", 0), 2)
+            return await super().request()
+
+    consumer = consumer_of(Sought([answer(0, batch(0, b"a"))], [answer(0, batch(2, b"c"))]))
+    assert await values(consumer) == []
+    assert consumer.positions == {("t", 0): 2}
+    assert await values(consumer) == [b"c"]
+    with pytest.raises(ValueError, match="not assigned"):
+        consumer.seek(("t", 1), 0)
+
+
 async def test_a_position_inside_a_batch_skips_what_is_before_it() -> None:
     consumer = consumer_of(Script([answer(0, batch(0, b"a", b"b", b"c"))]))
     consumer.positions["t", 0] = 2

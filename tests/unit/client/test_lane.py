@@ -300,6 +300,21 @@ def test_a_partial_batch_grows_while_another_flies(hurry: bool) -> None:
     assert (lane.take(0.0, hurry=hurry) is not None) is hurry
 
 
+def test_halves_of_a_batch_take_the_sequences_of_the_whole() -> None:
+    lane = Lane("t", 0, Limits(batch_size=4 * SIZE))
+    lane.give(Identity(7, 0))
+    for number in range(4):
+        lane.append(record(number))
+    (whole,) = fly(lane)
+    assert lane.settle(whole, ErrorCode.MESSAGE_TOO_LARGE, 0.0) is Fate.AGAIN
+    for sequence in (0, 2):
+        (half,) = fly(lane)
+        assert (half.sequence, len(half.records), half.size) == (sequence, 2, 2 * SIZE)
+        lane.settle(half, ErrorCode.NONE, 0.0)
+    lane.append(record(4))
+    assert fly(lane)[0].sequence == 4
+
+
 def test_records_linger_for_company() -> None:
     lane = Lane("t", 0, Limits(linger=5.0))
     lane.give(Identity(7, 0))

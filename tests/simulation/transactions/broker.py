@@ -269,12 +269,17 @@ class Brokers:
     ) -> None:
         """Verified or added as by a broker; `pause` is the way back from the coordinator."""
         partition = self.partitions[place]
-        guard = partition.producers.begin_verification(
-            transactional_id, *producer, sequence, epoch_per_transaction=adds
-        )
+
+        def begin() -> Guard | None:
+            return partition.producers.begin_verification(
+                transactional_id, *producer, sequence, epoch_per_transaction=adds
+            )
+
+        guard = begin()
         if guard is not None:
-            await self._admit(transactional_id, producer, place, adds=adds)
+            waited = await self._admit(transactional_id, producer, place, adds=adds)
             await pause()
+            guard = begin() if waited else guard
         batch = build_batch(
             [Record(0, self.time.now_ms(), None, value)],
             producer_id=producer.producer_id,
@@ -286,13 +291,15 @@ class Brokers:
 
     async def _admit(
         self, transactional_id: str, producer: Producer, place: TopicPartition, *, adds: bool
-    ) -> None:
+    ) -> bool:
+        """Whether it had to wait, perhaps for a marker that has taken the guard away."""
         try:
             if adds:
                 answer = self.coordinator.add_for_leader(transactional_id, producer, [place])
                 if isinstance(answer, asyncio.Future):
                     await answer
-                return
+                    return True
+                return False
             code = self.coordinator.verify(transactional_id, producer, [place])[place]
         except KafkaError as error:
             if error.code is ErrorCode.PRODUCER_FENCED:
@@ -300,3 +307,4 @@ class Brokers:
             raise
         if code is not ErrorCode.NONE:
             raise KafkaError(code)
+        return False

@@ -6,6 +6,7 @@ import click
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.offsets import TopicPartition
+from barnabas.protocol.errors import ErrorCode, KafkaError
 
 Place = tuple[str, int | None]
 """A topic and one of its partitions, or all of them."""
@@ -47,6 +48,9 @@ async def partitions_of(
     found: list[TopicPartition] = []
     for topic, index in named:
         leaders = (await cluster.topic(topic)).leaders
+        if index is not None and index not in leaders:
+            text = f"topic {topic} has no partition {index}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         found += [(topic, each) for each in (leaders if index is None else [index])]
     if not found:
         await cluster.refresh()

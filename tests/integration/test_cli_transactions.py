@@ -63,6 +63,16 @@ def opened(servers: str, topic: str, *partitions: int) -> tuple[str, NewerProduc
     return transactional_id, producer
 
 
+def older_producer(servers: str, transactional_id: str) -> confluent_kafka.Producer:
+    """One of the older protocol. It stays behind with a thread of its own, which must not write to
+    the standard error of later tests."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": servers, "transactional.id": transactional_id, "log_level": 0}
+    )
+    producer.init_transactions(DEADLINE)
+    return producer
+
+
 def refused(cli: Cli, *arguments: str) -> str:
     """The one line that a command which fails says."""
     code, out, errors = cli.run("transactions", *arguments)
@@ -85,6 +95,7 @@ def committed_values(servers: str, topic: str) -> list[bytes]:
             "bootstrap.servers": servers,
             "group.id": "readers",
             "isolation.level": "read_committed",
+            "enable.auto.commit": False,
             "enable.partition.eof": True,
         }
     )
@@ -105,10 +116,7 @@ def committed_values(servers: str, topic: str) -> list[bytes]:
 def hanging(servers: str, topic: str, *, committed_before: bool) -> int:
     """Leaves a transaction open that its coordinator never hears of; its start offset."""
     transactional_id = f"x-{uuid.uuid4().hex[:8]}"
-    older = confluent_kafka.Producer(
-        {"bootstrap.servers": servers, "transactional.id": transactional_id}
-    )
-    older.init_transactions(DEADLINE)
+    older = older_producer(servers, transactional_id)
     if committed_before:
         older.begin_transaction()
         older.produce(topic, b"good", partition=0)

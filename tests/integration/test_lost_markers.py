@@ -4,14 +4,18 @@ failures). Aborted by hand, what committed would be torn: `repair` writes the de
 from pathlib import Path
 from typing import NamedTuple
 
-import confluent_kafka
 import pytest
 
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.testing import Broker
 from tests.integration.command_line import DEADLINE, Cli
 from tests.integration.newer_producer import NewerProducer
-from tests.integration.test_cli_transactions import committed_values, eventually, refused
+from tests.integration.test_cli_transactions import (
+    committed_values,
+    eventually,
+    older_producer,
+    refused,
+)
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 KEYS = {"transaction.state.log.num.partitions": "3"}
@@ -63,10 +67,7 @@ def write_newer(broker: Broker, cli: Cli, *, committed: bool) -> Ended:
 
 def write_older(broker: Broker, cli: Cli) -> None:
     """The same of the older protocol."""
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "x"}
-    )
-    producer.init_transactions(DEADLINE)
+    producer = older_producer(broker.bootstrap_servers, "x")
     producer.begin_transaction()
     for partition in (0, 1):
         producer.produce("t", b"a", partition=partition)

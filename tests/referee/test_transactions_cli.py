@@ -4,12 +4,16 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import confluent_kafka
 import pytest
 
 from tests.integration.command_line import DEADLINE, Cli
 from tests.integration.newer_producer import NewerProducer
-from tests.integration.test_cli_transactions import committed_values, hanging, refused
+from tests.integration.test_cli_transactions import (
+    committed_values,
+    hanging,
+    older_producer,
+    refused,
+)
 from tests.integration.test_lost_markers import lose_marker, wait_until_over
 from tests.referee.brokers import SHARED, Address
 from tests.referee.kafka import Kafka
@@ -47,10 +51,7 @@ def unverified(cli: Cli) -> Iterator[None]:
 @pytest.mark.xdist_group("referee")
 def test_an_open_transaction_is_listed_described_and_explained(cli: Cli, topic: str) -> None:
     transactional_id = f"x-{uuid.uuid4().hex[:8]}"
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": cli.servers, "transactional.id": transactional_id}
-    )
-    producer.init_transactions(DEADLINE)
+    producer = older_producer(cli.servers, transactional_id)
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=1)
     producer.flush(DEADLINE)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from barnabas.client.cluster import TRANSACTION, Cluster, check
-from barnabas.protocol.messages import end_txn, init_producer_id, produce
+from barnabas.protocol.messages import end_txn, init_producer_id, produce, txn_offset_commit
 from barnabas.protocol.records.record import Record, build_batch
 
 _TIMEOUT_MS = 60_000
@@ -69,6 +69,29 @@ class NewerProducer:
 
         self._do(attempt)
         self.sequences[place] = sequence + 1
+
+    def commit_offset(self, group: str, topic: str, offset: int) -> None:
+        """Commit an offset of partition 0 for a group without members."""
+
+        async def attempt(cluster: Cluster) -> None:
+            partition = txn_offset_commit.TxnOffsetCommitRequestPartition(
+                partition_index=0, committed_offset=offset, committed_metadata=None
+            )
+            request = txn_offset_commit.TxnOffsetCommitRequest(
+                transactional_id=self._id,
+                group_id=group,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                topics=[
+                    txn_offset_commit.TxnOffsetCommitRequestTopic(
+                        name=topic, partitions=[partition]
+                    )
+                ],
+            )
+            answer = await cluster.ask_coordinator(txn_offset_commit.API, request, group)
+            check(answer.topics[0].partitions[0].error_code)
+
+        self._do(attempt)
 
     def end(self, *, committed: bool) -> None:
         async def attempt(cluster: Cluster) -> None:

@@ -1,7 +1,6 @@
 """`barnabas transactions` on a broker: what is open is found, explained, fenced and aborted."""
 
 import asyncio
-import json
 import os
 import pty
 import re
@@ -129,15 +128,14 @@ def hanging(servers: str, topic: str, *, committed_before: bool) -> int:
 
 
 def identity(servers: str, transactional_id: str) -> tuple[int, int]:
-    done = subprocess.run(
-        [sys.executable, "-m", "barnabas", "transactions", "describe", transactional_id, "--json"],
-        env=environment(BARNABAS_BOOTSTRAP_SERVER=servers),
-        capture_output=True,
-        timeout=DEADLINE,
-        check=True,
-    )
-    (row,) = json.loads(done.stdout)
-    return row["producer_id"], row["epoch"]
+    """Producer id and epoch, which librdkafka keeps to itself."""
+
+    async def described() -> tuple[int, int]:
+        async with Cluster(servers) as cluster:
+            row = await TransactionAdmin(cluster).describe(transactional_id)
+            return row.producer_id, row.producer_epoch
+
+    return asyncio.run(described())
 
 
 def test_list_filters_by_state_producer_duration_and_name(

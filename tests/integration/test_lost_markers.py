@@ -202,3 +202,23 @@ def test_of_the_older_protocol_nothing_is_written_without_being_told(
         (found,) = cli.json("transactions", "why", "t:0")
         assert found["advice"] == " ".join(["barnabas", "transactions", *ABORT, "--force"])
         assert cli.json("transactions", "find-hanging", "t:0") == []
+
+
+def test_offsets_of_a_group_are_repaired_too(tools: Cli, data: Path) -> None:
+    offsets = "__consumer_offsets"
+    keys = {**KEYS, "offsets.topic.num.partitions": "1"}
+    with Broker(keys, data_dir=data) as broker:
+        cli = tools.at(broker.bootstrap_servers)
+        cli("topics", "create", "t", "-p", "1")
+        producer = NewerProducer(broker.bootstrap_servers, "x").init()
+        producer.commit_offset("g", "t", 5)
+        producer.end(committed=True)
+        wait_until_over(cli)
+    lose_marker(data, f"{offsets}-0")
+    with Broker(keys, data_dir=data) as broker:
+        cli = tools.at(broker.bootstrap_servers)
+        assert cli.json("groups", "describe", "g") == []
+        (found,) = cli.json("transactions", "why", offsets)
+        assert found["advice"] == f"barnabas transactions repair {offsets}:0"
+        assert cli.json("transactions", "repair")[0]["written"] is True
+        assert cli.json("groups", "describe", "g")[0]["offset"] == 5

@@ -157,6 +157,10 @@ class GroupMember:
                 raise
             self._must_join = True
 
+    async def rewind(self) -> None:
+        """Goes back to what the group has committed, as after a transaction that was aborted."""
+        await self._start_from_committed(list(self._consumer.positions))
+
     async def leave(self) -> None:
         """Leaves the group at once, so that the others need not wait for the session to end."""
         await self._stop_heartbeats()
@@ -256,11 +260,14 @@ class GroupMember:
             assignment = read_consumer_protocol(ConsumerProtocolAssignment, data)
             assert isinstance(assignment, ConsumerProtocolAssignment)
             mine = [(r.topic, p) for r in assignment.assigned_partitions for p in r.partitions]
+        await self._cluster.refresh({topic for topic, _ in mine})
+        await self._start_from_committed(mine)
+
+    async def _start_from_committed(self, mine: list[TopicPartition]) -> None:
         committed = await fetch_offsets(self._cluster, self._group, mine, require_stable=True)
         reset = self._consumer.settings.offset_reset
         if reset is None and len(committed) < len(mine):
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "no offset is committed")
-        await self._cluster.refresh({topic for topic, _ in mine})
         self._consumer.assign({tp: committed.get(tp, reset or 0) for tp in mine})
 
     async def _beat(self) -> None:

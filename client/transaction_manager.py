@@ -54,6 +54,9 @@ class OpenTransaction:
     committing_groups: set[str] = field(default_factory=set)
     """Groups whose offsets were sent."""
 
+    is_unsure: bool = False
+    """A request got no answer: whether the coordinator knows of the transaction is unknown."""
+
     @property
     def is_registered(self) -> bool:
         """Whether everything it may write was told in advance."""
@@ -64,7 +67,7 @@ class OpenTransaction:
         """Whether the coordinator may know of it; there is nothing to end otherwise."""
         if self.newer and (self.written or self.committing_groups):
             return True
-        return bool(self.added or self.to_add or self.groups)
+        return bool(self.added or self.groups or self.is_unsure)
 
 
 class TransactionManager:
@@ -155,15 +158,13 @@ class TransactionManager:
             return
         self.open.registered = frozenset(partitions or ())
         self.open.registered_group = group_id
-        self.open.to_add = dict.fromkeys(self.open.registered)
-        if group_id is not None:
-            self.open.groups.add(group_id)
-        if self.open.is_known:
+        if self.open.registered or group_id is not None:
             await self._told(
                 self._calls.add_partitions(self._known(), self.open.registered, group_id)
             )
             self.open.added |= self.open.registered
-            self.open.to_add.clear()
+        if group_id is not None:
+            self.open.groups.add(group_id)
 
     def check(self, partition: TopicPartition) -> None:
         """Raises what forbids a record for this partition, and notes that one comes."""
@@ -193,8 +194,8 @@ class TransactionManager:
         if not offsets:
             return
         if not self.open.newer and group.group_id not in self.open.groups:
-            self.open.groups.add(group.group_id)
             await self._told(self._calls.add_offsets(self._known(), group.group_id))
+            self.open.groups.add(group.group_id)
         self.open.committing_groups.add(group.group_id)
         await self._told(
             self._calls.commit_offsets(self._known(), group, offsets, newer=self.open.newer)
@@ -219,12 +220,17 @@ class TransactionManager:
 
     async def _end(self, *, commit: bool) -> None:
         if self.open is not None and self.open.is_known:
-            self._identity = await self._calls.end(
-                self._known(),
-                commit=commit,
-                newer=self.open.newer,
-                written=await self._written(self.open),
-            )
+            try:
+                self._identity = await self._calls.end(
+                    self._known(),
+                    commit=commit,
+                    newer=self.open.newer,
+                    written=await self._written(self.open),
+                )
+            except FatalError as error:
+                never_began = self.open.is_unsure and error.code is ErrorCode.INVALID_TXN_STATE
+                if commit or not never_began:
+                    raise
             if self.open.newer:
                 self._needs_epoch = False
         self.open = None
@@ -253,6 +259,10 @@ class TransactionManager:
         except (AbortableError, FatalError) as error:
             self._fail(error)
             raise
+        except BaseException:
+            if self.open is not None:
+                self.open.is_unsure = True
+            raise
 
     async def _add_partitions(self, transaction: OpenTransaction) -> None:
         try:
@@ -265,6 +275,7 @@ class TransactionManager:
         except (AbortableError, FatalError) as error:
             self._fail(error)
         except TimeoutError as error:
+            transaction.is_unsure = True
             self._fail(AbortableError(ErrorCode.REQUEST_TIMED_OUT, str(error)))
         finally:
             self._adding = None

@@ -9,7 +9,7 @@ from barnabas.client import transaction_manager
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings, Message
-from barnabas.client.features import SAFE_DOWNGRADE, finalized_features, update_feature
+from barnabas.client.features import SAFE_DOWNGRADE, UPGRADE, finalized_features, update_feature
 from barnabas.client.group import GroupMember
 from barnabas.client.group_offsets import fetch_offsets
 from barnabas.client.offsets import EARLIEST, LATEST
@@ -71,6 +71,16 @@ async def values(
 ) -> list[bytes]:
     messages = await read(cluster, topic, count, committed=committed)
     return sorted(message.value or b"" for message in messages)
+
+
+async def set_level(cluster: Cluster, level: int) -> None:
+    before = (await finalized_features(cluster)).get(LEVEL, 0)
+    if level == before:
+        return
+    change = SAFE_DOWNGRADE if level < before else UPGRADE
+    await update_feature(cluster, LEVEL, level, change=change)
+    while (await finalized_features(cluster)).get(LEVEL, 0) != level:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
 
 
 async def test_what_commits_is_read_and_what_aborts_is_not(cluster: Cluster, topic: str) -> None:
@@ -244,33 +254,26 @@ async def test_the_protocol_follows_the_level_of_the_cluster(
 ) -> None:
     monkeypatch.setattr(transaction_manager, "FEATURES_AGE", 0.0)
 
-    async def set_level(level: int) -> None:
-        before = (await finalized_features(cluster)).get(LEVEL, 0)
-        change = SAFE_DOWNGRADE if level < before else 1
-        await update_feature(cluster, LEVEL, level, change=change)
-        while (await finalized_features(cluster)).get(LEVEL, 0) != level:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
     spoken = []
     try:
         async with TransactionalProducer(cluster, topic) as producer:
             await producer.init_transactions()
             for number, level in enumerate((2, 1, 1, 2, 2)):
-                await set_level(level)
+                await set_level(cluster, level)
                 async with producer.transaction():
                     spoken.append(producer.speaks_newer_protocol)
                     await producer.send(topic, b"%d" % number, partition=0)
                     await producer.send_offsets_to_transaction({(topic, 0): number}, topic)
             # Raised while a transaction is open: it ends as it began.
-            await set_level(1)
+            await set_level(cluster, 1)
             await producer.begin_transaction()
             await producer.send(topic, b"5", partition=0)
-            await set_level(2)
+            await set_level(cluster, 2)
             await producer.commit_transaction()
             # Lowered while one is open: it has to start again.
             await producer.begin_transaction()
             await producer.send(topic, b"never", partition=0)
-            await set_level(1)
+            await set_level(cluster, 1)
             with pytest.raises(AbortableError) as caught:
                 await producer.commit_transaction()
             assert caught.value.code is ErrorCode.TRANSACTION_ABORTABLE
@@ -278,11 +281,39 @@ async def test_the_protocol_follows_the_level_of_the_cluster(
             async with producer.transaction():
                 await producer.send(topic, b"6", partition=0)
     finally:
-        await set_level(2)
+        await set_level(cluster, 2)
     assert spoken == [True, False, False, True, True]
     assert await values(cluster, topic, 7) == [b"%d" % n for n in range(7)]
     offsets = await fetch_offsets(cluster, topic, require_stable=True)
     assert offsets == {(topic, 0): 4}
+
+
+async def test_an_older_producer_takes_an_epoch_after_an_error(
+    cluster: Cluster, servers: str
+) -> None:
+    """Its sequences are unknown then, and the older protocol keeps them beyond a transaction."""
+    topic = "older"
+    await Admin(cluster).create_topic(topic, partitions=2, configs={"max.message.bytes": "500"})
+    await set_level(cluster, 1)
+    try:
+        async with Cluster(servers) as own, TransactionalProducer(own, topic) as producer:
+            await producer.init_transactions()
+            for n in range(3):
+                async with producer.transaction():
+                    assert not producer.speaks_newer_protocol
+                    await (await producer.send(topic, b"%d" % n, partition=0))
+                await producer.begin_transaction()
+                await producer.send(topic, b"never", partition=0)
+                await producer.send(topic, bytes(1000), partition=n % 2)
+                with pytest.raises(AbortableError):
+                    await producer.commit_transaction()
+                await producer.abort_transaction()
+                await producer.begin_transaction()
+                await producer.send(topic, b"never", partition=0)
+                await producer.abort_transaction()
+    finally:
+        await set_level(cluster, 2)
+    assert await values(cluster, topic, 3) == [b"0", b"1", b"2"]
 
 
 async def test_what_is_registered_in_advance_is_all_that_is_written(
@@ -337,6 +368,13 @@ async def test_consume_transform_produce_with_crashes_does_each_record_once(
             producer = TransactionalProducer(own, topic, ProducerSettings(batch_size=100))
             await producer.init_transactions()
             async with GroupMember(own, consumer, topic, [source]) as member:
+                if life == 1:
+                    await member.ensure_joined()
+                    await consumer.poll()
+                    await producer.begin_transaction()
+                    await producer.send(topic, b"never")
+                    await producer.abort_transaction()
+                    await member.rewind()
                 for round_ in range(3):
                     await member.ensure_joined()
                     messages = (await consumer.poll())[:step]

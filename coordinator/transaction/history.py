@@ -3,10 +3,12 @@
 In memory, bounded, of this coordinator's time only: a diary, never a base for a decision.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Final, NamedTuple
 
 EVENTS_PER_ID: Final = 32
+EVENT_LENGTH: Final = 200
+"""Characters of an event that are kept."""
 IDS: Final = 10_000
 """Transactional ids with a diary, those that something happened to last: some 50 MB at most."""
 
@@ -42,11 +44,14 @@ class History:
 
     def __init__(self, ids: int = IDS) -> None:
         self._ids = ids
-        self._pages: dict[str, _Pages] = {}
+        self._pages: OrderedDict[str, _Pages] = OrderedDict()
+        """Last the one that something happened to last."""
 
     def note(self, transactional_id: str, at_ms: int, text: str) -> None:
         """Write an event down; the oldest one makes room."""
-        self._touch(transactional_id).events.append(Event(at_ms, text))
+        # It may name thousands of partitions.
+        shown = text if len(text) <= EVENT_LENGTH else text[: EVENT_LENGTH - 3] + "..."
+        self._touch(transactional_id).events.append(Event(at_ms, shown))
 
     def came_from(self, transactional_id: str, client_host: str) -> None:
         """A client at this address asks for the producer id."""
@@ -63,11 +68,11 @@ class History:
         self._pages.pop(transactional_id, None)
 
     def _touch(self, transactional_id: str) -> _Pages:
-        pages = self._pages.pop(transactional_id, None)
+        pages = self._pages.get(transactional_id)
         if pages is None:
-            pages = _Pages()
             if len(self._pages) >= self._ids:
-                del self._pages[next(iter(self._pages))]
-        # Put back behind all others: the first one is the one that nothing happened to for longest.
-        self._pages[transactional_id] = pages
+                self._pages.popitem(last=False)
+            pages = self._pages[transactional_id] = _Pages()
+        else:
+            self._pages.move_to_end(transactional_id)
         return pages

@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.broker.coordination.marker_writer import MarkerWriter, TxnMarker
 from barnabas.broker.metadata.cache import MetadataCache
@@ -20,12 +20,21 @@ from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
 from barnabas.protocol.errors import ErrorCode
 
 RETRY_MS: Final = 100
-"""Until a marker is tried again that could not be written."""
+"""Until a marker is tried again that could not be written; twice as long each time after that."""
+LONGEST_RETRY_MS: Final = 1000
+"""Thousands of markers for a partition that is gone for long must not keep the loop busy."""
 WRITTEN_PER_TURN: Final = 256
 """Markers that are written before the loop is for others again: some milliseconds."""
 _FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 _UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _log = get_logger(__name__)
+
+
+class _Trouble(NamedTuple):
+    """Why a partition has no marker yet, and how long to wait before the next try."""
+
+    code: ErrorCode
+    retry_ms: int
 
 
 class _Unfinished:
@@ -37,8 +46,7 @@ class _Unfinished:
         self.index = index
         self.markers = markers
         self.waiting = set(markers.partitions)
-        self.troubles: dict[TopicPartition, ErrorCode] = {}
-        """Why a partition has no marker yet, as it was told last."""
+        self.troubles: dict[TopicPartition, _Trouble] = {}
         self.marker = TxnMarker(
             markers.producer.producer_id,
             markers.producer.epoch,
@@ -121,9 +129,11 @@ class MarkerSender:
         elif code in _FENCED:
             self._refused(unfinished, place, code)
         else:
+            known = unfinished.troubles.get(place)
+            retry_ms = RETRY_MS if known is None else min(2 * known.retry_ms, LONGEST_RETRY_MS)
+            unfinished.troubles[place] = _Trouble(code, retry_ms)
             # Once for each reason: the diary is short, and this may go on for long.
-            if unfinished.troubles.get(place) is not code:
-                unfinished.troubles[place] = code
+            if known is None or known.code is not code:
                 self._noted(key, f"marker in {place[0]}-{place[1]} not written yet: {code.name}")
             self._try_later(unfinished, place, code)
 
@@ -174,7 +184,8 @@ class MarkerSender:
             self._marked(unfinished, place)
 
     def _again(self, unfinished: _Unfinished, place: TopicPartition) -> None:
-        self._timers.call_later(RETRY_MS / 1000, lambda: self._retry(unfinished, place))
+        seconds = unfinished.troubles[place].retry_ms / 1000
+        self._timers.call_later(seconds, lambda: self._retry(unfinished, place))
 
     def _retry(self, unfinished: _Unfinished, place: TopicPartition) -> None:
         self._due.append((unfinished, place))

@@ -1,6 +1,6 @@
 """The diary of transactional ids: bounded, and of those that something happened to last."""
 
-from barnabas.coordinator.transaction.history import EVENTS_PER_ID, Event, History
+from barnabas.coordinator.transaction.history import EVENT_LENGTH, EVENTS_PER_ID, Event, History
 
 
 def test_a_diary_has_what_was_noted_oldest_first() -> None:
@@ -28,6 +28,15 @@ def test_the_diary_that_is_quiet_for_longest_makes_room() -> None:
     history.came_from("x", "host")
     history.note("z", 3, "c")
     assert [len(history.of(each, None).events) for each in "xyz"] == [1, 0, 1]
+
+
+def test_an_event_that_names_thousands_of_partitions_is_cut() -> None:
+    history = History()
+    history.note("x", 1, "begins " + ", ".join(f"t-{number}" for number in range(10_000)))
+    (event,) = history.of("x", None).events
+    assert len(event.text) == EVENT_LENGTH
+    assert event.text.startswith("begins t-0, t-1")
+    assert event.text.endswith("...")
 
 
 def test_what_is_forgotten_is_gone() -> None:

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordination.marker_sender import RETRY_MS, WRITTEN_PER_TURN, MarkerSender
+from barnabas.broker.coordination.marker_sender import (
+    LONGEST_RETRY_MS,
+    RETRY_MS,
+    WRITTEN_PER_TURN,
+    MarkerSender,
+)
 from barnabas.broker.coordination.marker_writer import TxnMarker
 from barnabas.broker.metadata.store import StoreError
 from barnabas.coordinator.transaction.ending import Markers
@@ -122,7 +127,7 @@ async def test_what_cannot_be_written_now_is_tried_again(rig: Rig, code: ErrorCo
     await rig.turns(1)
     assert rig.places.count(A) == 2
     rig.codes.clear()
-    await rig.turns(RETRY_MS)
+    await rig.turns(2 * RETRY_MS)
     assert (rig.places.count(A), rig.places.count(B)) == (3, 1)
     assert rig.finished == [("x", PRODUCER)]
 
@@ -161,7 +166,7 @@ async def test_a_store_out_of_reach_is_no_proof_of_a_deletion_and_no_end_of_tryi
     await rig.turns(RETRY_MS)
     assert (rig.finished, rig.places) == ([], [A, A])
     rig.store_fails = False
-    await rig.turns(RETRY_MS)
+    await rig.turns(2 * RETRY_MS)
     assert rig.finished == [("x", PRODUCER)]
 
 
@@ -245,6 +250,19 @@ async def test_a_long_wait_does_not_push_everything_else_out_of_the_diary(rig: R
         "marker in a-0 not written yet: NOT_LEADER_OR_FOLLOWER",
         "marker in a-0 not written yet: KAFKA_STORAGE_ERROR",
     ]
+
+
+async def test_what_stays_away_for_long_is_asked_for_less_and_less_but_never_given_up(
+    rig: Rig,
+) -> None:
+    rig.codes[A] = ErrorCode.KAFKA_STORAGE_ERROR
+    rig.send(A)
+    for _ in range(600):
+        await rig.turns(RETRY_MS)
+    assert 60 <= len(rig.places) <= 70
+    rig.codes.clear()
+    await rig.turns(LONGEST_RETRY_MS)
+    assert rig.finished == [("x", PRODUCER)]
 
 
 async def test_many_markers_leave_the_loop_to_others_in_between(rig: Rig) -> None:

@@ -107,14 +107,14 @@ class Rig:
         )
         return self.handler.handle(request, context)
 
-    def mark(self) -> None:
-        """An abort marker of the producer's next epoch."""
+    def mark(self, epoch: int = PRODUCER.epoch) -> None:
+        """An abort marker."""
         marker = build_marker(
             Marker(ControlType.ABORT, 0),
             offset=0,
             timestamp=1_000,
             producer_id=PRODUCER.producer_id,
-            producer_epoch=PRODUCER.epoch,
+            producer_epoch=epoch,
         )
         self.replicas.manager.partition("t", 0).append_as_leader(
             bytearray(marker), now_ms=1_000, origin=Origin.COORDINATOR
@@ -275,14 +275,36 @@ async def test_who_has_gone_away_while_the_coordinator_was_asked_writes_nothing(
     assert rig.values == []
 
 
-async def test_a_marker_that_came_meanwhile_makes_the_word_worthless(rig: Rig) -> None:
+@pytest.mark.parametrize(
+    ("version", "epoch", "told"),
+    [
+        (TV1, PRODUCER.epoch, "INVALID_TXN_STATE"),
+        (TV2, PRODUCER.epoch + 1, "INVALID_PRODUCER_EPOCH"),
+    ],
+)
+async def test_a_marker_that_came_meanwhile_makes_the_word_worthless(
+    rig: Rig, version: int, epoch: int, told: str
+) -> None:
+    rig.gate.hold()
+    answer = rig.send(batch(b"a"), version=version)
+    await turns()
+    rig.mark(epoch)
+    rig.gate.say()
+    assert codes(await answer) == [told]
+    assert rig.values == []
+
+
+async def test_the_marker_of_the_transaction_before_is_what_a_newer_client_waits_for(
+    rig: Rig,
+) -> None:
+    """The coordinator holds its word back until that marker is written (KIP-609)."""
     rig.gate.hold()
     answer = rig.send(batch(b"a"))
     await turns()
     rig.mark()
     rig.gate.say()
-    assert codes(await answer) == ["INVALID_TXN_STATE"]
-    assert rig.values == []
+    assert codes(await answer) == ["NONE"]
+    assert rig.values == [b"a"]
 
 
 async def test_a_partition_that_went_away_meanwhile_is_not_written_to(rig: Rig) -> None:
@@ -298,7 +320,7 @@ async def test_a_partition_that_was_made_anew_meanwhile_knows_nothing_of_the_wor
     rig: Rig,
 ) -> None:
     rig.gate.hold()
-    answer = rig.send(batch(b"a"))
+    answer = rig.send(batch(b"a"), version=TV1)
     await turns()
     await rig.replicas.stop(delete=True)
     await rig.replicas.lead(topic_id=bytes(15) + b"\x01")

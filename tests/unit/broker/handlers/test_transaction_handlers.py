@@ -13,6 +13,8 @@ from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    create_partitions,
+    delete_records,
     delete_topics,
     describe_producers,
     describe_transactions,
@@ -401,3 +403,72 @@ async def test_the_end_of_a_hanging_transaction_by_an_operator(
     assert await producer.mark(epoch=producer.epoch - 1) == "INVALID_PRODUCER_EPOCH"
     assert await producer.mark(epoch=producer.epoch) == "NONE"
     await until(lambda: partition.log.last_stable_offset == 2)
+
+
+# -- what the broker tells of itself
+
+
+async def test_metrics_show_what_is_open_and_what_it_holds_back(
+    broker: Broker, client: Client, producer: Transactor
+) -> None:
+    def sample(family: str, *labels: str) -> Any:
+        (found,) = [each for each in broker.registry.snapshot() if each.name == family]
+        return dict(found.samples)[labels]
+
+    states = "kafka_coordinator_transaction_transactionalids"
+    place = ("t", "0")
+    assert sample(states, "Empty") == 1
+    failures = "kafka_server_addpartitionstotxnmanager_verificationfailurerate_total"
+    assert sample(failures) == 0
+    thief = Transactor(client)
+    thief.producer_id, thief.epoch = 424242, 0
+    await thief.produce()
+    assert sample(failures) == 1
+    await producer.produce()
+    await producer.produce()
+    assert sample(states, "Ongoing") == 1
+    assert sample("kafka_log_producerstatemanager_opentransactions", *place) == 1
+    assert sample("kafka_cluster_partition_laststableoffset", *place) == 0
+    assert sample("kafka_cluster_partition_laststableoffsetlag", *place) == 2
+    await producer.end()
+    await producer.settled()
+    assert sample(states, "CompleteCommit") == 1
+    assert sample("kafka_log_producerstatemanager_opentransactions", *place) == 0
+    assert sample("kafka_cluster_partition_laststableoffset", *place) == 3
+    assert sample("kafka_cluster_partition_laststableoffsetlag", *place) == 0
+
+
+# -- the log of the transactions is nobody's to change
+
+
+async def test_clients_do_not_grow_delete_or_cut_the_log_of_the_transactions(
+    producer: Transactor,
+) -> None:
+    topic = "__transaction_state"
+    grown = await producer.ask(
+        create_partitions,
+        create_partitions.CreatePartitionsRequest(
+            topics=[create_partitions.CreatePartitionsTopic(name=topic, count=9, assignments=None)],
+            timeout_ms=5000,
+            validate_only=False,
+        ),
+    )
+    assert name(grown.results[0].error_code) == "INVALID_TOPIC_EXCEPTION"
+    deleted = await producer.ask(
+        delete_topics, delete_topics.DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 5
+    )
+    assert name(deleted.responses[0].error_code) != "NONE"
+    cut = await producer.ask(
+        delete_records,
+        delete_records.DeleteRecordsRequest(
+            topics=[
+                delete_records.DeleteRecordsTopic(
+                    name=topic,
+                    partitions=[delete_records.DeleteRecordsPartition(partition_index=0, offset=1)],
+                )
+            ],
+            timeout_ms=5000,
+        ),
+    )
+    assert name(cut.topics[0].partitions[0].error_code) != "NONE"
+    assert await producer.produce() == "NONE"

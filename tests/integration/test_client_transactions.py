@@ -1,13 +1,16 @@
 """Transactions of Barnabas's own client, on Barnabas and on Apache Kafka: the same tests."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
-from barnabas.client import transaction_manager
+from barnabas.client import transaction_calls, transaction_manager
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
+from barnabas.client.connection import BrokerUnreachable, Connection
 from barnabas.client.consumer import Consumer, FetchSettings, Message
 from barnabas.client.features import SAFE_DOWNGRADE, UPGRADE, finalized_features, update_feature
 from barnabas.client.group import GroupMember
@@ -23,9 +26,26 @@ from barnabas.client.transactional_producer import (
     TransactionStateError,
 )
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    end_txn,
+    init_producer_id,
+    produce,
+    txn_offset_commit,
+)
+from barnabas.protocol.schema import Api
 from barnabas.testing import Broker
 
 DEADLINE = 30.0
+TRANSACTION_MESSAGES = (
+    produce,
+    init_producer_id,
+    add_partitions_to_txn,
+    add_offsets_to_txn,
+    txn_offset_commit,
+    end_txn,
+)
 LEVEL = "transaction.version"
 
 
@@ -314,6 +334,47 @@ async def test_an_older_producer_takes_an_epoch_after_an_error(
     finally:
         await set_level(cluster, 2)
     assert await values(cluster, topic, 3) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("level", [1, 2])
+async def test_answers_that_are_lost_change_nothing(
+    cluster: Cluster, servers: str, level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every request of a transaction may have been done although its answer never came."""
+    topic, chance = f"lossy-{level}", random.Random(level)
+    lossy = {each.API for each in TRANSACTION_MESSAGES}
+    lost: list[str] = []
+    monkeypatch.setattr(transaction_calls, "FIRST_BACKOFF", 0.01)
+    whole = Connection.request
+
+    async def request(self: Connection, api: Api, *arguments: Any, **options: Any) -> Any:
+        answer = await whole(self, api, *arguments, **options)
+        if api in lossy and chance.random() < 0.3:
+            lost.append(api.name)
+            raise BrokerUnreachable("the answer is lost")
+        return answer
+
+    await Admin(cluster).create_topic(topic, partitions=2)
+    await set_level(cluster, level)
+    try:
+        async with Cluster(servers) as own, TransactionalProducer(own, topic) as producer:
+            monkeypatch.setattr(Connection, "request", request)
+            await producer.init_transactions()
+            for n in range(20):
+                await producer.begin_transaction()
+                for partition in (0, 1, 0):
+                    await producer.send(topic, b"%02d" % n, partition=partition)
+                await producer.send_offsets_to_transaction({(topic, 0): n}, topic)
+                await (
+                    producer.abort_transaction() if n % 3 == 1 else producer.commit_transaction()
+                )
+    finally:
+        monkeypatch.undo()
+        await set_level(cluster, 2)
+    assert {"Produce", "EndTxn", "TxnOffsetCommit"} <= set(lost)
+    committed = [b"%02d" % n for n in range(20) if n % 3 != 1 for _ in range(3)]
+    assert await values(cluster, topic, len(committed)) == committed
+    assert await fetch_offsets(cluster, topic, require_stable=True) == {(topic, 0): 18}
 
 
 async def test_what_is_registered_in_advance_is_all_that_is_written(

@@ -25,7 +25,7 @@ from barnabas.client.transaction_state import (
     as_error,
 )
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.java_hash import coordinating_partition
+from barnabas.protocol.java_hash import partition_for
 from barnabas.protocol.messages import end_txn, produce
 
 TRANSACTION_VERSION = "transaction.version"
@@ -290,7 +290,7 @@ class TransactionManager:
         written = set(transaction.written)
         for group in transaction.committing_groups:
             count = len((await self._cluster.topic(_OFFSETS_TOPIC)).leaders)
-            written.add((_OFFSETS_TOPIC, coordinating_partition(group, count)))
+            written.add((_OFFSETS_TOPIC, partition_for(group, count)))
         return written
 
     async def _choose_protocol(self, *, registers: bool) -> None:

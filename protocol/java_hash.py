@@ -13,7 +13,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
-def coordinating_partition(key: str, partitions: int) -> int:
+def partition_for(key: str, partitions: int) -> int:
     """The partition of a coordinator's topic that `key` belongs to.
 
     The most negative hash counts as 0, as in Kafka.

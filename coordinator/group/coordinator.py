@@ -12,10 +12,10 @@ from barnabas.coordinator.group.offsets import CommittedOffset
 from barnabas.coordinator.group.records import OffsetAndMetadata
 from barnabas.coordinator.group.shard import GroupShard
 from barnabas.coordinator.hosted import Mode
-from barnabas.coordinator.partitioning import partition_for
 from barnabas.coordinator.ports import Timers
 from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.java_hash import partition_for
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

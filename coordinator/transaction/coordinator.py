@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from barnabas.coordinator.decision import Decide
 from barnabas.coordinator.hosted import Mode
-from barnabas.coordinator.partitioning import partition_for
 from barnabas.coordinator.ports import Clock, Timers
 from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.coordinator.soon import Soon, promised, unheeded
@@ -24,6 +23,7 @@ from barnabas.coordinator.transaction.settings import TransactionSettings
 from barnabas.coordinator.transaction.shard import TransactionShard
 from barnabas.coordinator.transaction.waiting import WaitingRoom
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.java_hash import partition_for
 
 _EXPIRY_LANE = ""
 """No transactional id is empty: forgetting many of them has a lane of its own."""

@@ -8,8 +8,8 @@ import pytest
 from barnabas.cli import transaction_log
 from barnabas.cli.transaction_log import TOPIC, histories
 from barnabas.client.cluster import Cluster
-from barnabas.coordinator.partitioning import partition_for
 from barnabas.coordinator.transaction.metadata import Transaction
+from barnabas.protocol.java_hash import partition_for
 
 PARTITIONS = 50
 X = Transaction("x", 7, 0, 60_000, 1)

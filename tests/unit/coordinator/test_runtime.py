@@ -12,8 +12,8 @@ from barnabas.coordinator.decision import (
     Turn,
 )
 from barnabas.coordinator.hosted import Mode
-from barnabas.coordinator.partitioning import java_hash, partition_for
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.java_hash import java_hash, partition_for
 from barnabas.protocol.records.record import Record, build_batch
 from tests.unit.coordinator.numbers_host import LANE, Host, code_of_future
 

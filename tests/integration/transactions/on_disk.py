@@ -32,20 +32,25 @@ def open_in(data: Path, producer_id: int, places: frozenset[TopicPartition]) -> 
     )
 
 
-def go_on(data: Path, transactional_id: str, change: Callable[[Transaction], Transaction]) -> None:
-    """Writes another state of a transactional id behind its last one."""
+def go_on(
+    data: Path, transactional_id: str, *changes: Callable[[Transaction], Transaction]
+) -> None:
+    """Writes other states, made of a transactional id's last one, behind it."""
     for directory in data.glob("__transaction_state-*"):
-        known = {}
+        known: dict[str, Transaction] = {}
         end, epoch = 0, 0
         for log, position, header in _batches(directory):
             end, epoch = header.next_offset, header.partition_leader_epoch
             known.update(_transactions(log, position, header))
         if transactional_id in known:
-            changed = change(known[transactional_id])
-            key, value = encode_record(TransactionRecord(transactional_id, changed))
-            record = Record(end, changed.updated_ms, key, value)
+            records = [
+                Record(end + number, changed.updated_ms, *encode_record(record))
+                for number, change in enumerate(changes)
+                for changed in [change(known[transactional_id])]
+                for record in [TransactionRecord(changed.transactional_id, changed)]
+            ]
             with max(directory.glob("*.log")).open("ab") as segment:
-                segment.write(build_batch([record], leader_epoch=epoch))
+                segment.write(build_batch(records, leader_epoch=epoch))
     # The next start recovers the log.
     (data / CLEAN_SHUTDOWN).unlink(missing_ok=True)
 

@@ -21,6 +21,8 @@ from barnabas.protocol.messages import describe_transactions
 
 _EVENTS: Final = 32
 """Of the log: an epoch of the older protocol may have any number of transactions."""
+_NAMES: Final = 10
+"""Partitions that one event names."""
 _FOR_EVER: Final = 1 << 63
 _FIRST_RECORD_BYTES: Final = 1 << 16
 _OPEN: Final = Verdict(Outcome.OPEN, "the transaction is open: its producer has not ended it yet")
@@ -258,6 +260,12 @@ def _name(history: list[Transaction]) -> str | None:
     return history[-1].transactional_id if history else None
 
 
+def _named(partitions: Iterable[TopicPartition]) -> str:
+    names = [f"{topic}-{index}" for topic, index in sorted(partitions)]
+    more = [f"{len(names) - _NAMES} more"] if len(names) > _NAMES else []
+    return ", ".join(names[:_NAMES] + more)
+
+
 def _logged(history: Iterable[Transaction]) -> list[Happened]:
     """What each record in the log says that its predecessor does not."""
     events: list[Happened] = []
@@ -267,8 +275,7 @@ def _logged(history: Iterable[Transaction]) -> list[Happened]:
         if each.state is TransactionState.EMPTY:
             event = f"InitProducerId, epoch {each.epoch}"
         elif each.state is TransactionState.ONGOING:
-            added = sorted(each.partitions - before)
-            event = f"adds {', '.join(f'{topic}-{index}' for topic, index in added)}"
+            event = f"adds {_named(each.partitions - before)}"
         before = each.partitions
         events.append(Happened(each.updated_ms, event))
     return events

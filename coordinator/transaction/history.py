@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 EVENTS_PER_ID: Final = 32
 EVENT_LENGTH: Final = 200
 """Characters of an event that are kept."""
-IDS: Final = 10_000
-"""Transactional ids with a diary, those that something happened to last: some 50 MB at most."""
+IDS: Final = 5_000
+"""Transactional ids with a diary, those that something happened to last: some 60 MB at the most."""
 
 
 class Event(NamedTuple):

@@ -64,7 +64,7 @@ class Mode(Enum):
 
     EXCLUSIVE = "made when nothing of the lane flies"
     PIPELINED = "made at once, unless an exclusive one waits"
-    IMMEDIATE = "made at once, and writes nothing that others depend on"
+    IMMEDIATE = "made at once: it writes nothing, or its machine refuses what would overlap"
 
 
 class _Asker:

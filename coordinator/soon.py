@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 Soon: TypeAlias = T | asyncio.Future[T]
+"""An answer, or where something has to be committed first, a future of it."""
 
 
 def then(answer: "Soon[T]", make: Callable[[T], R]) -> "R | asyncio.Future[R]":
@@ -17,6 +18,11 @@ def then(answer: "Soon[T]", make: Callable[[T], R]) -> "R | asyncio.Future[R]":
     if isinstance(answer, asyncio.Future):
         return _after(answer, make)
     return make(answer)
+
+
+async def settled(answer: "Soon[T]") -> T:
+    """The answer, waited for where it is not there yet."""
+    return await answer if isinstance(answer, asyncio.Future) else answer
 
 
 def promised(work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":

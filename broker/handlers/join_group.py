@@ -7,8 +7,9 @@ INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, and those of coordinators.
 """
 
 from barnabas.broker.server.context import RequestContext
-from barnabas.coordinator.group.coordinator import GroupCoordinator, Soon
+from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.group.joining import Client
+from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.join_group import API, JoinGroupRequest, JoinGroupResponse
 

@@ -6,7 +6,8 @@ and those of coordinators.
 """
 
 from barnabas.broker.server.context import RequestContext
-from barnabas.coordinator.group.coordinator import GroupCoordinator, settled
+from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.soon import settled
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leave_group import (
     API,
@@ -33,7 +34,7 @@ class LeaveGroupHandler:
         by_list = context.api_version >= _MEMBERS_SINCE
         if not by_list:
             request.members = [MemberIdentity(member_id=request.member_id)]
-        response: LeaveGroupResponse = await settled(self._groups.leave(request))
+        response = await settled(self._groups.leave(request))
         if by_list:
             return response
         return LeaveGroupResponse(error_code=response.members[0].error_code)

@@ -11,7 +11,8 @@ import asyncio
 
 from barnabas.broker.metadata.cache import MetadataCache, TopicMetadata
 from barnabas.broker.server.context import RequestContext
-from barnabas.coordinator.group.coordinator import GroupCoordinator, Soon
+from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.offset_commit import (
     API,

@@ -6,7 +6,8 @@ GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION.
 
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.server.context import RequestContext
-from barnabas.coordinator.group.coordinator import GroupCoordinator, settled
+from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.soon import settled
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.offset_delete import (
     API,
@@ -44,7 +45,7 @@ class OffsetDeleteHandler:
             if missing:
                 refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=missing))
         asked = OffsetDeleteRequest(group_id=request.group_id, topics=known)
-        response: OffsetDeleteResponse = await settled(self._groups.delete_offsets(asked))
+        response = await settled(self._groups.delete_offsets(asked))
         answered = {each.name: each for each in response.topics}
         for refusal in refused:
             if refusal.name in answered:

@@ -13,8 +13,9 @@ from typing import NamedTuple, cast
 
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.server.context import RequestContext
-from barnabas.coordinator.group.coordinator import GroupCoordinator, Soon, settled
+from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.group.records import OffsetAndMetadata
+from barnabas.coordinator.soon import Soon, settled
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.offset_fetch import (
     API,

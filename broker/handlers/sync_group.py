@@ -6,7 +6,8 @@ INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, and those of coordinators.
 """
 
 from barnabas.broker.server.context import RequestContext
-from barnabas.coordinator.group.coordinator import GroupCoordinator, Soon
+from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.sync_group import API, SyncGroupRequest, SyncGroupResponse
 

@@ -9,14 +9,14 @@ those of coordinators.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol
 
+from barnabas.broker.coordination.gate import Answers, TransactionGate
 from barnabas.broker.metadata.cache import MetadataCache, TopicMetadata
 from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.faults import as_coordinator
-from barnabas.coordinator.group.coordinator import GroupCoordinator, Soon, settled
+from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.soon import Soon, settled
 from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.txn_offset_commit import (
@@ -34,33 +34,13 @@ __all__ = ["API", "SERVES", "TxnOffsetCommitHandler", "error_response"]
 SERVES = range(6)
 _ADDS_SINCE = 5
 
-Admission = dict[TopicPartition, ErrorCode]
-
-
-class Gate(Protocol):
-    """Asks the coordinator of a transaction about partitions (see `coordination/gate.py`)."""
-
-    @property
-    def verifies(self) -> bool:
-        """Whether clients of the older protocol are checked."""
-        ...
-
-    def admit(
-        self,
-        transactional_id: str,
-        producer: Producer,
-        partitions: Sequence[TopicPartition],
-        *,
-        adds: bool,
-    ) -> Soon[Admission]:
-        """Verify the partitions, or add them; what is told of each."""
-        ...
-
 
 class TxnOffsetCommitHandler:
     """Commits what names partitions that exist; answered when the records are committed."""
 
-    def __init__(self, groups: GroupCoordinator, cache: MetadataCache, gate: Gate) -> None:
+    def __init__(
+        self, groups: GroupCoordinator, cache: MetadataCache, gate: TransactionGate
+    ) -> None:
         self._groups = groups
         self._cache = cache
         self._gate = gate
@@ -103,7 +83,7 @@ class TxnOffsetCommitHandler:
         asked: TxnOffsetCommitRequest,
         guard: object,
         partition: TopicPartition,
-        admission: asyncio.Future[Admission],
+        admission: asyncio.Future[Answers],
         *,
         adds: bool,
     ) -> TxnOffsetCommitResponse:
@@ -112,9 +92,7 @@ class TxnOffsetCommitHandler:
             # The marker of the transaction before may have taken the guard away meanwhile; an epoch
             # of the newer protocol has one transaction, so what is late itself is refused for that.
             guard = self._groups.begin_verification(asked, epoch_per_transaction=True)
-        answer = self._admitted(asked, guard, code)
-        response: TxnOffsetCommitResponse = await settled(answer)
-        return response
+        return await settled(self._admitted(asked, guard, code))
 
     def _admitted(
         self, asked: TxnOffsetCommitRequest, guard: object, code: ErrorCode

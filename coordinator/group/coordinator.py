@@ -1,9 +1,8 @@
 """The group coordinator: finds the partition of a group and asks its shard through the runtime."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from barnabas.coordinator.decision import Decide, Decision
 from barnabas.coordinator.group.group import Group
@@ -14,6 +13,7 @@ from barnabas.coordinator.group.shard import GroupShard
 from barnabas.coordinator.hosted import Mode
 from barnabas.coordinator.ports import Timers
 from barnabas.coordinator.runtime import CoordinatorRuntime
+from barnabas.coordinator.soon import Soon, settled
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.java_hash import partition_for
 from barnabas.protocol.messages.describe_groups import DescribedGroup
@@ -30,8 +30,6 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 
 T = TypeVar("T")
-Soon: TypeAlias = T | asyncio.Future[T]
-"""An answer, or where something has to be committed first, a future of it."""
 
 _GROUPS_PER_SLICE = 50
 """Groups that a sweep looks at before others have their turn."""
@@ -238,11 +236,6 @@ class GroupCoordinator:
         """Every committed offset that is kept here."""
         for _, shard in self._runtime.shards():
             yield from shard.offsets
-
-
-async def settled(answer: Any) -> Any:
-    """An answer that may be a future."""
-    return await answer if isinstance(answer, asyncio.Future) else answer
 
 
 def _require_id(group_id: str) -> None:

@@ -271,6 +271,9 @@ class Cluster:
             self.controller_id = -1
 
     async def _connect(self, line: _Line) -> Connection:
+        connection = self._connections.get(line)
+        if connection is not None and connection.is_open:
+            return connection
         # One opening at a time, however many tasks ask for it.
         async with self._opening.setdefault(line, asyncio.Lock()):
             connection = self._connections.get(line)

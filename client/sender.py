@@ -2,12 +2,12 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.connection import BrokerUnreachable
+from barnabas.client.connection import BrokerUnreachable, Connection
 from barnabas.client.lane import Batch, Delivered, Fate, Identity, Lane, Limits, Waiting
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.messages import produce
@@ -260,6 +260,7 @@ class Sender:
         self.kick()
 
     async def _exchange(self, cargo: Cargo) -> list[_Answer]:
+        """Sends a request; the answers in the order of its cargo."""
         first = cargo[0][0]
         node = await self._cluster.leader(first.topic, first.partition)
         connection = await self._cluster.connection_to(node)
@@ -267,26 +268,48 @@ class Sender:
         if self._author.transactional_id is not None and not self._author.adds_by_writing:
             version = min(version, _WITHOUT_ADDING)
         by_id = version >= _BY_TOPIC_ID
-        names = {}
-        for topic in {lane.topic for lane, _ in cargo}:
-            names[topic] = (await self._cluster.topic(topic)).topic_id if by_id else topic
-        request = self._request(cargo, names, by_id=by_id)
+        names, unknown = await self._names({lane.topic for lane, _ in cargo}, by_id=by_id)
+        request = self._request([x for x in cargo if x[0].topic in names], names, by_id=by_id)
+        rows = await self._answers(connection, request, version)
+        if isinstance(rows, _Answer):
+            return [unknown.get(lane.topic, rows) for lane, _ in cargo]
+        return [
+            unknown.get(lane.topic) or _answer(lane, rows.get((names[lane.topic], lane.partition)))
+            for lane, _ in cargo
+        ]
+
+    async def _names(
+        self, topics: Iterable[str], *, by_id: bool
+    ) -> tuple[dict[str, str | bytes], dict[str, _Answer]]:
+        """What each topic is called on the wire, and the error of those that are not known."""
+        names: dict[str, str | bytes] = {}
+        unknown: dict[str, _Answer] = {}
+        for topic in topics:
+            try:
+                names[topic] = (await self._cluster.topic(topic)).topic_id if by_id else topic
+            except KafkaError as error:
+                unknown[topic] = _Answer(error.code, error)
+        return names, unknown
+
+    async def _answers(
+        self, connection: Connection, request: produce.ProduceRequest, version: int
+    ) -> "_Answer | dict[tuple[str | bytes, int], produce.PartitionProduceResponse]":
+        """Rows by topic and partition, or what holds for all."""
         if self._acks == 0:
             await connection.send_only(produce.API, request, version=version)
-            return [_Answer(ErrorCode.NONE)] * len(cargo)
+            return _Answer(ErrorCode.NONE)
         try:
             response = await connection.request(
                 produce.API, request, version=version, timeout=self._cluster.timeout + 5.0
             )
         except (BrokerUnreachable, TimeoutError) as error:
-            lost = _Answer(ErrorCode.NETWORK_EXCEPTION, error, uncertain=True)
-            return [lost] * len(cargo)
-        rows = {
+            return _Answer(ErrorCode.NETWORK_EXCEPTION, error, uncertain=True)
+        by_id = version >= _BY_TOPIC_ID
+        return {
             (topic.topic_id if by_id else topic.name, row.index): row
             for topic in response.responses
             for row in topic.partition_responses
         }
-        return [_answer(lane, rows.get((names[lane.topic], lane.partition))) for lane, _ in cargo]
 
     def _request(
         self, cargo: Cargo, names: Mapping[str, str | bytes], *, by_id: bool

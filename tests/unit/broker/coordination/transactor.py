@@ -35,8 +35,11 @@ async def eventually(attempt: Callable[[], Awaitable[bool]], seconds: float = 5)
 class Transactor:
     """One transactional id on one connection."""
 
-    def __init__(self, client: Client, transactional_id: str = "x") -> None:
+    def __init__(
+        self, client: Client, transactional_id: str = "x", *, timeout_ms: int = 60_000
+    ) -> None:
         self.client = client
+        self.timeout_ms = timeout_ms
         self.id = transactional_id
         self.producer_id = -1
         self.epoch = -1
@@ -53,7 +56,7 @@ class Transactor:
             answer = await self.ask(
                 init_producer_id,
                 init_producer_id.InitProducerIdRequest(
-                    transactional_id=self.id, transaction_timeout_ms=60_000
+                    transactional_id=self.id, transaction_timeout_ms=self.timeout_ms
                 ),
                 4,
             )

@@ -54,7 +54,9 @@ class GroupKeys(Table):
         at_least=1,
     )
     offsets_topic_segment_bytes = integer(
-        104_857_600, "Segment size of the offsets topic; small ones load faster.", at_least=1
+        104_857_600,
+        "Segment size of the offsets topic; small ones load faster.",
+        at_least=1 << 20,
     )
     producer_id_expiration_check_interval_ms = integer(
         600_000, "How often expired producer ids are looked for.", at_least=1

@@ -66,7 +66,9 @@ class TransactionKeys(Table):
         at_least=1,
     )
     transaction_state_log_segment_bytes = integer(
-        104_857_600, "Segment size of the transaction topic; small ones load faster.", at_least=1
+        104_857_600,
+        "Segment size of the transaction topic; small ones load faster.",
+        at_least=1 << 20,
     )
     transactional_id_expiration_ms = integer(
         7 * _DAY_MS,

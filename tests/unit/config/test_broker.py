@@ -119,6 +119,15 @@ def test_a_bad_value_is_refused_in_kafkas_words(key, value, message):
 
 
 @pytest.mark.parametrize(
+    "key", ["transaction.state.log.segment.bytes", "offsets.topic.segment.bytes"]
+)
+def test_a_segment_size_that_no_topic_may_have_is_refused_at_the_start(key):
+    """Accepted, it kept the brokers' own topic from being made, and every coordinator away."""
+    with pytest.raises(ConfigError, match="at least 1048576"):
+        BrokerConfig.from_properties({key: "2000"})
+
+
+@pytest.mark.parametrize(
     ("key", "value"),
     [
         ("ssl.keystore.location", "/etc/keystore.jks"),

@@ -27,13 +27,14 @@ from barnabas.verify.workloads.compacted import Compacted
 from barnabas.verify.workloads.hijack import Hijack
 from barnabas.verify.workloads.idempotent import IdempotentOnly
 from barnabas.verify.workloads.money import Money
-from barnabas.verify.workloads.pipeline import Pipeline
+from barnabas.verify.workloads.pipeline import Members, Pipeline
 from barnabas.verify.workloads.queue import Queue
 from barnabas.verify.workloads.workload import Workload
 
 WORKLOADS: Final[dict[str, Callable[[], Workload]]] = {
     "queue": Queue,
     "pipeline": Pipeline,
+    "members": Members,
     "money": Money,
     "idempotent": IdempotentOnly,
     "compacted": Compacted,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from barnabas.client.cluster import TRANSACTION, Cluster, check
+from barnabas.client.group_metadata import GroupMetadata
 from barnabas.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -43,7 +44,8 @@ class Transactor:
         """`newer` is the protocol with an epoch for each transaction; `timeout` of transactions,
         in s."""
         self._recorder = Recorder(history, cluster, proc)
-        self._cluster = cluster
+        self.proc = proc
+        self.cluster = cluster
         self.id = transactional_id
         self.newer = newer
         self._timeout = timeout
@@ -90,7 +92,7 @@ class Transactor:
         async def work() -> int:
             if not self.newer and at not in self._added:
                 await self._add_partition(at)
-            return await self._send_once(self._cluster, at, records, sequence)
+            return await self._send_once(self.cluster, at, records, sequence)
 
         value = self._said(at=at, records=[[r.key, r.value, r.extra] for r in records])
         offset = await self._recorder.do("send", value, work, lambda base: {"offset": base})
@@ -162,14 +164,15 @@ class Transactor:
         check(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
         self._added.add(at)
 
-    async def send_offsets(self, group: str, offsets: dict[Place, int]) -> None:
+    async def send_offsets(self, member: GroupMetadata, offsets: dict[Place, int]) -> None:
         """Commits a group's offsets with the transaction; each tells of it in its metadata."""
+        group = member.group_id
 
         async def work() -> None:
             if not self.newer and group not in self._added:
                 await self._add_group(group)
             answer = await self._ask(
-                txn_offset_commit.API, self._offset_request(group, offsets), group
+                txn_offset_commit.API, self._offset_request(member, offsets), group
             )
             for topic in answer.topics:
                 for row in topic.partitions:
@@ -191,7 +194,7 @@ class Transactor:
         self._added.add(group)
 
     def _offset_request(
-        self, group: str, offsets: dict[Place, int]
+        self, member: GroupMetadata, offsets: dict[Place, int]
     ) -> txn_offset_commit.TxnOffsetCommitRequest:
         topics: dict[str, txn_offset_commit.TxnOffsetCommitRequestTopic] = {}
         for (topic, index), offset in offsets.items():
@@ -202,7 +205,10 @@ class Transactor:
             topics.setdefault(topic, empty).partitions.append(row)
         return txn_offset_commit.TxnOffsetCommitRequest(
             transactional_id=self.id,
-            group_id=group,
+            group_id=member.group_id,
+            generation_id=member.generation,
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
             producer_id=self.identity.producer_id,
             producer_epoch=self.identity.epoch,
             topics=list(topics.values()),
@@ -214,7 +220,7 @@ class Transactor:
         """Commits or aborts."""
         value = self._said(commit=commit)
         identity = await self._recorder.do(
-            "end", value, lambda: self._end_once(self._cluster, self.identity, commit), lambda _: {}
+            "end", value, lambda: self._end_once(self.cluster, self.identity, commit), lambda _: {}
         )
         self._become(identity)
 
@@ -251,13 +257,11 @@ class Transactor:
     async def _ask(
         self, api: Api, request: object, key: str, kind: int = 0, highest: int | None = None
     ) -> Any:
-        connection = await self._cluster.coordinator_connection(key, kind)
+        connection = await self.cluster.coordinator_connection(key, kind)
         version = self._version(api, connection.version_for(api))
         if highest is not None:
             version = min(version, highest)
-        return await connection.request(
-            api, request, version=version, timeout=self._cluster.timeout
-        )
+        return await connection.request(api, request, version=version, timeout=self.cluster.timeout)
 
     def _version(self, api: Api, best: int) -> int:
         return best if self.newer else min(best, _OLDER.get(api.name, best))

@@ -15,6 +15,8 @@ from barnabas.verify.wire.batches import Sent
 from barnabas.verify.wire.inspection import committed_offset, ends
 from barnabas.verify.wire.reader import Found, Reader
 from barnabas.verify.wire.recorder import NotDone
+from barnabas.verify.wire.transactor import Transactor
+from barnabas.verify.workloads.ownership import Fixed, Joined, Ownership, subscribe
 from barnabas.verify.workloads.producing import Producing, by_chance
 from barnabas.verify.workloads.workload import Stage, Topic, read_on
 
@@ -23,8 +25,8 @@ WORKERS: Final = 2
 DRAIN_PATIENCE: Final = 60.0
 _ABORTS: Final = 0.1
 _CRASHES: Final = 0.04
-_CRASHES_WITH_NEW_ID: Final = 0.005
-"""Fewer: what they leave open holds up the group until its transaction's timeout."""
+_RARE_CRASHES: Final = 0.005
+"""Where a crash holds up the group until its transaction or its session has timed out."""
 _LOOKS: Final = 0.3
 """Share of transactions after which the committed offset is asked for."""
 
@@ -36,6 +38,9 @@ class Pipeline:
     stages: Sequence[Stage] = tuple(
         Stage(f"stage{number}", f"stage{number + 1}", f"group{number}") for number in range(STAGES)
     )
+
+    joins = False
+    """Whether workers are members of their groups."""
 
     def parts(self, context: Context) -> Sequence[Callable[[], Awaitable[None]]]:
         first = context.places("stage0")
@@ -49,7 +54,7 @@ class Pipeline:
         return [
             partial(_all, [source.run for source in sources], done[0]),
             *(
-                partial(_run_stage, context, number, done[number], done[number + 1])
+                partial(_run_stage, context, number, done[number], done[number + 1], self.joins)
                 for number in range(STAGES)
             ),
             partial(_watch, context),
@@ -60,17 +65,29 @@ class Pipeline:
         """Nothing remains to be done: the stages have drained."""
 
 
+class Members(Pipeline):
+    """The same with groups whose members join, leave and crash."""
+
+    joins = True
+
+    def parts(self, context: Context) -> Sequence[Callable[[], Awaitable[None]]]:
+        topic = context.topic(f"stage{STAGES}")
+        subscribers = [partial(subscribe, context, f"subscriber{each}", topic) for each in range(2)]
+        return [*super().parts(context), *subscribers]
+
+
 async def _all(parts: Sequence[Callable[[], Awaitable[None]]], done: asyncio.Event) -> None:
     await asyncio.gather(*(part() for part in parts))
     done.set()
 
 
 async def _run_stage(
-    context: Context, number: int, before: asyncio.Event, done: asyncio.Event
+    context: Context, number: int, before: asyncio.Event, done: asyncio.Event, joins: bool
 ) -> None:
     places = context.places(f"stage{number}")
     workers = [
-        _Worker(context, number, index, places[index::WORKERS], before) for index in range(WORKERS)
+        _Worker(context, number, index, places[index::WORKERS], before, joins)
+        for index in range(WORKERS)
     ]
     await _all([worker.run for worker in workers], done)
 
@@ -89,7 +106,9 @@ class _Worker:
         index: int,
         places: Sequence[Place],
         before: asyncio.Event,
+        joins: bool,
     ) -> None:
+        self._joins = joins
         self._context = context
         self._stage = stage
         self._name = f"p{stage}{index}"
@@ -124,57 +143,63 @@ class _Worker:
         context = self._context
         name = f"{self._name}.{self._life}"
         cluster = context.cluster()
+        reader = Reader(context.history, cluster, f"{name}-reader", committed=True)
+        owner = self._owner(cluster, reader)
         try:
             # The middle stage is one whose workers take a new id each time.
             own_id = name if self._stage == 1 else self._name
             producer = context.transactor(cluster, name, own_id, self._number)
             await producer.init()
-            reader = Reader(context.history, cluster, f"{name}-reader", committed=True)
-            await self._rewind(cluster, name, reader)
-            while True:
+            while deadline is None or time.monotonic() < deadline:
+                await owner.ready()
                 found = await reader.poll(txn=f"{name}-{self._count + 1}")
                 if found:
                     self._count += 1
                     producer.begin(f"{name}-{self._count}")
-                    for at, group in _by_partition(found).items():
-                        records = [Sent(context.value(name), None, each.value) for each in group]
-                        await producer.send((self._target, at[1]), records)
-                        self._perhaps_crash()
-                    moved = {each.at: reader.positions[each.at] for each in found}
-                    await producer.send_offsets(self._group, moved)
-                    self._perhaps_crash()
-                    commit = self._chance.random() >= _ABORTS
-                    await producer.end(commit=commit)
-                    if not commit:
-                        await self._rewind(cluster, name, reader)
-                    elif self._chance.random() < _LOOKS:
-                        at = self._chance.choice(list(moved))
-                        await committed_offset(context.history, cluster, name, self._group, at)
+                    await self._process(producer, owner, reader, found)
                 elif await self._is_drained(cluster, reader):
-                    return
-                if deadline is not None and time.monotonic() > deadline:
-                    return
+                    break
+            await owner.leave()
         finally:
             await cluster.close()
 
-    async def _rewind(self, cluster: Cluster, name: str, reader: Reader) -> None:
-        history = self._context.history
-        reader.assign(
-            {
-                at: max(0, (await committed_offset(history, cluster, name, self._group, at)).offset)
-                for at in self._places
-            }
-        )
+    def _owner(self, cluster: Cluster, reader: Reader) -> Ownership:
+        if self._joins:
+            topic = self._context.topic(f"stage{self._stage}")
+            return Joined(cluster, reader, self._group, topic)
+        return Fixed(self._context.history, cluster, reader, self._group, self._places)
+
+    async def _process(
+        self, producer: Transactor, owner: Ownership, reader: Reader, found: Sequence[Found]
+    ) -> None:
+        """One transaction: what was found, made into something else."""
+        for at, group in _by_partition(found).items():
+            records = [Sent(self._context.value(producer.proc), None, each.value) for each in group]
+            await producer.send((self._target, at[1]), records)
+            self._perhaps_crash()
+        moved = {each.at: reader.positions[each.at] for each in found}
+        await producer.send_offsets(owner.metadata, moved)
+        self._perhaps_crash()
+        commit = self._chance.random() >= _ABORTS
+        await producer.end(commit=commit)
+        if not commit:
+            await owner.rewind()
+        elif self._chance.random() < _LOOKS:
+            at = self._chance.choice(list(moved))
+            await committed_offset(
+                self._context.history, producer.cluster, producer.proc, self._group, at
+            )
 
     def _perhaps_crash(self) -> None:
-        share = _CRASHES_WITH_NEW_ID if self._stage == 1 else _CRASHES
+        share = _RARE_CRASHES if self._stage == 1 or self._joins else _CRASHES
         if not self._context.stopping.is_set() and self._chance.random() < share:
             raise _Crashed
 
     async def _is_drained(self, cluster: Cluster, reader: Reader) -> bool:
         if not self._before.is_set():
             return False
-        limits = await ends(cluster, self._places)
+        # As a member it may have none: then the others have all.
+        limits = await ends(cluster, list(reader.positions))
         return all(reader.positions[at] >= each.high_watermark for at, each in limits.items())
 
 

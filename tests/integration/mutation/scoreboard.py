@@ -21,7 +21,7 @@ from tests.integration.mutation.hunt import HUNTS, Hunt, Result, hunt
 WHOLE = {
     **{
         name: (Hunt(workload=name), "")
-        for name in ("queue", "pipeline", "money", "idempotent", "compacted", "hijack")
+        for name in ("queue", "pipeline", "money", "idempotent", "compacted", "hijack", "members")
     },
     "queue, delayed ends": (Hunt(protocol=OLDER, delayed_ends=True), ""),
     "queue, last epochs": (Hunt(protocol=NEWER), "high_epochs"),

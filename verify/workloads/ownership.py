@@ -1,0 +1,133 @@
+"""Which partitions a worker reads: its own for ever, or those that its group gives it."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.connection import BrokerUnreachable
+from barnabas.client.consumer import Consumer, FetchSettings
+from barnabas.client.group import GroupMember
+from barnabas.client.group_metadata import GroupMetadata
+from barnabas.client.offsets import EARLIEST
+from barnabas.protocol.errors import KafkaError
+from barnabas.verify.context import Context
+from barnabas.verify.history import History, Place
+from barnabas.verify.wire.inspection import committed_offset
+from barnabas.verify.wire.reader import Reader
+
+SESSION_TIMEOUT: Final = 6.0
+"""Of members, in s: the shortest that brokers allow by default."""
+
+
+VISIT: Final = 3.0
+"""How long a subscriber stays at most, in s."""
+
+
+class Ownership(Protocol):
+    """Keeps a reader where its group has come to."""
+
+    async def ready(self) -> None:
+        """Before each poll."""
+        ...
+
+    async def rewind(self) -> None:
+        """Back to what is committed."""
+        ...
+
+    async def leave(self) -> None: ...
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """What offsets are committed with."""
+        ...
+
+
+class Fixed:
+    """The worker is the only one who reads these partitions, and no member of any group."""
+
+    def __init__(
+        self,
+        history: History,
+        cluster: Cluster,
+        reader: Reader,
+        group: str,
+        places: Sequence[Place],
+    ) -> None:
+        self._history = history
+        self._cluster = cluster
+        self._reader = reader
+        self._places = places
+        self.metadata = GroupMetadata(group)
+
+    async def ready(self) -> None:
+        if not self._reader.positions:
+            await self.rewind()
+
+    async def rewind(self) -> None:
+        positions = {}
+        for at in self._places:
+            found = await committed_offset(
+                self._history, self._cluster, self._reader.name, self.metadata.group_id, at
+            )
+            positions[at] = max(0, found.offset)
+        self._reader.assign(positions)
+
+    async def leave(self) -> None:
+        """Nobody waits for this worker."""
+
+
+class Joined:
+    """A member of the group; others take over when it leaves, or is not heard of any more."""
+
+    def __init__(self, cluster: Cluster, reader: Reader, group: str, topic: str) -> None:
+        self._reader = reader
+        self._consumer = Consumer(cluster, FetchSettings(offset_reset=EARLIEST))
+        self._member = GroupMember(
+            cluster, self._consumer, group, [topic], session_timeout=SESSION_TIMEOUT
+        )
+        self._generation = -1
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        return self._member.metadata
+
+    async def ready(self) -> None:
+        await self._member.ensure_joined()
+        if self.metadata.generation != self._generation:
+            self._generation = self.metadata.generation
+            self._take_over()
+
+    async def rewind(self) -> None:
+        await self._member.rewind()
+        self._take_over()
+
+    def _take_over(self) -> None:
+        positions = self._consumer.positions
+        self._reader.assign({at: max(0, offset) for at, offset in positions.items()})
+
+    async def leave(self) -> None:
+        await self._member.leave()
+
+
+async def subscribe(context: Context, name: str, topic: str) -> None:
+    """Joins a group of readers, and leaves it, again and again; nothing is committed."""
+    chance = context.random(name)
+    loop = asyncio.get_running_loop()
+    life = 0
+    while not context.stopping.is_set():
+        life += 1
+        until = loop.time() + VISIT * chance.random()
+        cluster = context.cluster()
+        reader = Reader(context.history, cluster, f"{name}.{life}", committed=True)
+        owner = Joined(cluster, reader, f"{topic}-readers", topic)
+        try:
+            while loop.time() < until and not context.stopping.is_set():
+                await owner.ready()
+                await reader.poll()
+            await owner.leave()
+        except (KafkaError, BrokerUnreachable, TimeoutError) as error:
+            # Readers promise nothing; a broker that stays away is seen at the end.
+            context.problems.append(f"{name}: {error}")
+        finally:
+            await cluster.close()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from barnabas.broker.clock import Clock
 from barnabas.config.broker import BrokerConfig
-from barnabas.coordinator.soon import promised
+from barnabas.coordinator.soon import promised, settled
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
 from barnabas.metrics.catalogue import TransactionMetrics
@@ -103,9 +103,9 @@ class TransactionGate:
         while True:
             await asyncio.sleep(backoff)
             try:
-                answer = self._coordinator.add_for_leader(transactional_id, producer, partitions)
-                if isinstance(answer, asyncio.Future):
-                    await answer
+                await settled(
+                    self._coordinator.add_for_leader(transactional_id, producer, partitions)
+                )
                 return dict.fromkeys(partitions, ErrorCode.NONE)
             except KafkaError as error:
                 again = error.code is ErrorCode.CONCURRENT_TRANSACTIONS

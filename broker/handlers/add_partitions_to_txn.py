@@ -16,7 +16,7 @@ from barnabas.broker.metadata.topic_names import (
 )
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.soon import promised, then
+from barnabas.coordinator.soon import promised, settled, then
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
@@ -107,9 +107,9 @@ class AddPartitionsToTxnHandler:
         try:
             if asked.verify_only:
                 return self._coordinator.verify(asked.transactional_id, producer, partitions)
-            answer = self._coordinator.add_for_leader(asked.transactional_id, producer, partitions)
-            if isinstance(answer, asyncio.Future):
-                await answer
+            await settled(
+                self._coordinator.add_for_leader(asked.transactional_id, producer, partitions)
+            )
         except KafkaError as error:
             return dict.fromkeys(partitions, error.code)
         return {}

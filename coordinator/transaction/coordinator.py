@@ -1,6 +1,5 @@
 """The transaction coordinator: finds the partition of a transactional id and asks its shard."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, cast
@@ -9,7 +8,7 @@ from barnabas.coordinator.decision import Decide
 from barnabas.coordinator.hosted import Mode
 from barnabas.coordinator.ports import Clock, Timers
 from barnabas.coordinator.runtime import CoordinatorRuntime
-from barnabas.coordinator.soon import Soon, promised, unheeded
+from barnabas.coordinator.soon import Soon, promised, settled, unheeded
 from barnabas.coordinator.transaction.history import Diary
 from barnabas.coordinator.transaction.metadata import (
     TV0,
@@ -203,7 +202,7 @@ class TransactionCoordinator:
             except ProducerIdNeeded:
                 # Somebody else took what was fetched.
                 continue
-            return await answer if isinstance(answer, asyncio.Future) else answer
+            return await settled(answer)
 
     def _ask(self, transactional_id: str, question: Callable[[TransactionShard], Decide]) -> Any:
         return self._write(transactional_id, question(self._shard(transactional_id)))
@@ -239,7 +238,7 @@ class TransactionCoordinator:
     async def _expire_some(self, index: int, shard: TransactionShard) -> int:
         try:
             answer = self._runtime.write(index, _EXPIRY_LANE, shard.expire, Mode.EXCLUSIVE)
-            return cast(int, await answer if isinstance(answer, asyncio.Future) else answer)
+            return cast(int, await settled(answer))
         except KafkaError:
             return 0
 

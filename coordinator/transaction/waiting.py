@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from barnabas.coordinator.ports import TimerHandle, Timers
-from barnabas.coordinator.soon import promised
+from barnabas.coordinator.soon import promised, settled
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 MAX_WAITERS: Final = 10_000
@@ -110,8 +110,7 @@ class WaitingRoom:
             await place.signal
             self._stand_again(place)
             try:
-                answer = ask()
-                return await answer if isinstance(answer, asyncio.Future) else answer
+                return await settled(ask())
             except KafkaError as error:
                 if place.expired or error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
                     raise

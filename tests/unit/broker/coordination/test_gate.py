@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.broker.coordination.gate import Answers, TransactionGate
 from barnabas.config.broker import BrokerConfig
+from barnabas.coordinator.soon import settled
 from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
@@ -78,8 +79,7 @@ class Rig:
         return answer
 
     async def admit(self, *, adds: bool) -> Answers:
-        answer = self.gate.admit("x", PRODUCER, [A, B], adds=adds)
-        return await answer if isinstance(answer, asyncio.Future) else answer
+        return await settled(self.gate.admit("x", PRODUCER, [A, B], adds=adds))
 
     def later(self) -> "asyncio.Future[None]":
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -3,10 +3,10 @@
 
     ... DIRECTORY key=value ...     with Kafka's keys; serves until it is killed
 
-Its data lie in `DIRECTORY/data`. Where `DIRECTORY/die` holds a number it kills itself (SIGKILL) in
-place of writing one more marker than that of a committed transaction, and in any case before the
-last one: the decision is in the log, and a part of the markers is not. Where the file holds a minus
-instead, COMMIT markers are held back until the file is gone.
+Its data lie in `DIRECTORY/data`. Where `DIRECTORY/die` holds two numbers, n and m, it kills itself
+(SIGKILL) in its nth committed transaction in place of writing one more marker than m, and in any
+case before the last: the decision is in the log, and a part of the markers is not. Where the file
+holds a minus instead, COMMIT markers are held back until the file is gone.
 """
 
 import os
@@ -32,6 +32,7 @@ class Lever:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._commits = 0
         self._left: int | None = None
         self._write = MarkerWriter.write
         self._send = MarkerSender.send
@@ -57,7 +58,10 @@ class Lever:
 
     def decided(self, markers: Markers) -> None:
         if markers.committed and self._path.exists() and self._path.read_text() != HELD:
-            self._left = min(int(self._path.read_text()), len(markers.partitions) - 1)
+            self._commits += 1
+            last, written = map(int, self._path.read_text().split())
+            if self._commits == last:
+                self._left = min(written, len(markers.partitions) - 1)
 
     def holds(self, marker: TxnMarker) -> bool:
         if self._left is not None and marker.committed:

@@ -16,7 +16,7 @@ from barnabas.coordinator.transaction.states import TransactionState
 from tests.integration.adversary.process import BrokerProcess
 from tests.integration.transactions import on_disk
 from tests.integration.transactions.program import LAST
-from tests.integration.transactions.running import read, transform
+from tests.integration.transactions.running import Program, read, transform
 from tests.integration.transactions.transformer import (
     BATCH,
     INPUT,
@@ -27,6 +27,8 @@ from tests.integration.transactions.transformer import (
 
 RECORDS = int(os.environ.get("BARNABAS_RECORDS", "2000"))
 KILLS = int(os.environ.get("BARNABAS_KILLS", "3"))
+PER_LIFE = max(RECORDS // BATCH // (KILLS + 1), 1)
+"""Transactions that a broker lives to commit."""
 PARTITIONS = 3
 DECIDED = (0, 2, 3)
 """How many of the markers are written when the broker dies after a decision, in turn: the output
@@ -47,26 +49,34 @@ def write(servers: str, topic: str, values: list[bytes]) -> None:
     assert producer.flush(60) == 0
 
 
-def die_decided(broker: BrokerProcess, markers: int) -> None:
-    """The broker dies when its next transaction is decided and has so many markers."""
-    lever = broker.directory / "lever"
-    lever.write_text(str(markers))
-    lever.rename(broker.directory / "die")
-    broker.wait_until_dead()
-    data = broker.directory / "data"
+def is_decided(number: int) -> bool:
+    """Whether this kill comes between a decision and its markers; every third comes anywhere."""
+    return number < KILLS and number % 3 != 2
+
+
+def arm(directory: Path, number: int) -> None:
+    """Let the broker that is to be started die in one of its transactions, if that is its turn."""
+    if is_decided(number):
+        directory.mkdir(exist_ok=True)
+        (directory / "die").write_text(f"{PER_LIFE} {DECIDED[number % len(DECIDED)]}")
+
+
+def check_decided(data: Path, markers: int) -> None:
+    """A commit is on disk, and so many of its markers and no more."""
     decided = on_disk.transactions(data)[TRANSACTIONAL_ID]
     assert decided.state is TransactionState.PREPARE_COMMIT
     unmarked = on_disk.open_in(data, decided.producer_id, decided.partitions)
     assert unmarked == max(len(decided.partitions) - markers, 1)
 
 
-def kill(broker: BrokerProcess, number: int, chance: random.Random) -> None:
-    """Every third time at any moment, else between a decision and its markers."""
-    if number % 3 == 2:
-        time.sleep(chance.uniform(0, 0.1))
-        broker.kill()
+def kill(broker: BrokerProcess, number: int, transformer: Program, chance: random.Random) -> None:
+    if is_decided(number):
+        broker.wait_until_dead()
+        check_decided(broker.directory / "data", DECIDED[number % len(DECIDED)])
     else:
-        die_decided(broker, DECIDED[number % len(DECIDED)])
+        transformer.wait_for_more("committed", transformer.counts()["committed"] + PER_LIFE - 1)
+        time.sleep(chance.uniform(0, 0.03))
+        broker.kill()
 
 
 def by_partition(lines: list[str]) -> dict[int, list[bytes]]:
@@ -89,6 +99,7 @@ def test_every_record_is_there_once_whatever_was_killed(
         for index in range(PARTITIONS)
     }
     keys = {"transaction.state.log.num.partitions": "2", "num.partitions": str(PARTITIONS)}
+    arm(tmp_path / "broker", 0)
     with BrokerProcess(tmp_path / "broker", program="unmarked_broker", **keys) as broker:
         servers = broker.bootstrap_servers
         write(servers, INPUT, values)
@@ -97,13 +108,9 @@ def test_every_record_is_there_once_whatever_was_killed(
             transform(kind, servers, RECORDS, tmp_path) as transformer,
             read(reader, servers, PARTITIONS, tmp_path, "meanwhile") as meanwhile,
         ):
-            committed = 0
             for number in range(KILLS):
-                # Between two kills something is committed; all of them are spread over the run.
-                spread = RECORDS // BATCH * number // (KILLS + 1)
-                transformer.wait_for_more("committed", max(spread, committed))
-                kill(broker, number, chance)
-                committed = transformer.counts()["committed"]
+                kill(broker, number, transformer, chance)
+                arm(broker.directory, number + 1)
                 broker.launch()
                 broker.wait_until_serving()
             told = transformer.finish()

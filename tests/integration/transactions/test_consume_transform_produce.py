@@ -27,8 +27,8 @@ from tests.integration.transactions.transformer import (
 
 RECORDS = int(os.environ.get("BARNABAS_RECORDS", "2000"))
 KILLS = int(os.environ.get("BARNABAS_KILLS", "3"))
-PER_LIFE = max(RECORDS // BATCH // (KILLS + 1), 1)
-"""Transactions that a broker lives to commit."""
+PER_LIFE = max(RECORDS // BATCH // (2 * KILLS), 1)
+"""Transactions that a broker lives to commit; there are enough of them for all."""
 PARTITIONS = 3
 DECIDED = (0, 2, 3)
 """How many of the markers are written when the broker dies after a decision, in turn: the output

@@ -26,7 +26,7 @@ EXPECTED = {
     "aborted_records_compact": {"lost-write", "torn", "unseen"},
     "endless_epochs": {"unjust-refusal"},
     "expired_offsets": {"offset-regression", "processed-twice", "stale-offset"},
-    "forgetful_coordinator": {"precommitted-read", "torn", "unjust-refusal"},
+    "forgetful_coordinator": {"hanging-transaction", "torn", "unjust-refusal"},
     "hasty_coordinator": {"offset-regression", "stale-offset", "unjust-refusal"},
     "inclusive_last_stable_offset": {"G1a", "precommitted-read"},
     "late_offsets": {"processed-twice", "stale-offset"},

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from barnabas.cli.transaction_log import histories
 from barnabas.client.cluster import Cluster
-from barnabas.client.offsets import TopicPartition
 from barnabas.client.transaction_admin import OpenTransaction, TransactionAdmin
 from barnabas.coordinator.transaction.decided import Outcome, Verdict, verdict
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer, Transaction
+from barnabas.protocol.topic_partition import TopicPartition
 
 _DECIDED: Final = (Outcome.COMMITTED, Outcome.ABORTED)
 OLDER_PROTOCOL: Final = "no marker may follow where an epoch has many transactions; see `abort`"

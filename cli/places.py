@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import click
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.offsets import TopicPartition
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
 
 Place = tuple[str, int | None]
 """A topic and one of its partitions, or all of them."""

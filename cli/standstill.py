@@ -11,13 +11,14 @@ from barnabas.cli.hanging import judged
 from barnabas.cli.transaction_log import histories
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings
-from barnabas.client.offsets import LATEST, TopicPartition, find_offsets
+from barnabas.client.offsets import LATEST, find_offsets
 from barnabas.client.transaction_admin import OpenTransaction, TransactionAdmin
 from barnabas.coordinator.transaction.decided import Outcome, Verdict
 from barnabas.coordinator.transaction.metadata import TV2, Transaction
 from barnabas.coordinator.transaction.states import COMPLETED, PREPARED, TransactionState
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import describe_transactions
+from barnabas.protocol.topic_partition import TopicPartition
 
 _EVENTS: Final = 32
 """Of the log: an epoch of the older protocol may have any number of transactions."""

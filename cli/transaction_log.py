@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings
-from barnabas.client.offsets import EARLIEST, LATEST, TopicPartition, find_offsets
+from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.coordinator.transaction.metadata import Transaction
 from barnabas.coordinator.transaction.records import decode_record
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.java_hash import partition_for
+from barnabas.protocol.topic_partition import TopicPartition
 
 TOPIC = "__transaction_state"
 

@@ -7,7 +7,6 @@ many returns the rows, and each row carries its error code.
 from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.client.cluster import Cluster, check
-from barnabas.client.offsets import TopicPartition
 from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.messages import (
     create_partitions,
@@ -20,6 +19,7 @@ from barnabas.protocol.messages import (
     incremental_alter_configs,
     list_config_resources,
 )
+from barnabas.protocol.topic_partition import TopicPartition
 
 
 class Admin:

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from barnabas.client.cluster import Cluster, check
-from barnabas.client.offsets import EARLIEST, LATEST, TopicPartition, find_offsets
+from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.messages import fetch
 from barnabas.protocol.records.batch import BatchHeader, crc_matches, iter_headers, read_prefix
 from barnabas.protocol.records.control import ControlType, read_marker
 from barnabas.protocol.records.record import Headers, iter_records
+from barnabas.protocol.topic_partition import TopicPartition
 
 _PREFIX_SIZE = 12
 

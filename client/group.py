@@ -4,14 +4,12 @@ Assignors are Kafka's `range` and `roundrobin`, so that members of other clients
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.client.cluster import Cluster, check
 from barnabas.client.consumer import Consumer
 from barnabas.client.group_metadata import GroupMetadata
 from barnabas.client.group_offsets import commit_offsets, fetch_offsets
-from barnabas.client.offsets import TopicPartition
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.internal.consumer_protocol import (
@@ -25,6 +23,7 @@ from barnabas.protocol.messages import (
     leave_group,
     sync_group,
 )
+from barnabas.protocol.topic_partition import TopicPartition, by_topic
 
 _REJOIN = {
     ErrorCode.REBALANCE_IN_PROGRESS,
@@ -294,12 +293,9 @@ class GroupMember:
 
 
 def _assignment(share: Iterable[TopicPartition]) -> ConsumerProtocolAssignment:
-    by_topic: dict[str, list[int]] = defaultdict(list)
-    for topic, partition in share:
-        by_topic[topic].append(partition)
     return ConsumerProtocolAssignment(
         assigned_partitions=[
             AssignedPartitions(topic=topic, partitions=partitions)
-            for topic, partitions in by_topic.items()
+            for topic, partitions in by_topic(share).items()
         ]
     )

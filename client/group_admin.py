@@ -1,12 +1,11 @@
 """Administration of consumer groups: who is in them, and what they have committed."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from barnabas.client.cluster import Cluster, check
 from barnabas.client.group_offsets import commit_offsets, fetch_offsets
-from barnabas.client.offsets import TopicPartition
 from barnabas.protocol.messages import delete_groups, describe_groups, list_groups, offset_delete
+from barnabas.protocol.topic_partition import TopicPartition, by_topic
 
 
 class GroupAdmin:
@@ -59,9 +58,6 @@ class GroupAdmin:
 
     async def delete_offsets(self, group: str, wanted: Iterable[TopicPartition]) -> None:
         """Forgets a group's offsets; GROUP_SUBSCRIBED_TO_TOPIC while members read the topic."""
-        by_topic: dict[str, list[int]] = defaultdict(list)
-        for topic, partition in wanted:
-            by_topic[topic].append(partition)
         request = offset_delete.OffsetDeleteRequest(
             group_id=group,
             topics=[
@@ -72,7 +68,7 @@ class GroupAdmin:
                         for partition in partitions
                     ],
                 )
-                for topic, partitions in by_topic.items()
+                for topic, partitions in by_topic(wanted).items()
             ],
         )
 

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from barnabas.client.cluster import Cluster, check
-from barnabas.client.offsets import TopicPartition
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import offset_commit, offset_fetch
+from barnabas.protocol.topic_partition import TopicPartition, by_topic
 
 _HIGHEST_WITH_NAMES = 9
 
@@ -28,12 +28,9 @@ async def fetch_offsets(
     """
     topics = None
     if partitions is not None:
-        by_topic: dict[str, list[int]] = defaultdict(list)
-        for topic, partition in partitions:
-            by_topic[topic].append(partition)
         topics = [
             offset_fetch.OffsetFetchRequestTopics(name=topic, partition_indexes=rows)
-            for topic, rows in by_topic.items()
+            for topic, rows in by_topic(partitions).items()
         ]
     request = offset_fetch.OffsetFetchRequest(
         groups=[offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=topics)],
@@ -71,9 +68,9 @@ async def commit_offsets(
     instance_id: str | None = None,
 ) -> None:
     """Commits offsets as a group's member, or as nobody where the group has none."""
-    by_topic: dict[str, list[offset_commit.OffsetCommitRequestPartition]] = defaultdict(list)
+    topics: dict[str, list[offset_commit.OffsetCommitRequestPartition]] = defaultdict(list)
     for (topic, partition), offset in offsets.items():
-        by_topic[topic].append(
+        topics[topic].append(
             offset_commit.OffsetCommitRequestPartition(
                 partition_index=partition, committed_offset=offset, committed_metadata=""
             )
@@ -85,7 +82,7 @@ async def commit_offsets(
         group_instance_id=instance_id,
         topics=[
             offset_commit.OffsetCommitRequestTopic(name=topic, partitions=rows)
-            for topic, rows in by_topic.items()
+            for topic, rows in topics.items()
         ],
     )
 

@@ -12,8 +12,7 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-
-TopicPartition = tuple[str, int]
+from barnabas.protocol.topic_partition import TopicPartition
 
 LATEST = -1
 EARLIEST = -2

@@ -9,7 +9,6 @@ from functools import partial
 from typing import NamedTuple
 
 from barnabas.client.cluster import TRANSACTION, Cluster, check
-from barnabas.client.offsets import TopicPartition
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import (
     describe_producers,
@@ -18,6 +17,7 @@ from barnabas.protocol.messages import (
     list_transactions,
     write_txn_markers,
 )
+from barnabas.protocol.topic_partition import TopicPartition
 
 _FENCING_TIMEOUT_MS = 60_000
 """What a fenced transactional id has for its timeout until its producer comes back with its own."""

@@ -9,7 +9,6 @@ from barnabas.client.cluster import GROUP, TRANSACTION, Cluster, check
 from barnabas.client.connection import BrokerUnreachable, Connection
 from barnabas.client.group_metadata import GroupMetadata
 from barnabas.client.lane import CONCURRENT_BACKOFF, FIRST_BACKOFF, MAX_BACKOFF, NOBODY, Identity
-from barnabas.client.offsets import TopicPartition
 from barnabas.client.transaction_state import Verdict, as_error, judge
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import (
@@ -20,6 +19,7 @@ from barnabas.protocol.messages import (
     txn_offset_commit,
 )
 from barnabas.protocol.schema import Api
+from barnabas.protocol.topic_partition import TopicPartition, by_topic
 
 T = TypeVar("T")
 
@@ -229,11 +229,3 @@ class TransactionCalls:
 
 async def _itself(connection: Connection) -> Connection:
     return connection
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions gathered by their topic."""
-    gathered: dict[str, list[int]] = defaultdict(list)
-    for topic, partition in partitions:
-        gathered[topic].append(partition)
-    return gathered

@@ -13,7 +13,6 @@ from barnabas.client.cluster import TRANSACTION, Cluster
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.group_metadata import GroupMetadata
 from barnabas.client.lane import Identity, Lane
-from barnabas.client.offsets import TopicPartition
 from barnabas.client.sender import Sender
 from barnabas.client.transaction_calls import TransactionCalls
 from barnabas.client.transaction_state import (
@@ -27,6 +26,7 @@ from barnabas.client.transaction_state import (
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.java_hash import partition_for
 from barnabas.protocol.messages import end_txn, produce
+from barnabas.protocol.topic_partition import TopicPartition
 
 TRANSACTION_VERSION = "transaction.version"
 REGISTRATION = "barnabas.transaction.registration"

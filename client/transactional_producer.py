@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager, suppress
 from barnabas.client.cluster import Cluster
 from barnabas.client.group_metadata import GroupMetadata
 from barnabas.client.lane import Delivered
-from barnabas.client.offsets import TopicPartition
 from barnabas.client.producer import ALL, Producer, ProducerSettings
 from barnabas.client.transaction_manager import TransactionManager
 from barnabas.client.transaction_state import (
@@ -26,6 +25,7 @@ from barnabas.client.transaction_state import (
     TransactionStateError,
 )
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.topic_partition import TopicPartition
 
 __all__ = [
     "AbortableError",

@@ -11,9 +11,10 @@ from barnabas.broker.clock import Clock
 from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator.soon import promised, settled
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
-from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
+from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.metrics.catalogue import TransactionMetrics
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
 
 Answers = dict[TopicPartition, ErrorCode]
 

@@ -16,8 +16,9 @@ from barnabas.broker.metadata.store import StoreError
 from barnabas.broker.observability.logging import get_logger
 from barnabas.coordinator.ports import Timers
 from barnabas.coordinator.transaction.ending import Markers
-from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
+from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.topic_partition import TopicPartition
 
 RETRY_MS: Final = 100
 """Until a marker is tried again that could not be written; twice as long each time after that."""

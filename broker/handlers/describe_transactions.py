@@ -1,7 +1,5 @@
 """DescribeTransactions (key 65): what a coordinator knows of transactional ids (KIP-664)."""
 
-from collections import defaultdict
-
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import Transaction
@@ -14,6 +12,7 @@ from barnabas.protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
+from barnabas.protocol.topic_partition import by_topic
 
 __all__ = ["API", "SERVES", "DescribeTransactionsHandler", "error_response"]
 
@@ -51,9 +50,7 @@ class DescribeTransactionsHandler:
 
 
 def _state(txn: Transaction) -> TransactionState:
-    topics: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, partition in sorted(txn.partitions):
-        topics[topic].append(partition)
+    topics = by_topic(sorted(txn.partitions))
     return TransactionState(
         transactional_id=txn.transactional_id,
         transaction_state=txn.state.value,

@@ -10,9 +10,10 @@ import asyncio
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.soon import then
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
-from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer, TopicPartition
+from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.end_txn import API, EndTxnRequest, EndTxnResponse
+from barnabas.protocol.topic_partition import TopicPartition
 
 __all__ = ["API", "SERVES", "EndTxnHandler", "error_response"]
 

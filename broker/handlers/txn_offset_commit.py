@@ -17,7 +17,7 @@ from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.faults import as_coordinator
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon, settled
-from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
+from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.txn_offset_commit import (
     API,
@@ -27,6 +27,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.verification import UNVERIFIED
 
 __all__ = ["API", "SERVES", "TxnOffsetCommitHandler", "error_response"]

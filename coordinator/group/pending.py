@@ -7,8 +7,8 @@ the order in which their transactions end; so a later commit supersedes the pend
 from collections.abc import Iterator
 
 from barnabas.coordinator.group.records import OffsetAndMetadata, OffsetRecord
+from barnabas.protocol.topic_partition import TopicPartition
 
-TopicPartition = tuple[str, int]
 Pending = dict[int, OffsetAndMetadata | None]
 """By producer id, in the order of the log; None where a later commit counts already."""
 

@@ -14,7 +14,6 @@ from barnabas.coordinator.transaction.metadata import (
     TV0,
     TV2,
     Producer,
-    TopicPartition,
     Transaction,
 )
 from barnabas.coordinator.transaction.producer_ids import ProducerIdNeeded, ProducerIds
@@ -23,6 +22,7 @@ from barnabas.coordinator.transaction.shard import TransactionShard
 from barnabas.coordinator.transaction.waiting import WaitingRoom
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.java_hash import partition_for
+from barnabas.protocol.topic_partition import TopicPartition
 
 _EXPIRY_LANE = ""
 """No transactional id is empty: forgetting many of them has a lane of its own."""

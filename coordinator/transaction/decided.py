@@ -15,10 +15,10 @@ from barnabas.coordinator.transaction.metadata import (
     NO_EPOCH,
     TV2,
     Producer,
-    TopicPartition,
     Transaction,
 )
 from barnabas.coordinator.transaction.states import COMPLETED, PREPARED, TransactionState
+from barnabas.protocol.topic_partition import TopicPartition
 
 _COMMITS: Final = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 

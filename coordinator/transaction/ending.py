@@ -15,12 +15,12 @@ from barnabas.coordinator.transaction.metadata import (
     NO_PRODUCER_ID,
     TV2,
     Producer,
-    TopicPartition,
     Transaction,
 )
 from barnabas.coordinator.transaction.producer_ids import TakeProducerId
 from barnabas.coordinator.transaction.states import COMPLETED, PREPARED, TransactionState
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
 
 COMPLETION_RETRY_MS: Final = 100
 """Until the end of a transaction is written again, where the log refused it."""

@@ -12,12 +12,12 @@ from barnabas.coordinator.transaction.history import History
 from barnabas.coordinator.transaction.metadata import (
     LAST_CLIENT_EPOCH,
     Producer,
-    TopicPartition,
     Transaction,
 )
 from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.states import PREPARED, TransactionState
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
 
 TxnDecision = Decision[TransactionRecord]
 

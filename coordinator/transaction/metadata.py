@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 
 from barnabas.coordinator.transaction.states import TransactionState, check_transition
 from barnabas.protocol.errors import ErrorCode, KafkaError
-
-TopicPartition = tuple[str, int]
+from barnabas.protocol.topic_partition import TopicPartition
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1

@@ -4,12 +4,10 @@ A key begins with an int16 that names its kind, 0 for a transactional id; a valu
 int16 version: 1 carries what `transaction.version` 1 and 2 add, in tags.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
-from barnabas.coordinator.transaction.metadata import TopicPartition, Transaction
+from barnabas.coordinator.transaction.metadata import Transaction
 from barnabas.coordinator.transaction.states import BY_NUMBER, TransactionState
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.errors import ProtocolError
@@ -19,6 +17,7 @@ from barnabas.protocol.internal.transaction_log import (
     TransactionLogKey,
     TransactionLogValue,
 )
+from barnabas.protocol.topic_partition import by_topic
 
 _VERSION: Final = Struct(">h")
 _KIND: Final = 0
@@ -57,7 +56,7 @@ def _value(txn: Transaction) -> TransactionLogValue:
         producer_epoch=txn.epoch,
         transaction_timeout_ms=txn.timeout_ms,
         transaction_status=txn.state.number,
-        transaction_partitions=None if empty else _by_topic(txn.partitions),
+        transaction_partitions=None if empty else _topics(txn),
         transaction_last_update_timestamp_ms=txn.updated_ms,
         transaction_start_timestamp_ms=txn.start_ms,
     )
@@ -71,11 +70,11 @@ def _tag(value: TransactionLogValue, txn: Transaction) -> None:
     value.last_producer_epoch = txn.last_epoch
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[PartitionsSchema]:
-    topics: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, partition in sorted(partitions):
-        topics[topic].append(partition)
-    return [PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in topics.items()]
+def _topics(txn: Transaction) -> list[PartitionsSchema]:
+    return [
+        PartitionsSchema(topic=topic, partition_ids=ids)
+        for topic, ids in by_topic(sorted(txn.partitions)).items()
+    ]
 
 
 def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:

@@ -13,7 +13,6 @@ from barnabas.coordinator.transaction.metadata import (
     NO_PRODUCER_ID,
     TV2,
     Producer,
-    TopicPartition,
     Transaction,
 )
 from barnabas.coordinator.transaction.producer_ids import TakeProducerId
@@ -25,6 +24,7 @@ from barnabas.coordinator.transaction.records import (
 from barnabas.coordinator.transaction.settings import TransactionSettings
 from barnabas.coordinator.transaction.states import PREPARED, SETTLED, TransactionState
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
 
 EXPIRED_AT_ONCE: Final = 1_000
 """Transactional ids that one batch of tombstones forgets."""

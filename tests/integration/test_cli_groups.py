@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from barnabas.cli.groups import groups
 from barnabas.client.group_admin import GroupAdmin
-from barnabas.client.offsets import TopicPartition
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from barnabas.coordinator.transaction.metadata import TopicPartition, Transaction
+from barnabas.coordinator.transaction.metadata import Transaction
 from barnabas.coordinator.transaction.records import (
     TransactionRecord,
     decode_record,
@@ -11,6 +11,7 @@ from barnabas.coordinator.transaction.records import (
 )
 from barnabas.protocol.records.batch import BatchHeader, iter_headers
 from barnabas.protocol.records.record import Record, build_batch, iter_records
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log_manager import CLEAN_SHUTDOWN
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.ending import Markers
-from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
+from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.coordinator.transaction.settings import TransactionSettings
 from barnabas.coordinator.transaction.shard import TransactionShard
 from barnabas.coordinator.transaction.waiting import WaitingRoom
@@ -17,6 +17,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.control import ControlType, Marker, build_marker, read_marker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.producer_state import ProducerStateManager
 from barnabas.storage.validator import Origin
 from barnabas.storage.verification import Guard

@@ -5,8 +5,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer, TopicPartition
+from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from tests.simulation.transactions.world import World

@@ -10,12 +10,13 @@ from random import Random
 from typing import Any
 
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
-from barnabas.coordinator.transaction.metadata import LAST_CLIENT_EPOCH, TopicPartition
+from barnabas.coordinator.transaction.metadata import LAST_CLIENT_EPOCH
 from barnabas.coordinator.transaction.metadata import Transaction as Logged
 from barnabas.coordinator.transaction.records import TransactionRecord, encode_record
 from barnabas.coordinator.transaction.settings import TransactionSettings
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.record import Record, build_batch
+from barnabas.protocol.topic_partition import TopicPartition
 from tests.simulation.transactions.audit import Audit
 from tests.simulation.transactions.broker import Brokers, Unfinished
 from tests.simulation.transactions.client import TIMEOUT_MS, Client, LostError

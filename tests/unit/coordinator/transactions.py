@@ -13,7 +13,6 @@ from barnabas.coordinator.transaction.metadata import (
     TV0,
     TV2,
     Producer,
-    TopicPartition,
     Transaction,
 )
 from barnabas.coordinator.transaction.producer_ids import ProducerIdNeeded
@@ -24,6 +23,7 @@ from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.coordinator.transaction.waiting import WaitingRoom
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.records.record import Record, build_batch
+from barnabas.protocol.topic_partition import TopicPartition
 from tests.unit.coordinator.harness import WALL_MS, FakeLog, Time
 
 ID = "x"

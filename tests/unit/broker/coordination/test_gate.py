@@ -9,10 +9,11 @@ import pytest
 from barnabas.broker.coordination.gate import Answers, TransactionGate
 from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator.soon import settled
-from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
+from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
 
 A, B = ("a", 0), ("b", 1)
 PRODUCER = Producer(1000, 4)

@@ -15,8 +15,9 @@ from barnabas.broker.coordination.marker_sender import (
 from barnabas.broker.coordination.marker_writer import TxnMarker
 from barnabas.broker.metadata.store import StoreError
 from barnabas.coordinator.transaction.ending import Markers
-from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
+from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.topic_partition import TopicPartition
 from tests.unit.coordinator.harness import Time
 
 A, B, OFFSETS = ("a", 0), ("b", 3), ("__consumer_offsets", 7)

@@ -8,13 +8,14 @@ import pytest
 
 from barnabas.broker.handlers import txn_offset_commit
 from barnabas.broker.handlers.txn_offset_commit import TxnOffsetCommitHandler
-from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
+from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from barnabas.protocol.topic_partition import TopicPartition
 from tests.unit.broker.handlers.group_handlers import Topics, ask
 from tests.unit.coordinator.harness import EPOCH, GROUP, PRODUCER, Groups
 

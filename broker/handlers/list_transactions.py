@@ -4,6 +4,7 @@ v1 a filter by duration (KIP-994), v2 by a pattern of RE2 (KIP-1152). States tha
 told in the answer. Errors: COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from barnabas.broker.clock import Clock
@@ -22,6 +23,8 @@ from barnabas.protocol.messages.list_transactions import (
 __all__ = ["API", "SERVES", "ListTransactionsHandler", "error_response"]
 
 SERVES = range(3)
+_PER_TURN = 1000
+"""Transactional ids that are looked at before the loop is for others: a millisecond or two."""
 _PATTERN_BYTES = 1 << 20
 """What a compiled pattern may take: the library keeps the last ones."""
 
@@ -33,13 +36,19 @@ class ListTransactionsHandler:
         self._coordinator = coordinator
         self._clock = clock
 
-    def handle(
+    async def handle(
         self,
         request: ListTransactionsRequest,
         context: RequestContext,  # noqa: ARG002
     ) -> ListTransactionsResponse:
         self._coordinator.require_loaded()
         wanted = _filter(request, self._clock.now_ms())
+        found: list[Transaction] = []
+        known = list(self._coordinator.transactions())
+        for start in range(0, len(known), _PER_TURN):
+            # A coordinator may know a hundred thousand: others have their turn in between.
+            await asyncio.sleep(0)
+            found += filter(wanted, known[start : start + _PER_TURN])
         return ListTransactionsResponse(
             unknown_state_filters=[each for each in request.state_filters if each not in BY_NAME],
             transaction_states=[
@@ -48,8 +57,7 @@ class ListTransactionsHandler:
                     producer_id=each.producer_id,
                     transaction_state=each.state.value,
                 )
-                for each in self._coordinator.transactions()
-                if wanted(each)
+                for each in found
             ],
         )
 

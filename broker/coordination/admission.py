@@ -14,9 +14,10 @@ from barnabas.broker.coordination.gate import Answers, TransactionGate
 from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.coordinator.soon import then
-from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
+from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.verification import UNVERIFIED, Guard
 
 ADDS_SINCE: Final = 12
@@ -42,7 +43,8 @@ Verdicts = dict[TopicPartition, Guard | KafkaError | None]
 
 
 class Refused(KafkaError):
-    """The coordinator, or the lack of one, says no; clients are told the message."""
+    """No log was asked: the coordinator, or the lack of one, says no. Clients that are told
+    another code, for want of this one in their version, are told the message."""
 
 
 class Batch(NamedTuple):
@@ -117,7 +119,7 @@ class ProduceAdmission:
                 transactional_id, *batch.producer, batch.sequence, epoch_per_transaction=adds
             )
         except KafkaError as error:
-            return error
+            return Refused(error.code)
 
     def _judged(self, producer: Producer, verdicts: Verdicts, answers: Answers) -> Verdicts:
         for place, code in answers.items():
@@ -155,4 +157,4 @@ def _refusal(code: ErrorCode) -> KafkaError:
             "Unable to verify the partition has been added to the transaction. "
             f"Underlying error: {code.name}",
         )
-    return KafkaError(code)
+    return Refused(code)

@@ -41,6 +41,8 @@ class MarkerWriter:
     def write(self, topic: str, index: int, marker: TxnMarker, done: Done) -> None:
         """Write one marker. `done` is told the outcome, now or later, exactly once."""
         try:
+            if marker.producer_id < 0 or marker.transaction_version < 0:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
             if topic == CONSUMER_OFFSETS:
                 tell = self._write_to_group(index, marker)
             else:
@@ -80,6 +82,8 @@ class MarkerWriter:
         )
 
     def _write_to_group(self, index: int, marker: TxnMarker) -> Callable[[Done], None]:
+        # A partition that there is not has no coordinator either, but that is not the reason.
+        self._replicas.partition(CONSUMER_OFFSETS, index)
         answer = self._groups.write_marker(
             index,
             marker.producer_id,

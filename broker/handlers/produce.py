@@ -27,7 +27,6 @@ from barnabas.broker.replication.partition import ACKS_ALL, Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.coordinator.soon import promised
-from barnabas.coordinator.transaction.metadata import TopicPartition
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.produce import (
     API,
@@ -41,6 +40,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log_parts import Appended
 from barnabas.storage.validator import (
     ZSTD_SINCE,
@@ -283,13 +283,13 @@ class ProduceHandler:
             cells.failed_produces.value += 1
             if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
                 cells.bytes_rejected.value += len(data.records or b"")
-            if error.code not in _WITHOUT_LOG_START:
+            if error.code not in _WITHOUT_LOG_START and not isinstance(error, Refused):
                 answer.log_start_offset = partition.log.log_start_offset
         moved = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         if moved and topic is not None and version >= _LEADER_HINTS_SINCE:
             leader = current_leader(self._cache, topic, data.index)
             answer.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
-        if isinstance(error, Refused):
+        if isinstance(error, Refused) and answer.error_code != error.code:
             answer.error_message = error.message
         if isinstance(error, RecordsRefused):
             answer.error_message = error.message

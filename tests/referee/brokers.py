@@ -1,13 +1,20 @@
 """How both brokers are set up for a comparison."""
 
-from typing import NamedTuple
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from barnabas.protocol.messages.api_versions import API, ApiVersionsRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from barnabas.testing.broker import Broker
+from tests.referee.kafka import FEATURES_OFF, Kafka
 from tests.referee.scenario import Peer
+from tests.referee.worn import wear_out
 
 SHARED = {
     "log.segment.bytes": "1073741824",
@@ -17,14 +24,21 @@ SHARED = {
     "offsets.topic.replication.factor": "1",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "6000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
 }
 """Properties that Kafka and Barnabas are both given."""
 
-OURS = SHARED | {"broker.id": "1", "group.unstable.offsets.block.old.clients": "false"}
+OURS = SHARED | {
+    "broker.id": "1",
+    "group.unstable.offsets.block.old.clients": "false",
+    "transaction.blocking.max.wait.ms": "0",
+    "transaction.fence.older.connections": "false",
+}
 """Barnabas besides does nothing that Kafka does not."""
 
+TRANSACTIONS = "transaction.version"
 
-SAFE_DOWNGRADE = 2
+UPGRADE, SAFE_DOWNGRADE = 1, 2
 """UpgradeType of UpdateFeatures."""
 
 
@@ -33,6 +47,66 @@ class Address(NamedTuple):
 
     host: str
     port: int
+
+
+_levels: dict[Address, int] = {}
+"""What `settle_level` has brought about."""
+
+
+def settle_level(broker: Address, level: int) -> None:
+    """Returns when the broker's transaction.version, at first 0, is `level`."""
+    before = _levels.get(broker, 0)
+    if level == before:
+        return
+    kind = SAFE_DOWNGRADE if level < before else UPGRADE
+    change = FeatureUpdateKey(feature=TRANSACTIONS, max_version_level=level, upgrade_type=kind)
+    hello = ApiVersionsRequest(client_software_name="referee", client_software_version="1")
+    wanted = [(TRANSACTIONS, level)] if level else []
+    with Peer(*broker, API, 0, "level") as peer:
+        answer = peer.do(UpdateFeaturesRequest(feature_updates=[change]))
+        assert answer.error_code == 0, answer
+        peer.do(hello, until=lambda r: _finalized(r) == wanted)
+    _levels[broker] = level
+
+
+def _finalized(answer: Any) -> list[tuple[str, int]]:
+    return [
+        (each.name, each.max_version_level)
+        for each in answer.finalized_features
+        if each.name == TRANSACTIONS
+    ]
+
+
+@contextmanager
+def barnabas() -> Iterator[Address]:
+    """Barnabas as the comparison wants it, ready for every scenario."""
+    with tempfile.TemporaryDirectory(prefix="referee-") as directory:
+        with Broker(OURS, data_dir=directory) as broker:
+            warm_up_transactions(_address(broker))
+        wear_out(Path(directory))
+        with Broker(OURS, data_dir=directory) as broker:
+            warm_up(_address(broker))
+            warm_up_transactions(_address(broker))
+            yield _address(broker)
+
+
+@contextmanager
+def kafka(directory: Path) -> Iterator[Address]:
+    """Apache Kafka with the features of newer protocols switched off, ready likewise."""
+    with Kafka(directory, features=FEATURES_OFF, properties=SHARED) as broker:
+        address = Address("127.0.0.1", broker.port)
+        warm_up_transactions(address)
+        broker.stop()
+        wear_out(broker.data)
+        broker.start()
+        warm_up(address)
+        warm_up_transactions(address)
+        yield address
+
+
+def _address(broker: Broker) -> Address:
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    return Address(host, int(port))
 
 
 def warm_up(broker: Address) -> None:
@@ -45,6 +119,7 @@ def warm_up(broker: Address) -> None:
             feature="transaction.version", max_version_level=0, upgrade_type=SAFE_DOWNGRADE
         )
         peer.do(UpdateFeaturesRequest(feature_updates=[older]), until=lambda r: r.error_code == 0)
+        _levels[broker] = 0
         peer.do(ApiVersionsRequest())
         peer.do(
             InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1),

@@ -12,6 +12,12 @@ from barnabas.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from barnabas.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -21,6 +27,7 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -316,3 +323,22 @@ def offset_fetch(
     ]
     asked = OffsetFetchRequestGroup(group_id=group, topics=None if everything else of_group)
     return OffsetFetchRequest(groups=[asked], require_stable=require_stable)
+
+
+def delete(s: Peer, to: Topic) -> None:
+    """The topic is no more."""
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=to.name)], timeout_ms=10_000)
+    answer = s.do(request)
+    assert answer.responses[0].error_code == 0, answer
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    asked = MetadataRequest(
+        topics=[MetadataRequestTopic(name=to.name)], allow_auto_topic_creation=False
+    )
+    s.do(asked, until=lambda r: r.topics[0].error_code == unknown)
+
+
+def delete_records(to: Topic, before: int) -> DeleteRecordsRequest:
+    """The log of partition 0 begins at an offset; -1 is its end."""
+    partition = DeleteRecordsPartition(partition_index=0, offset=before)
+    topic = DeleteRecordsTopic(name=to.name, partitions=[partition])
+    return DeleteRecordsRequest(topics=[topic], timeout_ms=10_000)

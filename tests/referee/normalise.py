@@ -10,7 +10,13 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Any
 
-from barnabas.protocol.records.batch import HEADER_SIZE, BatchHeader, crc_matches, peek_header
+from barnabas.protocol.records.batch import (
+    CONTROL,
+    HEADER_SIZE,
+    BatchHeader,
+    crc_matches,
+    peek_header,
+)
 from barnabas.protocol.schema import Message, fields_of
 from tests.referee.raw import SERVED
 from tests.referee.scenario import CLOSED, Exchange
@@ -46,7 +52,17 @@ TABLE = (
     Rule("JoinGroup.leader", How.NAMED, "ends in a random uuid"),
     Rule("Fetch.session_id", How.NAMED, "drawn at random"),
     Rule("*.producer_id", How.NAMED, "depends on who asked before"),
+    Rule("*.coordinator_epoch", How.NAMED, "counts the elections of a leader"),
     Rule("*.log_append_time_ms", How.PRESENT, "the broker's clock"),
+    Rule("DescribeProducers.*.last_timestamp", How.PRESENT, "the broker's clock after a marker"),
+    Rule("DescribeTransactions.*_start_time_ms", How.PRESENT, "the broker's clock"),
+    Rule("ListTransactions.transaction_states", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("DescribeTransactions.*topics*", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("DescribeProducers.*active_producers", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("*.results_by_*", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("*.topic_results*", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("WriteTxnMarkers.markers.topics*", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("Fetch.*.aborted_transactions", How.SORTED, "Kafka's order is that of a hash"),
     Rule("DescribeLogDirs.results.log_dir", How.PRESENT, "a path on this machine"),
     Rule("DescribeLogDirs.results.*_bytes", How.PRESENT, "of the machine's disk"),
     Rule("DeleteGroups.results", How.SORTED, "Kafka's order is that of a hash"),
@@ -72,6 +88,9 @@ TABLE = (
 
 ABSENT: tuple[Any, ...] = (None, "", -1, 0, bytes(16))
 """Values that say "none" and are never given a name."""
+
+COORDINATOR_EPOCH = slice(12, 16)
+"""Where it stands in the one record of a marker."""
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=-)[A-Za-z0-9_-]{22}$")
 
@@ -114,7 +133,13 @@ def _batch(records: Any, at: int, header: BatchHeader) -> dict[str, Any]:
     shown["crc"] = "fits" if crc_matches(records, at, header) else "does not fit"
     if header.timestamp_type:
         shown["log_append_time_ms"] = shown.pop("max_timestamp")
-    return shown | {"payload": bytes(records[at + HEADER_SIZE : at + header.size]).hex()}
+    payload = bytes(records[at + HEADER_SIZE : at + header.size])
+    if header.attributes & CONTROL:
+        shown["log_append_time_ms"] = shown.pop("max_timestamp")
+        del shown["base_timestamp"]
+        shown["coordinator_epoch"] = int.from_bytes(payload[COORDINATOR_EPOCH])
+        payload = payload[: COORDINATOR_EPOCH.start] + payload[COORDINATOR_EPOCH.stop :]
+    return shown | {"payload": payload.hex()}
 
 
 @dataclass(slots=True)
@@ -195,11 +220,18 @@ def _identity(entry: Any) -> Any:
     """What an entry of a list is about: its name or index; for topic ids, what is said of them."""
     if not isinstance(entry, dict):
         return entry
-    subject = [entry[key] for key in _SUBJECTS if key in entry]
+    subject = [_sortable(entry[key]) for key in _SUBJECTS if key in entry]
     return subject or [repr(value) for value in entry.values() if not isinstance(value, bytes)]
 
 
-_SUBJECTS = ("name", "group_id", "member_id", "topic", "partition_index", "partition", "index")
+def _sortable(value: Any) -> str:
+    return f"{value:020}" if isinstance(value, int) else str(value)
+
+
+_SUBJECTS = (
+    *("name", "group_id", "member_id", "transactional_id"),
+    *("topic", "partition_index", "partition", "index", "producer_id"),
+)
 
 
 def _by_name(value: Any) -> Any:

@@ -9,18 +9,38 @@
 It runs once for the API's lowest, a middle and its highest version, against Kafka and against
 Barnabas; what it `ask`ed and what came back is the transcript that must be equal. Names that it
 makes by `s.name` are the same on both brokers and its own.
+
+Scenarios of transactions run at each level of transaction.version, with the versions that clients
+use there: what only the newer protocol has (KIP-890) needs level 2, where older clients go on with
+older versions.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from barnabas.protocol.schema import Api
 from tests.referee.raw import APIS, Closed, Connection
 
+LEVELS = (0, 1, 2)
+"""Of transaction.version."""
+
+NEWER_SINCE = {0: 12, 24: 4, 26: 5, 28: 5}
+"""Versions of Produce, AddPartitionsToTxn, EndTxn and TxnOffsetCommit that need level 2 to change
+anything: at level 0 Kafka refuses to log what they ask for, and the transactional id is lost."""
+
+CLIENTS_UNTIL = {24: 3}
+"""Of AddPartitionsToTxn later versions are for brokers."""
+
+OLDER_ONLY = 25
+"""AddOffsetsToTxn: clients of the newer protocol never send it."""
+
 DEADLINE_S = 15.0
 """How long `until` waits for what a broker does in its own time."""
+
+WORN = "worn"
+"""Suffix of a transactional id whose epochs are almost used up."""
 
 CLOSED = "connection closed"
 """Stands for an answer where the broker hung up."""
@@ -40,14 +60,20 @@ class Peer:
 
     Attributes:
         version: the version under test of the scenario's API.
+        level: transaction.version of the cluster.
+        newer: whether the client under test speaks the newer protocol of transactions.
         transcript: what was asked and answered, to be compared.
         sent: keys of the requests, those of the setting included. A request that is repeated
             counts once, one that only waits for the setting not at all.
     """
 
-    def __init__(self, host: str, port: int, api: Api, version: int, slug: str) -> None:
+    def __init__(
+        self, host: str, port: int, api: Api, version: int, slug: str, level: int = 0
+    ) -> None:
         self.api = api
         self.version = version
+        self.level = level
+        self.newer = level == LEVELS[-1] and version == api.versions[-1] and api.key != OLDER_ONLY
         self.transcript: list[Exchange] = []
         self.sent: list[int] = []
         self._address = (host, port)
@@ -64,12 +90,18 @@ class Peer:
 
     def name(self, suffix: str = "a") -> str:
         """A name for a topic or group that no other scenario uses."""
-        return f"{self._slug}-{self.version}-{suffix}"
+        return name(self._slug, self.version, suffix)
 
     def version_of(self, request: Any) -> int:
         """The version under test for the scenario's own API, the highest for any other."""
         api = APIS[type(request)]
         return self.version if api is self.api else api.versions[-1]
+
+    def last_version(self, request: Any) -> int:
+        """The highest version that a client of the protocol under test uses."""
+        api = APIS[type(request)]
+        highest = CLIENTS_UNTIL.get(api.key, api.versions[-1])
+        return highest if self.newer else min(highest, NEWER_SINCE.get(api.key, highest + 1) - 1)
 
     def ask(
         self,
@@ -78,6 +110,7 @@ class Peer:
         on: str = "main",
         until: Callable[[Any], bool] | None = None,
         pick: Callable[[Any], Any] | None = None,
+        version: int | None = None,
     ) -> Any:
         """Sends a request, records the answer and returns it (CLOSED when the broker hung up).
 
@@ -87,7 +120,7 @@ class Peer:
         end = time.monotonic() + DEADLINE_S
         self.sent.append(APIS[type(request)].key)
         while True:
-            self._post(request, on)
+            self._post(request, on, version)
             exchange = self._take(on)
             answer = exchange.answer
             if until is None or until(answer) or time.monotonic() > end:
@@ -150,8 +183,11 @@ class Peer:
         self._connection("main").post_frame(self.api, version, frame, size)
         return self.take()
 
-    def _post(self, request: Any, on: str, *, answered: bool = True) -> None:
-        api, version = APIS[type(request)], self.version_of(request)
+    def _post(
+        self, request: Any, on: str, version: int | None = None, *, answered: bool = True
+    ) -> None:
+        api = APIS[type(request)]
+        version = self.version_of(request) if version is None else version
         if answered:
             self._posted.setdefault(on, []).append((api, version))
         self._connection(on).post(request, version, answered=answered)
@@ -171,16 +207,28 @@ class Peer:
         return self._connections[on]
 
 
+def name(slug: str, version: int, suffix: str) -> str:
+    """A name for a topic, group or transactional id of one scenario."""
+    return f"{slug}-{version}-{suffix}"
+
+
 Play = Callable[[Peer], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One scenario at one version."""
+    """One scenario at one version, and one level of transaction.version.
+
+    Attributes:
+        worn: whether both brokers hold a transactional id, `worn_id`, whose epochs are almost
+            used up.
+    """
 
     api: Api
     play: Play
     version: int
+    level: int = 0
+    worn: bool = False
 
     @property
     def title(self) -> str:
@@ -190,41 +238,92 @@ class Scenario:
     @property
     def slug(self) -> str:
         """Prefix of the topics and groups that it makes."""
-        return f"{self.api.key}.{self.play.__name__}"
+        slug = f"{self.api.key}.{self.play.__name__}"
+        return f"{slug}-at-{self.level}" if self.level else slug
+
+    @property
+    def worn_id(self) -> str:
+        """See `worn`."""
+        return name(self.slug, self.version, WORN)
+
+    def peer(self, broker: tuple[str, int]) -> Peer:
+        """What plays it against a broker."""
+        return Peer(*broker, self.api, self.version, self.slug, self.level)
 
     def __str__(self) -> str:
-        return f"{self.title}-v{self.version}"
+        return f"{self.title}-v{self.version}" + (f"-at-{self.level}" if self.level else "")
+
+
+class Played(NamedTuple):
+    """A scenario and when it is played; see `Scenarios`."""
+
+    play: Play
+    versions: range
+    worn: bool
+    any_level: bool
 
 
 @dataclass(slots=True)
 class Scenarios:
-    """The scenarios of one API; called as the decorator that adds one."""
+    """The scenarios of one API; called as the decorator that adds one.
+
+    Attributes:
+        levels: of transaction.version, at which they are played.
+    """
 
     api: Api
-    plays: list[tuple[Play, range]] = field(default_factory=list)
+    levels: tuple[int, ...] = (0,)
+    plays: list[Played] = field(default_factory=list)
 
     @overload
     def __call__(self, play: Play) -> Play: ...
     @overload
     def __call__(
-        self, *, since: int | None = None, until: int | None = None
+        self,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        worn: bool = False,
+        any_level: bool = False,
     ) -> Callable[[Play], Play]: ...
     def __call__(
-        self, play: Play | None = None, *, since: int | None = None, until: int | None = None
+        self,
+        play: Play | None = None,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        worn: bool = False,
+        any_level: bool = False,
     ) -> Play | Callable[[Play], Play]:
-        """Adds a scenario, for all versions of the API or those `since` and `until`, inclusive."""
+        """Adds a scenario, for all versions of the API or those `since` and `until`, inclusive.
+
+        With `any_level` newer versions are played at older levels too.
+        """
         served = self.api.versions
         first = served[0] if since is None else since
         last = served[-1] if until is None else until
 
         def add(play: Play) -> Play:
-            self.plays.append((play, range(first, last + 1)))
+            self.plays.append(Played(play, range(first, last + 1), worn, any_level))
             return play
 
         return add if play is None else add(play)
 
     def __iter__(self) -> Iterator[Scenario]:
-        for play, versions in self.plays:
-            middle = versions[len(versions) // 2]
-            for version in sorted({versions[0], middle, versions[-1]}):
-                yield Scenario(self.api, play, version)
+        for each in self.plays:
+            for level in self.levels:
+                for version in self._versions(each, level):
+                    yield Scenario(self.api, each.play, version, level, each.worn)
+
+    def _versions(self, played: Played, level: int) -> list[int]:
+        versions = played.versions
+        if len(self.levels) > 1 and level < LEVELS[-1] and not played.any_level:
+            newer = NEWER_SINCE.get(self.api.key, versions[-1] + 1)
+            versions = range(versions[0], min(versions[-1] + 1, newer))
+        if not versions:
+            return []
+        middle = versions[len(versions) // 2]
+        if len(self.levels) > 1 and level < LEVELS[-1]:
+            # Level 1 differs from 0 in how the coordinator writes its log, in nothing on the wire.
+            return sorted({versions[0] if level == 0 else versions[-1], versions[-1]})
+        return sorted({versions[0], middle, versions[-1]})

@@ -9,21 +9,19 @@ import traceback
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tests.referee.brokers import SHARED, Address, warm_up
-from tests.referee.kafka import FEATURES_OFF, Kafka
+from tests.referee.brokers import Address, kafka, settle_level
 from tests.referee.normalise import normalised
-from tests.referee.scenario import Peer
 from tests.referee.scenarios import every_scenario
 
 
 def show(broker: Address, pattern: str) -> None:
     """Plays the scenarios whose title and version match, and prints their transcripts."""
-    warm_up(broker)
     for scenario in every_scenario():
         if not fnmatchcase(str(scenario), pattern):
             continue
         print(f"\n{scenario}", flush=True)
-        with Peer(*broker, scenario.api, scenario.version, scenario.slug) as peer:
+        settle_level(broker, scenario.level)
+        with scenario.peer(broker) as peer:
             try:
                 scenario.play(peer)
             except Exception:
@@ -38,8 +36,5 @@ if __name__ == "__main__":
         host, _, port = sys.argv[2].rpartition(":")
         show(Address(host, int(port)), sys.argv[1])
     else:
-        with (
-            tempfile.TemporaryDirectory() as directory,
-            Kafka(Path(directory), features=FEATURES_OFF, properties=SHARED) as kafka,
-        ):
-            show(Address("127.0.0.1", kafka.port), sys.argv[1])
+        with tempfile.TemporaryDirectory() as directory, kafka(Path(directory)) as address:
+            show(address, sys.argv[1])

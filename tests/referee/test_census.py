@@ -11,27 +11,20 @@ from typing import Any, NamedTuple
 import pytest
 
 from barnabas.protocol.schema import Api
-from barnabas.testing.broker import Broker
 from docs.generate import served
-from tests.referee.brokers import OURS, Address, warm_up, warm_up_transactions
+from tests.referee.brokers import Address, barnabas, settle_level
 from tests.referee.differences import WANTED, Difference
 from tests.referee.normalise import plain
 from tests.referee.raw import APIS
-from tests.referee.scenario import CLOSED, Exchange, Peer, Scenario
+from tests.referee.scenario import CLOSED, LEVELS, Exchange, Scenario
 from tests.referee.scenarios import every_scenario, malformed
 
 SCENARIOS = every_scenario()
 
-CHANGES_STATE = frozenset({0, 8, 11, 13, 14, 19, 20, 21, 22, 28, 33, 37, 42, 44, 47, 57})
+CHANGES_STATE = frozenset(
+    {*(0, 8, 11, 13, 14, 19, 20, 21, 22, 24, 25, 26, 27, 28), *(33, 37, 42, 44, 47, 57)}
+)
 """Keys of the APIs whose requests leave something behind for those after them."""
-
-WITHOUT_SCENARIOS = {
-    *("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "WriteTxnMarkers"),
-    *("DescribeProducers", "DescribeTransactions", "ListTransactions"),
-}
-"""Served, and compared for malformed bytes alone. The next scenarios are to be of these."""
-
-COMPARED = [api for api in APIS.values() if api.name not in WITHOUT_SCENARIOS]
 
 BROKEN = {str(scenario) for group in malformed.ALL for scenario in group}
 """Scenarios that every API has."""
@@ -48,16 +41,13 @@ class Played(NamedTuple):
 @pytest.fixture(scope="module")
 def played() -> list[Played]:
     """Every scenario at each of its versions."""
-    with Broker(OURS) as broker:
-        host, _, port = broker.bootstrap_servers.rpartition(":")
-        address = Address(host, int(port))
-        warm_up(address)
-        warm_up_transactions(address)
+    with barnabas() as address:
         return [play(scenario, address) for scenario in SCENARIOS]
 
 
 def play(scenario: Scenario, broker: Address) -> Played:
-    with Peer(*broker, scenario.api, scenario.version, scenario.slug) as peer:
+    settle_level(broker, scenario.level)
+    with scenario.peer(broker) as peer:
         scenario.play(peer)
     return Played(scenario, peer.sent, peer.transcript)
 
@@ -87,11 +77,18 @@ def _has_error(value: Any) -> bool:
 def test_every_api_that_is_served_is_compared() -> None:
     assert set(APIS.values()) == {api for api, _ in served()}
     beside_malformed = {s.api.name for s in SCENARIOS if str(s) not in BROKEN}
-    assert {api.name for api in APIS.values()} - beside_malformed == WITHOUT_SCENARIOS
+    assert {api.name for api in APIS.values()} == beside_malformed
 
 
-def test_there_are_three_hundred_scenarios() -> None:
-    assert len({scenario.title for scenario in SCENARIOS}) >= 300
+def test_there_are_five_hundred_scenarios() -> None:
+    assert len({scenario.title for scenario in SCENARIOS}) >= 500
+
+
+def test_two_hundred_are_of_transactions_at_each_level() -> None:
+    titles = {level: {s.title for s in SCENARIOS if s.level == level} for level in LEVELS}
+    assert len(titles[1]) >= 200
+    assert len(titles[2]) >= 200
+    assert titles[1] <= titles[0]
 
 
 def test_each_has_a_title_of_its_own() -> None:
@@ -99,7 +96,7 @@ def test_each_has_a_title_of_its_own() -> None:
     assert len(set(titles)) == len(titles)
 
 
-@pytest.mark.parametrize("api", COMPARED, ids=lambda api: api.name)
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 def test_an_api_has_five_scenarios_beside_malformed_bytes(api: Api) -> None:
     titles = {s.title for s in SCENARIOS if s.api is api and str(s) not in BROKEN}
     assert len(titles) >= 5
@@ -115,7 +112,7 @@ def test_every_api_is_asked_rightly_and_wrongly_at_three_of_its_versions(
                 outcomes[exchange.api.name, exchange.version].add(is_refused(exchange))
     lacking = [
         f"{api.name} v{version}: {'nothing wrong' if outcome == {False} else 'nothing right'}"
-        for api in COMPARED
+        for api in APIS.values()
         for version in versions_of(api)
         if (outcome := outcomes[api.name, version]) != {False, True}
     ]

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from tests.referee.brokers import Address
+from tests.referee.brokers import Address, settle_level
 from tests.referee.differences import WANTED, Difference
 from tests.referee.normalise import differences, normalised
 from tests.referee.scenario import Peer, Scenario
@@ -20,7 +20,8 @@ pytestmark = pytest.mark.xdist_group("referee")
 
 
 def play(scenario: Scenario, broker: Address) -> Peer:
-    with Peer(*broker, scenario.api, scenario.version, scenario.slug) as peer:
+    settle_level(broker, scenario.level)
+    with scenario.peer(broker) as peer:
         scenario.play(peer)
     return peer
 

@@ -1,4 +1,4 @@
-"""The scenarios, one module for each API."""
+"""The scenarios, one module for each API, and one more for what it has to do with transactions."""
 
 from importlib import import_module
 from pkgutil import iter_modules
@@ -8,9 +8,10 @@ from tests.referee.scenarios import malformed
 
 
 def every_scenario() -> list[Scenario]:
-    """All scenarios at their versions, in a stable order."""
+    """All scenarios at their versions, in a stable order: by level of transaction.version."""
     modules = sorted(module.name for module in iter_modules(__path__))
     groups = [
         import_module(f"{__name__}.{name}").scenario for name in modules if name != "malformed"
     ]
-    return [scenario for group in [*groups, *malformed.ALL] for scenario in group]
+    scenarios = [scenario for group in [*groups, *malformed.ALL] for scenario in group]
+    return sorted(scenarios, key=lambda scenario: scenario.level)

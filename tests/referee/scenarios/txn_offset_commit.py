@@ -6,6 +6,7 @@ from typing import Any
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -25,9 +26,10 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 from tests.referee import given
 from tests.referee.given import committed
-from tests.referee.scenario import Peer, Scenarios
+from tests.referee.scenario import LEVELS, Peer, Scenarios
+from tests.referee.transactions import is_settled
 
-scenario = Scenarios(API)
+scenario = Scenarios(API, LEVELS)
 
 MEMBERS = 3
 OLDER = 4
@@ -104,6 +106,8 @@ class Producer:
             committed=committed,
         )
         self.s.do(request, until=lambda r: r.error_code == 0, version=OLDER)
+        asked = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
+        self.s.do(asked, until=is_settled)
 
     def stable(self, *wanted: tuple[given.Topic, list[int]]) -> OffsetFetchRequest:
         return given.offset_fetch(10, self.group, *wanted, require_stable=True)

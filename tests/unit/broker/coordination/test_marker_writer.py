@@ -97,6 +97,7 @@ class Rig:
 async def rig() -> Rig:
     replicas = Replicas()
     await replicas.lead()
+    await replicas.lead(topic=OFFSETS, topic_id=bytes(15) + b"o")
     return Rig(replicas)
 
 

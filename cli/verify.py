@@ -3,6 +3,7 @@
 import asyncio
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,11 +23,20 @@ def verify() -> None:
 
 
 @verify.group(invoke_without_command=True)
-@click.option("-w", "--workload", type=click.Choice(list(WORKLOADS)), default="queue")
-@click.option("-d", "--duration", default=20.0, show_default=True, help="Seconds of load.")
+@click.option(
+    "-w", "--workload", type=click.Choice(list(WORKLOADS)), default="queue", show_default=True
+)
+@click.option(
+    "-d",
+    "--duration",
+    type=click.FloatRange(min=0),
+    default=20.0,
+    show_default=True,
+    help="Seconds of load.",
+)
 @click.option("-s", "--seed", default=0, show_default=True, help="What chance follows from.")
-@click.option("-p", "--partitions", default=6, show_default=True)
-@click.option("-n", "--producers", default=4, show_default=True)
+@click.option("-p", "--partitions", type=click.IntRange(1), default=6, show_default=True)
+@click.option("-n", "--producers", type=click.IntRange(1), default=4, show_default=True)
 @click.option(
     "--protocol",
     type=click.Choice([NEWER, OLDER, BOTH]),
@@ -35,7 +45,11 @@ def verify() -> None:
     help="Of transactions (KIP-890).",
 )
 @click.option(
-    "--transaction-timeout", default=10.0, show_default=True, help="Seconds a transaction may take."
+    "--transaction-timeout",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    help="Seconds a transaction may take.",
 )
 @click.option("--replication-factor", default=-1, help="Of the topics; the broker's default.")
 @click.option(
@@ -81,7 +95,7 @@ def check(file: Path, as_json_: bool) -> None:
     """Judge a history that was kept."""
     with file.open() as lines:
         verdict = judge(read_history(lines))
-    _finish(Target("", 0.0, as_json_), verdict, [])
+    _finish(Target("", 0.0, as_json_), verdict, {})
 
 
 def _history_file(path: Path | None) -> IO[str]:
@@ -89,7 +103,7 @@ def _history_file(path: Path | None) -> IO[str]:
     return tempfile.TemporaryFile("w+") if path is None else path.open("w+")
 
 
-def _finish(target: Target, verdict: Verdict, problems: list[str]) -> None:
+def _finish(target: Target, verdict: Verdict, problems: Mapping[str, int]) -> None:
     if target.as_json:
         click.echo(json.dumps(as_json(verdict, problems), indent=2))
     else:

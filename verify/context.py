@@ -1,6 +1,7 @@
 """What the parts of a run share: the cluster, the history, chance, and when to stop."""
 
 import asyncio
+from collections import Counter
 from random import Random
 
 from barnabas.client.cluster import Cluster
@@ -23,8 +24,8 @@ class Context:
         self.name = name
         self.stopping = asyncio.Event()
         self.transactional_ids: list[str] = []
-        self.problems: list[str] = []
-        """What kept a part of the run from going on."""
+        self.problems: Counter[str] = Counter()
+        """What kept a part of the run from going on, and how often."""
         self._clusters: list[Cluster] = []
         self._values = 0
         self._has_newer = transaction_version >= EPOCH_PER_TRANSACTION
@@ -72,6 +73,10 @@ class Context:
             timeout=self.options.transaction_timeout,
             value_size=self.options.value_size,
         )
+
+    def problem(self, text: str) -> None:
+        """Something kept a part of the run from going on; the end will show whether it mattered."""
+        self.problems[text] += 1
 
     async def pause(self, seconds: float) -> bool:
         """Waits, at most until the run is to stop; whether it goes on."""

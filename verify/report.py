@@ -1,6 +1,7 @@
 """A verdict for people and for programs."""
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -23,13 +24,13 @@ def exit_code(verdict: Verdict) -> int:
     return VOID if verdict.is_void else CLEAN
 
 
-def as_json(verdict: Verdict, problems: list[str]) -> dict[str, Any]:
+def as_json(verdict: Verdict, problems: Mapping[str, int]) -> dict[str, Any]:
     """The verdict as values of JSON."""
     return {
         "verdict": _word(verdict),
         "run": verdict.run.about,
         "figures": verdict.figures,
-        "problems": problems,
+        "problems": dict(problems),
         "checks": [
             {
                 "check": each.check.numbers,
@@ -42,7 +43,7 @@ def as_json(verdict: Verdict, problems: list[str]) -> dict[str, Any]:
     }
 
 
-def show(verdict: Verdict, problems: list[str]) -> None:
+def show(verdict: Verdict, problems: Mapping[str, int]) -> None:
     """Prints the verdict, in colours where somebody looks."""
     figures = verdict.figures
     about = verdict.run.about
@@ -65,7 +66,7 @@ def show(verdict: Verdict, problems: list[str]) -> None:
             click.echo(f"  ... and {each.total - _SHOWN} more of {each.check.numbers}")
     for anomaly in _first_of_each(verdict):
         _show_surroundings(verdict, anomaly)
-    for problem, count in _counted(problems).items():
+    for problem, count in problems.items():
         click.echo(f"note: {problem}" + (f" ({count} times)" if count > 1 else ""))
     click.echo(_word(verdict))
 
@@ -119,10 +120,3 @@ def _word(verdict: Verdict) -> str:
     if not verdict.is_clean:
         return "anomalies"
     return "void" if verdict.is_void else "clean"
-
-
-def _counted(problems: list[str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for problem in problems:
-        counts[problem] = counts.get(problem, 0) + 1
-    return counts

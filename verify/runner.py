@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import IO, Final
 
@@ -53,8 +54,8 @@ _OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 async def run(
     options: Options, file: IO[str], progress: Callable[[str], None] = lambda _: None
-) -> list[str]:
-    """Writes the history to `file`; gives what kept parts of the run from going on.
+) -> Counter[str]:
+    """Writes the history to `file`; gives what kept parts of the run from going on, and how often.
 
     Raises KafkaError and BrokerUnreachable where the cluster cannot be used at all.
     """
@@ -120,7 +121,7 @@ async def _bounded(context: Context, part: Callable[[], Awaitable[None]]) -> Non
         async with asyncio.timeout(context.options.duration + STOP_PATIENCE):
             await part()
     except TimeoutError:
-        context.problems.append("a part of the run did not stop")
+        context.problem("a part of the run did not stop")
 
 
 async def _settle(
@@ -150,7 +151,7 @@ async def _settle(
             }
             context.history.note("run", "final", INFO, value)
     except (NotDone, KafkaError, BrokerUnreachable, TimeoutError) as error:
-        context.problems.append(f"the end: {error}")
+        context.problem(f"the end: {error}")
 
 
 async def _nothing_open(
@@ -200,6 +201,6 @@ async def _clean_up(context: Context, cluster: Cluster, workload: Workload) -> N
             await GroupAdmin(cluster).delete(context.topic(stage.group))
     except KafkaError as error:
         if error.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND):
-            context.problems.append(f"cleaning up: {error}")
+            context.problem(f"cleaning up: {error}")
     except (BrokerUnreachable, TimeoutError) as error:
-        context.problems.append(f"cleaning up: {error}")
+        context.problem(f"cleaning up: {error}")

@@ -65,7 +65,7 @@ class Compacted:
             await context.wait(1.0)
             waiting = {at for at in waiting if await _count(context, at) >= before[at]}
         if waiting:
-            context.problems.append(f"{len(waiting)} partition(s) were not compacted in time")
+            context.problem(f"{len(waiting)} partition(s) were not compacted in time")
 
 
 async def _count(context: Context, at: Place) -> int:

@@ -65,7 +65,7 @@ async def _rounds(context: Context, places: Sequence[Place]) -> None:
             if await _read_to_the_end(context, cluster, accountant, places):
                 context.history.note("run", "snapshot", OK, {"reader": accountant.name})
         except (KafkaError, BrokerUnreachable, TimeoutError) as error:
-            context.problems.append(f"accountant: {error}")
+            context.problem(f"accountant: {error}")
 
 
 async def _one_round(context: Context, producer: Producing) -> None:

@@ -128,6 +128,6 @@ async def subscribe(context: Context, name: str, topic: str) -> None:
             await owner.leave()
         except (KafkaError, BrokerUnreachable, TimeoutError) as error:
             # Readers promise nothing; a broker that stays away is seen at the end.
-            context.problems.append(f"{name}: {error}")
+            context.problem(f"{name}: {error}")
         finally:
             await cluster.close()

@@ -127,7 +127,7 @@ class _Worker:
             if self._context.stopping.is_set():
                 deadline = deadline or time.monotonic() + DRAIN_PATIENCE
                 if time.monotonic() > deadline:
-                    self._context.problems.append(f"{self._name} did not come to the end")
+                    self._context.problem(f"{self._name} did not come to the end")
                     return
             self._life += 1
             try:

@@ -54,5 +54,5 @@ async def read_on(
             await reader.poll()
         except (KafkaError, BrokerUnreachable, TimeoutError) as error:
             # A broker that is away for longer is seen at the end; readers promise nothing.
-            context.problems.append(f"{name}: {error}")
+            context.problem(f"{name}: {error}")
         await context.pause(0.02)

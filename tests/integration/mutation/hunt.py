@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
@@ -40,7 +41,7 @@ class Result(NamedTuple):
     """What a run has shown."""
 
     verdict: Verdict
-    problems: list[str]
+    problems: Mapping[str, int]
 
     @property
     def names(self) -> set[str]:

@@ -1,10 +1,16 @@
-"""Apache Kafka for the tests of our own client, started once."""
+"""Both brokers for the tests of our own client; Apache Kafka is started once."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.testing import Broker
 from tests.referee.kafka import Kafka
+
+DEADLINE = 30.0
 
 
 @pytest.fixture(scope="session")
@@ -13,3 +19,28 @@ def kafka_for_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     properties = {"group.min.session.timeout.ms": "500"}
     with Kafka(tmp_path_factory.mktemp("kafka"), properties=properties) as kafka:
         yield kafka.bootstrap_servers
+
+
+@pytest.fixture(
+    scope="module",
+    params=["barnabas", pytest.param("kafka", marks=pytest.mark.xdist_group("client-on-kafka"))],
+)
+def servers(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "barnabas":
+        with Broker() as broker:
+            yield broker.bootstrap_servers
+    else:
+        yield request.getfixturevalue("kafka_for_clients")
+
+
+@pytest.fixture
+async def cluster(servers: str) -> AsyncIterator[Cluster]:
+    async with Cluster(servers) as cluster, asyncio.timeout(DEADLINE):
+        yield cluster
+
+
+@pytest.fixture
+async def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
+    name = request.function.__name__
+    await Admin(cluster).create_topic(name, partitions=2)
+    return str(name)

@@ -184,7 +184,10 @@ async def test_admin_calls(cluster: Cluster) -> None:
     with pytest.raises(KafkaError, match="already exists"):
         await admin.create_topic("admin")
     await admin.create_partitions("admin", 3)
-    assert len((await cluster.retrying(lambda: cluster.topic("admin"))).leaders) == 3
+    async with asyncio.timeout(DEADLINE):
+        # Kafka's broker learns of it a moment after its controller has said yes.
+        while len((await cluster.retrying(lambda: cluster.topic("admin"))).leaders) < 3:
+            await cluster.refresh(["admin"])
     await admin.alter_configs(
         ResourceType.TOPIC,
         "admin",

@@ -4,7 +4,6 @@ import asyncio
 import json
 import resource
 import signal
-import socket
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -13,6 +12,7 @@ import pytest
 from barnabas.client.connection import Connection
 from tests.integration.command_line import Cli, Served, run
 from tests.integration.data_path import Client, batch
+from tests.referee.kafka import free_port
 
 NEVER_BEFORE_SERVING = {
     *("structlog", "rich", "importlib.metadata", "email", "argparse", "multiprocessing"),
@@ -30,14 +30,6 @@ def cli(
     tmp_path: Path,
 ) -> Cli:
     return Cli("127.0.0.1:1", (monkeypatch, capfdbinary), tmp_path)
-
-
-@pytest.fixture
-def free_port() -> int:
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_serve_takes_its_settings_from_file_environment_and_options(
@@ -72,14 +64,13 @@ def test_serve_takes_its_settings_from_file_environment_and_options(
     assert not (tmp_path / "file").exists()
 
 
-def test_a_shell_does_not_say_how_many_partitions_there_may_be(
-    tmp_path: Path, free_port: int
-) -> None:
+def test_a_shell_does_not_say_how_many_partitions_there_may_be(tmp_path: Path) -> None:
+    metrics = f"127.0.0.1:{free_port()}"
     served = Served(
-        *("-l", "127.0.0.1:0", "-d", str(tmp_path), "--metrics", f"127.0.0.1:{free_port}"),
+        *("-l", "127.0.0.1:0", "-d", str(tmp_path), "--metrics", metrics),
         under=("sh", "-c", 'ulimit -Sn 64 && exec "$@"', "sh"),
     )
-    with urlopen(f"http://127.0.0.1:{free_port}/metrics", timeout=5) as answer:
+    with urlopen(f"http://{metrics}/metrics", timeout=5) as answer:
         shown = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines())
     assert float(shown["process_max_fds"]) == resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     served.stop()
@@ -114,12 +105,13 @@ def test_a_cluster_has_the_id_that_its_image_gives_it(tmp_path: Path) -> None:
     assert run("serve", *place, CLUSTER_ID="two words").returncode == 1
 
 
-def test_serve_answers_operators_until_ctrl_c(cli: Cli, tmp_path: Path, free_port: int) -> None:
-    served = Served("-l", "127.0.0.1:0", "-d", str(tmp_path), "--metrics", f"127.0.0.1:{free_port}")
+def test_serve_answers_operators_until_ctrl_c(cli: Cli, tmp_path: Path) -> None:
+    metrics = f"127.0.0.1:{free_port()}"
+    served = Served("-l", "127.0.0.1:0", "-d", str(tmp_path), "--metrics", metrics)
     cli.at(served.servers)("produce", "t", stdin=b"hello\n")
-    with urlopen(f"http://127.0.0.1:{free_port}/readyz", timeout=5) as answer:
+    with urlopen(f"http://{metrics}/readyz", timeout=5) as answer:
         assert answer.read() == b"ready\n"
-    with urlopen(f"http://127.0.0.1:{free_port}/metrics", timeout=5) as answer:
+    with urlopen(f"http://{metrics}/metrics", timeout=5) as answer:
         assert b"kafka_server" in answer.read()
     second = run("serve", "-l", "127.0.0.1:0", "-d", str(tmp_path))
     assert second.returncode == 1

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from barnabas.client.cluster import TRANSACTION, Cluster, check
+from barnabas.client.features import finalized_features
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
-    api_versions,
     describe_producers,
     describe_transactions,
     offset_fetch,
@@ -116,11 +116,4 @@ async def _state(cluster: Cluster, transactional_id: str) -> str | None:
 
 async def transaction_version(cluster: Cluster) -> int:
     """The level of `transaction.version` that the cluster has settled on."""
-    request = api_versions.ApiVersionsRequest(
-        client_software_name="barnabas-verify", client_software_version="1"
-    )
-    answer = await cluster.ask(api_versions.API, request)
-    for feature in answer.finalized_features:
-        if feature.name == "transaction.version":
-            return int(feature.max_version_level)
-    return 0
+    return (await finalized_features(cluster)).get("transaction.version", 0)

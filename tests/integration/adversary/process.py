@@ -3,12 +3,13 @@
 import os
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tests.referee.kafka import free_port
 
 ROOT = Path(__file__).parents[3]
 START_TIMEOUT_S = 20.0
@@ -31,7 +32,7 @@ class BrokerProcess:
 
     def __init__(self, directory: Path, *, program: str | None = None, **keys: str) -> None:
         self.directory = directory
-        self.port = _free_port()
+        self.port = free_port()
         self.starts = 0
         self._program = program
         self._keys = {**FAST, **{key.replace("_", "."): value for key, value in keys.items()}}
@@ -119,9 +120,3 @@ class BrokerProcess:
     def errors(self) -> str:
         """What the broker said so far on standard error."""
         return (self.directory / "stderr").read_text(errors="replace")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port

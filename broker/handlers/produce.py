@@ -26,7 +26,7 @@ from barnabas.broker.replication.leader_hints import current_leader, endpoints
 from barnabas.broker.replication.partition import ACKS_ALL, Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import CloseConnection, RequestContext
-from barnabas.coordinator.soon import promised
+from barnabas.coordinator.soon import promised, settled
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.produce import (
     API,
@@ -168,8 +168,7 @@ class ProduceHandler:
                     topic.partition_responses[number] = self._append(
                         each.topic, each.data, request.acks, verdicts, context, waits, each.turn
                     )
-        answer = self._unfinished(response, waits, request, context, verdicts)
-        return await answer if isinstance(answer, asyncio.Future) else answer
+        return await settled(self._unfinished(response, waits, request, context, verdicts))
 
     def _admit(
         self, request: ProduceRequest, context: RequestContext
@@ -199,8 +198,7 @@ class ProduceHandler:
         context: RequestContext,
         verdicts: "asyncio.Future[Verdicts]",
     ) -> ProduceResponse | None:
-        answer = self.handle(request, context, await verdicts)
-        return await answer if isinstance(answer, asyncio.Future) else answer
+        return await settled(self.handle(request, context, await verdicts))
 
     def _name(self, topic: TopicProduceData, version: int) -> str | None:
         if version >= _TOPIC_IDS_SINCE:

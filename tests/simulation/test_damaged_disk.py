@@ -58,9 +58,6 @@ class Damage:
         self.paths.append(path)
         self.ranges.setdefault(path, []).append((start, end))
 
-    def touches(self, path: str, start: int, end: int) -> bool:
-        return any(start < to and end > since for since, to in self.ranges.get(path, ()))
-
 
 def on_virtual_time(work: Callable[[VirtualLoop], Awaitable[None]]) -> None:
     """Runs to its end, or raises Deadlock or TimeoutError where it hangs."""

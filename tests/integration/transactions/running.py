@@ -50,10 +50,6 @@ class Program:
             assert time.monotonic() < deadline, self.complaints()
             time.sleep(0.02)
 
-    @property
-    def is_over(self) -> bool:
-        return self._process.poll() is not None
-
     def finish(self, seconds: float = IN_TIME_S) -> list[str]:
         """Wait for its end; what it told."""
         try:

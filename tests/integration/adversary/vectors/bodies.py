@@ -20,7 +20,7 @@ from tests.integration.adversary.vectors.vector import CLOSES, Vector, request, 
 NONE = ErrorCode.NONE
 NO_COORDINATOR = ErrorCode.NOT_COORDINATOR
 NO_NAME = ErrorCode.INVALID_TOPIC_EXCEPTION
-LIST_GROUPS, DESCRIBE_CLUSTER = 16, 60
+LIST_GROUPS = 16
 HUGE = b"\xff\xff\xff\xff\x0f"
 """2^32 - 1, the greatest unsigned varint."""
 

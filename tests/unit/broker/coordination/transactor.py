@@ -17,7 +17,6 @@ from barnabas.protocol.messages import (
 from barnabas.protocol.records.record import Record, build_batch
 from tests.integration.data_path import NOW_MS, Client
 
-LAST_TV1_PRODUCE = 11
 FIRST_TV2_PRODUCE = 12
 
 

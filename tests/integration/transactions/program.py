@@ -9,7 +9,7 @@ A reader tells each record as "partition value", and ends after the last of each
 import importlib
 import sys
 
-from tests.integration.transactions.transformer import Transformer
+from tests.integration.transactions.transformer import Transformer, insist
 
 LAST = b"the last"
 """Written to each partition of the output when nothing more will come."""
@@ -19,7 +19,8 @@ def main() -> None:
     what, library, servers, number = sys.argv[1:]
     module = importlib.import_module(f"tests.integration.transactions.with_{library}")
     if what == "transform":
-        Transformer(module.Worker(servers), int(number)).run()
+        worker = insist(lambda: module.Worker(servers))
+        Transformer(worker, int(number)).run()
         return
     open_partitions = set(range(int(number)))
     for partition, value in module.read(servers, int(number)):

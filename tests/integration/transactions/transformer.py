@@ -7,6 +7,7 @@ group has.
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -84,7 +85,8 @@ class Transformer:
         expected = dict(self._at)
         wanted = min(BATCH, self._total - sum(self._at.values()))
         while len(batch) < wanted:
-            for each in self._worker.poll(wanted - len(batch)):
+            missing = wanted - len(batch)
+            for each in insist(partial(self._worker.poll, missing)):
                 if each.offset != expected[each.partition]:
                     return None
                 expected[each.partition] += 1
@@ -120,7 +122,15 @@ class Transformer:
         self._at = insist(self._worker.rewind)
 
 
-def insist(step: Callable[[], T]) -> T:
+def tell(text: str) -> None:
+    print(text, flush=True)
+
+
+def silently(_text: str) -> None:
+    """In place of `tell`, where the output is for records."""
+
+
+def insist(step: Callable[[], T], told: Callable[[str], None] = tell) -> T:
     """Carry out a step that fails while the broker is away."""
     deadline = time.monotonic() + IN_TIME_S
     while True:
@@ -129,9 +139,5 @@ def insist(step: Callable[[], T]) -> T:
         except Exception as error:
             if time.monotonic() > deadline:
                 raise
-            tell(f"again {error!r}")
+            told(f"again {error!r}")
             time.sleep(0.05)
-
-
-def tell(text: str) -> None:
-    print(text, flush=True)

@@ -13,6 +13,8 @@ from tests.integration.transactions.transformer import (
     OUTPUT,
     TRANSACTIONAL_ID,
     Taken,
+    insist,
+    silently,
 )
 
 
@@ -108,7 +110,7 @@ class Worker:
 def read(servers: str, partitions: int) -> Iterator[tuple[int, bytes]]:
     """Committed records of the output, with their partitions, without end."""
     with asyncio.Runner() as runner:
-        consumer = runner.run(_reading(servers, partitions))
+        consumer = insist(lambda: runner.run(_reading(servers, partitions)), silently)
         while True:
             polled = runner.run(consumer.getmany(timeout_ms=100))
             for records in polled.values():

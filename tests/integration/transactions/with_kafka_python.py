@@ -14,6 +14,8 @@ from tests.integration.transactions.transformer import (
     OUTPUT,
     TRANSACTIONAL_ID,
     Taken,
+    insist,
+    silently,
 )
 
 _QUICK = {"reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 100, "retry_backoff_ms": 20}
@@ -105,9 +107,8 @@ def _keep_requests(producer: kafka.KafkaProducer) -> None:
 
 def read(servers: str, partitions: int) -> Iterator[tuple[int, bytes]]:
     """Committed records of the output, with their partitions, without end."""
-    consumer = kafka.KafkaConsumer(
-        bootstrap_servers=servers, **_QUICK, group_id=None, isolation_level="read_committed"
-    )
+    options = {**_QUICK, "group_id": None, "isolation_level": "read_committed"}
+    consumer = insist(lambda: kafka.KafkaConsumer(bootstrap_servers=servers, **options), silently)
     places = [TopicPartition(OUTPUT, index) for index in range(partitions)]
     consumer.assign(places)
     for place in places:

@@ -1,7 +1,6 @@
 """Brokers with one fault each, for the checker to find: what went wrong elsewhere, and what could.
 
-Each is a patch of a class or module of the broker, installed by `mutant_broker.py` alone. Numbers
-are those of the list of historical bugs in docs/verify.md.
+Each is a patch of a class or module of the broker, installed by `mutant_broker.py` alone.
 """
 
 import asyncio
@@ -33,12 +32,12 @@ HIGH_EPOCH: Final = 32_760
 
 
 def unverified() -> None:
-    """2: the first batch of a transaction is taken unasked (KAFKA-14402)."""
+    """The first batch of a transaction is taken unasked (KAFKA-14402)."""
     TransactionGate.verifies = property(lambda _: False)  # type: ignore[assignment,method-assign]
 
 
 def marker_refused_again() -> None:
-    """3: a marker that is sent again is refused, though nothing is open (KAFKA-19999)."""
+    """A marker that is sent again is refused, though nothing is open (KAFKA-19999)."""
 
     def check(entry: Any, header: Any) -> None:
         if entry is not None and header.producer_epoch == entry.producer_epoch:
@@ -48,7 +47,7 @@ def marker_refused_again() -> None:
 
 
 def endless_epochs() -> None:
-    """4: an epoch is never used up (KAFKA-19367)."""
+    """An epoch is never used up (KAFKA-19367)."""
     high_epochs()
     Transaction.exhausted = property(lambda _: False)  # type: ignore[assignment,method-assign]
 
@@ -65,7 +64,7 @@ def high_epochs() -> None:
 
 
 def late_offsets() -> None:
-    """6: markers are answered before the group shows what they commit (KAFKA-17507)."""
+    """Markers are answered before the group shows what they commit (KAFKA-17507)."""
 
     def replay(shard: GroupShard, producer_id: int, _epoch: int, committed: bool) -> None:
         for record in shard.offsets.pending.end(producer_id, committed):
@@ -77,7 +76,7 @@ def late_offsets() -> None:
 
 
 def forgetful_coordinator() -> None:
-    """7: that a transaction is open stands in memory alone (Redpanda 6018)."""
+    """That a transaction is open stands in memory alone (Redpanda 6018)."""
     write = Ledger.write
 
     def unwritten(
@@ -100,7 +99,7 @@ def forgetful_coordinator() -> None:
 
 
 def window_of_one() -> None:
-    """9: after a restart one batch of each producer is remembered, not five."""
+    """After a restart one batch of each producer is remembered, not five (librdkafka 4953)."""
     replay = ProducerStateManager.replay
 
     def short(producers: ProducerStateManager, data: Any, batches: Any) -> Any:
@@ -116,7 +115,7 @@ def window_of_one() -> None:
 
 
 def short_memory() -> None:
-    """10: producers are forgotten while they live, and then unknown (KIP-360)."""
+    """Producers are forgotten while they live, and then unknown (KIP-360)."""
     check = producer_state.check_sequence
     expire = ProducerStateManager.expire
 
@@ -132,7 +131,7 @@ def short_memory() -> None:
 
 
 def inclusive_last_stable_offset() -> None:
-    """11: the record at the last stable offset is given out too (Redpanda 3036)."""
+    """The record at the last stable offset is given out too (Redpanda 3036)."""
 
     def inclusive(log: Log) -> int:
         first = log.producers.first_unstable_offset
@@ -142,7 +141,7 @@ def inclusive_last_stable_offset() -> None:
 
 
 def short_aborted_index() -> None:
-    """12: the list of aborted transactions lacks the last one (KAFKA-5376)."""
+    """The list of aborted transactions lacks the last one (KAFKA-5376)."""
     aborted = Log.aborted_transactions
     Log.aborted_transactions = (  # type: ignore[method-assign]
         lambda log, start, end: aborted(log, start, end)[:-1]
@@ -150,7 +149,7 @@ def short_aborted_index() -> None:
 
 
 def hasty_coordinator() -> None:
-    """13, 18: coordinators serve before they have read their log."""
+    """Coordinators serve before they have read their log (KAFKA-9307)."""
     load = CoordinatorRuntime._load
 
     async def hasty(runtime: Any, index: int, hosted: Any) -> None:
@@ -162,7 +161,7 @@ def hasty_coordinator() -> None:
 
 
 def reused_buffer() -> None:
-    """19: records that wait stay in the connection's receive buffer (KAFKA-15653)."""
+    """Records that wait stay in the connection's receive buffer (KAFKA-15653)."""
     slow_markers()
     produce._keep_records = lambda _: None
 
@@ -179,7 +178,7 @@ def slow_markers() -> None:
 
 
 def expired_offsets() -> None:
-    """22: committed offsets expire as soon as they are loaded (KAFKA-8069)."""
+    """Committed offsets expire as soon as they are loaded (KAFKA-8069)."""
     loaded = GroupShard.loaded
 
     def forgetful(shard: GroupShard, turn: Turn) -> Any:

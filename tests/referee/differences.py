@@ -199,7 +199,7 @@ WANTED = (
         kafka="asks the coordinator whether it is in the transaction first",
         barnabas="INVALID_TOPIC_EXCEPTION, as outside of transactions",
         why="the answer is the same whatever the coordinator says",
-        versions=(3, 7, 8, 11),
+        versions=(3, 8, 11),
     ),
     Difference(
         scenarios=("Produce/a_transactional_batch_of_nobody",),

@@ -1,4 +1,4 @@
-"""The scenarios, one module for each API, and one more for what it has to do with transactions."""
+"""The scenarios: a module for each API, and further ones for what is a subject of its own."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -64,8 +64,6 @@ class History:
         self._began = clock()
         self._next_op = 0
         self._open: dict[int, tuple[str, str]] = {}
-        self.counts: dict[tuple[str, str], int] = {}
-        """How many events of each (f, type) there are so far."""
 
     def invoke(self, proc: str, f: str, value: dict[str, Any]) -> int:
         """Write down what is about to be sent."""
@@ -102,7 +100,6 @@ class History:
         self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
         # The file outlives whatever happens to this process next.
         self._file.flush()
-        self.counts[f, type_] = self.counts.get((f, type_), 0) + 1
 
 
 def read_history(lines: IO[str]) -> Iterator[Event]:

@@ -124,8 +124,6 @@ class Run:
     operations: list[Operation] = field(default_factory=list)
     snapshots: list[tuple[int, str]] = field(default_factory=list)
     final: dict[Place, dict[str, Any]] = field(default_factory=dict)
-    repeated: list[str] = field(default_factory=list)
-    """Values that were sent twice: a fault of the workload, not of the broker."""
     seen_committed: set[str] = field(default_factory=set)
     offsets: dict[str, int] = field(default_factory=dict)
     """Of each value its offset: as acknowledged, or else as first read."""
@@ -233,7 +231,7 @@ class _Loader:
                 line,
             )
             if text in run.writes:
-                run.repeated.append(text)
+                raise ValueError(f"{text} is sent twice, and tells nothing")
             run.writes[text] = write
             writes.append(write)
             if txn is not None and not write.late:

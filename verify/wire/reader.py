@@ -44,6 +44,7 @@ class Reader:
         """Begins a new assignment."""
         self._assignment += 1
         self.positions = dict(positions)
+        self._last.clear()
 
     async def poll(self, *, max_wait: float = 0.1, txn: str | None = None) -> list[Found]:
         """One Fetch to each leader; `txn` is the transaction that reads, if one does."""

@@ -13,6 +13,10 @@ T = TypeVar("T")
 PATIENCE: Final = 30.0
 """How long an operation is tried, in s: longer than a broker needs to come back."""
 
+_MAYBE_WRITTEN: Final = frozenset(
+    (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+)
+
 
 class NotDone(Exception):
     """The operation did not come to a good end; the history says how."""
@@ -71,8 +75,3 @@ class Recorder:
             raise NotDone(error) from error
         self.history.ok(op, told(result))
         return result
-
-
-_MAYBE_WRITTEN: Final = frozenset(
-    (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-)

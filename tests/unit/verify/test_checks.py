@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.verify.history import Event
+from barnabas.verify.history import CorruptHistory, Event
 from barnabas.verify.judge import judge
 from tests.unit.verify.histories import Cluster, spoilt
 
@@ -365,3 +365,11 @@ def test_compaction_may_take_what_a_committed_record_replaced() -> None:
     cluster.finish()
     events = spoilt(cluster.events(), lambda event: event.f == "read", without(old))
     assert names(events) == set()
+
+
+def test_a_value_that_is_sent_twice_is_the_fault_of_the_history() -> None:
+    cluster = Cluster()
+    cluster.send("w", None)
+    events = cluster.events()
+    with pytest.raises(CorruptHistory, match="w:1 is sent twice"):
+        judge([*events, *events[1:]])

@@ -13,7 +13,7 @@ Soon: TypeAlias = T | asyncio.Future[T]
 """An answer, or where something has to be committed first, a future of it."""
 
 
-def then(answer: "Soon[T]", make: Callable[[T], R]) -> "R | asyncio.Future[R]":
+def then(answer: "Soon[T]", make: Callable[[T], R]) -> "Soon[R]":
     """`make` of the answer, at once where it is there."""
     if isinstance(answer, asyncio.Future):
         return _after(answer, make)

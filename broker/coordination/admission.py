@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from barnabas.broker.coordination.gate import Answers, TransactionGate
 from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS
 from barnabas.broker.replication.replica_manager import ReplicaManager
-from barnabas.coordinator.soon import then
+from barnabas.coordinator.soon import Soon, then
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL
@@ -77,9 +77,7 @@ class ProduceAdmission:
         self._replicas = replicas
         self._gate = gate
 
-    def ask(
-        self, transactional_id: str, version: int, batches: Sequence[Batch]
-    ) -> "Verdicts | asyncio.Future[Verdicts]":
+    def ask(self, transactional_id: str, version: int, batches: Sequence[Batch]) -> Soon[Verdicts]:
         """A verdict on each batch, mostly at once.
 
         Raises INVALID_PRODUCER_ID_MAPPING where the request is of more than one producer.

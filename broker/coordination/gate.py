@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from barnabas.broker.clock import Clock
 from barnabas.config.broker import BrokerConfig
-from barnabas.coordinator.soon import promised, settled
+from barnabas.coordinator.soon import Soon, promised, settled
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.metrics.catalogue import TransactionMetrics
@@ -47,7 +47,7 @@ class TransactionGate:
         partitions: Sequence[TopicPartition],
         *,
         adds: bool,
-    ) -> "Answers | asyncio.Future[Answers]":
+    ) -> Soon[Answers]:
         """What the coordinator says of each partition, at once or as a future that never fails."""
         began = self._clock.monotonic()
         answers = (
@@ -71,7 +71,7 @@ class TransactionGate:
 
     def _add(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
-    ) -> "Answers | asyncio.Future[Answers]":
+    ) -> Soon[Answers]:
         try:
             answer = self._coordinator.add_for_leader(transactional_id, producer, partitions)
         except KafkaError as error:

@@ -3,12 +3,10 @@
 What joins the transaction is the partition of `__consumer_offsets` that holds them.
 """
 
-import asyncio
-
 from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.soon import then
+from barnabas.coordinator.soon import Soon, then
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode
@@ -32,7 +30,7 @@ class AddOffsetsToTxnHandler:
 
     def handle(
         self, request: AddOffsetsToTxnRequest, context: RequestContext
-    ) -> "AddOffsetsToTxnResponse | asyncio.Future[AddOffsetsToTxnResponse]":
+    ) -> Soon[AddOffsetsToTxnResponse]:
         answer = self._coordinator.add_partitions(
             request.transactional_id,
             Producer(request.producer_id, request.producer_epoch),

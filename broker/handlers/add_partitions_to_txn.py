@@ -16,7 +16,7 @@ from barnabas.broker.metadata.topic_names import (
 )
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.soon import promised, settled, then
+from barnabas.coordinator.soon import Soon, promised, settled, then
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
@@ -53,7 +53,7 @@ class AddPartitionsToTxnHandler:
 
     def handle(
         self, request: AddPartitionsToTxnRequest, context: RequestContext
-    ) -> "AddPartitionsToTxnResponse | asyncio.Future[AddPartitionsToTxnResponse]":
+    ) -> Soon[AddPartitionsToTxnResponse]:
         if context.api_version >= _BETWEEN_BROKERS_SINCE:
             return promised(self._for_brokers(request))
         topics = request.v3_and_below_topics

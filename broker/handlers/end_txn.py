@@ -5,10 +5,8 @@ the answer carries the producer id and epoch to go on with. A client may tell wh
 so that partitions that were only registered need no marker (KIP-609).
 """
 
-import asyncio
-
 from barnabas.broker.server.context import RequestContext
-from barnabas.coordinator.soon import then
+from barnabas.coordinator.soon import Soon, then
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.protocol.errors import ErrorCode
@@ -27,9 +25,7 @@ class EndTxnHandler:
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
 
-    def handle(
-        self, request: EndTxnRequest, context: RequestContext
-    ) -> "EndTxnResponse | asyncio.Future[EndTxnResponse]":
+    def handle(self, request: EndTxnRequest, context: RequestContext) -> Soon[EndTxnResponse]:
         newer = context.api_version >= _EPOCH_PER_TRANSACTION_SINCE
         answer = self._coordinator.end(
             request.transactional_id,

@@ -6,11 +6,10 @@ v3 tells the old id and epoch of a producer that goes on after a fault (KIP-360)
 PRODUCER_FENCED, v5 TRANSACTION_ABORTABLE.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 from barnabas.broker.server.context import RequestContext
-from barnabas.coordinator.soon import promised, then
+from barnabas.coordinator.soon import Soon, promised, then
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -37,7 +36,7 @@ class InitProducerIdHandler:
 
     def handle(
         self, request: InitProducerIdRequest, context: RequestContext
-    ) -> "InitProducerIdResponse | asyncio.Future[InitProducerIdResponse]":
+    ) -> Soon[InitProducerIdResponse]:
         has_id = request.producer_id != NO_PRODUCER_ID
         if request.transactional_id == "" or has_id != (
             request.producer_epoch != NO_PRODUCER_EPOCH

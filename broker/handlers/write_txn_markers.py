@@ -8,6 +8,7 @@ import asyncio
 
 from barnabas.broker.coordination.marker_writer import MarkerWriter, TxnMarker
 from barnabas.broker.server.context import RequestContext
+from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode, downgrade
 from barnabas.protocol.messages.write_txn_markers import (
     API,
@@ -34,7 +35,7 @@ class WriteTxnMarkersHandler:
         self,
         request: WriteTxnMarkersRequest,
         context: RequestContext,
-    ) -> "WriteTxnMarkersResponse | asyncio.Future[WriteTxnMarkersResponse]":
+    ) -> Soon[WriteTxnMarkersResponse]:
         response = _results(request, ErrorCode.NONE)
         open_results = _OpenResults(response, context.api_version)
         for marker, result in zip(request.markers, response.markers, strict=True):
@@ -71,7 +72,7 @@ class _OpenResults:
         if not self.open and self._future is not None and not self._future.done():
             self._future.set_result(self._response)
 
-    def answer(self) -> "WriteTxnMarkersResponse | asyncio.Future[WriteTxnMarkersResponse]":
+    def answer(self) -> Soon[WriteTxnMarkersResponse]:
         if not self.open:
             return self._response
         self._future = asyncio.get_running_loop().create_future()

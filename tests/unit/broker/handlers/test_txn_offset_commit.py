@@ -1,47 +1,24 @@
 """TxnOffsetCommit: what is asked before the first offset of a transaction, and what is told."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from barnabas.broker.handlers import txn_offset_commit
 from barnabas.broker.handlers.txn_offset_commit import TxnOffsetCommitHandler
-from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from barnabas.protocol.topic_partition import TopicPartition
+from tests.unit.broker.handlers.fake_gate import FakeGate
 from tests.unit.broker.handlers.group_handlers import Topics, ask
 from tests.unit.coordinator.harness import EPOCH, GROUP, PRODUCER, Groups
 
 OFFSETS_0 = ("__consumer_offsets", 0)
 VERSIONS = list(txn_offset_commit.SERVES)
-
-
-class FakeGate:
-    """Says what it is told to say, and remembers what it was asked."""
-
-    def __init__(self) -> None:
-        self.verifies = True
-        self.code = ErrorCode.NONE
-        self.later: asyncio.Future[dict[TopicPartition, ErrorCode]] | None = None
-        self.asked: list[tuple[object, ...]] = []
-
-    def admit(
-        self,
-        transactional_id: str,
-        producer: Producer,
-        partitions: Sequence[TopicPartition],
-        *,
-        adds: bool,
-    ) -> Any:
-        self.asked.append((transactional_id, producer, list(partitions), adds))
-        return self.later or dict.fromkeys(partitions, self.code)
 
 
 class Rig:

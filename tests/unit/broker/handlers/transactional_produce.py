@@ -1,13 +1,12 @@
 """Produce over a real partition, with a coordinator whose word is the test's to give."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 from barnabas.broker.coordination.admission import ProduceAdmission
 from barnabas.broker.handlers.produce import ProduceHandler
 from barnabas.broker.server.context import ANONYMOUS, RequestContext
-from barnabas.coordinator.transaction.metadata import Producer, TopicPartition
+from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
@@ -18,41 +17,12 @@ from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.control import ControlType, Marker, build_marker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.storage.validator import Origin
+from tests.unit.broker.handlers.fake_gate import FakeGate
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 
 PRODUCER = Producer(1000, 4)
 T0 = ("t", 0)
 TV1, TV2 = 11, 12
-
-
-class FakeGate:
-    """The coordinator's word, now or later."""
-
-    def __init__(self) -> None:
-        self.verifies = True
-        self.code = ErrorCode.NONE
-        self.later: asyncio.Future[dict[TopicPartition, ErrorCode]] | None = None
-        self.asked: list[tuple[str, Producer, list[TopicPartition], bool]] = []
-
-    def admit(
-        self,
-        transactional_id: str,
-        producer: Producer,
-        partitions: Sequence[TopicPartition],
-        *,
-        adds: bool,
-    ) -> Any:
-        self.asked.append((transactional_id, producer, list(partitions), adds))
-        return self.later or dict.fromkeys(partitions, self.code)
-
-    def hold(self) -> None:
-        self.later = asyncio.get_running_loop().create_future()
-
-    def say(self, code: ErrorCode = ErrorCode.NONE) -> None:
-        assert self.later is not None
-        later, self.later = self.later, None
-        (_, _, partitions, _) = self.asked[-1]
-        later.set_result(dict.fromkeys(partitions, code))
 
 
 class Names:

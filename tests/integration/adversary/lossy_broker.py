@@ -3,18 +3,15 @@
 ... DIRECTORY key=value ...     with Kafka's keys; serves until it is killed
 """
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
-import uvloop
-
 from barnabas.broker.app import Broker
 from barnabas.broker.doors import real_doors
-from barnabas.broker.observability.logging import configure
 from barnabas.config.broker import BrokerConfig
 from tests.integration.adversary.lossy_files import restore
+from tests.integration.adversary.program import arguments, go_on, run
 
 
 async def serve(directory: Path, properties: dict[str, str]) -> None:
@@ -28,16 +25,11 @@ async def serve(directory: Path, properties: dict[str, str]) -> None:
     )
     broker = Broker(config, doors=doors)
     await broker.start()
-    print(broker.bootstrap_servers, flush=True)
-    await broker.failed.wait()
-    raise SystemExit("the broker could not go on")
+    await go_on(broker)
 
 
 def main() -> None:
-    directory, *pairs = sys.argv[1:]
-    configure(level="warn")
-    properties = dict(pair.split("=", 1) for pair in pairs)
-    uvloop.run(serve(Path(directory), properties))
+    run(serve(*arguments()))
 
 
 if __name__ == "__main__":

@@ -11,20 +11,17 @@ between the first and the second from its start: in the middle of a request, bef
 import os
 import random
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from barnabas.broker.app import Broker
 from barnabas.broker.doors import real_doors
-from barnabas.broker.observability.logging import configure
 from barnabas.broker.replication.partition import Partition
 from barnabas.config.broker import BrokerConfig
 from barnabas.storage.cleaner_worker import InlineCleaner
 from tests.integration.adversary.mutants import LEVERS, MUTANTS
+from tests.integration.adversary.program import arguments, go_on, run
 
 
 def die_after(appends: int) -> None:
@@ -49,23 +46,19 @@ async def serve(directory: Path, properties: dict[str, str]) -> None:
     # A worker process would not have the fault.
     broker = Broker(config, doors=replace(doors, cleaner=InlineCleaner(doors.files)))
     await broker.start()
-    print(broker.bootstrap_servers, flush=True)
-    await broker.failed.wait()
-    raise SystemExit("the broker could not go on")
+    await go_on(broker)
 
 
 def main() -> None:
-    directory, *pairs = sys.argv[1:]
-    configure(level="warn")
-    properties = dict(pair.split("=", 1) for pair in pairs)
+    directory, properties = arguments()
     mutant = properties.pop("mutant", "")
     if mutant:
         {**MUTANTS, **LEVERS}[mutant]()
-    lives = Path(directory) / "die"
+    lives = directory / "die"
     if lives.exists():
         first, last = map(int, lives.read_text().split())
         die_after(random.randint(first, last))
-    uvloop.run(serve(Path(directory), properties))
+    run(serve(directory, properties))
 
 
 if __name__ == "__main__":

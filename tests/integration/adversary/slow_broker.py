@@ -8,19 +8,16 @@ event loop is held, `loop_hold` tells.
 """
 
 import os
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
-import uvloop
-
 from barnabas.broker.app import Broker
 from barnabas.broker.doors import real_doors
-from barnabas.broker.observability.logging import configure
 from barnabas.config.broker import BrokerConfig
 from barnabas.storage.files import OsFile, OsFiles
 from tests.integration.adversary.loop_hold import LoopHold
+from tests.integration.adversary.program import arguments, go_on, run
 
 
 class SlowFile(OsFile):
@@ -63,15 +60,11 @@ async def serve(directory: Path, properties: dict[str, str]) -> None:
     broker = Broker(config, doors=replace(real_doors(config), files=files))
     await broker.start()
     LoopHold(directory).start()
-    print(broker.bootstrap_servers, flush=True)
-    await broker.failed.wait()
-    raise SystemExit("the broker could not go on")
+    await go_on(broker)
 
 
 def main() -> None:
-    directory, *pairs = sys.argv[1:]
-    configure(level="warn")
-    uvloop.run(serve(Path(directory), dict(pair.split("=", 1) for pair in pairs)))
+    run(serve(*arguments()))
 
 
 if __name__ == "__main__":

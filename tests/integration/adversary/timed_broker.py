@@ -6,15 +6,12 @@ See `loop_hold`. The garbage collector is treated as by `barnabas serve`.
 """
 
 import gc
-import sys
 from pathlib import Path
 
-import uvloop
-
 from barnabas.broker.app import Broker
-from barnabas.broker.observability.logging import configure
 from barnabas.config.broker import BrokerConfig
 from tests.integration.adversary.loop_hold import LoopHold
+from tests.integration.adversary.program import arguments, go_on, run
 
 
 async def serve(directory: Path, properties: dict[str, str]) -> None:
@@ -25,15 +22,11 @@ async def serve(directory: Path, properties: dict[str, str]) -> None:
     gc.freeze()
     gc.enable()
     LoopHold(directory).start()
-    print(broker.bootstrap_servers, flush=True)
-    await broker.failed.wait()
-    raise SystemExit("the broker could not go on")
+    await go_on(broker)
 
 
 def main() -> None:
-    directory, *pairs = sys.argv[1:]
-    configure(level="warn")
-    uvloop.run(serve(Path(directory), dict(pair.split("=", 1) for pair in pairs)))
+    run(serve(*arguments()))
 
 
 if __name__ == "__main__":

@@ -11,18 +11,15 @@ holds a minus instead, COMMIT markers are held back until the file is gone.
 
 import os
 import signal
-import sys
 from pathlib import Path
-
-import uvloop
 
 from barnabas.broker.app import Broker
 from barnabas.broker.coordination.marker_sender import MarkerSender
 from barnabas.broker.coordination.marker_writer import Done, MarkerWriter, TxnMarker
-from barnabas.broker.observability.logging import configure
 from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator.transaction.ending import Markers
 from barnabas.protocol.errors import ErrorCode
+from tests.integration.adversary.program import arguments, go_on, run
 
 HELD = "-"
 
@@ -76,16 +73,13 @@ async def serve(directory: Path, properties: dict[str, str]) -> None:
     data = directory / "data"
     broker = Broker(BrokerConfig.from_properties({**properties, "log.dirs": str(data)}))
     await broker.start()
-    print(broker.bootstrap_servers, flush=True)
-    await broker.failed.wait()
-    raise SystemExit("the broker could not go on")
+    await go_on(broker)
 
 
 def main() -> None:
-    directory, *pairs = sys.argv[1:]
-    configure(level="warn")
-    Lever(Path(directory) / "die").install()
-    uvloop.run(serve(Path(directory), dict(pair.split("=", 1) for pair in pairs)))
+    directory, properties = arguments()
+    Lever(directory / "die").install()
+    run(serve(directory, properties))
 
 
 if __name__ == "__main__":

@@ -7,15 +7,14 @@ import pytest
 
 from barnabas.protocol.messages import add_partitions_to_txn, find_coordinator
 from tests.integration.data_path import connected, running
-from tests.unit.broker.coordination.transactor import Transactor, flat
+from tests.unit.broker.coordination.transactor import ONE_PARTITION, Transactor, flat
 
 INTERNAL = ["__transaction_state", "__consumer_offsets"]
 
 
 @pytest.fixture
 async def producer(tmp_path: Path) -> AsyncIterator[Transactor]:
-    keys = {"transaction_state_log_num_partitions": 1, "offsets_topic_num_partitions": 1}
-    async with running(tmp_path, **keys) as broker, connected(broker) as client:
+    async with running(tmp_path, **ONE_PARTITION) as broker, connected(broker) as client:
         await client.create("t")
         yield await with_groups(await Transactor(client).init())
 

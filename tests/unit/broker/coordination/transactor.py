@@ -18,6 +18,8 @@ from barnabas.protocol.records.record import Record, build_batch
 from tests.integration.data_path import NOW_MS, Client
 
 FIRST_TV2_PRODUCE = 12
+ONE_PARTITION = {"transaction_state_log_num_partitions": 1, "offsets_topic_num_partitions": 1}
+"""Configuration: coordinators have little to open."""
 
 
 def name(code: int) -> str:

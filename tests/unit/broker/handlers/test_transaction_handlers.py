@@ -1,6 +1,5 @@
 """The transactional APIs over a real broker, request by request."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +17,7 @@ from barnabas.protocol.messages import (
     init_producer_id,
 )
 from tests.integration.data_path import Client, connected, running
-from tests.unit.broker.coordination.transactor import Transactor, flat, name
-
-KEYS = {"transaction_state_log_num_partitions": 1, "offsets_topic_num_partitions": 1}
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    async with running(tmp_path, **KEYS) as broker:
-        yield broker
-
-
-@pytest.fixture
-async def client(broker: Broker) -> AsyncIterator[Client]:
-    async with connected(broker) as client:
-        await client.create("t", 3)
-        yield client
-
-
-@pytest.fixture
-async def producer(client: Client) -> Transactor:
-    return await Transactor(client).init()
-
+from tests.unit.broker.coordination.transactor import ONE_PARTITION, Transactor, flat, name
 
 # -- AddPartitionsToTxn between brokers
 
@@ -219,11 +197,11 @@ async def test_another_transactional_id_cannot_write_into_an_open_transaction(
 async def test_after_a_restart_an_open_transaction_goes_on_for_its_own_id_alone(
     tmp_path: Path,
 ) -> None:
-    async with running(tmp_path, **KEYS) as broker, connected(broker) as client:
+    async with running(tmp_path, **ONE_PARTITION) as broker, connected(broker) as client:
         await client.create("t")
         before = await Transactor(client).init()
         assert await before.produce() == "NONE"
-    async with running(tmp_path, **KEYS) as broker, connected(broker) as client:
+    async with running(tmp_path, **ONE_PARTITION) as broker, connected(broker) as client:
         thief = await Transactor(client, "thief").init()
         for again, told in ((thief, "INVALID_PRODUCER_ID_MAPPING"), (Transactor(client), "NONE")):
             again.producer_id, again.epoch = before.producer_id, before.epoch

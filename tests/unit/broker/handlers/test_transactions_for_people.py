@@ -1,8 +1,6 @@
 """What the broker tells people of transactions, and how they end one that hangs."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,29 +15,9 @@ from barnabas.protocol.messages import (
     describe_transactions,
     list_transactions,
 )
-from tests.integration.data_path import Client, connected, running, until
+from tests.integration.data_path import Client, until
 from tests.unit.broker.coordination.transactor import Transactor, name
 from tests.unit.broker.handlers.group_handlers import ask
-
-KEYS = {"transaction_state_log_num_partitions": 1, "offsets_topic_num_partitions": 1}
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    async with running(tmp_path, **KEYS) as broker:
-        yield broker
-
-
-@pytest.fixture
-async def client(broker: Broker) -> AsyncIterator[Client]:
-    async with connected(broker) as client:
-        await client.create("t", 3)
-        yield client
-
-
-@pytest.fixture
-async def producer(client: Client) -> Transactor:
-    return await Transactor(client).init()
 
 
 async def listed(producer: Transactor, version: int = 2, **filters: Any) -> Any:

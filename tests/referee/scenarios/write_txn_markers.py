@@ -148,6 +148,9 @@ def several_partitions_and_unknown_ones(s: Peer) -> None:
 def several_producers(s: Peer) -> None:
     to, x = begun(s)
     y = producer(s, "y").write(to, b"b")
+    # Who is who is settled first: the answer's order is nobody's promise.
+    x.ask(x.describe())
+    y.ask(y.describe())
     both = [*mark(x, to).markers, *mark(y, to, committed=False).markers]
     s.ask(WriteTxnMarkersRequest(markers=both))
     seen(s, to)

@@ -28,6 +28,14 @@ class Idea(NamedTuple):
     became: str
 
 
+class Quirk(NamedTuple):
+    """What a client library does by itself, whatever the broker, and what helps."""
+
+    client: str
+    what: str
+    helps: str
+
+
 MISSING = (
     Missing(
         {
@@ -278,6 +286,34 @@ DIFFERENCES = (
         "They are for people.",
     ),
 )
+
+QUIRKS = (
+    Quirk(
+        "kafka-python 3.0.12",
+        "A transactional request is forgotten for ever if connecting to its coordinator fails "
+        "while it waits, as while a broker restarts.",
+        "A timeout around commit and send_offsets, and a new producer with the same id after it.",
+    ),
+    Quirk(
+        "kafka-python 3.0.12",
+        "Polled for 20 ms at a time it never gets into a group on a busy machine.",
+        "Polls of some hundred ms.",
+    ),
+    Quirk(
+        "librdkafka 2.16",
+        "`send_offsets_to_transaction` can hang after every broker of its list was down.",
+        "`metadata.recovery.strategy=none`.",
+    ),
+    Quirk(
+        "all of the older transaction protocol",
+        "An epoch has many transactions: an EndTxn that was held up on the way may end the next "
+        "one (KAFKA-17754).",
+        "Barnabas refuses what comes on an older connection than one its producer has used since; "
+        "what overtakes on one connection, and TxnOffsetCommit v0-2, which names no member, stay "
+        "open.",
+    ),
+)
+
 
 IDEAS = (
     Idea(

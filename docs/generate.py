@@ -16,7 +16,7 @@ from barnabas.coordinator.transaction import states as transaction
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.schema import Api
-from docs.differences import DIFFERENCES, IDEAS, MISSING
+from docs.differences import DIFFERENCES, IDEAS, MISSING, QUIRKS
 from tests.referee.differences import WANTED
 from tests.referee.normalise import TABLE
 
@@ -36,6 +36,7 @@ def document() -> str:
             "",
             *_apis(),
             *_differences(),
+            *_quirks(),
             *_ideas(),
             *_topic_keys(),
             *_broker_keys(),
@@ -133,6 +134,11 @@ def _differences() -> Iterator[str]:
     yield from ("## What is otherwise", "")
     asked = ((each.about, each.barnabas, each.kafka, each.why) for each in WANTED)
     yield from _table(("about", "Barnabas", "Kafka", "why"), (*DIFFERENCES, *asked))
+
+
+def _quirks() -> Iterator[str]:
+    yield from ("## What client libraries do by themselves", "", "Seen in our tests.", "")
+    yield from _table(("client", "what it does", "what helps"), QUIRKS)
 
 
 def _ideas() -> Iterator[str]:

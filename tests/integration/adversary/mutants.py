@@ -114,6 +114,20 @@ def window_of_one() -> None:
     ProducerStateManager.extend_windows = lambda *_: None  # type: ignore[assignment,method-assign]
 
 
+def forgotten_sequences() -> None:
+    """After a restart no sequence is known, and the next one is out of order (librdkafka 3575)."""
+    replay = ProducerStateManager.replay
+
+    def forgetful(producers: ProducerStateManager, data: Any, batches: Any) -> Any:
+        aborted = replay(producers, data, batches)
+        for entry in list(producers):
+            producers._entries[entry.producer_id] = entry._replace(batches=())
+        return aborted
+
+    ProducerStateManager.replay = forgetful  # type: ignore[method-assign]
+    ProducerStateManager.extend_windows = lambda *_: None  # type: ignore[assignment,method-assign]
+
+
 def short_memory() -> None:
     """Producers are forgotten while they live, and then unknown (KIP-360)."""
     check = producer_state.check_sequence
@@ -248,6 +262,7 @@ MUTANTS: Final[dict[str, Callable[[], None]]] = {
         late_offsets,
         forgetful_coordinator,
         window_of_one,
+        forgotten_sequences,
         short_memory,
         inclusive_last_stable_offset,
         short_aborted_index,

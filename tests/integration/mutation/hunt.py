@@ -55,6 +55,7 @@ HUNTS: Final = {
     "late_offsets": Hunt(workload="pipeline"),
     "forgetful_coordinator": Hunt(deaths=2),
     "window_of_one": Hunt(workload="idempotent", deaths=4, duration=3, appends=(100, 300)),
+    "forgotten_sequences": Hunt(deaths=4),
     "short_memory": Hunt(
         workload="idempotent",
         duration=5,

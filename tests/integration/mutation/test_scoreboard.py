@@ -38,6 +38,7 @@ EXPECTED = {
     "endless_epochs": {"unjust-refusal"},
     "expired_offsets": {"offset-regression", "processed-twice", "stale-offset"},
     "forgetful_coordinator": TORN_APART,
+    "forgotten_sequences": {"unjust-refusal"},
     "hasty_coordinator": {"offset-regression", "stale-offset", "unjust-refusal"},
     "inclusive_last_stable_offset": {"G1a", "precommitted-read"},
     "late_offsets": {"processed-twice", "stale-offset"},

@@ -63,7 +63,9 @@ def commit(producer: confluent_kafka.Producer) -> None:
         pytest.param(False, [b"first", b"second"], id="as in other brokers"),
     ],
 )
-def test_a_late_end_does_not_end_the_next_transaction(guarded: bool, read: list[bytes]) -> None:
+def test_kafka_17754_a_late_end_does_not_end_the_next_transaction(
+    guarded: bool, read: list[bytes]
+) -> None:
     with stalled(guarded=guarded) as (proxy, direct):
         producer = producer_of(proxy)
         producer.begin_transaction()

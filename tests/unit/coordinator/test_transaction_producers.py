@@ -181,8 +181,8 @@ async def test_an_open_transaction_is_aborted_and_its_producer_fenced(
     )
 
 
-async def test_refused_fencing_uses_up_no_epoch() -> None:
-    """KAFKA-9666: InitProducerId is retried while the log is below min.insync.replicas."""
+async def test_kafka_9666_refused_fencing_uses_up_no_epoch() -> None:
+    """InitProducerId is retried while the log is below min.insync.replicas."""
     here = await Transactions().load()
     producer = here.ongoing()
     here.log.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -194,7 +194,7 @@ async def test_refused_fencing_uses_up_no_epoch() -> None:
     assert here.end(producer) == Producer(FIRST_ID, 1), "nobody was fenced"
 
 
-async def test_refused_init_uses_up_no_epoch() -> None:
+async def test_kafka_9666_refused_init_uses_up_no_epoch() -> None:
     here = await Transactions().load()
     producer = here.init()
     here.log.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)

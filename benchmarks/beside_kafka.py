@@ -41,6 +41,9 @@ RECORD_BYTES = (100, 1024, 10 * 1024)
 BATCH_BYTES = (16 * 1024, 1024 * 1024)
 MOST_RECORDS = 1_500_000
 ONE_BY_ONE = 3_000
+SOON = "soon after a start: "
+SOON_MB = 20
+"""What is written before the clock runs, where little warm-up is the point."""
 REQUESTS = 10_000
 
 Figures = dict[str, float]
@@ -182,7 +185,7 @@ class Found:
     def rounds(
         self, systems: list[System], work: Sequence[Callable[[System], Round]], count: int
     ) -> None:
-        """A round that warms up, of which only the first batches of 16 KB are told, then others."""
+        """A round that warms up, and is not told, then others."""
         for number in range(count + 1):
             print("warm-up" if not number else f"round {number} of {count}", flush=True)
             for load in work:
@@ -190,9 +193,23 @@ class Found:
                     for name, figures in load(each).items():
                         if number:
                             self.note(name, each.name, figures)
-                        elif name.startswith("produce ") and name.endswith(" 16 KB"):
-                            self.note(f"just started: {name}", each.name, figures)
             systems.reverse()
+
+    def soon_after_start(
+        self,
+        directory: Path,
+        little: Callable[[System], Round],
+        work: Callable[[System], Round],
+        count: int,
+    ) -> None:
+        """A load on brokers that have just started, after a little of the same."""
+        for _ in range(count):
+            for system in (Barnabas(directory), ApacheKafka(directory)):
+                with Running(system):
+                    with raw.connect(system.port):
+                        little(system)
+                    for name, figures in work(system).items():
+                        self.note(SOON + name, system.name, figures)
 
 
 def measure_log(found: Found, directory: Path, rounds: int, megabytes: int) -> None:
@@ -206,10 +223,21 @@ def measure_log(found: Found, directory: Path, rounds: int, megabytes: int) -> N
             with raw.connect(each.port):
                 found.note("idle", each.name, idle(each))
         found.rounds(systems, loads(megabytes), rounds)
+    for size in RECORD_BYTES:
+        small = partial(librdkafka, record_bytes=size, batch_bytes=BATCH_BYTES[0])
+        little, work = partial(small, megabytes=SOON_MB), partial(small, megabytes=megabytes)
+        found.soon_after_start(directory, little, work, rounds)
 
 
 def measure_transactions(found: Found, directory: Path, rounds: int, _megabytes: int) -> None:
     """Transactions, and what they cost those who read and write beside them."""
+    for producers in (1, 8):
+        one_each = partial(transaction_loads.one_record_each, producers=producers)
+        little, work = (
+            partial(one_each, count=50 * producers),
+            partial(one_each, count=400 * producers),
+        )
+        found.soon_after_start(directory, little, work, rounds)
     with Running(Barnabas(directory)) as ours, Running(ApacheKafka(directory)) as theirs:
         systems = [ours.system, theirs.system]
         found.rounds(systems, transaction_loads.loads(), rounds)

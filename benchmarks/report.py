@@ -70,8 +70,8 @@ def _of_log(medians: Medians) -> dict[str, list[Row]]:
             ),
             Row("bare fetch of 16 KB", "cpu_us_per_request", "fetch of 16 KB, us", None),
         ],
-        "Produce, just started": _loads(medians, "just started: produce"),
-        "Produce, warm": _loads(medians, "produce"),
+        "Produce, soon after a start": _loads(medians, "soon after a start: produce"),
+        "Produce, warmed up": _loads(medians, "produce"),
         "Consume": _loads(medians, "consume"),
     }
 
@@ -79,9 +79,14 @@ def _of_log(medians: Medians) -> dict[str, list[Row]]:
 def _of_transactions(_medians: Medians) -> dict[str, list[Row]]:
     streamed = "stream in transactions of 100 ms"
     rows = []
-    for producers in (1, 8):
-        name = f"one record each, {producers} at a time"
-        who = "one producer" if producers == 1 else f"{producers} producers"
+    for name, who in (
+        ("soon after a start: one record each, 1 at a time", "soon after a start, one producer"),
+        ("soon after a start: one record each, 8 at a time", "soon after a start, 8 producers"),
+        ("one record each, 1 at a time", "one producer"),
+        ("one record each, 8 at a time", "8 producers"),
+        ("by our own client, 1 at a time", "one producer (our client)"),
+        ("by our own client, 8 at a time", "8 producers (our client)"),
+    ):
         rows += [
             Row(name, "per_s", f"{who}, transactions/s", _at_least(3)),
             Row(name, "cpu_us", f"{who}, broker CPU us", _at_most(0.125, "at most an eighth")),
@@ -162,11 +167,12 @@ def page(results: Mapping[str, Any], notes: Path) -> str:
         "# Performance",
         "",
         "Barnabas beside Apache Kafka with the JVM options of its own scripts, measured in one "
-        "run, in turns, after the same warm-up: a whole round that is not counted, but for the "
-        "tables of what has just started. Medians; both with acks=all, their default flush "
-        "policy, one partition, no compression. CPU seconds and memory are the kernel's "
-        "accounting of the broker's process: load and broker share the cores, so the CPU columns "
-        "say more than the throughput.",
+        "run, in turns, after the same warm-up: a whole round that is not counted; where it says "
+        "soon after a start, 20 MB or 50 transactions of each producer's kind on brokers that have "
+        "just been started. Medians; both with acks=all, their default flush policy, one "
+        "partition, no compression. CPU seconds and memory are the kernel's accounting of the "
+        "broker's process: load and broker share the cores, so the CPU columns say more than the "
+        "throughput.",
         "",
         "Command: `python -m benchmarks.beside_kafka` (writes this page and "
         "`benchmarks/results.json`).",

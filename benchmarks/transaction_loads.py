@@ -1,5 +1,6 @@
 """What `beside_kafka` measures of transactions."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from barnabas.client.cluster import Cluster
+from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.protocol.messages import find_coordinator, init_producer_id
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -40,6 +43,44 @@ def one_record_each(system: System, producers: int, count: int) -> Round:
     told["per_s"] = told["count"] / told["seconds"]
     told["cpu_us"] = told["cpu_seconds"] / told["count"] * 1e6
     return {f"one record each, {producers} at a time": told}
+
+
+def by_own_client(system: System, producers: int, count: int) -> Round:
+    """The same by our own client, which spends less time of its own, in the newer protocol."""
+    topic = f"own-{producers}-{time.time_ns()}"
+    with raw.connect(system.port) as client:
+        raw.create_topic(client, topic)
+        before, began = cpu_seconds(system.pid), time.perf_counter()
+        taken = sorted(asyncio.run(_own(system.port, topic, producers, count // producers)))
+        seconds, cpu = time.perf_counter() - began, cpu_seconds(system.pid) - before
+        raw.delete_topic(client, topic)
+    told = {
+        "per_s": len(taken) / seconds,
+        "cpu_us": cpu / len(taken) * 1e6,
+        "p50_ms": taken[len(taken) // 2] * 1e3,
+        "p99_ms": taken[len(taken) * 99 // 100] * 1e3,
+    }
+    return {f"by our own client, {producers} at a time": told}
+
+
+async def _own(port: int, topic: str, producers: int, count: int) -> list[float]:
+    taken: list[float] = []
+
+    async def work(number: int) -> None:
+        async with (
+            Cluster(f"127.0.0.1:{port}") as cluster,
+            TransactionalProducer(cluster, f"{topic}-{number}") as producer,
+        ):
+            await producer.init_transactions()
+            for _ in range(count):
+                began = time.perf_counter()
+                await producer.begin_transaction()
+                await producer.send(topic, bytes(100))
+                await producer.commit_transaction()
+                taken.append(time.perf_counter() - began)
+
+    await asyncio.gather(*map(work, range(producers)))
+    return taken
 
 
 def streams(system: System) -> Round:
@@ -124,5 +165,7 @@ def loads() -> list[Callable[[System], Round]]:
     return [
         partial(one_record_each, producers=1, count=ONE_BY_ONE),
         partial(one_record_each, producers=8, count=BY_EIGHT),
+        partial(by_own_client, producers=1, count=ONE_BY_ONE),
+        partial(by_own_client, producers=8, count=BY_EIGHT),
         streams,
     ]

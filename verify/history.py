@@ -15,6 +15,7 @@ an operation without a second line). Lines stand in the order in which one proce
 | end | id, txn, commit, late | |
 | committed | group, at | offset, txn that committed it |
 | read | | reader, isolation, assignment, at, from, to, records: [[offset, value]], hw, lso, epoch |
+| topics | | node, known: [name], unknown: [name] |
 | snapshot | | reader |
 | final | | at, start, hw, lso, open: [[producer id, first offset]], states: {id: state} |
 

@@ -11,6 +11,7 @@ from barnabas.verify.checks.loss import balanced, nothing_lost, nothing_torn
 from barnabas.verify.checks.offsets import offsets_stay
 from barnabas.verify.checks.order import producers_in_order, readers_in_order, watermarks_grow
 from barnabas.verify.checks.pipeline import each_input_once, no_circles
+from barnabas.verify.checks.topics import no_topic_denied
 from barnabas.verify.checks.values import (
     consistent_offsets,
     no_aborted_reads,
@@ -51,6 +52,7 @@ CHECKS: Final = (
     Check("C15", "committed offsets stay", offsets_stay),
     Check("C16", "nobody is refused unjustly", no_unjust_refusal),
     Check("C16", "whoever was replaced does nothing", no_zombies),
+    Check("C17", "no topic is denied", no_topic_denied),
 )
 
 

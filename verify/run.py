@@ -103,6 +103,15 @@ class Observation:
 
 
 @dataclass(slots=True)
+class View:
+    """Which topics of the run one broker knew when it was asked."""
+
+    node: int
+    known: list[str]
+    unknown: list[str]
+
+
+@dataclass(slots=True)
 class Operation:
     """An operation with its two lines; for what has no room of its own."""
 
@@ -122,6 +131,7 @@ class Run:
     reads: list[Read] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
+    views: list[View] = field(default_factory=list)
     snapshots: list[tuple[int, str]] = field(default_factory=list)
     final: dict[Place, dict[str, Any]] = field(default_factory=dict)
     seen_committed: set[str] = field(default_factory=set)
@@ -183,7 +193,7 @@ class _Loader:
                 operation = Operation(event, line)
                 self.run.operations.append(operation)
                 self._open[event.op] = operation, self._invoked(line, event)
-            elif event.f in ("run", "read", "snapshot", "final"):
+            elif event.f in ("run", "read", "snapshot", "topics", "final"):
                 self._seen(line, event)
             else:
                 self._done(line, event)
@@ -283,6 +293,8 @@ class _Loader:
                 run.about = value
             case "snapshot":
                 run.snapshots.append((line, value["reader"]))
+            case "topics":
+                run.views.append(View(value["node"], value["known"], value["unknown"]))
             case "final":
                 run.final[_place(value["at"])] = value
             case _:

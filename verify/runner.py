@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import IO, Final
 
 from barnabas.client.admin import Admin
@@ -30,6 +31,7 @@ from barnabas.verify.workloads.idempotent import IdempotentOnly
 from barnabas.verify.workloads.money import Money
 from barnabas.verify.workloads.pipeline import Members, Pipeline
 from barnabas.verify.workloads.queue import Queue
+from barnabas.verify.workloads.watching import watch_topics
 from barnabas.verify.workloads.workload import Workload
 
 WORKLOADS: Final[dict[str, Callable[[], Workload]]] = {
@@ -109,7 +111,9 @@ async def _prepare(context: Context, cluster: Cluster, workload: Workload, versi
 
 
 async def _load(context: Context, workload: Workload) -> None:
+    watched = [context.topic(topic.name) for topic in workload.topics]
     async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_bounded(context, partial(watch_topics, context, watched)))
         for part in workload.parts(context):
             tasks.create_task(_bounded(context, part))
         await asyncio.sleep(context.options.duration)

@@ -19,7 +19,9 @@ _FENCING: Final = frozenset(
     )
 )
 _SEQUENCE: Final = frozenset(("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID"))
-_FAULTS: Final = frozenset(("UNKNOWN_SERVER_ERROR", "CORRUPT_MESSAGE", "INVALID_RECORD"))
+_FAULTS: Final = frozenset(
+    ("UNKNOWN_SERVER_ERROR", "CORRUPT_MESSAGE", "INVALID_RECORD", "INVALID_REQUEST")
+)
 
 
 def nothing_hangs(run: Run) -> Iterator[Anomaly]:
@@ -40,7 +42,7 @@ def nothing_hangs(run: Run) -> Iterator[Anomaly]:
 
 def no_unjust_refusal(run: Run) -> Iterator[Anomaly]:
     """C16: a producer that did nothing wrong and was not replaced is neither fenced nor told that
-    its sequence is out of order."""
+    its sequence is out of order; whatever it did, it may begin anew."""
     timeout = float(run.about.get("timeout", 0))
     sessions: dict[str, tuple[int, bool]] = {}
     inits = _inits(run)
@@ -51,7 +53,7 @@ def no_unjust_refusal(run: Run) -> Iterator[Anomaly]:
         began, clean = sessions.get(event.proc, (-1, True))
         if event.f == "init" and done is not None and done.type == OK:
             began, clean = operation.line, True
-        elif clean and done is not None and done.type in (FAIL, INFO):
+        elif (clean or event.f == "init") and done is not None and done.type in (FAIL, INFO):
             replaced = any(
                 other.event.proc != event.proc
                 and other.line < operation.done_line

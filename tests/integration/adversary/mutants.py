@@ -5,13 +5,16 @@ Each is a patch of a class or module of the broker, installed by `mutant_broker.
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from barnabas.broker.coordination.gate import TransactionGate
 from barnabas.broker.coordination.marker_sender import MarkerSender
+from barnabas.broker.coordination.partition_log import LedPartition
 from barnabas.broker.handlers import produce
+from barnabas.broker.handlers.metadata import MetadataHandler
 from barnabas.coordinator.decision import Decision, Turn
 from barnabas.coordinator.group.offsets import Offsets
 from barnabas.coordinator.group.shard import GroupShard
@@ -61,6 +64,60 @@ def high_epochs() -> None:
         return target._replace(epoch=HIGH_EPOCH) if txn.epoch == NO_EPOCH else target
 
     Transaction.incremented = high  # type: ignore[method-assign]
+
+
+def spent_epochs() -> None:
+    """An epoch is used up although the log refused it (KAFKA-9666)."""
+    high_epochs()
+    refused_fencing()
+    write = Ledger.write
+
+    def spending(
+        ledger: Ledger,
+        target: Transaction,
+        response: object,
+        turn: Turn,
+        noted: str,
+        then: Callable[[Turn], Any] | None = None,
+        refused: Callable[[Turn], Any] | None = None,
+    ) -> Any:
+        def spent(turn: Turn) -> Any:
+            known = ledger.transactions.get(target.transactional_id)
+            if known is not None and known.producer_id == target.producer_id:
+                kept = known._replace(epoch=target.epoch)
+                ledger.transactions[target.transactional_id] = kept
+            return Decision() if refused is None else refused(turn)
+
+        fences = target.state in (TransactionState.EMPTY, TransactionState.PREPARE_ABORT)
+        return write(ledger, target, response, turn, noted, then, spent if fences else refused)
+
+    Ledger.write = spending  # type: ignore[method-assign]
+
+
+def refused_fencing() -> None:
+    """No fault: a fencing lands at the fifth attempt, as while too few replicas are there."""
+    write, append = Ledger.write, LedPartition.append
+    tries: Counter[str] = Counter()
+    refuses = False
+
+    def counting(ledger: Ledger, target: Transaction, *others: Any, **options: Any) -> Any:
+        nonlocal refuses
+        if target.state is TransactionState.PREPARE_ABORT and "fenced" in others[2]:
+            tries[target.transactional_id] += 1
+            refuses = tries[target.transactional_id] % 5 != 0
+        else:
+            refuses = False
+        return write(ledger, target, *others, **options)
+
+    def refusing(log: LedPartition, *what: Any, **options: Any) -> int:
+        nonlocal refuses
+        if refuses and log._partition.topic == "__transaction_state":
+            refuses = False
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        return append(log, *what, **options)
+
+    Ledger.write = counting  # type: ignore[method-assign]
+    LedPartition.append = refusing  # type: ignore[method-assign]
 
 
 def late_offsets() -> None:
@@ -174,6 +231,25 @@ def hasty_coordinator() -> None:
     CoordinatorRuntime._load = hasty  # type: ignore[assignment,method-assign]
 
 
+def hasty_metadata() -> None:
+    """A broker that was just started knows of no topic yet (librdkafka 1.8)."""
+    handle = MetadataHandler.handle
+    knows_from = 0.0
+
+    async def hasty(handler: Any, request: Any, context: Any) -> Any:
+        nonlocal knows_from
+        answer = await handle(handler, request, context)
+        now = asyncio.get_running_loop().time()
+        if any(topic.error_code == 0 for topic in answer.topics):
+            knows_from = knows_from or now + 0.3
+        if now < knows_from:
+            for topic in answer.topics:
+                topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
+        return answer
+
+    MetadataHandler.handle = hasty  # type: ignore[method-assign]
+
+
 def reused_buffer() -> None:
     """Records that wait stay in the connection's receive buffer (KAFKA-15653)."""
     slow_markers()
@@ -259,6 +335,7 @@ MUTANTS: Final[dict[str, Callable[[], None]]] = {
         unverified,
         marker_refused_again,
         endless_epochs,
+        spent_epochs,
         late_offsets,
         forgetful_coordinator,
         window_of_one,
@@ -267,6 +344,7 @@ MUTANTS: Final[dict[str, Callable[[], None]]] = {
         inclusive_last_stable_offset,
         short_aborted_index,
         hasty_coordinator,
+        hasty_metadata,
         reused_buffer,
         expired_offsets,
         aborted_records_compact,
@@ -277,6 +355,7 @@ MUTANTS: Final[dict[str, Callable[[], None]]] = {
 }
 LEVERS: Final[dict[str, Callable[[], None]]] = {
     "high_epochs": high_epochs,
+    "refused_fencing": refused_fencing,
     "slow_markers": slow_markers,
 }
 """What makes rare things frequent, and is no fault."""

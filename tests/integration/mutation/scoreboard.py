@@ -25,6 +25,7 @@ WHOLE = {
     },
     "queue, delayed ends": (Hunt(protocol=OLDER, delayed_ends=True), ""),
     "queue, last epochs": (Hunt(protocol=NEWER), "high_epochs"),
+    "hijack, refused fencing": (Hunt(workload="hijack"), "refused_fencing"),
     "queue, slow markers": (Hunt(protocol=NEWER), "slow_markers"),
 }
 """Brokers without a fault, some with a lever that makes rare things frequent."""

@@ -367,6 +367,35 @@ def test_compaction_may_take_what_a_committed_record_replaced() -> None:
     assert names(events) == set()
 
 
+@pytest.mark.parametrize(
+    ("views", "found"),
+    [
+        pytest.param([(0, []), (0, ["t"])], set(), id="not yet known"),
+        pytest.param([(0, ["t"]), (1, []), (1, ["t"])], set(), id="another broker is late"),
+        pytest.param([(0, ["t"]), (0, []), (0, ["t"])], {"denied-topic"}, id="denied"),
+    ],
+)
+def test_what_a_broker_knew_it_does_not_deny(
+    views: list[tuple[int, list[str]]], found: set[str]
+) -> None:
+    cluster = Cluster()
+    for node, known in views:
+        value = {"node": node, "known": known, "unknown": [] if known else ["t"]}
+        cluster.history.note("watcher", "topics", "info", value)
+    cluster.finish()
+    assert names(cluster.events()) == found
+
+
+def test_a_producer_may_always_begin_anew() -> None:
+    cluster = Cluster()
+    cluster.init("w")
+    cluster.send("w", "w-1", told="fail")
+    op = cluster.history.invoke("w", "init", {"id": "w"})
+    cluster.history.fail(op, "INVALID_REQUEST")
+    cluster.finish()
+    assert names(cluster.events()) == {"unjust-refusal"}
+
+
 def test_a_value_that_is_sent_twice_is_the_fault_of_the_history() -> None:
     cluster = Cluster()
     cluster.send("w", None)

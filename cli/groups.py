@@ -6,8 +6,8 @@ import click
 
 from barnabas.cli.common import Target, cluster_options
 from barnabas.client.cluster import Cluster
-from barnabas.client.group import read_consumer_protocol
 from barnabas.client.group_admin import GroupAdmin
+from barnabas.client.group_protocol import read_consumer_protocol
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.protocol.internal.consumer_protocol import ConsumerProtocolAssignment
 from barnabas.protocol.messages.describe_groups import DescribedGroup

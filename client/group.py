@@ -1,29 +1,37 @@
 """Membership in a classic consumer group: join, sync, heartbeat, commit, leave.
 
-Assignors are Kafka's `range` and `roundrobin`, so that members of other clients may share a group.
+Assignors are Kafka's (`assignors.py`), so that members of other clients may share a group.
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
+from barnabas.client.assignors import (
+    COOPERATIVE_STICKY,
+    EAGER,
+    Assignment,
+    Subscription,
+    assign_cooperative_sticky,
+)
 from barnabas.client.cluster import Cluster, check
 from barnabas.client.consumer import Consumer
 from barnabas.client.group_metadata import GroupMetadata
 from barnabas.client.group_offsets import commit_offsets, fetch_offsets
-from barnabas.protocol.codec import decode, encode
-from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from barnabas.protocol.internal.consumer_protocol import (
-    AssignedPartitions,
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
+from barnabas.client.group_protocol import (
+    read_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
 )
+from barnabas.client.rebalance_listener import RebalanceListener
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import (
     heartbeat,
     join_group,
     leave_group,
     sync_group,
 )
-from barnabas.protocol.topic_partition import TopicPartition, by_topic
+from barnabas.protocol.topic_partition import TopicPartition
 
 _REJOIN = {
     ErrorCode.REBALANCE_IN_PROGRESS,
@@ -31,63 +39,23 @@ _REJOIN = {
     ErrorCode.UNKNOWN_MEMBER_ID,
 }
 
+_FENCED = {
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_INSTANCE_ID,
+}
+"""The group has gone on without this member, and given its partitions to others."""
+
 HEARTBEAT_INTERVAL = 3.0
-
-Assignment = dict[str, list[TopicPartition]]
-
-
-def assign_range(members: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> Assignment:
-    """Consecutive partitions of each topic to its subscribers in order of member id."""
-    out: Assignment = {member: [] for member in members}
-    for topic, count in sorted(counts.items()):
-        readers = sorted(m for m, topics in members.items() if topic in topics)
-        share, extra = divmod(count, len(readers)) if readers else (0, 0)
-        start = 0
-        for index, member in enumerate(readers):
-            end = start + share + (index < extra)
-            out[member] += [(topic, partition) for partition in range(start, end)]
-            start = end
-    return out
-
-
-def assign_round_robin(
-    members: Mapping[str, Sequence[str]], counts: Mapping[str, int]
-) -> Assignment:
-    """All partitions in turn over the members that subscribe to their topic."""
-    out: Assignment = {member: [] for member in members}
-    ring = sorted(members)
-    turn = 0
-    for topic, count in sorted(counts.items()):
-        if not any(topic in topics for topics in members.values()):
-            continue
-        for partition in range(count):
-            while topic not in members[ring[turn % len(ring)]]:
-                turn += 1
-            out[ring[turn % len(ring)]].append((topic, partition))
-            turn += 1
-    return out
-
-
-_ASSIGNORS = {"range": assign_range, "roundrobin": assign_round_robin}
-
-
-def read_consumer_protocol(cls: type, data: bytes) -> object:
-    """A subscription or assignment in the version its first two bytes tell (at most our 3)."""
-    if len(data) < 2:
-        raise ProtocolError("a consumer's metadata is cut off")
-    version = min(int.from_bytes(data[:2], "big"), 3)
-    return decode(cls, version, data, 2)
-
-
-def _write_consumer_protocol(value: object) -> bytes:
-    return b"\x00\x00" + encode(value, 0)
 
 
 class GroupMember:
     """Keeps `consumer` reading what the group assigns it; use as an async context manager.
 
-    Each member needs a cluster of its own: while one waits in JoinGroup for the others, the
-    connection to the coordinator takes nothing else.
+    `assignors` are the names this member votes for: eager ones in order of preference, or
+    `cooperative-sticky` alone, with which it goes on reading what it keeps while the group
+    rebalances (KIP-429). Each member needs a cluster of its own: while one waits in JoinGroup for
+    the others, the connection to the coordinator takes nothing else.
     """
 
     def __init__(
@@ -99,7 +67,15 @@ class GroupMember:
         *,
         instance_id: str | None = None,
         session_timeout: float = 45.0,
+        assignors: Sequence[str] = tuple(EAGER),
+        listener: RebalanceListener | None = None,
     ) -> None:
+        self._cooperative = list(assignors) == [COOPERATIVE_STICKY]
+        if not self._cooperative and not (assignors and EAGER.keys() >= set(assignors)):
+            known = ", ".join(EAGER)
+            raise ValueError(f"assignors are some of {known}, or {COOPERATIVE_STICKY} alone")
+        self._assignors = assignors
+        self._listener = listener or RebalanceListener()
         self._cluster = cluster
         self._consumer = consumer
         self._group = group
@@ -109,7 +85,11 @@ class GroupMember:
         self._member_id = ""
         self._generation = -1
         self._heartbeats: asyncio.Task[None] | None = None
+        self._joining: asyncio.Task[list[TopicPartition]] | None = None
         self._must_join = True
+        self._lost = False
+        self._deferred: dict[TopicPartition, int] = {}
+        """What a commit told that a rebalance kept waiting."""
 
     async def __aenter__(self) -> "GroupMember":
         return self
@@ -123,25 +103,36 @@ class GroupMember:
         return GroupMetadata(self._group, self._generation, self._member_id, self._instance_id)
 
     async def ensure_joined(self) -> None:
-        """Joins, or joins again after a rebalance; call it before each poll."""
-        while self._must_join:
-            self._must_join = False
-            try:
-                await self._cluster.retrying(self._join)
-            except KafkaError as error:
-                if error.code not in _REJOIN:
-                    raise
-                if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
-                    self._member_id = ""
-                self._must_join = True
+        """Joins, or joins again after a rebalance; call it before each poll.
+
+        A cooperative member that has partitions does not wait for the others here: it joins beside
+        its polls, and a later call gives up and takes over what the rebalance says.
+        """
+        while self._must_join or self._joining is not None:
+            if self._joining is None:
+                await self._begin_join()
+            elif self._cooperative and self._consumer.positions and not self._joining.done():
+                return
+            else:
+                await self._end_join(self._joining)
         if self._heartbeats is not None and self._heartbeats.done():
+            if self._lost:
+                await self._give_up()
             self._heartbeats.result()
 
     async def commit(self) -> None:
-        """Commits the consumer's positions; a rebalance meanwhile only means to join again."""
+        """Commits the consumer's positions; a rebalance meanwhile only means to join again.
+
+        What a cooperative member commits while it rejoins is told when the rebalance ends.
+        """
         offsets = {tp: offset for tp, offset in self._consumer.positions.items() if offset >= 0}
         if not offsets or self._generation < 0:
             return
+        self._deferred = offsets if self._joining is not None else {}
+        if not self._deferred:
+            await self._commit(offsets)
+
+    async def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         try:
             await commit_offsets(
                 self._cluster,
@@ -154,14 +145,22 @@ class GroupMember:
         except KafkaError as error:
             if error.code not in _REJOIN:
                 raise
-            self._must_join = True
+            self._deferred = dict(offsets)
+            self._rejoin_after(error.code)
 
     async def rewind(self) -> None:
         """Goes back to what the group has committed, as after a transaction that was aborted."""
-        await self._start_from_committed(list(self._consumer.positions))
+        self._consumer.assign(await self._committed(list(self._consumer.positions)))
 
     async def leave(self) -> None:
         """Leaves the group at once, so that the others need not wait for the session to end."""
+        if self._joining is not None and self._deferred:
+            await self._end_join(self._joining)
+        if self._joining is not None:
+            self._joining.cancel()
+            await asyncio.wait([self._joining])
+            self._joining = None
+        await self._give_up()
         await self._stop_heartbeats()
         if not self._member_id or self._instance_id is not None:
             return
@@ -174,12 +173,59 @@ class GroupMember:
         self._member_id = ""
 
     async def _stop_heartbeats(self) -> None:
-        if self._heartbeats is not None:
-            self._heartbeats.cancel()
-            await asyncio.wait([self._heartbeats])
-            self._heartbeats = None
+        heartbeats, self._heartbeats = self._heartbeats, None
+        if heartbeats is not None:
+            heartbeats.cancel()
+            await asyncio.wait([heartbeats])
 
-    async def _join(self) -> None:
+    async def _begin_join(self) -> None:
+        self._must_join = False
+        if self._lost or not self._cooperative:
+            await self._give_up()
+        self._joining = asyncio.create_task(self._cluster.retrying(self._join))
+
+    async def _end_join(self, joining: asyncio.Task[list[TopicPartition]]) -> None:
+        # Not awaited itself: the join goes on if the caller is cancelled, and is found here again.
+        await asyncio.wait([joining])
+        self._joining = None
+        try:
+            await self._take_over(joining.result())
+        except KafkaError as error:
+            self._rejoin_after(error.code)
+            if error.code not in _REJOIN:
+                if self._lost:
+                    await self._give_up()
+                raise
+        except BaseException:
+            self._must_join = True
+            raise
+
+    def _rejoin_after(self, code: ErrorCode) -> None:
+        self._must_join = True
+        self._lost |= code in _FENCED
+        if code is ErrorCode.UNKNOWN_MEMBER_ID:
+            self._member_id = ""
+
+    async def _give_up(self) -> None:
+        """Stops reading all there is, lost or not."""
+        owned = list(self._consumer.positions)
+        if not self._lost:
+            await self._revoke(owned)
+            return
+        self._lost = False
+        self._deferred = {}
+        self._consumer.assign({})
+        if owned:
+            await self._listener.on_lost(owned)
+
+    async def _revoke(self, partitions: Sequence[TopicPartition]) -> None:
+        if not partitions:
+            return
+        await self._listener.on_revoked(partitions)
+        positions = self._consumer.positions.items()
+        self._consumer.assign({tp: offset for tp, offset in positions if tp not in partitions})
+
+    async def _join(self) -> list[TopicPartition]:
         await self._stop_heartbeats()
         response = await self._ask_join()
         assignments: list[sync_group.SyncGroupRequestAssignment] = []
@@ -200,13 +246,12 @@ class GroupMember:
         )
         check(answer.error_code)
         self._generation = response.generation_id
-        await self._take_over(answer.assignment)
         self._heartbeats = asyncio.create_task(self._beat())
+        return read_assignment(answer.assignment)
 
     async def _ask_join(self) -> join_group.JoinGroupResponse:
-        subscription = ConsumerProtocolSubscription(topics=self._topics)
-        metadata = _write_consumer_protocol(subscription)
         while True:
+            metadata = self._subscription()
             request = join_group.JoinGroupRequest(
                 group_id=self._group,
                 session_timeout_ms=int(self._session_timeout * 1000),
@@ -216,7 +261,7 @@ class GroupMember:
                 protocol_type="consumer",
                 protocols=[
                     join_group.JoinGroupRequestProtocol(name=name, metadata=metadata)
-                    for name in _ASSIGNORS
+                    for name in self._assignors
                 ],
             )
             connection = await self._cluster.coordinator_connection(self._group)
@@ -230,44 +275,64 @@ class GroupMember:
             self._member_id = response.member_id
             return response
 
+    def _subscription(self) -> bytes:
+        if not self._cooperative:
+            return write_subscription(Subscription(self._topics))
+        owned = tuple(self._consumer.positions)
+        return write_subscription(Subscription(self._topics, owned, self._generation), version=3)
+
     async def _share_out(
         self, response: join_group.JoinGroupResponse
     ) -> list[sync_group.SyncGroupRequestAssignment]:
-        members: dict[str, Sequence[str]] = {}
-        for member in response.members:
-            subscription = read_consumer_protocol(ConsumerProtocolSubscription, member.metadata)
-            assert isinstance(subscription, ConsumerProtocolSubscription)
-            members[member.member_id] = subscription.topics
-        wanted = sorted({topic for topics in members.values() for topic in topics})
+        members = {row.member_id: read_subscription(row.metadata) for row in response.members}
+        wanted = sorted({topic for row in members.values() for topic in row.topics})
         await self._cluster.refresh(wanted)
         counts = {
             name: len(self._cluster.topics[name].leaders)
             for name in wanted
             if name in self._cluster.topics
         }
-        shares = _ASSIGNORS[response.protocol_name or "range"](members, counts)
+        shares = self._assign(response.protocol_name or "", members, counts)
         return [
             sync_group.SyncGroupRequestAssignment(
-                member_id=member, assignment=_write_consumer_protocol(_assignment(share))
+                member_id=member, assignment=write_assignment(share)
             )
             for member, share in shares.items()
         ]
 
-    async def _take_over(self, data: bytes) -> None:
-        mine: list[TopicPartition] = []
-        if data:
-            assignment = read_consumer_protocol(ConsumerProtocolAssignment, data)
-            assert isinstance(assignment, ConsumerProtocolAssignment)
-            mine = [(r.topic, p) for r in assignment.assigned_partitions for p in r.partitions]
-        await self._cluster.refresh({topic for topic, _ in mine})
-        await self._start_from_committed(mine)
+    def _assign(
+        self, name: str, members: Mapping[str, Subscription], counts: Mapping[str, int]
+    ) -> Assignment:
+        if self._cooperative:
+            return assign_cooperative_sticky(members, counts)
+        return EAGER[name]({member: row.topics for member, row in members.items()}, counts)
 
-    async def _start_from_committed(self, mine: list[TopicPartition]) -> None:
+    async def _take_over(self, mine: Sequence[TopicPartition]) -> None:
+        owned = self._consumer.positions
+        deferred = {tp: at for tp, at in self._deferred.items() if tp in owned}
+        self._deferred = {}
+        if deferred:
+            await self._commit(deferred)
+            if self._lost:
+                return
+        if revoked := [tp for tp in owned if tp not in mine]:
+            await self._revoke(revoked)
+            self._must_join = True
+        added = [tp for tp in mine if tp not in self._consumer.positions]
+        if not added:
+            return
+        await self._cluster.retrying(lambda: self._cluster.refresh({topic for topic, _ in added}))
+        found = await self._committed(added)
+        self._consumer.assign({**self._consumer.positions, **found})
+        await self._listener.on_assigned(added)
+
+    async def _committed(self, mine: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the group goes on in each partition."""
         committed = await fetch_offsets(self._cluster, self._group, mine, require_stable=True)
         reset = self._consumer.settings.offset_reset
         if reset is None and len(committed) < len(mine):
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "no offset is committed")
-        self._consumer.assign({tp: committed.get(tp, reset or 0) for tp in mine})
+        return {tp: committed.get(tp, reset or 0) for tp in mine}
 
     async def _beat(self) -> None:
         request = heartbeat.HeartbeatRequest(
@@ -285,17 +350,11 @@ class GroupMember:
 
         while True:
             await asyncio.sleep(min(HEARTBEAT_INTERVAL, self._session_timeout / 3))
-            if code := await self._cluster.retrying(attempt, timeout=self._session_timeout):
-                if code == ErrorCode.UNKNOWN_MEMBER_ID:
-                    self._member_id = ""
-                self._must_join = True
+            try:
+                code = await self._cluster.retrying(attempt, timeout=self._session_timeout)
+            except Exception:
+                self._lost = True
+                raise
+            if code:
+                self._rejoin_after(ErrorCode.of(code))
                 return
-
-
-def _assignment(share: Iterable[TopicPartition]) -> ConsumerProtocolAssignment:
-    return ConsumerProtocolAssignment(
-        assigned_partitions=[
-            AssignedPartitions(topic=topic, partitions=partitions)
-            for topic, partitions in by_topic(share).items()
-        ]
-    )

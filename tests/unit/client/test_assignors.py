@@ -5,7 +5,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.client.group import Assignment, assign_range, assign_round_robin
+from barnabas.client.assignors import Assignment, assign_range, assign_round_robin
 
 TOPICS = ["a", "b", "c"]
 members = st.dictionaries(

@@ -1,0 +1,131 @@
+"""Who of a group reads which partitions: pure decisions, the same from every member that leads.
+
+`range` and `roundrobin` are eager: all stop, and begin anew. `cooperative-sticky` (KIP-429) moves
+as little as it can, in two rebalances: one takes a partition away, the next gives it to another.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from barnabas.protocol.topic_partition import TopicPartition
+
+COOPERATIVE_STICKY = "cooperative-sticky"
+
+Assignment = dict[str, list[TopicPartition]]
+
+
+class Subscription(NamedTuple):
+    """What a member wants, what it has, and the generation in which it got that (KIP-792)."""
+
+    topics: Sequence[str]
+    owned: Sequence[TopicPartition] = ()
+    generation: int = -1
+
+
+def assign_range(members: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> Assignment:
+    """Consecutive partitions of each topic to its subscribers in order of member id."""
+    out: Assignment = {member: [] for member in members}
+    for topic, count in sorted(counts.items()):
+        readers = sorted(m for m, topics in members.items() if topic in topics)
+        share, extra = divmod(count, len(readers)) if readers else (0, 0)
+        start = 0
+        for index, member in enumerate(readers):
+            end = start + share + (index < extra)
+            out[member] += [(topic, partition) for partition in range(start, end)]
+            start = end
+    return out
+
+
+def assign_round_robin(
+    members: Mapping[str, Sequence[str]], counts: Mapping[str, int]
+) -> Assignment:
+    """All partitions in turn over the members that subscribe to their topic."""
+    out: Assignment = {member: [] for member in members}
+    ring = sorted(members)
+    turn = 0
+    for topic, count in sorted(counts.items()):
+        if not any(topic in topics for topics in members.values()):
+            continue
+        for partition in range(count):
+            while topic not in members[ring[turn % len(ring)]]:
+                turn += 1
+            out[ring[turn % len(ring)]].append((topic, partition))
+            turn += 1
+    return out
+
+
+EAGER = {"range": assign_range, "roundrobin": assign_round_robin}
+
+
+def assign_cooperative_sticky(
+    members: Mapping[str, Subscription], counts: Mapping[str, int]
+) -> Assignment:
+    """The balanced assignment, without what another member must give up first.
+
+    Who loses something joins again, and in that rebalance it is nobody's and may be given.
+    """
+    claims: dict[TopicPartition, set[str]] = defaultdict(set)
+    for member, subscription in members.items():
+        for partition in subscription.owned:
+            claims[partition].add(member)
+    owners = _owners(members)
+    return {
+        member: [tp for tp in share if owners.get(tp) == member or not claims[tp] - {member}]
+        for member, share in assign_sticky(members, counts).items()
+    }
+
+
+def assign_sticky(members: Mapping[str, Subscription], counts: Mapping[str, int]) -> Assignment:
+    """Every partition to one subscriber; what an owner has moves only to one that has two less."""
+    held: Assignment = {member: [] for member in members}
+    owners = _owners(members)
+    readers = {
+        topic: sorted(m for m, wants in members.items() if topic in wants.topics)
+        for topic in counts
+    }
+    free: list[TopicPartition] = []
+    for topic, count in sorted(counts.items(), key=lambda row: (len(readers[row[0]]), row[0])):
+        for at in [(topic, partition) for partition in range(count)] if readers[topic] else ():
+            owner = owners.get(at)
+            if owner in readers[topic]:
+                held[owner].append(at)
+            else:
+                free.append(at)
+    for at in free:
+        held[min(readers[at[0]], key=lambda m: len(held[m]))].append(at)
+    while _move_one(held, members):
+        pass
+    return held
+
+
+def _owners(members: Mapping[str, Subscription]) -> dict[TopicPartition, str]:
+    """Who has each partition: of several claims the newest; nobody if that is several members'."""
+    newest: dict[TopicPartition, int] = {}
+    owners: dict[TopicPartition, str | None] = {}
+    for member, subscription in members.items():
+        for partition in set(subscription.owned):
+            known = newest.get(partition)
+            if known is None or subscription.generation > known:
+                newest[partition] = subscription.generation
+                owners[partition] = member
+            elif subscription.generation == known:
+                owners[partition] = None
+    return {partition: owner for partition, owner in owners.items() if owner is not None}
+
+
+def _move_one(held: Assignment, members: Mapping[str, Subscription]) -> bool:
+    """Moves a partition from the fullest that can give to the emptiest that can take, if any."""
+    by_load = sorted(held, key=lambda m: (len(held[m]), m))
+    for taker in by_load:
+        wanted = members[taker].topics
+        for giver in reversed(by_load):
+            if len(held[giver]) < len(held[taker]) + 2:
+                break
+            # What it has got only now is at the end: giving that away moves nothing.
+            at = next((tp for tp in reversed(held[giver]) if tp[0] in wanted), None)
+            if at is not None:
+                held[giver].remove(at)
+                held[taker].append(at)
+                return True
+    return False

@@ -3,7 +3,6 @@
 Each test names the report that it stands for.
 """
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from barnabas.protocol.errors import ErrorCode
 from barnabas.testing import Broker
 from tests.integration.adversary.process import BrokerProcess
+from tests.integration.transactions.metered import Figures
 from tests.integration.transactions.transactor import (
     TV1,
     TV2,
@@ -28,6 +28,7 @@ PATIENT = {**KEYS, "transaction.blocking.max.wait.ms": "10000"}
 PROTOCOLS = pytest.mark.parametrize("protocol", [TV1, TV2], ids=["older", "newer"])
 NONE = ErrorCode.NONE
 LAST_SEQUENCE = 2**31 - 1
+WAITERS = "kafka_coordinator_transaction_waiters"
 
 
 @pytest.fixture(scope="module")
@@ -121,17 +122,21 @@ def test_kafka_14402_without_adding_its_partition_nobody_writes(wire: Wire, topi
 def test_kafka_15653_what_waits_for_the_coordinator_keeps_its_own_bytes(tmp_path: Path) -> None:
     """While a record waits to be added to its transaction, whose markers of the one before are held
     back, the next request comes into the buffer where it lay."""
-    with BrokerProcess(tmp_path, program="unmarked_broker", **PATIENT) as broker:
+    figures = Figures()
+    keys = {**PATIENT, **figures.keys}
+    with BrokerProcess(tmp_path, program="unmarked_broker", **keys) as broker:
         with Wire(broker.bootstrap_servers) as wire:
             wire.create("t")
             x = begun(wire, "t", TV2, "x")
             (tmp_path / "die").write_text("-")
             x.end()
             x.post("t", b"a" * 3000, sequence=0)
+            figures.wait_for(WAITERS, 1)
             other = Transactor(wire, "other", TV2)
-            time.sleep(0.1)
             other.post("t", b"b" * 3000, sequence=0)
-            time.sleep(0.1)
+            with Wire(broker.bootstrap_servers) as later:
+                # Who came later is answered: the request before it has been received, too.
+                assert later.end_offset("t", committed=True) == 0
             (tmp_path / "die").unlink()
             assert x.sent().error is NONE
             assert other.sent().error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -159,7 +164,9 @@ def test_the_sequence_wraps_in_a_transaction(wire: Wire, topic: str) -> None:
 
 def test_what_waits_out_the_transaction_before_belongs_to_its_own(tmp_path: Path) -> None:
     """Its guard was taken away by the marker that it waited for; so Java's clients had to abort."""
-    with BrokerProcess(tmp_path, program="unmarked_broker", **PATIENT) as broker:
+    figures = Figures()
+    keys = {**PATIENT, **figures.keys}
+    with BrokerProcess(tmp_path, program="unmarked_broker", **keys) as broker:
         servers = broker.bootstrap_servers
         with Wire(servers) as wire, Wire(servers) as other:
             wire.create("t")
@@ -169,7 +176,7 @@ def test_what_waits_out_the_transaction_before_belongs_to_its_own(tmp_path: Path
             x.end()
             x.post("t", b"second", sequence=0)
             other.post(x.offset_commit("g", "t", 2), TV2.offsets)
-            time.sleep(0.1)
+            figures.wait_for(WAITERS, 2)
             (tmp_path / "die").unlink()
             assert x.sent().error is NONE
             assert other.take().topics[0].partitions[0].error_code == 0

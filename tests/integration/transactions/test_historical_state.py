@@ -23,14 +23,21 @@ from barnabas.protocol.messages.delete_records import (
 )
 from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from barnabas.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from barnabas.protocol.records.record import Record, build_batch
 from barnabas.testing import Broker
 from tests.integration.adversary.process import BrokerProcess
 from tests.integration.transactions import on_disk
+from tests.integration.transactions.metered import Figures
 from tests.integration.transactions.transactor import (
     TV1,
     TV2,
@@ -70,6 +77,19 @@ def mark(wire: Wire, x: Transactor, coordinator_epoch: int, epoch: int) -> Error
     return ErrorCode(answer.markers[0].topics[0].partitions[0].error_code)
 
 
+def silent_since(wire: Wire, ms: int) -> None:
+    """A producer without transactions whose only record is so old."""
+    record = Record(0, time.time_ns() // 1_000_000 - ms, None, b"silent")
+    batch = build_batch([record], producer_id=12_345, producer_epoch=0, base_sequence=0)
+    data = PartitionProduceData(index=0, records=batch)
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=5000,
+        topic_data=[TopicProduceData(name="t", partition_data=[data])],
+    )
+    assert wire.ask(request, 11).responses[0].partition_responses[0].error_code == 0
+
+
 @PROTOCOLS
 def test_kafka_19999_markers_are_written_again_after_a_crash(
     tmp_path: Path, protocol: Protocol
@@ -103,13 +123,16 @@ def test_kafka_9144_a_producer_of_old_records_keeps_its_coordinator_epoch(tmp_pa
         x.init()
         x.transact("t", b"old", sequence=0)
         settled(wire, ("t", 0))
+        silent_since(wire, 2 * DAY_MS)
         assert mark(wire, x, coordinator_epoch=7, epoch=x.epoch) is NONE
     for snapshot in (tmp_path / "t-0").glob("*.snapshot"):
         snapshot.unlink()
     (tmp_path / ".kafka_cleanshutdown").unlink()
+    figures = Figures()
     often = {"producer_id_expiration_check_interval_ms": "50"}
-    with running(tmp_path, **often) as wire:
-        time.sleep(0.2)
+    with running(tmp_path, **often, **figures.keys) as wire:
+        # Of the two producers the one without a marker is forgotten.
+        figures.wait_for("kafka_server_replicamanager_produceridcount", 1)
         assert mark(wire, x, 6, x.epoch) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
         assert mark(wire, x, 7, x.epoch) is NONE
 

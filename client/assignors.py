@@ -123,9 +123,9 @@ def _move_one(held: Assignment, members: Mapping[str, Subscription]) -> bool:
             if len(held[giver]) < len(held[taker]) + 2:
                 break
             # What it has got only now is at the end: giving that away moves nothing.
-            at = next((tp for tp in reversed(held[giver]) if tp[0] in wanted), None)
+            had = held[giver]
+            at = next((n for n in reversed(range(len(had))) if had[n][0] in wanted), None)
             if at is not None:
-                held[giver].remove(at)
-                held[taker].append(at)
+                held[taker].append(had.pop(at))
                 return True
     return False

@@ -8,7 +8,7 @@ an operation without a second line). Lines stand in the order in which one proce
 
 | f | value when invoked | value when ok |
 |---|---|---|
-| run | (info) workload, seed, timeout (s), topics by name, stages of a pipeline | |
+| run | (info) workload, seed, timeout (s), ids_kept (s), topics by name, stages of a pipeline | |
 | init | id | producer: [id, epoch] |
 | send | id, txn, at, records: [[key, value, source or amount]], late | offset |
 | offsets | id, txn, group, offsets: [[topic, partition, offset]] | |

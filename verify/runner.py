@@ -19,6 +19,7 @@ from barnabas.verify.wire.inspection import (
     Ends,
     committed_offset,
     ends,
+    ids_kept,
     open_transactions,
     states,
     transaction_version,
@@ -97,6 +98,7 @@ async def _prepare(context: Context, cluster: Cluster, workload: Workload, versi
         "protocol": options.protocol,
         "transaction_version": version,
         "timeout": options.transaction_timeout,
+        "ids_kept": await ids_kept(cluster),
         "topics": topics,
         "stages": [
             {

@@ -1,5 +1,6 @@
 """How a run ends and what producers are told: C13, C16."""
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,6 +19,8 @@ _FENCING: Final = frozenset(
         "TRANSACTION_ABORTABLE",
     )
 )
+_FORGOTTEN: Final = "INVALID_PRODUCER_ID_MAPPING"
+"""What becomes of a transactional id that nobody has used for `ids_kept` s."""
 _SEQUENCE: Final = frozenset(("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID"))
 _FAULTS: Final = frozenset(
     ("UNKNOWN_SERVER_ERROR", "CORRUPT_MESSAGE", "INVALID_RECORD", "INVALID_REQUEST")
@@ -44,7 +47,9 @@ def no_unjust_refusal(run: Run) -> Iterator[Anomaly]:
     """C16: a producer that did nothing wrong and was not replaced is neither fenced nor told that
     its sequence is out of order; whatever it did, it may begin anew."""
     timeout = float(run.about.get("timeout", 0))
+    kept = float(run.about.get("ids_kept") or math.inf)
     sessions: dict[str, tuple[int, bool]] = {}
+    active: dict[str, float] = {}
     inits = _inits(run)
     for operation in run.operations:
         event, done = operation.event, operation.done
@@ -61,12 +66,16 @@ def no_unjust_refusal(run: Run) -> Iterator[Anomaly]:
                 for other in inits.get(event.value["id"], ())
             )
             waited = _since_begin(run, operation)
-            if _is_unjust(operation, replaced=replaced, timed_out=waited >= timeout):
+            forgotten = done.err == _FORGOTTEN and done.t - active.get(event.proc, 0.0) >= kept
+            timed_out = waited >= timeout or forgotten
+            if _is_unjust(operation, replaced=replaced, timed_out=timed_out):
                 text = f"{event.proc}: {event.f} was answered {done.err}"
                 at = event.value.get("at")
                 yield Anomaly("C16", "unjust-refusal", text, (at[0], at[1]) if at else None)
         if done is None or done.type != OK:
             clean = False
+        else:
+            active[event.proc] = event.t
         sessions[event.proc] = began, clean
 
 

@@ -3,10 +3,12 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from barnabas.client.admin import Admin
 from barnabas.client.cluster import TRANSACTION, Cluster, check
 from barnabas.client.features import finalized_features
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
-from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.config_resources import ResourceType
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import (
     describe_producers,
     describe_transactions,
@@ -117,3 +119,14 @@ async def _state(cluster: Cluster, transactional_id: str) -> str | None:
 async def transaction_version(cluster: Cluster) -> int:
     """The level of `transaction.version` that the cluster has settled on."""
     return (await finalized_features(cluster)).get("transaction.version", 0)
+
+
+async def ids_kept(cluster: Cluster) -> float | None:
+    """How long transactional ids are remembered that nobody uses, in s; None if that is secret."""
+    node = min(cluster.nodes)
+    try:
+        entries = await Admin(cluster).describe_configs(ResourceType.BROKER, str(node))
+    except KafkaError:
+        return None
+    kept = {entry.name: entry.value for entry in entries}.get("transactional.id.expiration.ms")
+    return None if kept is None else int(kept) / 1000

@@ -10,6 +10,8 @@ from barnabas.verify.workloads.workload import Stage, Topic, read_on
 TOPIC = "hijack"
 REST = 0.05
 """Until a producer that was replaced takes over again, at least, in s."""
+NAP = 1.0
+"""How long a producer sleeps now and then, in s: what is forgotten meanwhile must not come back."""
 
 
 class _Rival(Producing):
@@ -18,6 +20,13 @@ class _Rival(Producing):
     async def take_over(self) -> None:
         if await self._context.pause(REST * (1 + 3 * self._chance.random())):
             await super().take_over()
+            if self._chance.random() < 0.1:
+                await self._context.pause(NAP)
+
+    async def step(self) -> None:
+        if self._chance.random() < 0.01:
+            await self._context.pause(NAP)
+        await super().step()
 
 
 class Hijack:

@@ -5,6 +5,7 @@ Each is a patch of a class or module of the broker, installed by `mutant_broker.
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -329,6 +330,21 @@ def unfenced() -> None:
     producer_rules.check_epoch = lambda *_: None
 
 
+def revived_ids() -> None:
+    """A transactional id that was forgotten is whose who comes first (KAFKA-18019)."""
+    require = Ledger.require
+
+    def reviving(ledger: Ledger, transactional_id: str, producer: Any) -> Transaction:
+        if transactional_id not in ledger.transactions:
+            now_ms = int(time.time() * 1000)
+            ledger.transactions[transactional_id] = Transaction(
+                transactional_id, producer.producer_id, producer.epoch, 2000, now_ms
+            )
+        return require(ledger, transactional_id, producer)
+
+    Ledger.require = reviving  # type: ignore[method-assign]
+
+
 MUTANTS: Final[dict[str, Callable[[], None]]] = {
     patch.__name__: patch
     for patch in (
@@ -351,6 +367,7 @@ MUTANTS: Final[dict[str, Callable[[], None]]] = {
         skipped_marker,
         offsets_of_aborted,
         unfenced,
+        revived_ids,
     )
 }
 LEVERS: Final[dict[str, Callable[[], None]]] = {

@@ -34,6 +34,8 @@ class Hunt:
     appends: tuple[int, int] = (200, 600)
     delayed_ends: bool = False
     partitions: int = 4
+    timeout: float = 2.0
+    """Of transactions, in s."""
     keys: dict[str, str] = field(default_factory=dict)
 
 
@@ -72,6 +74,16 @@ HUNTS: Final = {
     "skipped_marker": Hunt(),
     "offsets_of_aborted": Hunt(workload="pipeline"),
     "unfenced": Hunt(workload="hijack"),
+    "revived_ids": Hunt(
+        workload="hijack",
+        duration=6,
+        timeout=0.5,
+        keys={
+            "transaction.max.timeout.ms": "500",
+            "transactional.id.expiration.ms": "600",
+            "transaction.remove.expired.transaction.cleanup.interval.ms": "50",
+        },
+    ),
     "unguarded_connections": Hunt(
         protocol=OLDER,
         delayed_ends=True,
@@ -93,7 +105,7 @@ def hunt(how: Hunt, directory: Path, seed: int, mutant: str = "") -> Result:
         seed=seed,
         partitions=how.partitions,
         protocol=how.protocol,
-        transaction_timeout=2.0,
+        transaction_timeout=how.timeout,
         delayed_ends=how.delayed_ends,
         keep=True,
     )

@@ -26,6 +26,7 @@ WHOLE = {
     "queue, delayed ends": (Hunt(protocol=OLDER, delayed_ends=True), ""),
     "queue, last epochs": (Hunt(protocol=NEWER), "high_epochs"),
     "hijack, refused fencing": (Hunt(workload="hijack"), "refused_fencing"),
+    "hijack, ids that expire": (HUNTS["revived_ids"], ""),
     "queue, slow markers": (Hunt(protocol=NEWER), "slow_markers"),
 }
 """Brokers without a fault, some with a lever that makes rare things frequent."""

@@ -48,6 +48,7 @@ EXPECTED = {
     "marker_refused_again": TORN_APART,
     "offsets_of_aborted": {"G1a"},
     "reused_buffer": {"duplicate", "inconsistent-offsets", "unjust-refusal", "unknown-value"},
+    "revived_ids": {"unjust-refusal", "zombie"},
     "short_aborted_index": {"G1a"},
     "short_memory": {"unjust-refusal"},
     "skipped_marker": TORN_APART,

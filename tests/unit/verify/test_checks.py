@@ -396,6 +396,27 @@ def test_a_producer_may_always_begin_anew() -> None:
     assert names(cluster.events()) == {"unjust-refusal"}
 
 
+@pytest.mark.parametrize(
+    ("kept", "found"),
+    [
+        pytest.param(0.001, set(), id="it has slept for longer than ids are kept"),
+        pytest.param(60, {"unjust-refusal"}, id="it was there a moment ago"),
+        pytest.param(None, {"unjust-refusal"}, id="nobody knows how long ids are kept"),
+    ],
+)
+def test_a_producer_is_not_forgotten_too_early(kept: float | None, found: set[str]) -> None:
+    cluster = Cluster()
+    cluster.init("w")
+    value = {"id": "w", "txn": "w-1", "at": ("t", 0), "records": [[None, "w:1", None]]}
+    op = cluster.history.invoke("w", "send", value)
+    cluster.history.fail(op, "INVALID_PRODUCER_ID_MAPPING")
+    cluster.finish()
+    events = spoilt(
+        cluster.events(), lambda event: event.f == "run", lambda about: about.update(ids_kept=kept)
+    )
+    assert names(events) == found
+
+
 def test_a_value_that_is_sent_twice_is_the_fault_of_the_history() -> None:
     cluster = Cluster()
     cluster.send("w", None)

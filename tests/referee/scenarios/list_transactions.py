@@ -52,7 +52,8 @@ def by_each_state(s: Peer) -> None:
     producer(s, "ongoing").write(to)
     producer(s, "committed").write(to).finish()
     producer(s, "aborted").write(to).finish(committed=False)
-    producer(s, "frozen").write(to, partition=1).freeze(given.topic(s, "f"))
+    f = given.topic(s, "f")
+    producer(s, "frozen").write(f).freeze(f)
     for state in STATES:
         if not state.startswith("Prepare"):
             ask(s, state)

@@ -7,6 +7,7 @@ from io import StringIO
 from typing import Any
 
 from barnabas.verify.history import COMMITTED, UNCOMMITTED, Event, History, Place, read_history
+from barnabas.verify.judge import judge
 
 GROUP = "g"
 
@@ -154,3 +155,8 @@ def spoilt(
             event = event._replace(value=value)
         out.append(event)
     return out
+
+
+def names(events: list[Event]) -> set[str]:
+    """The anomalies that the checks find."""
+    return {anomaly.name for anomaly in judge(events).anomalies}

@@ -7,13 +7,12 @@ UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS
 GROUP_ID_NOT_FOUND, and those of coordinators.
 """
 
-import asyncio
-
+from barnabas.broker.coordination.commit_answer import CommitAnswer
 from barnabas.broker.metadata.cache import MetadataCache, TopicMetadata
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon
-from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
+from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.offset_commit import (
     API,
     OffsetCommitRequest,
@@ -39,33 +38,9 @@ class OffsetCommitHandler:
     def handle(
         self, request: OffsetCommitRequest, context: RequestContext
     ) -> Soon[OffsetCommitResponse]:
-        commit = _Commit(request, context.api_version)
-        for topic in request.topics:
-            commit.add(topic, self._find(topic, context.api_version))
-        if not commit.asked.topics:
-            return commit.response
-        try:
-            answer = self._groups.commit(commit.asked)
-        except KafkaError as error:
-            return commit.failed(error)
-        if isinstance(answer, asyncio.Future):
-            return asyncio.ensure_future(_settle(commit, answer))
-        return commit.answered(answer)
-
-    def _find(self, topic: OffsetCommitRequestTopic, version: int) -> TopicMetadata | None:
-        if version >= _TOPIC_IDS_SINCE:
-            return self._cache.topic_by_id(topic.topic_id)
-        return self._cache.topic(topic.name)
-
-
-class _Commit:
-    """A request, what of it the coordinator is asked, and the answer as far as it is known."""
-
-    def __init__(self, request: OffsetCommitRequest, version: int) -> None:
-        self._version = version
-        self._open: list[OffsetCommitResponsePartition] = []
-        self.response = OffsetCommitResponse(topics=[])
-        self.asked = OffsetCommitRequest(
+        version = context.api_version
+        commit = CommitAnswer(OffsetCommitResponse(topics=[]), API.key, version)
+        asked = OffsetCommitRequest(
             group_id=request.group_id,
             generation_id_or_member_epoch=request.generation_id_or_member_epoch,
             member_id=request.member_id,
@@ -73,49 +48,33 @@ class _Commit:
             retention_time_ms=request.retention_time_ms,
             topics=[],
         )
-
-    def add(self, topic: OffsetCommitRequestTopic, known: TopicMetadata | None) -> None:
-        """Ask for the partitions that exist, and refuse the others."""
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if known is None and self._version >= _TOPIC_IDS_SINCE:
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID
-        answer = _answer(topic, unknown)
-        self.response.topics.append(answer)
-        if known is None:
-            return
-        wanted = []
-        for asked, slot in zip(topic.partitions, answer.partitions, strict=True):
-            if asked.partition_index in known.partitions:
-                wanted.append(asked)
-                self._open.append(slot)
-        if wanted:
-            self.asked.topics.append(
-                OffsetCommitRequestTopic(
-                    name=known.name, topic_id=known.topic_id, partitions=wanted
+        for topic in request.topics:
+            known = self._find(topic, version)
+            answer = _answer(topic, _why_unknown(known, version))
+            commit.response.topics.append(answer)
+            if known is None:
+                continue
+            wanted = commit.choose(topic.partitions, answer.partitions, known.partitions)
+            if wanted:
+                asked.topics.append(
+                    OffsetCommitRequestTopic(
+                        name=known.name, topic_id=known.topic_id, partitions=wanted
+                    )
                 )
-            )
+        if not asked.topics:
+            return commit.response
+        return commit.complete(lambda: self._groups.commit(asked))
 
-    def answered(self, answer: OffsetCommitResponse) -> OffsetCommitResponse:
-        """The coordinator's answer, in the order in which it was asked."""
-        told = (partition for topic in answer.topics for partition in topic.partitions)
-        for slot, partition in zip(self._open, told, strict=True):
-            slot.error_code = partition.error_code
-        return self.response
-
-    def failed(self, error: KafkaError) -> OffsetCommitResponse:
-        """One error for all that the coordinator was asked."""
-        for slot in self._open:
-            slot.error_code = downgrade(API.key, self._version, error.code)
-        return self.response
+    def _find(self, topic: OffsetCommitRequestTopic, version: int) -> TopicMetadata | None:
+        if version >= _TOPIC_IDS_SINCE:
+            return self._cache.topic_by_id(topic.topic_id)
+        return self._cache.topic(topic.name)
 
 
-async def _settle(
-    commit: _Commit, answer: "asyncio.Future[OffsetCommitResponse]"
-) -> OffsetCommitResponse:
-    try:
-        return commit.answered(await answer)
-    except KafkaError as error:
-        return commit.failed(error)
+def _why_unknown(known: TopicMetadata | None, version: int) -> ErrorCode:
+    if known is None and version >= _TOPIC_IDS_SINCE:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _answer(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:

@@ -10,8 +10,9 @@ those of coordinators.
 
 import asyncio
 
+from barnabas.broker.coordination.commit_answer import CommitAnswer
 from barnabas.broker.coordination.gate import Answers, TransactionGate
-from barnabas.broker.metadata.cache import MetadataCache, TopicMetadata
+from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.faults import as_coordinator
@@ -49,18 +50,30 @@ class TxnOffsetCommitHandler:
     def handle(
         self, request: TxnOffsetCommitRequest, context: RequestContext
     ) -> Soon[TxnOffsetCommitResponse]:
-        commit = _Commit(request, context.api_version)
+        commit = CommitAnswer(TxnOffsetCommitResponse(topics=[]), API.key, context.api_version)
+        asked = TxnOffsetCommitRequest(
+            transactional_id=request.transactional_id,
+            group_id=request.group_id,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            generation_id=request.generation_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            topics=[],
+        )
         for topic in request.topics:
-            commit.add(topic, self._cache.topic(topic.name))
-        if not commit.asked.topics:
+            answer = _answer(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            commit.response.topics.append(answer)
+            known = self._cache.topic(topic.name)
+            if known is None:
+                continue
+            wanted = commit.choose(topic.partitions, answer.partitions, known.partitions)
+            if wanted:
+                asked.topics.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=wanted))
+        if not asked.topics:
             return commit.response
-        try:
-            answer = self._commit(commit.asked, adds=context.api_version >= _ADDS_SINCE)
-        except KafkaError as error:
-            return commit.failed(error)
-        if isinstance(answer, asyncio.Future):
-            return asyncio.ensure_future(_settle(commit, answer))
-        return commit.answered(answer)
+        adds = context.api_version >= _ADDS_SINCE
+        return commit.complete(lambda: self._commit(asked, adds=adds))
 
     def _commit(
         self, asked: TxnOffsetCommitRequest, *, adds: bool
@@ -101,63 +114,6 @@ class TxnOffsetCommitHandler:
         if code is not ErrorCode.NONE:
             raise as_coordinator(KafkaError(code))
         return self._groups.commit_transactional(asked, guard)
-
-
-class _Commit:
-    """A request, what of it the coordinator is asked, and the answer as far as it is known."""
-
-    def __init__(self, request: TxnOffsetCommitRequest, version: int) -> None:
-        self._version = version
-        self._open: list[TxnOffsetCommitResponsePartition] = []
-        self.response = TxnOffsetCommitResponse(topics=[])
-        self.asked = TxnOffsetCommitRequest(
-            transactional_id=request.transactional_id,
-            group_id=request.group_id,
-            producer_id=request.producer_id,
-            producer_epoch=request.producer_epoch,
-            generation_id=request.generation_id,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            topics=[],
-        )
-
-    def add(self, topic: TxnOffsetCommitRequestTopic, known: TopicMetadata | None) -> None:
-        """Ask for the partitions that exist, and refuse the others."""
-        answer = _answer(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        self.response.topics.append(answer)
-        if known is None:
-            return
-        wanted = []
-        for asked, slot in zip(topic.partitions, answer.partitions, strict=True):
-            if asked.partition_index in known.partitions:
-                wanted.append(asked)
-                self._open.append(slot)
-        if wanted:
-            self.asked.topics.append(
-                TxnOffsetCommitRequestTopic(name=topic.name, partitions=wanted)
-            )
-
-    def answered(self, answer: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
-        """The coordinator's answer, in the order in which it was asked."""
-        told = (partition for topic in answer.topics for partition in topic.partitions)
-        for slot, partition in zip(self._open, told, strict=True):
-            slot.error_code = partition.error_code
-        return self.response
-
-    def failed(self, error: KafkaError) -> TxnOffsetCommitResponse:
-        """One error for all that the coordinator was asked."""
-        for slot in self._open:
-            slot.error_code = downgrade(API.key, self._version, error.code)
-        return self.response
-
-
-async def _settle(
-    commit: _Commit, answer: "asyncio.Future[TxnOffsetCommitResponse]"
-) -> TxnOffsetCommitResponse:
-    try:
-        return commit.answered(await answer)
-    except KafkaError as error:
-        return commit.failed(error)
 
 
 def _answer(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCommitResponseTopic:

@@ -221,7 +221,7 @@ class TransactionCoordinator:
 
     async def abort_timed_out(self) -> None:
         """Abort every transaction whose time is over."""
-        async for shard in self._each_shard():
+        async for _, shard in self._each_shard():
             for transactional_id in shard.overdue(int(self._clock.monotonic() * 1000)):
                 try:
                     unheeded(self._with_ids(transactional_id, _time_out(transactional_id)))
@@ -231,7 +231,7 @@ class TransactionCoordinator:
 
     async def expire(self) -> None:
         """Forget transactional ids that nobody used for `transactional.id.expiration.ms`."""
-        async for index, shard in self._each_indexed():
+        async for index, shard in self._each_shard():
             while await self._expire_some(index, shard):
                 await self._timers.pause()
 
@@ -242,11 +242,7 @@ class TransactionCoordinator:
         except KafkaError:
             return 0
 
-    async def _each_shard(self) -> AsyncIterator[TransactionShard]:
-        async for _, shard in self._each_indexed():
-            yield shard
-
-    async def _each_indexed(self) -> AsyncIterator[tuple[int, TransactionShard]]:
+    async def _each_shard(self) -> AsyncIterator[tuple[int, TransactionShard]]:
         for index, shard in list(self._runtime.shards()):
             await self._timers.pause()
             if (index, shard) in self._runtime.shards():

@@ -43,6 +43,7 @@ from barnabas.protocol.messages.offset_commit import (
 from benchmarks import raw
 from benchmarks.limits_measures import READY_WITHIN_S, Felt, Load, Probe, alternating, felt
 from benchmarks.limits_page import NOTES, PAGE, page
+from benchmarks.systems import cpu_seconds
 from tests.integration.adversary.loop_hold import held_since_last
 from tests.integration.adversary.process import BrokerProcess
 from tests.integration.adversary.resident import resident_mb
@@ -164,10 +165,10 @@ def compaction(directory: Path, scale: Scale) -> dict[str, Felt | float]:
                 yield
                 os.kill(cleaner, signal.SIGSTOP)
 
-            before = _cpu_ticks(cleaner)
+            before = cpu_seconds(cleaner)
             found = alternating(probe_of(broker), scale.rounds, scale.window_s, cleaning)
             load.check()
-            spent = (_cpu_ticks(cleaner) - before) / 100
+            spent = cpu_seconds(cleaner) - before
             os.kill(cleaner, signal.SIGCONT)
     return {"compaction": found, "CPU seconds of the cleaner meanwhile": spent}
 
@@ -295,11 +296,6 @@ def _child_of(pid: int) -> int:
                 return int(children[0])
         time.sleep(0.01)
     raise TimeoutError("the cleaner has not started")
-
-
-def _cpu_ticks(pid: int) -> int:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
 
 
 CASES: Mapping[str, Callable[[Path, Scale], dict[str, Felt | float]]] = {

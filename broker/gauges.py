@@ -1,6 +1,5 @@
 """Gauges that are read when somebody scrapes them: nothing is counted for them on the way."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from barnabas.broker.controller.controller import Controller
@@ -87,7 +86,7 @@ def read_groups(gauges: GroupMetrics, groups: GroupCoordination, replicas: Repli
                 yield (group_id, topic, str(partition)), max(end - committed.offset, 0)
 
     def states() -> Iterator[tuple[Labels, float]]:
-        counted = Counter(group.state.value for group in coordinator.groups())
+        counted = coordinator.states()
         return (((state.value,), counted[state.value]) for state in GroupState)
 
     gauges.groups.read_each_with(states)
@@ -104,7 +103,7 @@ def read_transactions(
     """What the transaction coordinator holds, and what partitions led here have open."""
 
     def states() -> Iterator[tuple[Labels, float]]:
-        counted = Counter(each.state.value for each in transactions.coordinator.transactions())
+        counted = transactions.coordinator.states()
         return (((state.value,), counted[state.value]) for state in TransactionState)
 
     gauges.ids.read_each_with(states)

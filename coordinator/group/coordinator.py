@@ -1,11 +1,11 @@
 """The group coordinator: finds the partition of a group and asks its shard through the runtime."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from barnabas.coordinator.decision import Decide, Decision
-from barnabas.coordinator.group.group import Group
 from barnabas.coordinator.group.joining import Client
 from barnabas.coordinator.group.offsets import CommittedOffset
 from barnabas.coordinator.group.records import OffsetAndMetadata
@@ -223,10 +223,9 @@ class GroupCoordinator:
 
     # -- for metrics -----------------------------------------------------------------------------
 
-    def groups(self) -> Iterator[Group]:
-        """Every group that is coordinated here."""
-        for _, shard in self._runtime.shards():
-            yield from shard.groups.values()
+    def states(self) -> Counter[str]:
+        """How many groups that are coordinated here are in each state."""
+        return sum((shard.states() for _, shard in self._runtime.shards()), Counter())
 
     def count_offsets(self) -> int:
         """How many committed offsets are kept here."""

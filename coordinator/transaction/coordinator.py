@@ -1,5 +1,6 @@
 """The transaction coordinator: finds the partition of a transactional id and asks its shard."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, cast
@@ -278,6 +279,10 @@ class TransactionCoordinator:
         """Every transactional id that is coordinated here."""
         for _, shard in self._runtime.shards():
             yield from shard
+
+    def states(self) -> Counter[str]:
+        """How many transactional ids that are coordinated here are in each state."""
+        return sum((shard.states() for _, shard in self._runtime.shards()), Counter())
 
     def require_loaded(self) -> None:
         """Raises COORDINATOR_LOAD_IN_PROGRESS while some partition is still being loaded."""

@@ -29,7 +29,7 @@ from barnabas.protocol.schema import APIS, FIRST_OWN_TAG, Field, Message, Type, 
 from tests.unit.protocol.declared import messages
 from tests.unit.protocol.test_codec import FEW
 
-BETWEEN_BROKERS = (4, 5, 6)
+BETWEEN_BROKERS = (4, 5, 6, 7)
 """Kafka 4 dropped these, and kio with it."""
 
 KIO_INTERNAL = {

@@ -1,0 +1,35 @@
+"""AllocateProducerIds (key 67): a broker takes a block of producer ids (KIP-730). Brokers only.
+
+Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED.
+"""
+
+from barnabas.protocol.schema import Api, field, message
+from barnabas.protocol.types import Int16, Int32, Int64
+
+
+@message
+class AllocateProducerIdsRequest:
+    """The broker that asks."""
+
+    broker_id: Int32
+    broker_epoch: Int64 = field(default=-1)
+
+
+@message
+class AllocateProducerIdsResponse:
+    """Ids from `producer_id_start` on that nobody else gets."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    error_code: Int16 = field(default=0)
+    producer_id_start: Int64 = field(default=0)
+    producer_id_len: Int32 = field(default=0)
+
+
+API = Api(
+    key=67,
+    name="AllocateProducerIds",
+    versions=range(1),
+    flexible=0,
+    request=AllocateProducerIdsRequest,
+    response=AllocateProducerIdsResponse,
+)

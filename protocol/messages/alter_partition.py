@@ -1,0 +1,90 @@
+"""AlterPartition (key 56): a leader proposes another in-sync set (KIP-497). Between brokers only.
+
+v2 topic ids (KIP-841), v3 the members' broker epochs (KIP-903).
+
+Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH. By partition: UNKNOWN_TOPIC_ID,
+UNKNOWN_TOPIC_OR_PARTITION, NOT_CONTROLLER (the controller has an older leader epoch or partition
+epoch than the leader), FENCED_LEADER_EPOCH, INVALID_REQUEST (not the leader, or no such replica),
+INVALID_UPDATE_VERSION (another partition epoch), INELIGIBLE_REPLICA (a member is away, restarted or
+stopping), NEW_LEADER_ELECTED (written, and somebody else leads now).
+"""
+
+from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.types import ZERO_UUID, Array, Int8, Int16, Int32, Int64, Uuid
+
+
+@message
+class BrokerState:
+    """A member of an in-sync set, in the incarnation that the leader knows; -1: not told."""
+
+    broker_id: Int32 = since(3, default=0)
+    broker_epoch: Int64 = since(3, default=-1)
+
+
+@message
+class PartitionData:
+    """The in-sync set that shall follow the state of `partition_epoch`."""
+
+    partition_index: Int32
+    leader_epoch: Int32
+    new_isr: Array[Int32] = field(until=2, default_factory=list)
+    new_isr_with_epochs: Array[BrokerState] = since(3, default_factory=list)
+    leader_recovery_state: Int8 = field(default=0)
+    partition_epoch: Int32
+
+
+@message
+class TopicData:
+    """Partitions of one topic."""
+
+    topic_id: Uuid = field(default=ZERO_UUID, ignorable=True)
+    partitions: Array[PartitionData]
+
+
+@message
+class AlterPartitionRequest:
+    """What one leader proposes for many partitions."""
+
+    broker_id: Int32
+    broker_epoch: Int64 = field(default=-1)
+    topics: Array[TopicData]
+
+
+@message
+class PartitionResponse:
+    """The state of one partition, as the controller has it now."""
+
+    partition_index: Int32
+    error_code: Int16 = field(default=0)
+    leader_id: Int32 = field(default=0)
+    leader_epoch: Int32 = field(default=0)
+    isr: Array[Int32] = field(default_factory=list)
+    leader_recovery_state: Int8 = field(default=0, ignorable=True)
+    partition_epoch: Int32 = field(default=0)
+
+
+@message
+class TopicResponse:
+    """Partitions of one topic."""
+
+    topic_id: Uuid = field(default=ZERO_UUID, ignorable=True)
+    partitions: Array[PartitionResponse]
+
+
+@message
+class AlterPartitionResponse:
+    """One answer for each partition, unless all is refused."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    error_code: Int16 = field(default=0)
+    topics: Array[TopicResponse] = field(default_factory=list)
+
+
+API = Api(
+    key=56,
+    name="AlterPartition",
+    versions=range(2, 4),
+    flexible=0,
+    request=AlterPartitionRequest,
+    response=AlterPartitionResponse,
+)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, cast
 
 from barnabas import __version__
@@ -18,6 +19,10 @@ from barnabas.protocol.schema import Api
 SOFTWARE_NAME = "barnabas"
 MAX_RESPONSE = 2**31 - 1
 CLOSE_TIMEOUT = 5.0
+
+
+Connect = Callable[[Callable[[], asyncio.BufferedProtocol], str, int], Awaitable[object]]
+"""Connects a protocol to a host and port, or raises OSError."""
 
 
 class BrokerUnreachable(ConnectionError):
@@ -52,14 +57,20 @@ class Connection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(
-        cls, host: str, port: int, *, client_id: str = SOFTWARE_NAME, timeout: float = 30.0
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str = SOFTWARE_NAME,
+        timeout: float = 30.0,
+        connect: Connect | None = None,
     ) -> "Connection":
         """Connects and learns the broker's versions; BrokerUnreachable within `timeout` s."""
-        loop = asyncio.get_running_loop()
+        connect = connect or asyncio.get_running_loop().create_connection
         connection = cls(client_id)
         try:
             async with asyncio.timeout(timeout):
-                await loop.create_connection(lambda: connection, host, port)
+                await connect(lambda: connection, host, port)
                 await connection._negotiate()
         except BaseException as error:
             connection.abort()

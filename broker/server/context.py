@@ -21,6 +21,8 @@ class RequestContext:
     connection_id: int
     received_ms: int
     """Wall-clock arrival in milliseconds, read once for the whole request."""
+    inter_broker: bool = False
+    """Whether it came over the listener that brokers keep for themselves."""
 
 
 class Acknowledgement(asyncio.Future[Any]):

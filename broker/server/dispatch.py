@@ -130,8 +130,16 @@ class Exchange:
 class Dispatcher:
     """Knows every route. `begin` starts a request and, if nothing must be waited for, ends it."""
 
-    def __init__(self, routes: Iterable[Route], *, clock: Clock, metrics: RequestMetrics) -> None:
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        *,
+        clock: Clock,
+        metrics: RequestMetrics,
+        inter_broker: bool = False,
+    ) -> None:
         """Raises ValueError where two handlers claim one key."""
+        self._inter_broker = inter_broker
         self._now_ms = clock.now_ms
         self._monotonic = clock.monotonic
         self._metrics = metrics
@@ -161,7 +169,7 @@ class Dispatcher:
         received_ms, started = arrival
         context = RequestContext(
             key, version, correlation_id, client_id, peer.principal, peer.listener,
-            peer.host, peer.connection_id, received_ms,
+            peer.host, peer.connection_id, received_ms, self._inter_broker,
         )  # fmt: skip
         served = self._served.get((key, version))
         if served is None:

@@ -42,10 +42,14 @@ class Server(Protocol):
 
 
 class Network(Protocol):
-    """Where listeners get their addresses."""
+    """Where listeners get their addresses, and brokers reach each other."""
 
     async def listen(self, factory: Factory, host: str, port: int) -> Server:
         """Take an address: an empty host is every interface, port 0 a free one; OSError."""
+        ...
+
+    async def connect(self, factory: Factory, host: str, port: int) -> object:
+        """Connect a protocol to another broker; OSError."""
         ...
 
 
@@ -152,6 +156,10 @@ class TcpNetwork:
                 bound.close()
             raise
         return TcpServer(factory, sockets, self._backlog)
+
+    async def connect(self, factory: Factory, host: str, port: int) -> object:
+        transport, _ = await asyncio.get_running_loop().create_connection(factory, host, port)
+        return transport
 
     async def _addresses(self, host: str, port: int) -> list[tuple[int, Any]]:
         if not host:

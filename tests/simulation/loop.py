@@ -133,6 +133,10 @@ class MemoryNetwork:
         server = self._loop.servers[port] = MemoryServer(self._loop, factory, port)
         return server
 
+    async def connect(self, factory: Factory, host: str, port: int) -> object:
+        transport, _ = await self._loop.create_connection(factory, host, port)
+        return transport
+
 
 class MemoryTransport(asyncio.Transport):
     """One end of a connection in memory: bytes arrive whole, in order, in a later turn."""

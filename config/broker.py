@@ -18,6 +18,7 @@ from barnabas.config.listeners import (
 from barnabas.config.log_keys import LogKeys, TopicDefaultKeys
 from barnabas.config.network_keys import NetworkKeys
 from barnabas.config.refusals import refuse_security, refuse_zookeeper
+from barnabas.config.replication_keys import ReplicationKeys
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
 from barnabas.config.transaction_keys import TransactionKeys
 
@@ -26,7 +27,9 @@ _MINUTE_MS: Final = 60 * 1000
 _HOUR_MS: Final = 60 * _MINUTE_MS
 
 
-class BrokerConfig(NetworkKeys, LogKeys, TopicDefaultKeys, GroupKeys, TransactionKeys):
+class BrokerConfig(
+    NetworkKeys, LogKeys, TopicDefaultKeys, ReplicationKeys, GroupKeys, TransactionKeys
+):
     """What one broker was told. Build it with `from_properties`."""
 
     auto_create_topics_enable = boolean(

@@ -7,6 +7,7 @@ dead, and opening the store deletes them.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
@@ -51,10 +52,14 @@ class EmbeddedStore:
 
     def session(self) -> "EmbeddedSession":
         """Begin a session."""
-        session = EmbeddedSession(self, self._next_session)
+        return EmbeddedSession(self)
+
+    def begin(self, session: "EmbeddedSession") -> int:
+        """The id of a session that begins now."""
+        session_id = self._next_session
         self._next_session += 1
-        self._sessions[session.session_id] = session
-        return session
+        self._sessions[session_id] = session
+        return session_id
 
     async def expire(self, session_id: int) -> None:
         """End a session as if its owner had been silent for too long."""
@@ -144,9 +149,12 @@ async def open_store(files: Files, directory: str, offload: Offload) -> Embedded
 class EmbeddedSession:
     """A session with an `EmbeddedStore`; see `MetadataStore`."""
 
-    def __init__(self, store: EmbeddedStore, session_id: int) -> None:
+    session_timeout = math.inf
+
+    def __init__(self, store: EmbeddedStore) -> None:
         self._store = store
-        self._id = session_id
+        self._id = store.begin(self)
+        self._closed = False
         self._data_watches: dict[str, list[_Watching]] = {}
         self._child_watches: dict[str, list[_Watching]] = {}
         self._on_expired: list[Callable[[], None]] = []
@@ -154,6 +162,9 @@ class EmbeddedSession:
     @property
     def session_id(self) -> int:
         return self._id
+
+    def silent_for(self) -> float:
+        return 0.0
 
     async def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
@@ -181,7 +192,7 @@ class EmbeddedSession:
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         self._tree()
-        return await self._store.commit(partial(self._stage, ops))
+        return await self._store.commit(partial(self._stage, ops, self._id))
 
     def watch_data(self, path: str, watch: Watch) -> "_Watching":
         return _Watching(self._data_watches, path, watch)
@@ -192,7 +203,18 @@ class EmbeddedSession:
     def on_expired(self, callback: Callable[[], None]) -> None:
         self._on_expired.append(callback)
 
+    async def renew(self) -> None:
+        if self._closed:
+            raise SessionExpired
+        if self._store.alive(self._id):
+            return
+        self._id = self._store.begin(self)
+        for table in (self._data_watches, self._child_watches):
+            for path in table:
+                self._call(table, path)
+
     async def close(self) -> None:
+        self._closed = True
         await self._store.end(self._id)
 
     def tell(self, staged: Staged) -> None:
@@ -202,21 +224,27 @@ class EmbeddedSession:
             (staged.children_changed, self._child_watches),
         ):
             for path in paths:
-                for watching in list(watches.get(path, ())):
-                    asyncio.get_running_loop().call_soon(watching.call)
+                self._call(watches, path)
 
     def expired(self) -> None:
         """Call back those who asked for it: the session is over."""
-        for callback in self._on_expired:
+        for callback in list(self._on_expired):
             callback()
 
+    def _call(self, table: "dict[str, list[_Watching]]", path: str) -> None:
+        for watching in table.get(path, ()):
+            asyncio.get_running_loop().call_soon(watching.call)
+
     def _tree(self) -> Tree:
-        if not self._store.alive(self._id):
+        return self._tree_of(self._id)
+
+    def _tree_of(self, session_id: int) -> Tree:
+        if not self._store.alive(session_id):
             raise SessionExpired
         return self._store.tree
 
-    def _stage(self, ops: Sequence[Op]) -> Staged:
-        return self._tree().stage(ops, self._id)
+    def _stage(self, ops: Sequence[Op], session_id: int) -> Staged:
+        return self._tree_of(session_id).stage(ops, session_id)
 
 
 class _Watching:

@@ -45,7 +45,7 @@ class NoChildrenForEphemerals(StoreError):
 
 
 class SessionExpired(StoreError):
-    """The session has ended; its ephemeral nodes are gone and it can do nothing any more."""
+    """The session has ended; its ephemeral nodes are gone, and it does nothing before `renew`."""
 
 
 class StoreUnavailable(StoreError):
@@ -119,10 +119,25 @@ class Watching(Protocol):
 
 class MetadataStore(Protocol):
     """One session with the store. Every method raises SessionExpired once the session has ended,
-    and StoreUnavailable while the store cannot be reached."""
+    and StoreUnavailable while the store cannot be reached.
+
+    A session that has expired is followed by another one when the owner asks for it (`renew`) and
+    not before: nothing that was begun in one session happens in the next.
+    """
 
     @property
-    def session_id(self) -> int: ...
+    def session_id(self) -> int:
+        """Of the session that lives or lived last."""
+        ...
+
+    @property
+    def session_timeout(self) -> float:
+        """Seconds of silence after which the store ends the session; infinite in one process."""
+        ...
+
+    def silent_for(self) -> float:
+        """Seconds since the beginning of the last thing that the store has answered."""
+        ...
 
     async def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
@@ -164,7 +179,15 @@ class MetadataStore(Protocol):
         ...
 
     def on_expired(self, callback: Callable[[], None]) -> None:
-        """Call back once if the session ends other than by `close`."""
+        """Call back whenever a session ends other than by `close`."""
+        ...
+
+    async def renew(self) -> None:
+        """After a session has expired, begin another; does nothing while one lives.
+
+        Watches stay set, and all are told, since anything may have changed meanwhile. Raises
+        SessionExpired after `close`, StoreUnavailable.
+        """
         ...
 
     async def close(self) -> None:

@@ -132,7 +132,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.model = Model()
         self.zxid = 0
-        self.told: dict[str, set[str]] = {"data": set(), "children": set()}
+        self.told: list[str] = []
+        self.changed: set[str] = set()
+        """Paths of the nodes that the last transaction created, set or deleted."""
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)
@@ -178,6 +180,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def do_many(self, session: int, todo: list[Op], *, single: bool = False) -> None:
         store = self.sessions[session]
+        self.changed = set()
         after = Model({path: ModelNode(**vars(node)) for path, node in self.model.nodes.items()})
         expected: type[StoreError] | None = None
         for op in todo:
@@ -192,6 +195,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         results = self.run(work)
         self.model = after
+        self.changed = {op.path for op in todo if not isinstance(op, Check)}
         self.note_results(todo, results)
 
     async def several(self, store: MetadataStore, todo: list[Op]) -> list[Any]:
@@ -250,20 +254,53 @@ class StoreMachine(RuleBasedStateMachine):
             b"s", store.session_id if ephemeral else 0, 0, zxid, zxid
         )
 
-    @rule(session=st.integers(0, 2), silent=st.booleans())
-    def end_session(self, session: int, silent: bool) -> None:
+    @rule(session=st.integers(0, 2))
+    def close_session(self, session: int) -> None:
         store = self.sessions[session]
-        expired: list[None] = []
-        store.on_expired(lambda: expired.append(None))
-        self.run(self.harness.expire(store) if silent else store.close())
+        store.on_expired(lambda: pytest.fail("a session that was closed has not expired"))
+        self.run(store.close())
         self.run(self.harness.settle())
-        assert bool(expired) == silent
+        self.session_is_over(store)
+        with pytest.raises(SessionExpired):
+            self.run(store.renew())
+        self.sessions[session] = self.run(self.open_session())
+
+    @rule(session=st.integers(0, 2), op=ops, path=paths)
+    def session_expires(self, session: int, op: Op, path: str) -> None:
+        """It goes on in another one when it is asked to, and its watches with it."""
+        store, other = self.sessions[session], self.sessions[session - 1]
+        old_id, told, expired = store.session_id, self.told, list[None]()
+        store.on_expired(lambda: expired.append(None))
+        watches = (
+            store.watch_data(self.harness.root + path, lambda _: told.append("data")),
+            store.watch_children(self.harness.root + path, lambda _: told.append("children")),
+        )
+        self.run(self.harness.expire(store))
+        self.run(self.harness.settle())
+        assert expired == [None]
+        self.session_is_over(store)
+        self.do_many(self.sessions.index(other), [op], single=True)
+        told.clear()
+        self.run(store.renew())
+        self.run(self.harness.settle())
+        assert set(told) == {"data", "children"}
+        assert store.session_id not in (0, old_id)
+        new_id = store.session_id
+        self.run(store.renew())
+        assert store.session_id == new_id
+        told.clear()
+        self.do_many(session, [op], single=True)
+        self.run(self.harness.settle())
+        assert (path == op.path and op.path in self.changed) == ("data" in told)
+        for watch in watches:
+            watch.cancel()
+
+    def session_is_over(self, store: MetadataStore) -> None:
         with pytest.raises(SessionExpired):
             self.run(store.get(self.harness.root))
         with pytest.raises(SessionExpired):
             self.run(store.create(self.harness.root + "/late"))
         self.drop_ephemerals(store.session_id)
-        self.sessions[session] = self.run(self.open_session())
 
     @rule()
     def restart(self) -> None:
@@ -296,10 +333,9 @@ class StoreMachine(RuleBasedStateMachine):
             reader.watch_data(self.harness.root + path, note("data")),
             reader.watch_children(self.harness.root + path, note("children")),
         )
-        failed = self.model.error(op) is not None
         self.do_many(self.sessions.index(writer), [op], single=True)
         self.run(self.harness.settle())
-        touched = not failed and not isinstance(op, Check)
+        touched = bool(self.changed)
         assert bool(told["data"]) == (touched and op.path == path)
         moved = touched and not isinstance(op, SetData)
         assert bool(told["children"]) == (moved and parent_of(op.path) == path)

@@ -10,6 +10,7 @@ from random import Random
 from typing import Protocol
 
 from barnabas.broker.clock import Clock, SystemClock
+from barnabas.broker.metadata.opening import OpenStore, open_metadata
 from barnabas.broker.offload import Offload, ThreadOffload
 from barnabas.broker.server.network import Network, TcpNetwork
 from barnabas.config.broker import BrokerConfig
@@ -45,6 +46,7 @@ class Doors:
     """Changes when the machine has rebooted, and its page cache is gone."""
     working_directory: str
     """Where relative log directories lie."""
+    open_store: OpenStore = open_metadata
 
 
 def real_doors(config: BrokerConfig) -> Doors:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.controller.controller import Controller
+from barnabas.broker.controller.receiver import ControlReceiver
 from barnabas.broker.controller.topic_creator import TopicCreator
 from barnabas.broker.coordination.transactions import TransactionCoordination
 from barnabas.broker.handlers import (
@@ -86,6 +87,7 @@ class Parts(NamedTuple):
     loggers: LoggerLevels
     cache: MetadataCache
     controller: Controller
+    receiver: ControlReceiver
     topic_creator: TopicCreator
     producer_ids: ProducerIdBlocks
     replicas: ReplicaManager
@@ -101,17 +103,30 @@ class Parts(NamedTuple):
         return self.dynamic.current
 
 
-def all_routes(parts: Parts) -> list[Route]:
-    """Every row; ApiVersions announces them all, itself included."""
-    announcing = api_versions.ApiVersionsHandler(parts.features)
-    rows = [
-        route(api_versions, announcing.handle),
+def client_routes(parts: Parts) -> list[Route]:
+    """What clients are served."""
+    return _announced(parts, _common_routes(parts))
+
+
+def inter_broker_routes(parts: Parts) -> list[Route]:
+    """What brokers are served: all that clients are, and what only brokers may say."""
+    return _announced(parts, _common_routes(parts))
+
+
+def _common_routes(parts: Parts) -> list[Route]:
+    return [
         *_data_routes(parts),
         *_topic_routes(parts),
         *_config_routes(parts),
         *_group_routes(parts),
         *_transaction_routes(parts),
     ]
+
+
+def _announced(parts: Parts, rows: list[Route]) -> list[Route]:
+    """With ApiVersions, which announces them all, itself included."""
+    announcing = api_versions.ApiVersionsHandler(parts.features)
+    rows = [route(api_versions, announcing.handle), *rows]
     announcing.announce(rows)
     return rows
 

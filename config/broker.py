@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Self
 
+from barnabas.config.cluster_keys import ClusterKeys
 from barnabas.config.declare import boolean, integer, optional_string
 from barnabas.config.group_keys import GroupKeys
 from barnabas.config.key import ConfigError, Key
@@ -28,7 +29,13 @@ _HOUR_MS: Final = 60 * _MINUTE_MS
 
 
 class BrokerConfig(
-    NetworkKeys, LogKeys, TopicDefaultKeys, ReplicationKeys, GroupKeys, TransactionKeys
+    ClusterKeys,
+    NetworkKeys,
+    LogKeys,
+    TopicDefaultKeys,
+    ReplicationKeys,
+    GroupKeys,
+    TransactionKeys,
 ):
     """What one broker was told. Build it with `from_properties`."""
 
@@ -113,7 +120,7 @@ class BrokerConfig(
 
     def validate(self) -> None:
         """ConfigError where keys that are well by themselves contradict each other."""
-        self.inter_broker_listener()
+        self._check_listeners()
         parse_connection_overrides(
             "max.connections.per.ip.overrides", self.max_connections_per_ip_overrides
         )
@@ -153,6 +160,18 @@ class BrokerConfig(
             "The valid options based on currently configured listeners are "
             + ",".join(listener.name for listener in advertised)
         )
+
+    def _check_listeners(self) -> None:
+        between = self.inter_broker_listener()
+        if not self.in_cluster:
+            return
+        others = [each for each in self.resolved_listeners() if each != between]
+        if self.inter_broker_listener_name is None or not others:
+            raise ConfigError(
+                "Brokers of a cluster need a listener for themselves: add one to listeners that no "
+                "client uses, as REPLICATION://:9192, map it to PLAINTEXT in "
+                "listener.security.protocol.map, and name it in inter.broker.listener.name"
+            )
 
     @property
     def data_directories(self) -> tuple[str, ...]:

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.metadata.cache import Endpoint
 from barnabas.broker.server.network import Network
-from barnabas.client.connection import BrokerUnreachable, Connection
 from barnabas.protocol.schema import Api
+
+if TYPE_CHECKING:
+    from barnabas.client.connection import Connection
 
 BACKOFF_S: Final = 0.05
 """Until a broker that could not be reached is tried again; twice as long each time after that."""
@@ -29,7 +31,7 @@ class Peer:
         self._find = find
         self._network = network
         self._client_id = client_id
-        self._connection: Connection | None = None
+        self._connection: "Connection | None" = None
         self._opening = asyncio.Lock()
         self._backoff = 0.0
         self._not_before = 0.0
@@ -52,7 +54,7 @@ class Peer:
         except TimeoutError as cause:
             connection.abort()
             raise PeerUnreachable(f"no answer to {api.name} in {timeout:g} s") from cause
-        except BrokerUnreachable as cause:
+        except ConnectionError as cause:
             raise PeerUnreachable(str(cause)) from cause
 
     @property
@@ -73,7 +75,10 @@ class Peer:
         if connection is not None:
             await connection.close()
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> "Connection":
+        # A broker that is alone starts without it.
+        from barnabas.client.connection import Connection
+
         async with self._opening:
             # Somebody else may have opened it while this request waited.
             if self._connection is not None and self._connection.is_open:
@@ -92,7 +97,7 @@ class Peer:
                     timeout=CONNECT_TIMEOUT_S,
                     connect=self._network.connect,
                 )
-            except BrokerUnreachable as cause:
+            except ConnectionError as cause:
                 self._fail()
                 raise PeerUnreachable(str(cause)) from cause
             self._backoff = 0.0

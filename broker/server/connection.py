@@ -27,7 +27,7 @@ _log = get_logger(__name__)
 
 
 class Shared:
-    """What the connections of a broker share."""
+    """What the connections of a listener share, some of it with those of the others."""
 
     def __init__(
         self,
@@ -36,12 +36,13 @@ class Shared:
         offload: Offload,
         memory: RequestMemory,
         max_request_bytes: int,
+        spares: SpareBuffers,
     ) -> None:
         self.dispatcher = dispatcher
         self.offload = offload
         self.memory = memory
         self.max_request_bytes = max_request_bytes
-        self.spares = SpareBuffers()
+        self.spares = spares
 
 
 class ConnectionOwner(Protocol):

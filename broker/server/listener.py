@@ -2,6 +2,7 @@
 
 import asyncio
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from barnabas.broker.clock import Clock
@@ -168,18 +169,18 @@ class Listener:
 def make_listeners(
     config: BrokerConfig,
     *,
-    shared: Shared,
+    shared: Mapping[str, Shared],
     admission: Admission,
     clock: Clock,
     metrics: RequestMetrics,
 ) -> dict[str, Listener]:
-    """The listeners of a broker by name, none of them bound yet."""
+    """The listeners of a broker by name, as `shared` is; none of them is bound yet."""
     return {
         each.name: Listener(
             each.name,
             each.address.host,
             each.address.port,
-            shared=shared,
+            shared=shared[each.name],
             admission=admission,
             clock=clock,
             metrics=metrics,

@@ -16,6 +16,7 @@ from barnabas.broker.server.dispatch import Dispatcher, Route
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.codec import encode
+from barnabas.protocol.frame import SpareBuffers
 from barnabas.protocol.header import encode_request_header
 from barnabas.protocol.messages import api_versions, heartbeat, produce
 from barnabas.protocol.schema import Api
@@ -108,6 +109,7 @@ class Peer:
             offload=InlineOffload(),
             memory=self.memory,
             max_request_bytes=MAX_REQUEST,
+            spares=SpareBuffers(),
         )
         self.owner = Owner()
         self.transport = ScriptedTransport()

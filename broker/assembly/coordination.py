@@ -1,0 +1,47 @@
+"""The coordinators of groups and of transactions."""
+
+from typing import NamedTuple
+
+from barnabas.broker import gauges
+from barnabas.broker.assembly.core import Core
+from barnabas.broker.assembly.replication import Replication
+from barnabas.broker.coordination.groups import GroupCoordination
+from barnabas.broker.coordination.transactions import TransactionCoordination
+from barnabas.broker.metadata.cluster import partition_exists
+from barnabas.broker.metadata.producer_ids import ProducerIdBlocks
+
+
+class Coordination(NamedTuple):
+    """What serves the partitions of the internal topics that this broker leads."""
+
+    groups: GroupCoordination
+    producer_ids: ProducerIdBlocks
+    transactions: TransactionCoordination
+
+
+def make_coordination(core: Core, replication: Replication) -> Coordination:
+    doors, metrics, replicas = core.doors, core.metrics, replication.replicas
+    groups = GroupCoordination(
+        core.config,
+        cache=core.cache,
+        replicas=replicas,
+        clock=doors.clock,
+        random=doors.random,
+        offload=doors.offload,
+    )
+    producer_ids = ProducerIdBlocks(core.store, core.broker_id)
+    transactions = TransactionCoordination(
+        lambda: core.config,
+        cache=core.cache,
+        replicas=replicas,
+        groups=groups.runtime,
+        producer_ids=producer_ids,
+        transaction_version=lambda: core.features.transaction_version,
+        partition_exists=lambda *place: partition_exists(core.store, *place),
+        clock=doors.clock,
+        offload=doors.offload,
+        metrics=metrics.transactions,
+    )
+    gauges.read_groups(metrics.groups, groups, replicas)
+    gauges.read_transactions(metrics.transactions, transactions, replicas)
+    return Coordination(groups, producer_ids, transactions)

@@ -1,0 +1,18 @@
+"""Broker keys that make brokers a cluster: where the metadata is that they share."""
+
+from barnabas.config.declare import optional_string
+from barnabas.config.table import Table
+
+
+class ClusterKeys(Table):
+    """Without any of them a broker is alone, and keeps its metadata in its own directory."""
+
+    metadata_socket = optional_string(
+        "Path of the Unix socket on which `barnabas cluster up` serves the metadata of the brokers "
+        "of one machine. A key of Barnabas; Kafka has none like it."
+    )
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether the metadata is shared, so that there may be other brokers."""
+        return self.metadata_socket is not None

@@ -31,7 +31,7 @@ class Peer:
         self._find = find
         self._network = network
         self._client_id = client_id
-        self._connection: "Connection | None" = None
+        self._connection: Connection | None = None
         self._opening = asyncio.Lock()
         self._backoff = 0.0
         self._not_before = 0.0

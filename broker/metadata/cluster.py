@@ -6,7 +6,13 @@ from barnabas.broker.metadata.znodes import BrokerInfo
 
 
 class BrokerIdInUse(Exception):
-    """Another broker that is alive has this id."""
+    """Another broker that is alive has this id; `session_id` is its session with the store."""
+
+    def __init__(self, broker_id: int, session_id: int) -> None:
+        super().__init__(
+            f"a broker with id {broker_id} is running: give this one another broker.id"
+        )
+        self.session_id = session_id
 
 
 async def prepare_cluster(store: MetadataStore, new_cluster_id: str) -> str:
@@ -37,13 +43,18 @@ async def register_broker(store: MetadataStore, info: BrokerInfo, now_ms: int) -
     Raises BrokerIdInUse.
     """
     path = znodes.broker_path(info.id)
-    try:
-        created = await store.create(path, znodes.encode_broker(info, now_ms), ephemeral=True)
-    except NodeExists as cause:
-        raise BrokerIdInUse(
-            f"a broker with id {info.id} is running: give this one another broker.id"
-        ) from cause
-    return info._replace(epoch=created.stat.czxid)
+    while True:
+        try:
+            created = await store.create(path, znodes.encode_broker(info, now_ms), ephemeral=True)
+            return info._replace(epoch=created.stat.czxid)
+        except NodeExists as cause:
+            stat = await store.exists(path)
+            if stat is None:
+                continue
+            if stat.ephemeral_owner == store.session_id:
+                # Created before, and only the answer was lost.
+                return info._replace(epoch=stat.czxid)
+            raise BrokerIdInUse(info.id, stat.ephemeral_owner) from cause
 
 
 async def partition_exists(store: MetadataStore, topic: str, partition: int) -> bool:

@@ -7,6 +7,7 @@ find their way. Every decoder raises ZnodeError for what is not in the expected 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import wraps
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -66,6 +67,17 @@ class FeatureRange(NamedTuple):
     max_version: int
 
 
+class Restart(StrEnum):
+    """How a broker's last run ended, as far as its logs are concerned."""
+
+    CLEAN = "clean"
+    """Every log was closed, or there was none."""
+    KILLED = "killed"
+    """Not closed, but the machine ran on: what was written is still in its page cache."""
+    REBOOTED = "rebooted"
+    """Not closed, and the machine has started anew: what was not flushed is lost."""
+
+
 class BrokerInfo(NamedTuple):
     """A broker's registration. `epoch` is the node's czxid: it differs for each incarnation."""
 
@@ -74,6 +86,7 @@ class BrokerInfo(NamedTuple):
     rack: str | None = None
     epoch: int = -1
     features: Mapping[str, FeatureRange] = MappingProxyType({})
+    restart: Restart = Restart.CLEAN
 
 
 class TopicAssignment(NamedTuple):
@@ -163,6 +176,7 @@ def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
             },
             "rack": info.rack,
             "features": {name: each._asdict() for name, each in info.features.items()},
+            "restart": info.restart,
         }
     )
 
@@ -181,7 +195,8 @@ def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerInfo:
             name: FeatureRange(int(each["min_version"]), int(each["max_version"]))
             for name, each in value.get("features", {}).items()
         }
-        return BrokerInfo(broker_id, tuple(endpoints), value.get("rack"), epoch, features)
+        restart = Restart(value.get("restart", Restart.CLEAN))
+        return BrokerInfo(broker_id, tuple(endpoints), value.get("rack"), epoch, features, restart)
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
         raise ZnodeError(f"registration of broker {broker_id}: {data[:200]!r}") from cause
 

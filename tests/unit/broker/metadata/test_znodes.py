@@ -38,6 +38,21 @@ def test_a_registration_is_kafkas() -> None:
     assert znodes.decode_broker(3, data, 42) == info._replace(epoch=42)
 
 
+@pytest.mark.parametrize("restart", znodes.Restart)
+def test_a_registration_tells_how_the_last_run_ended(restart: znodes.Restart) -> None:
+    info = BrokerInfo(3, (BrokerEndpoint("A", "PLAINTEXT", "a", 1),), restart=restart)
+    data = znodes.encode_broker(info, 0)
+    assert json.loads(data)["restart"] == restart.value
+    assert znodes.decode_broker(3, data, -1) == info
+
+
+def test_a_registration_of_kafkas_own_ended_cleanly_as_far_as_anyone_knows() -> None:
+    info = BrokerInfo(3, (BrokerEndpoint("A", "PLAINTEXT", "a", 1),))
+    value = json.loads(znodes.encode_broker(info, 0))
+    del value["restart"]
+    assert znodes.decode_broker(3, json.dumps(value).encode(), -1).restart is znodes.Restart.CLEAN
+
+
 def test_a_topics_node_is_kafkas() -> None:
     topic = TopicAssignment(bytes(range(16)), {0: (1, 2), 1: (2, 1)})
     data = znodes.encode_topic(topic)

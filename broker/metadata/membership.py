@@ -1,0 +1,177 @@
+"""This broker's place in the cluster: its registration, kept up across sessions.
+
+The ephemeral node /brokers/ids/N says that the broker is alive; its czxid is the broker epoch, which
+each registration raises (KIP-380). When the store has ended the session the broker begins another,
+registers again, and tells those who work with the epoch.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from barnabas.broker.clock import Clock
+from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.cluster import BrokerIdInUse, register_broker
+from barnabas.broker.metadata.store import (
+    MetadataStore,
+    SessionExpired,
+    StoreError,
+    StoreUnavailable,
+)
+from barnabas.broker.metadata.znodes import BrokerInfo, Restart
+from barnabas.broker.observability.logging import get_logger
+
+RETRY_SECONDS = 0.25
+"""Between two attempts to reach the store."""
+_OUT_OF_TOUCH = 2 / 3
+"""Of the session's timeout: silence after which the broker gives up what needs the store."""
+_LOOKS_PER_SESSION = 12
+
+_log = get_logger(__name__)
+
+
+async def nobodys(_session_id: int) -> bool:
+    """Of a store whose sessions end with their process: no earlier one can be in the way."""
+    return False
+
+
+class Membership:
+    """Registers the broker (`join`), and registers it again whenever its session has ended."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        *,
+        clock: Clock,
+        soon: Callable[[Coroutine[Any, Any, None]], None],
+        end_earlier: Callable[[int], Awaitable[bool]] = nobodys,
+    ) -> None:
+        """`soon` runs what nobody waits for. `end_earlier` ends a session if it is one that an
+        earlier run of this very broker has left behind, and says whether it did."""
+        self._store = store
+        self._clock = clock
+        self._soon = soon
+        self._end_earlier = end_earlier
+        self._info: BrokerInfo | None = None
+        self._joined = asyncio.Event()
+        self._rejoining = False
+        self._left = False
+        self._was_in_touch = True
+        self._look: asyncio.TimerHandle | None = None
+        self._followers: list[Callable[[BrokerInfo], None]] = []
+        self._touch_followers: list[Callable[[bool], None]] = []
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of the registration that holds or held last; -1 before the first."""
+        return -1 if self._info is None else self._info.epoch
+
+    @property
+    def in_touch(self) -> bool:
+        """Whether the store has answered recently enough that the session must still live.
+
+        Without it the broker is no controller, changes no in-sync set and takes no new ids.
+        """
+        return self._store.silent_for() <= self._store.session_timeout * _OUT_OF_TOUCH
+
+    def on_joined(self, follower: Callable[[BrokerInfo], None]) -> None:
+        """Call back after each registration, the first one included."""
+        self._followers.append(follower)
+
+    def on_touch(self, follower: Callable[[bool], None]) -> None:
+        """Call back whenever `in_touch` has changed, with what it is now."""
+        self._touch_followers.append(follower)
+
+    async def join(self, info: BrokerInfo) -> BrokerInfo:
+        """Register the broker for the first time; returns it with its broker epoch.
+
+        Raises BrokerIdInUse, StoreError.
+        """
+        self._info = info
+        self._store.on_expired(self._lost)
+        await self._register()
+        self._look_soon()
+        return self._info
+
+    def settled(self) -> None:
+        """The controller has acted on the registration: how the last run ended is of no concern to
+        the next one."""
+        if self._info is not None:
+            self._info = self._info._replace(restart=Restart.CLEAN)
+
+    async def after_pause(self) -> None:
+        """Returns when the registration is known to hold, the old one or a new one."""
+        while not self._left:
+            await self._joined.wait()
+            try:
+                if await self._is_registered():
+                    return
+                self._lost()
+            except SessionExpired:
+                self._lost()
+            except StoreUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def leave(self) -> None:
+        """Register no more. The node goes with the session."""
+        self._left = True
+        self._joined.set()
+        if self._look is not None:
+            self._look.cancel()
+
+    # -- registering ------------------------------------------------------------------------------
+
+    async def _register(self) -> None:
+        assert self._info is not None
+        try:
+            self._info = await register_broker(self._store, self._info, self._clock.now_ms())
+        except BrokerIdInUse as error:
+            if not await self._end_earlier(error.session_id):
+                raise
+            self._info = await register_broker(self._store, self._info, self._clock.now_ms())
+        self._joined.set()
+        for follower in self._followers:
+            follower(self._info)
+
+    async def _is_registered(self) -> bool:
+        assert self._info is not None
+        stat = await self._store.exists(znodes.broker_path(self._info.id))
+        return stat is not None and stat.czxid == self._info.epoch
+
+    def _lost(self) -> None:
+        """The registration does not hold any more."""
+        if not (self._rejoining or self._left):
+            _log.warning("registration lost", broker_epoch=self.broker_epoch)
+            self._rejoining = True
+            self._joined.clear()
+            self._soon(self._rejoin())
+
+    async def _rejoin(self) -> None:
+        while not (self._left or self._joined.is_set()):
+            try:
+                await self._store.renew()
+                await self._register()
+            except StoreError as error:
+                _log.warning("cannot register yet", reason=repr(error))
+                await asyncio.sleep(RETRY_SECONDS)
+        self._rejoining = False
+        _log.info("registered again", broker_epoch=self.broker_epoch)
+
+    # -- silence ----------------------------------------------------------------------------------
+
+    def _look_soon(self) -> None:
+        """Look now and then whether the store still answers; one in this process always does."""
+        timeout = self._store.session_timeout
+        if timeout < math.inf and not self._left:
+            loop = asyncio.get_running_loop()
+            self._look = loop.call_later(timeout / _LOOKS_PER_SESSION, self._look_now)
+
+    def _look_now(self) -> None:
+        now = self.in_touch
+        if now != self._was_in_touch:
+            self._was_in_touch = now
+            _log.warning("in touch with the store" if now else "out of touch with the store")
+            for follower in self._touch_followers:
+                follower(now)
+        self._look_soon()

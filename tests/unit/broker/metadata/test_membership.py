@@ -1,0 +1,212 @@
+"""A broker stays registered, or knows that it is not."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from barnabas.broker.clock import SystemClock
+from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.cluster import BrokerIdInUse, prepare_cluster
+from barnabas.broker.metadata.embedded import EmbeddedSession, EmbeddedStore, open_store
+from barnabas.broker.metadata.membership import Membership
+from barnabas.broker.metadata.store import StoreUnavailable
+from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo, Restart
+from barnabas.broker.offload import InlineOffload
+from barnabas.storage.mem_files import MemFiles
+
+INFO = BrokerInfo(7, (BrokerEndpoint("A", "PLAINTEXT", "localhost", 9092),), restart=Restart.KILLED)
+PATH = znodes.broker_path(INFO.id)
+
+
+class FarStore:
+    """The embedded store's session as if it were on another machine: it can be silent."""
+
+    session_timeout = 0.6
+
+    def __init__(self, session: EmbeddedSession) -> None:
+        self._session = session
+        self.silence = 0.0
+        self.away = False
+
+    def silent_for(self) -> float:
+        return self.silence
+
+    async def renew(self) -> None:
+        if self.away:
+            raise StoreUnavailable
+        await self._session.renew()
+
+    async def exists(self, path: str) -> Any:
+        if self.away:
+            raise StoreUnavailable
+        return await self._session.exists(path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+
+class Member:
+    """A membership, and what it told."""
+
+    def __init__(self, store: Any, end_earlier: Any = None) -> None:
+        self.tasks: list[asyncio.Task[None]] = []
+        more = {} if end_earlier is None else {"end_earlier": end_earlier}
+        self.membership = Membership(store, clock=SystemClock(), soon=self._soon, **more)
+        self.epochs: list[int] = []
+        self.restarts: list[Restart] = []
+        self.touches: list[bool] = []
+        self.membership.on_joined(self._joined)
+        self.membership.on_touch(self.touches.append)
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.get_running_loop().create_task(work))
+
+    def _joined(self, info: BrokerInfo) -> None:
+        self.epochs.append(info.epoch)
+        self.restarts.append(info.restart)
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[EmbeddedStore]:
+    store = await open_store(MemFiles(), "/metadata", InlineOffload())
+    await prepare_cluster(store.session(), "cluster")
+    yield store
+    await store.close()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+
+async def test_the_broker_epoch_is_the_registrations_czxid(store: EmbeddedStore) -> None:
+    session = store.session()
+    member = Member(session)
+    info = await member.membership.join(INFO)
+    stat = await session.exists(PATH)
+    assert stat is not None
+    assert member.epochs == [info.epoch] == [stat.czxid] == [member.membership.broker_epoch]
+    assert member.membership.in_touch
+
+
+async def test_an_expired_session_is_followed_by_a_registration_with_a_higher_epoch(
+    store: EmbeddedStore,
+) -> None:
+    session = store.session()
+    member = Member(session)
+    await member.membership.join(INFO)
+    for rounds in range(2, 5):
+        await store.expire(session.session_id)
+        await until(lambda rounds=rounds: len(member.epochs) == rounds)  # type: ignore[misc]
+    data, stat = await session.get(PATH)
+    assert stat.ephemeral_owner == session.session_id
+    assert znodes.decode_broker(INFO.id, data, stat.czxid) == INFO._replace(epoch=stat.czxid)
+    assert member.epochs == sorted(set(member.epochs))
+    assert member.epochs[-1] == stat.czxid
+
+
+async def test_how_the_last_run_ended_is_told_until_the_controller_has_acted_on_it(
+    store: EmbeddedStore,
+) -> None:
+    session = store.session()
+    member = Member(session)
+    await member.membership.join(INFO)
+    await store.expire(session.session_id)
+    await until(lambda: len(member.epochs) == 2)
+    member.membership.settled()
+    await store.expire(session.session_id)
+    await until(lambda: len(member.epochs) == 3)
+    assert member.restarts == [Restart.KILLED, Restart.KILLED, Restart.CLEAN]
+
+
+async def test_an_id_that_is_taken_is_refused(store: EmbeddedStore) -> None:
+    await Member(store.session()).membership.join(INFO)
+    with pytest.raises(BrokerIdInUse, match="broker with id 7 is running"):
+        await Member(store.session()).membership.join(INFO)
+
+
+async def test_what_an_earlier_run_left_behind_is_no_other_broker(store: EmbeddedStore) -> None:
+    earlier = store.session()
+    await Member(earlier).membership.join(INFO)
+
+    async def end_earlier(session_id: int) -> bool:
+        await store.end(session_id)
+        return session_id == earlier.session_id
+
+    later = Member(store.session(), end_earlier)
+    await later.membership.join(INFO)
+    assert len(later.epochs) == 1
+
+
+async def test_a_registration_whose_answer_was_lost_counts(store: EmbeddedStore) -> None:
+    session = store.session()
+    await session.create(PATH, znodes.encode_broker(INFO, 1), ephemeral=True)
+    info = await Member(session).membership.join(INFO)
+    stat = await session.exists(PATH)
+    assert stat is not None
+    assert info.epoch == stat.czxid
+
+
+async def test_after_a_pause_a_registration_that_holds_is_seen(store: EmbeddedStore) -> None:
+    member = Member(store.session())
+    await member.membership.join(INFO)
+    await asyncio.wait_for(member.membership.after_pause(), 5)
+    assert len(member.epochs) == 1
+
+
+async def test_after_a_pause_a_registration_that_is_gone_is_made_again(
+    store: EmbeddedStore,
+) -> None:
+    """The store ended the session, and nobody has told this broker."""
+    session = store.session()
+    member = Member(session)
+    await member.membership.join(INFO)
+    await store.end(session.session_id)
+    await asyncio.wait_for(member.membership.after_pause(), 5)
+    assert len(member.epochs) == 2
+    stat = await session.exists(PATH)
+    assert stat is not None
+    assert stat.czxid == member.membership.broker_epoch
+
+
+async def test_after_a_pause_nothing_is_certain_while_the_store_is_away(
+    store: EmbeddedStore,
+) -> None:
+    far = FarStore(store.session())
+    member = Member(far)
+    await member.membership.join(INFO)
+    far.away = True
+    checking = asyncio.create_task(member.membership.after_pause())
+    done, _ = await asyncio.wait([checking], timeout=0.3)
+    assert not done
+    far.away = False
+    await asyncio.wait_for(checking, 5)
+    member.membership.leave()
+
+
+async def test_out_of_touch_past_two_thirds_of_the_session(store: EmbeddedStore) -> None:
+    far = FarStore(store.session())
+    member = Member(far)
+    await member.membership.join(INFO)
+    far.silence = far.session_timeout * 2 / 3
+    assert member.membership.in_touch
+    far.silence += 0.01
+    assert not member.membership.in_touch
+    await until(lambda: member.touches == [False])
+    far.silence = 0.0
+    await until(lambda: member.touches == [False, True])
+    member.membership.leave()
+
+
+async def test_who_has_left_does_not_come_back(store: EmbeddedStore) -> None:
+    session = store.session()
+    member = Member(session)
+    await member.membership.join(INFO)
+    member.membership.leave()
+    await store.expire(session.session_id)
+    await asyncio.wait_for(member.membership.after_pause(), 5)
+    assert member.tasks == []
+    assert await store.session().exists(PATH) is None

@@ -1,7 +1,7 @@
 """This broker's place in the cluster: its registration, kept up across sessions.
 
-The ephemeral node /brokers/ids/N says that the broker is alive; its czxid is the broker epoch, which
-each registration raises (KIP-380). When the store has ended the session the broker begins another,
+The ephemeral node /brokers/ids/N says that the broker is alive. Its czxid is the broker epoch: each
+registration raises it (KIP-380). When the store has ended the session the broker begins another,
 registers again, and tells those who work with the epoch.
 """
 

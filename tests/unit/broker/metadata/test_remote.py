@@ -1,0 +1,305 @@
+"""A store behind a Unix socket does what every store must; its sessions end when they should."""
+
+import asyncio
+import os
+import socket
+import stat
+import struct
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from barnabas.broker.metadata.embedded import EmbeddedStore, open_store
+from barnabas.broker.metadata.remote import RemoteStore, connect_store
+from barnabas.broker.metadata.served import StoreServer
+from barnabas.broker.metadata.store import (
+    MetadataStore,
+    SessionExpired,
+    StoreError,
+    StoreUnavailable,
+)
+from barnabas.broker.offload import InlineOffload
+from barnabas.storage.mem_files import Fault, MemFiles
+from tests.unit.broker.metadata.store_machine import Harness, StoreMachine
+
+DIRECTORY = "/data/metadata"
+LONG = 30.0
+"""Seconds: a session that no test waits out."""
+SHORT = 0.2
+
+
+class Served:
+    """A store on a disk in memory, its server, and the sessions with it."""
+
+    root = "/machine"
+
+    def __init__(self, directory: Path) -> None:
+        self.path = str(directory / "store")
+        self.files = MemFiles()
+        self.crashes = 0
+        self.sessions: list[RemoteStore] = []
+        self.store: EmbeddedStore
+        self.server: StoreServer
+
+    async def start(self) -> "Served":
+        self.store = await open_store(self.files, DIRECTORY, InlineOffload())
+        self.server = StoreServer(self.store)
+        await self.server.serve(self.path)
+        return self
+
+    async def session(self, timeout: float = LONG) -> RemoteStore:
+        session = await connect_store(self.path, timeout)
+        self.sessions.append(session)
+        return session
+
+    async def expire(self, session: MetadataStore) -> None:
+        await self.server.expire(session.session_id)
+
+    async def restart(self) -> bool:
+        for session in self.sessions:
+            await session.close()
+        self.sessions.clear()
+        await self.server.close()
+        self.crashes += 1
+        self.files.crash(self.crashes)
+        await self.start()
+        return True
+
+    async def settle(self) -> None:
+        """What the server has said arrives before the answers to what is asked now."""
+        for session in self.sessions:
+            with suppress(StoreError):
+                await session.exists("/")
+        await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        for session in self.sessions:
+            await session.close()
+        await self.server.close()
+        await self.store.close()
+
+
+class RemoteMachine(StoreMachine):
+    async def start(self) -> Harness:
+        served = await Served(Path(tempfile.mkdtemp(prefix="barnabas-"))).start()
+        await (await served.session()).create(Served.root)
+        return served
+
+    def teardown(self) -> None:
+        super().teardown()
+        if hasattr(self, "harness"):
+            os.rmdir(os.path.dirname(self.harness.path))
+
+
+TestRemoteStore = RemoteMachine.TestCase
+TestRemoteStore.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    served = await Served(tmp_path).start()
+    yield served
+    await served.close()
+
+
+async def until_gone(served: Served, path: str) -> float:
+    """Seconds until a node is deleted."""
+    loop = asyncio.get_running_loop()
+    began, gone = loop.time(), asyncio.Event()
+    session = served.store.session()
+    watch = session.watch_data(path, lambda _: gone.set())
+    async with asyncio.timeout(10):
+        while await session.exists(path) is not None:
+            await gone.wait()
+            gone.clear()
+    watch.cancel()
+    return loop.time() - began
+
+
+def cut(session: RemoteStore) -> None:
+    """The connection breaks, as when a process dies."""
+    assert session._link is not None
+    session._link.abort()
+
+
+async def test_only_its_user_reaches_the_socket(served: Served) -> None:
+    assert stat.S_IMODE(os.stat(served.path).st_mode) == 0o600
+
+
+async def test_a_path_longer_than_an_address(tmp_path: Path) -> None:
+    directory = tmp_path / ("d" * 120)
+    directory.mkdir()
+    served = await Served(directory).start()
+    assert await (await served.session()).children("/") == []
+    await served.close()
+    assert list(directory.iterdir()) == []
+
+
+async def test_the_socket_of_a_dead_server_is_replaced(tmp_path: Path) -> None:
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(str(tmp_path / "store"))
+    dead.close()
+    served = await Served(tmp_path).start()
+    assert await (await served.session()).children("/") == []
+    await served.close()
+
+
+async def test_neither_a_living_servers_socket_nor_a_file_is_replaced(served: Served) -> None:
+    with pytest.raises(OSError, match="in use"):
+        await StoreServer(served.store).serve(served.path)
+    other = Path(served.path).with_name("file")
+    other.write_text("mine")
+    with pytest.raises(FileExistsError, match="file"):
+        await StoreServer(served.store).serve(str(other))
+    assert other.read_text() == "mine"
+
+
+async def test_no_server_is_a_store_that_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable):
+        await connect_store(str(tmp_path / "nobody"), LONG)
+
+
+async def test_a_session_survives_its_connection_and_its_watches_are_told(served: Served) -> None:
+    session, other = await served.session(), await served.session()
+    await session.create("/e", ephemeral=True)
+    told = asyncio.Event()
+    session.watch_data("/n", lambda _: told.set())
+    before = session.session_id
+    cut(session)
+    async with asyncio.timeout(10):
+        await told.wait()
+    assert session.session_id == before
+    assert await session.exists("/e") is not None
+    told.clear()
+    await other.create("/n")
+    async with asyncio.timeout(10):
+        await told.wait()
+
+
+async def test_what_waits_for_an_answer_when_the_connection_breaks_is_told(served: Served) -> None:
+    session = await served.session()
+    asked = asyncio.ensure_future(session.exists("/"))
+    await asyncio.sleep(0)
+    cut(session)
+    with pytest.raises(StoreUnavailable):
+        await asked
+
+
+async def test_a_process_that_dies_loses_its_session_at_once(served: Served) -> None:
+    session = await served.session(LONG)
+    await session.create("/e", ephemeral=True)
+    assert session._keeper is not None
+    session._keeper.cancel()
+    cut(session)
+    assert await until_gone(served, "/e") < 5
+
+
+async def test_a_session_that_is_silent_ends_with_its_timeout(served: Served) -> None:
+    session, expired = await served.session(SHORT), asyncio.Event()
+    session.on_expired(expired.set)
+    await session.create("/e", ephemeral=True)
+    # Stopped, it would not speak and not read either.
+    assert session._keeper is not None
+    session._keeper.cancel()
+    assert await until_gone(served, "/e") >= SHORT / 2
+    async with asyncio.timeout(10):
+        await expired.wait()
+    with pytest.raises(SessionExpired):
+        await session.exists("/e")
+    with pytest.raises(SessionExpired):
+        await session.create("/late")
+
+
+async def test_a_session_that_only_waits_lives_on(served: Served) -> None:
+    session = await served.session(SHORT)
+    await session.create("/e", ephemeral=True)
+    began = asyncio.get_running_loop().time()
+    while asyncio.get_running_loop().time() - began < 4 * SHORT:
+        await asyncio.sleep(SHORT / 10)
+        assert session.silent_for() < SHORT
+    assert await session.exists("/e") is not None
+
+
+async def test_who_comes_back_too_late_is_told(served: Served) -> None:
+    session, expired = await served.session(LONG), asyncio.Event()
+    session.on_expired(expired.set)
+    old = session.session_id
+    server, served.server = served.server, StoreServer(served.store)
+    await server.close()
+    await served.server.serve(served.path)
+    async with asyncio.timeout(10):
+        await expired.wait()
+    await session.renew()
+    assert session.session_id != old
+    await session.create("/e", ephemeral=True)
+
+
+async def test_without_a_server_calls_say_so_and_silence_grows(served: Served) -> None:
+    session = await served.session(LONG)
+    await served.server.close()
+    with pytest.raises(StoreUnavailable):
+        await session.exists("/")
+    silent = session.silent_for()
+    await asyncio.sleep(0.01)
+    assert session.silent_for() > silent
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        struct.pack(">i", -1),
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">i", 2) + b"[]",
+        struct.pack(">i", 3) + b"\xff{}",
+        struct.pack(">i", 2) + b"{}",
+        struct.pack(">i", 28) + b'{"id":1,"do":"get","path":1}',
+        struct.pack(">i", 33) + b'{"id":1,"do":"multi","ops":[[""]]}'[:33],
+    ],
+)
+async def test_nonsense_ends_its_connection_and_no_other(served: Served, sent: bytes) -> None:
+    session = await served.session()
+    reader, writer = await asyncio.open_unix_connection(served.path)
+    writer.write(sent)
+    async with asyncio.timeout(10):
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+    writer.close()
+    assert await session.children("/") == []
+
+
+async def test_a_store_that_has_failed_is_unavailable_to_all(served: Served) -> None:
+    session = await served.session()
+    served.files.faults.append(Fault("sync"))
+    with pytest.raises(StoreUnavailable):
+        await session.create("/never")
+    with pytest.raises(StoreUnavailable):
+        await session.create("/never")
+    assert await session.children("/") == []
+
+
+async def test_what_can_name_no_node_is_refused(served: Served) -> None:
+    session = await served.session()
+    with pytest.raises(ValueError, match="not a path"):
+        await session.create("relative")
+
+
+async def test_data_are_any_bytes(served: Served) -> None:
+    session = await served.session()
+    data = bytes(range(256))
+    await session.create("/n", data)
+    assert (await session.get("/n"))[0] == data
+
+
+async def test_one_cancelled_watch_leaves_the_others_of_its_node(served: Served) -> None:
+    session, told = await served.session(), list[str]()
+    first = session.watch_data("/n", lambda _: told.append("first"))
+    session.watch_data("/n", lambda _: told.append("second"))
+    first.cancel()
+    first.cancel()
+    await session.create("/n")
+    await served.settle()
+    assert told == ["second"]

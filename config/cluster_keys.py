@@ -1,6 +1,6 @@
 """Broker keys that make brokers a cluster: where the metadata is that they share."""
 
-from barnabas.config.declare import optional_string
+from barnabas.config.declare import integer, optional_string
 from barnabas.config.table import Table
 
 
@@ -10,6 +10,12 @@ class ClusterKeys(Table):
     metadata_socket = optional_string(
         "Path of the Unix socket on which `barnabas cluster up` serves the metadata of the brokers "
         "of one machine. A key of Barnabas; Kafka has none like it."
+    )
+    metadata_session_timeout_ms = integer(
+        6000,
+        "A broker that the store behind `metadata.socket` has not heard for this long has left the "
+        "cluster. A key of Barnabas; Kafka has none like it.",
+        at_least=100,
     )
 
     @property

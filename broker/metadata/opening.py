@@ -26,11 +26,15 @@ OpenStore = Callable[[BrokerConfig, str, Files, Offload], Awaitable[OpenedStore]
 
 
 async def open_metadata(
-    config: BrokerConfig,  # noqa: ARG001
-    directory: str,
-    files: Files,
-    offload: Offload,
+    config: BrokerConfig, directory: str, files: Files, offload: Offload
 ) -> OpenedStore:
-    """The broker's own store, in its first log directory."""
+    """The store that the configuration names, or else one in the first log directory."""
+    if config.metadata_socket is not None:
+        # A broker that is alone starts without it.
+        from barnabas.broker.metadata.remote import connect_store
+
+        timeout = config.metadata_session_timeout_ms / 1000
+        session = await connect_store(config.metadata_socket, timeout)
+        return OpenedStore(session, session.close)
     store = await open_store(files, os.path.join(directory, METADATA_DIRECTORY), offload)
     return OpenedStore(store.session(), store.close)

@@ -1,0 +1,68 @@
+"""ElectLeaders (key 43): the preferred replicas lead again, or any that is left (KIP-183).
+
+v1 kinds of elections (KIP-460); v2 flexible.
+
+Errors: NOT_CONTROLLER, REQUEST_TIMED_OUT, INVALID_REQUEST (no such kind). By partition:
+UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
+ELIGIBLE_LEADERS_NOT_AVAILABLE.
+"""
+
+from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.types import Array, Int8, Int16, Int32, NullableArray, NullableString, String
+
+PREFERRED, UNCLEAN = 0, 1
+"""Kinds of elections: the first replica, if it is in sync; any replica that is alive, where no
+other leads."""
+
+
+@message
+class TopicPartitions:
+    """Partitions of one topic."""
+
+    topic: String
+    partitions: Array[Int32]
+
+
+@message
+class ElectLeadersRequest:
+    """Null asks for every partition of the cluster."""
+
+    election_type: Int8 = since(1, default=PREFERRED)
+    topic_partitions: NullableArray[TopicPartitions]
+    timeout_ms: Int32 = field(default=60000)
+
+
+@message
+class PartitionResult:
+    """What became of one partition."""
+
+    partition_id: Int32
+    error_code: Int16 = field(default=0)
+    error_message: NullableString = field(default=None)
+
+
+@message
+class ReplicaElectionResult:
+    """Partitions of one topic."""
+
+    topic: String
+    partition_result: Array[PartitionResult]
+
+
+@message
+class ElectLeadersResponse:
+    """Asked for every partition, it leaves out those whose election was not needed."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    error_code: Int16 = since(1, default=0)
+    replica_election_results: Array[ReplicaElectionResult]
+
+
+API = Api(
+    key=43,
+    name="ElectLeaders",
+    versions=range(3),
+    flexible=2,
+    request=ElectLeadersRequest,
+    response=ElectLeadersResponse,
+)

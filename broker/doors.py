@@ -4,14 +4,17 @@ import os
 import random
 import socket
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Protocol
 
 from barnabas.broker.clock import Clock, SystemClock
+from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.opening import OpenStore, open_metadata
 from barnabas.broker.offload import Offload, ThreadOffload
+from barnabas.broker.server.dispatch import Route
 from barnabas.broker.server.network import Network, TcpNetwork
 from barnabas.config.broker import BrokerConfig
 from barnabas.storage.cleaner import Worker
@@ -28,6 +31,11 @@ class CleanerDoor(Protocol):
     def clean(self) -> Worker: ...
 
     def stop(self) -> None: ...
+
+
+def unchanged(routes: list[Route], cache: MetadataCache) -> list[Route]:  # noqa: ARG001
+    """Requests go straight to their handlers."""
+    return routes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,10 @@ class Doors:
     working_directory: str
     """Where relative log directories lie."""
     open_store: OpenStore = open_metadata
+    transaction_clock: Clock | None = None
+    """Time as the timeouts of transactions see it, where a test lets it run ahead."""
+    around: Callable[[list[Route], MetadataCache], list[Route]] = unchanged
+    """Puts something in front of the handlers: tests hold, delay and refuse requests there."""
 
 
 def real_doors(config: BrokerConfig) -> Doors:

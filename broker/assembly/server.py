@@ -36,7 +36,10 @@ def make_server(
         routes = inter_broker_routes(parts) if inter_broker else client_routes(parts)
         return Shared(
             dispatcher=Dispatcher(
-                routes, clock=doors.clock, metrics=metrics.requests, inter_broker=inter_broker
+                doors.around(routes, core.cache),
+                clock=doors.clock,
+                metrics=metrics.requests,
+                inter_broker=inter_broker,
             ),
             offload=doors.offload,
             memory=memory,

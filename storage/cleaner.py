@@ -110,7 +110,7 @@ class LogCleaner:
         """Begins with the dirtiest log that needs it; None if none does."""
         best: tuple[Dirt, Log] | None = None
         for log in logs:
-            if not log.config.compacted or log.closed or log in self._damaged:
+            if not log.config.compacted or not log.is_whole or log in self._damaged:
                 continue
             dirt = self._measure(log, now_ms)
             if dirt.is_due(log.config.min_cleanable_dirty_ratio) and (

@@ -9,6 +9,7 @@ faults are KafkaError; a disk that fails is LogDirFailed, and takes the log dire
 
 from typing import TYPE_CHECKING
 
+from barnabas.config.key import INT_MAX
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
     NO_TIMESTAMP,
@@ -24,7 +25,6 @@ from barnabas.storage.log_parts import Appended, LogOptions, LogParts, LogPlace
 from barnabas.storage.log_slice import LogSlice
 from barnabas.storage.producer_entry import Update
 from barnabas.storage.rearrangement import Rearrangement
-from barnabas.storage.rebuild import rebuild_producers
 from barnabas.storage.retention import roll_after_ms, should_roll
 from barnabas.storage.scan import replicated_batches
 from barnabas.storage.segment import Segment
@@ -61,6 +61,9 @@ class Log:
         self.doomed: list[str] = []
         """Renamed files, to be unlinked after file.delete.delay.ms, off the loop."""
         self.rearrangement: Rearrangement | None = None
+        self.truncating = False
+        """Whether its end is being taken away: nothing else may read or change it meanwhile."""
+        self.producer_expiration_ms = options.producer_expiration_ms
         self._options = options
         self._flush = FlushState(parts.recovery_point)
         self._flush.wants(parts.unsynced)
@@ -148,14 +151,39 @@ class Log:
         return Appended(first_offset, end_offset - 1, append_time, self.log_start_offset)
 
     @on_disk
-    def append_as_follower(self, data: Buffer, *, now_ms: int) -> None:
-        """Appends batches as a leader sent them, offsets and epochs included.
+    def append_as_follower(self, data: Buffer, *, now_ms: int, max_batches: int = INT_MAX) -> int:
+        """Appends the first batches of what a leader sent, as they are; how many bytes they had.
 
-        Raises KafkaError(CORRUPT_MESSAGE); then nothing has changed.
+        Segments end where the leader's do. Raises KafkaError(CORRUPT_MESSAGE); then nothing has
+        changed.
         """
-        batches = replicated_batches(data, self.log_end_offset)
+        batches = replicated_batches(data, self.log_end_offset, max_batches)
         if not batches:
-            return
+            return 0
+        last, header = batches[-1]
+        size = last + header.size
+        if self._rolls_within(batches, size, now_ms):
+            for pos, each in batches:
+                self._append_replicated(data[pos : pos + each.size], [(0, each)], now_ms)
+        else:
+            self._append_replicated(data[:size], batches, now_ms)
+        return size
+
+    def _rolls_within(self, batches: list[tuple[int, BatchHeader]], size: int, now_ms: int) -> bool:
+        """Whether the active segment may end before one of these batches: the leader, who got
+        them one by one, decided before each."""
+        segment, rules = self.segments.active, self.rules
+        newest = max(header.max_timestamp for _, header in batches)
+        last = batches[-1][1].last_offset
+        return (
+            not segment.size
+            or segment.index_room <= len(batches)
+            or should_roll(segment, size, newest, last, now_ms, rules.segment_bytes, self._roll_ms)
+        )
+
+    def _append_replicated(
+        self, data: Buffer, batches: list[tuple[int, BatchHeader]], now_ms: int
+    ) -> None:
         end_offset = batches[-1][1].next_offset
         update = self.producers.prepare(data, batches, Origin.REPLICATION)
         self._write(data, batches, end_offset, now_ms, renumbered=False)
@@ -218,8 +246,11 @@ class Log:
     @on_disk
     def read(self, offset: int, max_bytes: int, *, limit: int, min_one: bool = True) -> LogSlice:
         """Whole batches from the one that has `offset`, below `limit`, in at most `max_bytes`; with
-        `min_one` the first whatever its size. KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE.
+        `min_one` the first whatever its size. KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE,
+        OFFSET_NOT_AVAILABLE while the log is truncated.
         """
+        if self.truncating:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self} is being truncated")
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -255,6 +286,11 @@ class Log:
     def flushed_offset(self) -> int:
         """Everything below it an fsync has covered."""
         return self._flush.flushed_offset
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its files are there to work on: not closed, and not being truncated."""
+        return not (self.closed or self.truncating)
 
     def begin_flush(self) -> FlushJob:
         """An fsync of all there is now; `run` it off the loop, then `finish_flush`."""
@@ -313,68 +349,30 @@ class Log:
         if self.rearrangement is not None:
             self.rearrangement.complete()
 
-    @on_disk
-    def truncate_to(self, offset: int, *, now_ms: int) -> None:
-        """Forgets what is at `offset` and after it, durably; a batch that reaches over it goes
-        whole. Open transactions and producers are again what the rest of the log says."""
-        if offset >= self.log_end_offset:
-            return
-        self.settle()
-        offset = self.segments.batch_start(offset)
-        self._lower_recovery_point(offset)
-        if offset < self.segments.first.base_offset:
-            self.start_again_at(offset, now_ms=now_ms)
-            return
-        while self.segments.active.base_offset > offset:
-            self.segments.remove_newest().delete()
-        active = self.segments.active
-        active.activate()
-        active.truncate_to(offset)
-        active.file().sync()
-        self.place.files.sync_dir(self.directory)
-        self._ended_at(active.next_offset, now_ms)
-
-    @on_disk
-    def start_again_at(self, offset: int, *, now_ms: int) -> None:
-        """Empties the log, which begins at `offset` now: a follower too far from its leader."""
-        self.settle()
-        self._lower_recovery_point(min(offset, self.log_start_offset))
-        old = self.segments.remove_newest()
-        old.delete()
-        while self.segments:
-            self.segments.remove_newest().delete()
-        self.segments.add(old.successor(offset, self.config, now_ms))
-        self.segments.active.activate()
-        self.place.files.sync_dir(self.directory)
-        self.epochs.clear()
-        self.log_start_offset = max(self.log_start_offset, offset)
-        self._ended_at(offset, now_ms)
-
-    def _lower_recovery_point(self, offset: int) -> None:
-        # Before anything else: what will be written here must be scanned after a crash.
+    def distrust(self, offset: int) -> bool:
+        """Nothing from `offset` on counts as flushed; whether the checkpoint on disk says it is."""
         self._flush.truncated(offset)
-        if offset < self.recovery_point:
-            self.recovery_point = offset
-            self._options.checkpoint(self.log_dir)
+        lowered = offset < self.recovery_point
+        self.recovery_point = min(self.recovery_point, offset)
+        return lowered
 
-    def _ended_at(self, end: int, now_ms: int) -> None:
+    def end_at(self, end: int) -> bool:
+        """The log ends here, on disk already; whether the checkpoint's log start is past that."""
         self.log_end_offset = end
-        if end < self.log_start_offset:
-            self.log_start_offset = end
-            self._options.checkpoint(self.log_dir)
+        emptied = end < self.log_start_offset
+        self.log_start_offset = min(self.log_start_offset, end)
         self.high_watermark = min(max(self.high_watermark, self.log_start_offset), end)
         self._flush.truncated(end)
-        self._epochs_changed |= self.epochs.truncate_from_end(end)
-        rebuild_producers(
-            self.segments,
-            self.producers,
-            self.snapshots,
-            log_start_offset=self.log_start_offset,
-            log_end_offset=end,
-            now_ms=now_ms,
-            expiration_ms=self._options.producer_expiration_ms,
-        )
-        self.producers.on_high_watermark(self.high_watermark)
+        self.drop_epochs_from(end)
+        return emptied
+
+    def drop_epochs_from(self, offset: int) -> None:
+        """No leader has written anything from `offset` on."""
+        self._epochs_changed |= self.epochs.truncate_from_end(offset)
+
+    def write_checkpoint(self) -> None:
+        """Writes the directory's checkpoint on the spot; raises OSError."""
+        self._options.checkpoint(self.log_dir)
 
     def delete_records_before(self, offset: int) -> None:
         """The log starts at `offset` now; whole segments before it go with the next retention.

@@ -205,7 +205,9 @@ class ProducerStateManager:
         self._unreplicated[done.first_offset] = done.last_offset
         if not done.aborted:
             return None
-        last_stable = next(iter(self._ongoing), done.last_offset + 1)
+        # What began after the marker may be known already, where a follower gets both at once.
+        after = done.last_offset + 1
+        last_stable = min(next(iter(self._ongoing), after), after)
         return AbortedTxn(done.producer_id, done.first_offset, done.last_offset, last_stable)
 
     def replay(self, data: Buffer, batches: Sequence[tuple[int, BatchHeader]]) -> list[AbortedTxn]:

@@ -1,6 +1,7 @@
 """Reading a segment that may be damaged: where the valid batches end, and what they say."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
@@ -67,19 +68,22 @@ def valid_batches(file: File, base_offset: int) -> Iterator[Located]:
         chunk = chunk[header.size :]
 
 
-def replicated_batches(data: Buffer, next_offset: int) -> list[tuple[int, BatchHeader]]:
-    """Position and header of what a leader sent for `next_offset`; KafkaError(CORRUPT_MESSAGE)
-    where a CRC or the order of offsets is wrong."""
+def replicated_batches(
+    data: Buffer, next_offset: int, max_batches: int
+) -> list[tuple[int, BatchHeader]]:
+    """Position and header of the first batches that a leader sent for `next_offset`.
+
+    Raises KafkaError(CORRUPT_MESSAGE) where a CRC or the order of offsets is wrong.
+    """
+    batches = []
     try:
-        batches = list(iter_headers(data))
+        for pos, header in islice(iter_headers(data), max_batches):
+            if header.base_offset < next_offset or not crc_matches(data, pos, header):
+                raise CorruptRecordError(f"a leader sent {header} for offset {next_offset}")
+            next_offset = header.next_offset
+            batches.append((pos, header))
     except CorruptRecordError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-    for pos, header in batches:
-        if header.base_offset < next_offset or not crc_matches(data, pos, header):
-            raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE, f"a leader sent {header} for offset {next_offset}"
-            )
-        next_offset = header.next_offset
     return batches
 
 

@@ -175,6 +175,12 @@ class Segment:
         return offsets.entries >= offsets.max_entries or times.entries >= times.max_entries
 
     @property
+    def index_room(self) -> int:
+        """Entries that both indexes can still take."""
+        offsets, times = self.offset_index, self.time_index
+        return min(offsets.max_entries - offsets.entries, times.max_entries - times.entries)
+
+    @property
     def largest_timestamp(self) -> int:
         """Of the records; of the segment itself where they have none."""
         return self.created_ms if self.max_timestamp < 0 else self.max_timestamp

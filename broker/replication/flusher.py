@@ -39,7 +39,7 @@ class Flusher:
             await self._quiet.wait()
 
     def _round(self, path: str) -> None:
-        partitions = [each for each in self._wanted.pop(path, ()) if not each.log.closed]
+        partitions = [each for each in self._wanted.pop(path, ()) if each.log.is_whole]
         if not partitions:
             self._running.discard(path)
             self._quiet.set()

@@ -13,6 +13,7 @@ from barnabas.storage.log_manager import BrokerIdentity, LogManager
 from barnabas.storage.mem_files import Fault, MemFile, MemFiles
 from barnabas.storage.producer_state import ProducerStateManager
 from barnabas.storage.trim import drop_old_segments
+from barnabas.storage.truncation import start_again, truncate
 
 SMALL = TopicConfig(
     segment_bytes=1200,
@@ -192,7 +193,7 @@ class Rig:
     def truncate(self, topic: str, partition: int) -> None:
         log, expected = self.log(topic, partition), self.expected[topic, partition]
         offset = self.rng.randint(log.log_start_offset, log.log_end_offset)
-        log.truncate_to(offset, now_ms=self.now_ms)
+        truncate(log, offset, now_ms=self.now_ms).complete()
         check(log.log_end_offset <= offset, f"{log} was not truncated to {offset}")
         expected.cut(offset)
         # A batch that reaches over the log's start goes whole.
@@ -204,7 +205,7 @@ class Rig:
     def start_again(self, topic: str, partition: int) -> None:
         log, expected = self.log(topic, partition), self.expected[topic, partition]
         offset = max(0, log.log_end_offset + self.rng.choice((-20, 0, 20)))
-        log.start_again_at(offset, now_ms=self.now_ms)
+        start_again(log, offset, now_ms=self.now_ms).complete()
         self.expected[topic, partition] = Expected(
             start=offset,
             durable=offset,

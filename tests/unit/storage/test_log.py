@@ -11,6 +11,7 @@ from barnabas.protocol.records.control import ControlType, Marker, build_marker
 from barnabas.storage.errors import LogDirFailed
 from barnabas.storage.log import Log
 from barnabas.storage.mem_files import Fault
+from barnabas.storage.truncation import start_again, truncate
 from barnabas.storage.validator import Origin
 from tests.unit.storage.log_bench import (
     DIRECTORY,
@@ -179,7 +180,7 @@ def test_an_open_transaction_holds_the_last_stable_offset(log: Log) -> None:
     (aborted,) = log.aborted_transactions(0, 4)
     assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (9, 1, 3)
     assert log.aborted_transactions(0, 1) == []
-    log.truncate_to(3, now_ms=NOW)
+    truncate(log, 3, now_ms=NOW).complete()
     assert log.aborted_transactions(0, 3) == []
     assert log.last_stable_offset == 1
 
@@ -205,7 +206,7 @@ def test_a_truncated_log_goes_on_where_it_was_cut(log: Log) -> None:
             producer_id=1, producer_epoch=0, base_sequence=sequence,
         )  # fmt: skip
     log.flush()
-    log.truncate_to(8, now_ms=NOW)
+    truncate(log, 8, now_ms=NOW).complete()
     assert (log.log_end_offset, log.high_watermark, log.flushed_offset) == (8, 8, 8)
     assert offsets(log) == list(range(8))
     assert log.epochs.latest_epoch == 1
@@ -213,7 +214,7 @@ def test_a_truncated_log_goes_on_where_it_was_cut(log: Log) -> None:
     assert entry is not None
     assert [b.last_offset for b in entry.batches] == [3, 4, 5, 6, 7]
     assert put(log, b"new", producer_id=1, producer_epoch=0, base_sequence=8) == 8
-    log.truncate_to(30, now_ms=NOW)
+    truncate(log, 30, now_ms=NOW).complete()
     assert log.log_end_offset == 9
 
 
@@ -221,7 +222,7 @@ def test_a_log_starts_again_anywhere(log: Log) -> None:
     for _ in range(20):
         put(log, b"x" * 60)
     for offset in (500, 7):
-        log.start_again_at(offset, now_ms=NOW)
+        start_again(log, offset, now_ms=NOW).complete()
         assert (log.log_start_offset, log.log_end_offset, log.size) == (offset, offset, 0)
         assert log.high_watermark == offset
         assert put(log, b"y") == offset
@@ -234,12 +235,12 @@ def test_a_recovery_point_falls_before_what_it_vouched_for_is_cut() -> None:
         put(log, b"x" * 60)
     log.flush()
     log.recovery_point = 20
-    log.truncate_to(8, now_ms=NOW)
+    truncate(log, 8, now_ms=NOW).complete()
     assert written == [log.log_dir]
     assert log.recovery_point == 8
     put(log, b"a", b"b", b"c")
     log.recovery_point = log.flush()
-    log.truncate_to(10, now_ms=NOW)
+    truncate(log, 10, now_ms=NOW).complete()
     assert log.recovery_point == log.log_end_offset == 8, "the batch goes whole"
 
 
@@ -287,7 +288,7 @@ def test_a_truncation_voids_the_flush_under_way(log: Log) -> None:
     put(log, b"a")
     put(log, b"b")
     job = log.begin_flush()
-    log.truncate_to(1, now_ms=NOW)
+    truncate(log, 1, now_ms=NOW).complete()
     put(log, b"c", b"d")
     job.run()
     assert log.finish_flush(job) <= 1
@@ -310,7 +311,7 @@ def test_a_disk_that_fails_once_is_not_asked_again(call: str) -> None:
         lambda: put(log, b"c"),
         log.flush,
         lambda: log.read(0, 1, limit=1),
-        lambda: log.truncate_to(0, now_ms=NOW),
+        lambda: truncate(log, 0, now_ms=NOW).complete(),
     ):
         with pytest.raises(LogDirFailed):
             attempt()

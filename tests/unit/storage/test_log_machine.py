@@ -7,6 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.record import iter_records
 from barnabas.storage.mem_files import MemFiles
+from barnabas.storage.truncation import truncate
 from tests.unit.storage.log_bench import NOW, disk, load, put, retain
 
 Kept = tuple[int, int, int, bytes]
@@ -50,7 +51,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(part=st.floats(0, 1))
     def truncate(self, part: float) -> None:
         offset = self.start + int((self.end - self.start) * part)
-        self.log.truncate_to(offset, now_ms=NOW)
+        truncate(self.log, offset, now_ms=NOW).complete()
         self.ends_at(max([s for s in self.starts if s <= offset], default=offset), offset)
 
     def ends_at(self, batch_start: int, offset: int) -> None:

@@ -14,6 +14,7 @@ from barnabas.storage.log import Log
 from barnabas.storage.log_manager import BrokerIdentity, LogManager
 from barnabas.storage.mem_files import Fault, MemFiles
 from barnabas.storage.meta_properties import MetaPropertiesError, read_meta
+from barnabas.storage.truncation import truncate
 from tests.unit.storage.log_bench import SMALL, offsets, put, retain
 
 TOPIC_ID = bytes(range(16))
@@ -221,7 +222,7 @@ def test_a_checkpoint_under_way_does_not_undo_a_truncation() -> None:
     log.flush()
     checkpoint(manager)
     job = manager.begin_checkpoint(manager.dirs[0])
-    log.truncate_to(8, now_ms=0)
+    truncate(log, 8, now_ms=0).complete()
     job.run()
     manager.finish_checkpoint(job)
     assert log.recovery_point == 8

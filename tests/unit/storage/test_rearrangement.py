@@ -14,6 +14,7 @@ from barnabas.storage.log import Log
 from barnabas.storage.mem_files import Fault, MemFiles
 from barnabas.storage.rearrangement import Rearrangement
 from barnabas.storage.trim import drop_old_segments
+from barnabas.storage.truncation import start_again, truncate
 from barnabas.storage.validator import Origin
 from tests.unit.storage.log_bench import DIRECTORY, NOW, SMALL, disk, load, offsets, put
 
@@ -119,7 +120,7 @@ def test_a_crash_at_any_moment_of_a_swap_loses_nothing(moment: int) -> None:
 @pytest.mark.parametrize("offset", [0, 5, 20])
 def test_a_truncation_into_a_swap_stands(moment: int, offset: int) -> None:
     files, log, change = at_moment(moment)
-    log.truncate_to(offset, now_ms=NOW)
+    truncate(log, offset, now_ms=NOW).complete()
     assert change.done
     end = log.log_end_offset
     assert end <= offset
@@ -137,7 +138,7 @@ def test_a_truncation_into_a_swap_stands(moment: int, offset: int) -> None:
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_log_that_starts_again_in_a_swap_has_nothing_of_it(moment: int) -> None:
     files, log, change = at_moment(moment)
-    log.start_again_at(100, now_ms=NOW)
+    start_again(log, 100, now_ms=NOW).complete()
     put(log, b"first")
     change.run()
     change.advance()
@@ -215,7 +216,7 @@ def test_who_cuts_a_log_waits_for_the_rename_in_another_thread(
     renamer = threading.Thread(target=change.run)
     renamer.start()
     assert renaming.wait(10)
-    cutter = threading.Thread(target=lambda: log.truncate_to(5, now_ms=NOW))
+    cutter = threading.Thread(target=lambda: truncate(log, 5, now_ms=NOW).complete())
     cutter.start()
     end = log.log_end_offset
     go_on.set()

@@ -6,6 +6,7 @@ from barnabas.storage.log import Log
 from barnabas.storage.mem_files import MemFiles
 from barnabas.storage.segment import CLEANED, file_name
 from barnabas.storage.trim import swap_in_compacted
+from barnabas.storage.truncation import truncate
 from tests.unit.storage.log_bench import DIRECTORY, NOW, SMALL, batch, disk, load, offsets, put
 
 
@@ -214,7 +215,7 @@ def test_a_truncated_segment_does_not_come_back(seed: int) -> None:
     log = filled(files)
     files.sync_dir(DIRECTORY)
     second = list(log.segments)[1]
-    log.truncate_to(second.base_offset - 1, now_ms=NOW)
+    truncate(log, second.base_offset - 1, now_ms=NOW).complete()
     put(log, b"z" * 60, producer_id=1, producer_epoch=0, base_sequence=second.base_offset - 1)
     # The power fails in the middle of a flush: the bytes are there, the names not yet.
     for file in log.begin_flush().files:
@@ -261,7 +262,7 @@ def test_a_flush_that_a_truncation_made_void_leaves_nothing_behind(seed: int) ->
     for _ in range(20):
         put(log, b"x" * 60)
     void = log.begin_flush()
-    log.truncate_to(19, now_ms=NOW)
+    truncate(log, 19, now_ms=NOW).complete()
     log.finish_flush(void)
     assert log.flush() == 19
     files.sync_dir("/data")

@@ -17,6 +17,7 @@ from barnabas.protocol.records.control import ControlType, Marker, build_marker,
 from barnabas.protocol.records.record import iter_records
 from barnabas.storage.log import Log
 from barnabas.storage.mem_files import MemFiles
+from barnabas.storage.truncation import truncate
 from barnabas.storage.txn_index import AbortedTxn
 from barnabas.storage.validator import Origin
 from tests.unit.storage.log_bench import NOW, batch, disk, load
@@ -180,7 +181,7 @@ class TransactionalLogMachine(RuleBasedStateMachine):
     @rule(part=st.floats(0, 1))
     def truncate(self, part: float) -> None:
         offset = int(self.model.end * part)
-        self.log.truncate_to(offset, now_ms=NOW)
+        truncate(self.log, offset, now_ms=NOW).complete()
         self.model.batches = [each for each in self.model.batches if each.last < offset]
 
     @rule(how=st.sampled_from(["roll", "close", "die"]))

@@ -32,13 +32,15 @@ def make_coordination(core: Core, replication: Replication) -> Coordination:
     producer_ids = ProducerIdBlocks(core.store, core.broker_id)
     transactions = TransactionCoordination(
         lambda: core.config,
+        broker_id=core.broker_id,
         cache=core.cache,
+        connect=core.peers.to,
         replicas=replicas,
         groups=groups.runtime,
         producer_ids=producer_ids,
         transaction_version=lambda: core.features.transaction_version,
         partition_exists=lambda *place: partition_exists(core.store, *place),
-        clock=doors.clock,
+        clock=doors.transaction_clock or doors.clock,
         offload=doors.offload,
         metrics=metrics.transactions,
     )

@@ -10,7 +10,8 @@ from contextlib import suppress
 from struct import Struct
 from typing import Final, NamedTuple
 
-from barnabas.broker.coordination.gate import Answers, TransactionGate
+from barnabas.broker.coordination.gate import TransactionGate
+from barnabas.broker.coordination.question import Answers
 from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.coordinator.soon import Soon, then

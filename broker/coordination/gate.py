@@ -1,13 +1,17 @@
 """Asks transaction coordinators about partitions that this broker leads (KIP-890).
 
 A leader asks before the first record of a transaction: whether the partition is in it, for clients
-of the older protocol, or to add it, for those of the newer one.
+of the older protocol, or to add it, for those of the newer one. The coordinator is mostly another
+broker; where it is this one, most answers are at hand.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from barnabas.broker.clock import Clock
+from barnabas.broker.coordination.question import Answers, Question
+from barnabas.broker.coordination.remote_coordinators import RemoteCoordinators
 from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator.soon import Soon, promised, settled
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
@@ -16,7 +20,8 @@ from barnabas.metrics.catalogue import TransactionMetrics
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
-Answers = dict[TopicPartition, ErrorCode]
+_FIRST_BACKOFF: Final = 1 / 8
+"""Of the whole: markers are mostly a matter of a few milliseconds, and nobody is told of them."""
 
 
 class TransactionGate:
@@ -25,11 +30,13 @@ class TransactionGate:
     def __init__(
         self,
         coordinator: TransactionCoordinator,
+        others: RemoteCoordinators,
         config: Callable[[], BrokerConfig],
         clock: Clock,
         metrics: TransactionMetrics,
     ) -> None:
         self._coordinator = coordinator
+        self._others = others
         self._config = config
         self._clock = clock
         self._failures = metrics.verification_failures.cell()
@@ -50,68 +57,57 @@ class TransactionGate:
     ) -> Soon[Answers]:
         """What the coordinator says of each partition, at once or as a future that never fails."""
         began = self._clock.monotonic()
-        answers = (
-            self._add(transactional_id, producer, partitions)
-            if adds
-            else self._verify(transactional_id, producer, partitions)
-        )
+        question = Question(transactional_id, producer, partitions, adds)
+        answers = self._ask(question)
+        if adds:
+            answers = self._patiently(question, answers, began)
         if isinstance(answers, dict):
             self._count(answers, began)
         else:
             answers.add_done_callback(lambda done: self._count_later(done, began))
         return answers
 
-    def _verify(
-        self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
-    ) -> Answers:
+    def _ask(self, question: Question) -> Soon[Answers]:
+        """Once, and nobody else than who coordinates now."""
+        transactional_id, producer, partitions, adds = question
         try:
-            return self._coordinator.verify(transactional_id, producer, partitions)
-        except KafkaError as error:
-            return _all(partitions, error)
-
-    def _add(
-        self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
-    ) -> Soon[Answers]:
-        try:
+            if not adds:
+                return self._coordinator.verify(transactional_id, producer, partitions)
             answer = self._coordinator.add_for_leader(transactional_id, producer, partitions)
         except KafkaError as error:
-            if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
-                return _all(partitions, error)
-            return promised(self._insist(transactional_id, producer, partitions))
+            if error.code is ErrorCode.NOT_COORDINATOR:
+                return self._others.ask(question, self._coordinator.partition_of(transactional_id))
+            return question.all_told(error.code)
         if isinstance(answer, asyncio.Future):
-            return promised(self._added(answer, partitions))
-        return dict.fromkeys(partitions, ErrorCode.NONE)
+            return promised(_added(question, answer))
+        return question.all_told(ErrorCode.NONE)
 
-    @staticmethod
-    async def _added(
-        answer: "asyncio.Future[None]", partitions: Sequence[TopicPartition]
-    ) -> Answers:
-        try:
-            await answer
-        except KafkaError as error:
-            return _all(partitions, error)
-        return dict.fromkeys(partitions, ErrorCode.NONE)
+    def _patiently(self, question: Question, answers: Soon[Answers], began: float) -> Soon[Answers]:
+        if isinstance(answers, asyncio.Future):
+            return promised(self._see_through(question, answers, began))
+        return promised(self._insist(question, began)) if _is_busy(answers) else answers
 
-    async def _insist(
-        self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
+    async def _see_through(
+        self, question: Question, asked: "asyncio.Future[Answers]", began: float
     ) -> Answers:
+        answers = await asked
+        if _is_busy(answers) and self._clock.monotonic() < self._deadline(began):
+            return await self._insist(question, began)
+        return answers
+
+    async def _insist(self, question: Question, began: float) -> Answers:
         """Ask again while the transaction before is not over, but not for long."""
-        config = self._config()
-        backoff = config.add_partitions_to_txn_retry_backoff_ms / 1000
-        deadline = (
-            self._clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
-        )
+        longest = self._config().add_partitions_to_txn_retry_backoff_ms / 1000
+        backoff = longest * _FIRST_BACKOFF
         while True:
             await asyncio.sleep(backoff)
-            try:
-                await settled(
-                    self._coordinator.add_for_leader(transactional_id, producer, partitions)
-                )
-                return dict.fromkeys(partitions, ErrorCode.NONE)
-            except KafkaError as error:
-                again = error.code is ErrorCode.CONCURRENT_TRANSACTIONS
-                if not again or self._clock.monotonic() >= deadline:
-                    return _all(partitions, error)
+            backoff = min(2 * backoff, longest)
+            answers = await settled(self._ask(question))
+            if not _is_busy(answers) or self._clock.monotonic() >= self._deadline(began):
+                return answers
+
+    def _deadline(self, began: float) -> float:
+        return began + self._config().add_partitions_to_txn_retry_backoff_max_ms / 1000
 
     def _count(self, answers: Answers, began: float) -> None:
         if any(answers.values()):
@@ -123,5 +119,14 @@ class TransactionGate:
             self._count(done.result(), began)
 
 
-def _all(partitions: Sequence[TopicPartition], error: KafkaError) -> Answers:
-    return dict.fromkeys(partitions, error.code)
+async def _added(question: Question, answer: "asyncio.Future[None]") -> Answers:
+    try:
+        await answer
+    except KafkaError as error:
+        return question.all_told(error.code)
+    return question.all_told(ErrorCode.NONE)
+
+
+def _is_busy(answers: Answers) -> bool:
+    """Whether the transaction before is not over; then no partition of it can be added."""
+    return ErrorCode.CONCURRENT_TRANSACTIONS in answers.values()

@@ -5,10 +5,13 @@ from collections.abc import Awaitable, Callable
 from barnabas.broker.clock import Clock
 from barnabas.broker.coordination.admission import ProduceAdmission
 from barnabas.broker.coordination.gate import TransactionGate
+from barnabas.broker.coordination.line import Asked
 from barnabas.broker.coordination.loop import LoopTimers
+from barnabas.broker.coordination.marker_routes import MarkerRoutes
 from barnabas.broker.coordination.marker_sender import MarkerSender
 from barnabas.broker.coordination.marker_writer import MarkerWriter
 from barnabas.broker.coordination.partition_log import LedPartition
+from barnabas.broker.coordination.remote_coordinators import RemoteCoordinators
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.topic_names import TRANSACTION_STATE
 from barnabas.broker.observability.logging import get_logger
@@ -38,7 +41,9 @@ class TransactionCoordination:
         self,
         config: Callable[[], BrokerConfig],
         *,
+        broker_id: int,
         cache: MetadataCache,
+        connect: Callable[[int], Asked],
         replicas: ReplicaManager,
         groups: CoordinatorRuntime[GroupShard],
         producer_ids: ProducerIds,
@@ -48,7 +53,8 @@ class TransactionCoordination:
         offload: Offload,
         metrics: TransactionMetrics,
     ) -> None:
-        """`partition_exists` asks the metadata store itself, not what this broker knows of it."""
+        """`partition_exists` asks the metadata store itself, not what this broker knows of it;
+        `connect` gives a line of its own to another broker."""
         self._config = config
         self._cache = cache
         self._offload = offload
@@ -78,12 +84,14 @@ class TransactionCoordination:
             timers=timers,
             partitions=self.partitions,
         )
-        self.gate = TransactionGate(self.coordinator, config, clock, metrics)
+        self.others = RemoteCoordinators(broker_id, cache, connect)
+        self.gate = TransactionGate(self.coordinator, self.others, config, clock, metrics)
         self.admission = ProduceAdmission(replicas, self.gate)
         self.writer = MarkerWriter(replicas, groups, clock)
+        self.routes = MarkerRoutes(broker_id, cache, self.writer, connect)
         self.markers = MarkerSender(
             cache,
-            self.writer,
+            self.routes,
             timers,
             partition_exists=partition_exists,
             finished=self.coordinator.markers_written,
@@ -129,6 +137,8 @@ class TransactionCoordination:
         """Send away whoever waits, and stop every timer."""
         await self._runtime.close()
         self.waiting.wake_all()
+        await self.others.close()
+        await self.routes.close()
 
 
 def transaction_settings(config: BrokerConfig) -> TransactionSettings:

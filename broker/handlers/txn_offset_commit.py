@@ -11,7 +11,8 @@ those of coordinators.
 import asyncio
 
 from barnabas.broker.coordination.commit_answer import CommitAnswer
-from barnabas.broker.coordination.gate import Answers, TransactionGate
+from barnabas.broker.coordination.gate import TransactionGate
+from barnabas.broker.coordination.question import Answers
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS
 from barnabas.broker.server.context import RequestContext

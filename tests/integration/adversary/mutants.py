@@ -263,7 +263,7 @@ def slow_markers() -> None:
     def later(sender: Any) -> None:
         if not sender._scheduled:
             sender._scheduled = True
-            sender._timers.call_later(0.01, sender._write_due)
+            sender._timers.call_later(0.01, sender._carry_due)
 
     MarkerSender._schedule = later  # type: ignore[method-assign]
 

@@ -27,7 +27,7 @@ def _slow_markers(monkeypatch: pytest.MonkeyPatch) -> None:
     def later(sender: MarkerSender) -> None:
         if not sender._scheduled:
             sender._scheduled = True
-            sender._timers.call_later(MARKERS_TAKE_S, sender._write_due)
+            sender._timers.call_later(MARKERS_TAKE_S, sender._carry_due)
 
     monkeypatch.setattr(MarkerSender, "_schedule", later)
 

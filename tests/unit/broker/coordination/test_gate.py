@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordination.gate import Answers, TransactionGate
+from barnabas.broker.coordination.gate import TransactionGate
+from barnabas.broker.coordination.question import Answers, Question
 from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator.soon import settled
 from barnabas.coordinator.transaction.metadata import Producer
@@ -19,6 +20,7 @@ A, B = ("a", 0), ("b", 1)
 PRODUCER = Producer(1000, 4)
 CONCURRENT = KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
 FENCED = KafkaError(ErrorCode.PRODUCER_FENCED)
+ELSEWHERE = KafkaError(ErrorCode.NOT_COORDINATOR)
 
 
 class Clock:
@@ -41,6 +43,7 @@ class Rig:
     def __init__(self) -> None:
         self.answers: list[Any] = []
         self.asked: list[tuple[object, ...]] = []
+        self.asked_elsewhere: list[tuple[Question, int]] = []
         self.clock = Clock()
         metrics = BrokerMetrics(Registry()).transactions
         self.failures = metrics.verification_failures.cell()
@@ -50,6 +53,7 @@ class Rig:
             "add.partitions.to.txn.retry.backoff.max.ms": "20",
         }
         self.gate = TransactionGate(
+            self,  # type: ignore[arg-type]
             self,  # type: ignore[arg-type]
             self.config,
             self.clock,
@@ -78,6 +82,15 @@ class Rig:
         if isinstance(answer, KafkaError):
             raise answer
         return answer
+
+    def partition_of(self, _key: str) -> int:
+        """As the coordinator finds the partition of a transactional id."""
+        return 7
+
+    def ask(self, question: Question, index: int) -> Any:
+        """As other brokers' coordinators are asked."""
+        self.asked_elsewhere.append((question, index))
+        return self._next()
 
     async def admit(self, *, adds: bool) -> Answers:
         return await settled(self.gate.admit("x", PRODUCER, [A, B], adds=adds))
@@ -209,6 +222,44 @@ async def test_who_goes_away_is_neither_asked_for_again_nor_counted(
     assert len(rig.asked) == asked
     assert later.cancelled() is not insists
     assert sum(rig.times.counts) == 0
+
+
+@pytest.mark.parametrize("adds", [False, True])
+async def test_another_broker_is_asked_where_it_coordinates(rig: Rig, adds: bool) -> None:
+    rig.answers = [ELSEWHERE, all_(ErrorCode.NONE)]
+    assert await rig.admit(adds=adds) == all_(ErrorCode.NONE)
+    assert rig.asked_elsewhere == [(Question("x", PRODUCER, [A, B], adds), 7)]
+    assert (rig.failures.value, sum(rig.times.counts)) == (0, 1)
+
+
+@pytest.mark.parametrize(("adds", "times"), [(False, 1), (True, 3)])
+async def test_it_insists_with_another_broker_too_but_only_for_the_newer_protocol(
+    rig: Rig, adds: bool, times: int
+) -> None:
+    """KIP-609: the other broker has answered later, and at once that it is busy."""
+    rig.answers = []
+    for answer in (CONCURRENT, CONCURRENT, KafkaError(ErrorCode.NONE)):
+        later: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+        later.set_result(all_(answer.code))
+        rig.answers += [ELSEWHERE, later]
+    answers = await rig.admit(adds=adds)
+    assert answers == all_(ErrorCode.NONE if adds else ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert len(rig.asked_elsewhere) == times
+
+
+async def test_the_coordinator_that_has_come_here_meanwhile_is_asked_here(rig: Rig) -> None:
+    rig.answers = [ELSEWHERE, all_(ErrorCode.CONCURRENT_TRANSACTIONS), None]
+    assert await rig.admit(adds=True) == all_(ErrorCode.NONE)
+    assert (len(rig.asked), len(rig.asked_elsewhere)) == (2, 1)
+
+
+async def test_who_waited_for_its_turn_already_does_not_insist_as_well(rig: Rig) -> None:
+    later = rig.later()
+    answer = rig.gate.admit("x", PRODUCER, [A, B], adds=True)
+    rig.clock.seconds += 0.02
+    later.set_exception(CONCURRENT)
+    assert await settled(answer) == all_(ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert len(rig.asked) == 1
 
 
 async def test_verification_follows_the_configuration_at_once(rig: Rig) -> None:

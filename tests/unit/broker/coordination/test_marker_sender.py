@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.coordination.marker_line import Errand
 from barnabas.broker.coordination.marker_sender import (
     LONGEST_RETRY_MS,
     RETRY_MS,
@@ -51,14 +52,14 @@ class Rig:
         """As the metadata cache answers."""
         return object() if (topic, index) in self.known else None
 
-    def write(
-        self, topic: str, index: int, marker: TxnMarker, done: Callable[[ErrorCode], None]
-    ) -> None:
-        """As the writer takes a marker."""
-        place = (topic, index)
-        self.writes.append((place, marker, done))
+    def carry(self, errand: Errand) -> None:
+        """As the routes take a marker."""
+        self.writes.append((errand.place, errand.marker, errand.done))
         if not self.held:
-            done(self.codes.get(place, ErrorCode.NONE))
+            errand.done(self.codes.get(errand.place, ErrorCode.NONE))
+
+    def forget_unwanted(self) -> None:
+        """As the routes are told of a resignation."""
 
     async def _exists(self, topic: str, index: int) -> bool:
         if self.store_fails:

@@ -2,9 +2,12 @@
 
 Brokers are put in a line that alternates racks. Partition i's first replica goes to the i-th broker
 of the line from a random start, its further replicas to the brokers behind at a distance that grows
-with every round of the line; a rack is not used twice while another one has none.
+with every round of the line; no rack gets another replica while one has fewer and a broker left.
+Brokers that name no rack are one rack, as for Kafka since 3.0: before, one such broker among others
+was an error.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import zip_longest
 from random import Random
@@ -56,12 +59,10 @@ def _pick(line: list[int], racks: Mapping[int, str | None], lead: int, shift: in
     size = len(line)
     leader = line[lead % size]
     others = [line[(lead + 1 + (shift + step) % (size - 1)) % size] for step in range(size - 1)]
-    fresh, used = [leader], {racks[leader]}
-    later = []
+    seen = Counter([racks[leader]])
+    turns = []
     for broker in others:
-        if racks[broker] in used and racks[broker] is not None:
-            later.append(broker)
-        else:
-            used.add(racks[broker])
-            fresh.append(broker)
-    return fresh + later
+        turns.append(seen[racks[broker]])
+        seen[racks[broker]] += 1
+    in_turn = sorted(zip(turns, others, strict=True), key=lambda each: each[0])
+    return [leader, *(broker for _, broker in in_turn)]

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.broker.controller.election import decide
-from barnabas.broker.controller.placement import place
 from barnabas.broker.controller.state import ClusterState, Partition, Topic
 from barnabas.broker.controller.topics import NewTopic, assign_partitions, assign_topic
 from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo, LeaderAndIsr
@@ -81,35 +80,6 @@ def test_a_leader_that_restarted_gets_a_new_epoch() -> None:
     state = LeaderAndIsr(1, 4, (2, 1), 1)
     assert choose([1, 2], state, {1, 2}) is None
     assert choose([1, 2], state, {1, 2}, restarted=True) == LeaderAndIsr(1, 5, (2, 1), 7)
-
-
-@given(
-    st.dictionaries(brokers, st.sampled_from([None, "a", "b", "c"]), min_size=1),
-    st.integers(1, 20),
-    st.integers(0, 1000),
-    st.data(),
-)
-def test_replicas_are_spread(
-    racks: dict[int, str | None], count: int, seed: int, data: st.DataObject
-) -> None:
-    factor = data.draw(st.integers(1, len(racks)))
-    placed = place(racks, count, factor, Random(seed))
-    assert list(placed) == list(range(count))
-    leaders = [replicas[0] for replicas in placed.values()]
-    for replicas in placed.values():
-        assert len(set(replicas)) == factor
-        assert set(replicas) <= set(racks)
-        known = [racks[each] for each in replicas if racks[each] is not None]
-        if None not in racks.values():
-            assert len(set(known)) == min(factor, len(set(racks.values())))
-    counts = [leaders.count(broker) for broker in racks]
-    assert max(counts) - min(counts) <= 1
-
-
-def test_placement_goes_on_where_it_stopped() -> None:
-    racks: dict[int, str | None] = dict.fromkeys(range(3))
-    grown = place(racks, 2, 1, Random(1), first=4)
-    assert list(grown) == [4, 5]
 
 
 def cluster(*ids: int) -> ClusterState:

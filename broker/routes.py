@@ -104,8 +104,11 @@ class Parts(NamedTuple):
 
 
 def client_routes(parts: Parts) -> list[Route]:
-    """What clients are served."""
-    return _announced(parts, _common_routes(parts))
+    """What clients are served; where brokers have no listener for themselves, that is all."""
+    rows = _common_routes(parts)
+    if parts.config().in_cluster:
+        rows = [_for_clients(row) for row in rows]
+    return _announced(parts, rows)
 
 
 def inter_broker_routes(parts: Parts) -> list[Route]:
@@ -121,6 +124,13 @@ def _common_routes(parts: Parts) -> list[Route]:
         *_group_routes(parts),
         *_transaction_routes(parts),
     ]
+
+
+def _for_clients(row: Route) -> Route:
+    """Without the versions by which brokers speak for their clients."""
+    if row.api is add_partitions_to_txn.API:
+        return row._replace(serves=add_partitions_to_txn.SERVES_CLIENTS)
+    return row
 
 
 def _announced(parts: Parts, rows: list[Route]) -> list[Route]:

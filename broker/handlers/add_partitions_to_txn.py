@@ -4,10 +4,15 @@ Up to v3 from clients of the older protocol, one transaction each; from v4 on fr
 number of transactions (KIP-890). All or nothing: where a partition cannot be added
 (UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED for internal topics), the others are
 answered OPERATION_NOT_ATTEMPTED. A client may register its group's offsets too (KIP-609).
+
+In a cluster v4 and later are served on the brokers' own listener only. Many transactions share such
+a request, so none of them is waited for: CONCURRENT_TRANSACTIONS is said at once, and the leader
+asks again; what is not committed soon is COORDINATOR_NOT_AVAILABLE, and may be added all the same.
 """
 
 import asyncio
 from collections.abc import Container, Iterable, Sequence
+from typing import Final
 
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.topic_names import (
@@ -32,10 +37,14 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
 )
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "SERVES", "AddPartitionsToTxnHandler", "error_response"]
+__all__ = ["API", "SERVES", "SERVES_CLIENTS", "AddPartitionsToTxnHandler", "error_response"]
 
 SERVES = range(6)
 _BETWEEN_BROKERS_SINCE = 4
+SERVES_CLIENTS = range(_BETWEEN_BROKERS_SINCE)
+"""Where brokers have a listener for themselves."""
+PATIENCE_S: Final = 1.0
+"""For followers of one partition that are slow, while others' answers wait in the same request."""
 _NEVER_WRITTEN_TO = INTERNAL_TOPICS - {CONSUMER_OFFSETS}
 Topics = Sequence[AddPartitionsToTxnTopic]
 Answers = dict[TopicPartition, ErrorCode]
@@ -108,11 +117,15 @@ class AddPartitionsToTxnHandler:
         try:
             if asked.verify_only:
                 return self._coordinator.verify(asked.transactional_id, producer, partitions)
-            await settled(
-                self._coordinator.add_for_leader(asked.transactional_id, producer, partitions)
+            added = self._coordinator.add_for_other_leader(
+                asked.transactional_id, producer, partitions
             )
+            async with asyncio.timeout(PATIENCE_S):
+                await settled(added)
         except KafkaError as error:
             return dict.fromkeys(partitions, error.code)
+        except TimeoutError:
+            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return {}
 
 

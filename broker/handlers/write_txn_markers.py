@@ -1,10 +1,13 @@
 """WriteTxnMarkers (key 27): ends of transactions, from their coordinator or from an operator.
 
 An operator's (KIP-664) ends a transaction in one partition, whatever its coordinator thinks of it.
-Errors by partition as `MarkerWriter` tells them.
+Errors by partition as `MarkerWriter` tells them. To a coordinator REQUEST_TIMED_OUT too: many
+transactions share its request, and a partition whose followers are slow must not hold up the
+answers of the others. The marker may be committed all the same, and a second one does no harm.
 """
 
 import asyncio
+from typing import Final
 
 from barnabas.broker.coordination.marker_writer import MarkerWriter, TxnMarker
 from barnabas.broker.server.context import RequestContext
@@ -23,10 +26,12 @@ from barnabas.protocol.messages.write_txn_markers import (
 __all__ = ["API", "SERVES", "WriteTxnMarkersHandler", "error_response"]
 
 SERVES = range(1, 3)
+PATIENCE_S: Final = 1.0
+"""Until a coordinator is told of what is not committed by then."""
 
 
 class WriteTxnMarkersHandler:
-    """Answers when the last marker is committed, or is refused."""
+    """Answers when the last marker is committed or refused, a coordinator in time."""
 
     def __init__(self, writer: MarkerWriter) -> None:
         self._writer = writer
@@ -36,7 +41,7 @@ class WriteTxnMarkersHandler:
         request: WriteTxnMarkersRequest,
         context: RequestContext,
     ) -> Soon[WriteTxnMarkersResponse]:
-        response = _results(request, ErrorCode.NONE)
+        response = _results(request, ErrorCode.REQUEST_TIMED_OUT)
         open_results = _OpenResults(response, context.api_version)
         for marker, result in zip(request.markers, response.markers, strict=True):
             end = TxnMarker(
@@ -52,7 +57,7 @@ class WriteTxnMarkersHandler:
                     self._writer.write(
                         topic.name, each.partition_index, end, open_results.done(each)
                     )
-        return open_results.answer()
+        return open_results.answer(PATIENCE_S if context.inter_broker else None)
 
 
 class _OpenResults:
@@ -69,14 +74,22 @@ class _OpenResults:
 
     def settle(self) -> None:
         self.open -= 1
-        if not self.open and self._future is not None and not self._future.done():
-            self._future.set_result(self._response)
+        if not self.open:
+            self._give()
 
-    def answer(self) -> Soon[WriteTxnMarkersResponse]:
+    def answer(self, patience: float | None) -> Soon[WriteTxnMarkersResponse]:
         if not self.open:
             return self._response
-        self._future = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._future = loop.create_future()
+        if patience is not None:
+            timer = loop.call_later(patience, self._give)
+            self._future.add_done_callback(lambda _: timer.cancel())
         return self._future
+
+    def _give(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(self._response)
 
 
 class _Done:

@@ -108,8 +108,15 @@ class TransactionCoordinator:
     def add_for_leader(
         self, transactional_id: str, producer: Producer, added: Collection[TopicPartition]
     ) -> Soon[None]:
-        """A leader adds what a TV2 client has written to (AddPartitionsToTxn from v4)."""
+        """A leader on this broker adds what a TV2 client is about to write to."""
         return self._add(transactional_id, producer, added, TV2, None)
+
+    def add_for_other_leader(
+        self, transactional_id: str, producer: Producer, added: Collection[TopicPartition]
+    ) -> Soon[None]:
+        """As another broker asks (AddPartitionsToTxn from v4), whose other questions would wait
+        too: CONCURRENT_TRANSACTIONS is raised at once."""
+        return self._add(transactional_id, producer, added, TV2, None, patient=False)
 
     def _add(
         self,
@@ -118,10 +125,13 @@ class TransactionCoordinator:
         added: Collection[TopicPartition],
         client_version: int,
         connection: int | None,
+        *,
+        patient: bool = True,
     ) -> Soon[None]:
+        ask = self._patiently if patient else self._ask
         return cast(
             Soon[None],
-            self._patiently(
+            ask(
                 transactional_id,
                 lambda shard: partial(
                     shard.add_partitions,
@@ -283,6 +293,10 @@ class TransactionCoordinator:
     def states(self) -> Counter[str]:
         """How many transactional ids that are coordinated here are in each state."""
         return sum((shard.states() for _, shard in self._runtime.shards()), Counter())
+
+    def refused_ends(self) -> int:
+        """Transactions whose every marker is written, while the log refuses to say so."""
+        return sum(shard.refused_ends for _, shard in self._runtime.shards())
 
     def require_loaded(self) -> None:
         """Raises COORDINATOR_LOAD_IN_PROGRESS while some partition is still being loaded."""

@@ -45,6 +45,8 @@ class Ending:
     def __init__(self, ledger: Ledger, take_producer_id: TakeProducerId) -> None:
         self._ledger = ledger
         self._take_producer_id = take_producer_id
+        self.refused: set[str] = set()
+        """Transactional ids whose end the log refused, until it takes it."""
 
     def end(
         self,
@@ -151,10 +153,15 @@ class Ending:
 
     def _completion(self, txn: Transaction, turn: Turn) -> TxnDecision:
         def refused(_: Turn) -> TxnDecision:
+            self.refused.add(txn.transactional_id)
             return Decision(effects=[self._completing(txn, COMPLETION_RETRY_MS)])
 
+        def written(_: Turn) -> TxnDecision:
+            self.refused.discard(txn.transactional_id)
+            return Decision()
+
         return self._ledger.write(
-            txn.completed(turn.now_ms), None, turn, "every marker is written", refused=refused
+            txn.completed(turn.now_ms), None, turn, "every marker is written", written, refused
         )
 
     def _completing(self, txn: Transaction, delay_ms: int) -> StartTimer:

@@ -237,6 +237,11 @@ class TransactionShard:
         """How many transactional ids are in each state."""
         return Counter(txn.state.value for txn in self.ledger.transactions.values())
 
+    @property
+    def refused_ends(self) -> int:
+        """Transactions that would be over, if the log took their end."""
+        return len(self._ending.refused)
+
     def __iter__(self) -> Iterator[Transaction]:
         return iter(self.ledger.transactions.values())
 

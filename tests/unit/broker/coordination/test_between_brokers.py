@@ -1,0 +1,153 @@
+"""What only brokers ask, on the listener that they keep for themselves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker.app import Broker
+from barnabas.broker.handlers import add_partitions_to_txn as adding
+from barnabas.broker.handlers import write_txn_markers as marking
+from barnabas.broker.replication.partition import Partition
+from barnabas.client.connection import BrokerUnreachable
+from barnabas.protocol.messages import add_partitions_to_txn
+from tests.integration.data_path import Client
+from tests.integration.in_cluster import BROKERS, CLIENTS, connected_to, member, shared_metadata
+from tests.unit.broker.coordination.transactor import ONE_PARTITION, Transactor, flat
+
+ALONE = {
+    **ONE_PARTITION,
+    "offsets_topic_replication_factor": 1,
+    "transaction_state_log_replication_factor": 1,
+    "transaction_state_log_min_isr": 1,
+}
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with shared_metadata(tmp_path / "store") as store, member(store, tmp_path, **ALONE) as it:
+        yield it
+
+
+@pytest.fixture
+async def client(broker: Broker) -> AsyncIterator[Client]:
+    async with connected_to(broker, CLIENTS) as client:
+        await client.create("t", 3)
+        yield client
+
+
+@pytest.fixture
+async def between(broker: Broker, client: Client) -> AsyncIterator[Client]:  # noqa: ARG001
+    async with connected_to(broker, BROKERS) as between:
+        yield between
+
+
+@pytest.fixture
+async def producer(client: Client) -> Transactor:
+    return await Transactor(client).init()
+
+
+@pytest.fixture
+def unreplicated(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Followers of a topic that have stopped: nothing of it is committed any more."""
+
+    def stop(topic: str) -> None:
+        add_waiter = Partition.add_waiter
+
+        def wait(partition: Partition, offset: int, waiter: Any) -> None:
+            if partition.topic != topic:
+                add_waiter(partition, offset, waiter)
+
+        monkeypatch.setattr(Partition, "add_waiter", wait)
+
+    return stop
+
+
+async def ask(line: Client, *asked: add_partitions_to_txn.AddPartitionsToTxnTransaction) -> Any:
+    request = add_partitions_to_txn.AddPartitionsToTxnRequest(transactions=list(asked))
+    answer = await line.connection.request(add_partitions_to_txn.API, request, version=5)
+    return {
+        each.transactional_id: flat(each.topic_results) for each in answer.results_by_transaction
+    }
+
+
+async def test_clients_are_neither_offered_nor_served_what_brokers_ask(
+    client: Client, between: Client, producer: Transactor
+) -> None:
+    assert client.connection.broker_versions[24] == range(4)
+    assert between.connection.broker_versions[24] == range(6)
+    with pytest.raises(BrokerUnreachable):
+        await ask(client, producer.asked_by_leader(("t", 0)))
+
+
+async def test_a_leader_adds_and_verifies(between: Client, producer: Transactor) -> None:
+    asked = producer.asked_by_leader(("t", 0))
+    assert await ask(between, asked) == {"x": ["NONE"]}
+    asked = producer.asked_by_leader(("t", 0), ("t", 1), verify_only=True)
+    assert await ask(between, asked) == {"x": ["NONE", "TRANSACTION_ABORTABLE"]}
+
+
+async def test_a_leader_is_told_at_once_that_the_transaction_before_is_not_over(
+    between: Client, client: Client, producer: Transactor, unreplicated: Callable[[str], None]
+) -> None:
+    """And everybody who has asked with it has an answer."""
+    other = await Transactor(client, "y").init()
+    assert await producer.produce() == "NONE"
+    unreplicated("t")
+    assert await producer.end() == "NONE"
+    async with asyncio.timeout(adding.PATIENCE_S / 2):
+        assert await ask(
+            between, producer.asked_by_leader(("t", 1)), other.asked_by_leader(("t", 1))
+        ) == {"x": ["CONCURRENT_TRANSACTIONS"], "y": ["NONE"]}
+
+
+async def test_slow_followers_of_the_coordinators_log_hold_up_nobody_for_long(
+    between: Client,
+    producer: Transactor,
+    unreplicated: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(adding, "PATIENCE_S", 0.02)
+    unreplicated("__transaction_state")
+    stranger = Transactor(producer.client, "nobody")
+    asked = producer.asked_by_leader(("t", 0)), stranger.asked_by_leader(("t", 0))
+    assert await ask(between, *asked) == {
+        "x": ["COORDINATOR_NOT_AVAILABLE"],
+        "nobody": ["INVALID_PRODUCER_ID_MAPPING"],
+    }
+
+
+async def test_slow_followers_of_one_partition_hold_up_no_other_marker(
+    between: Client,
+    producer: Transactor,
+    unreplicated: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The coordinator sends it again; a second marker does no harm."""
+    monkeypatch.setattr(marking, "PATIENCE_S", 0.02)
+    assert await producer.produce() == "NONE"
+    unreplicated("t")
+    coordinator = Transactor(between)
+    coordinator.producer_id, coordinator.epoch = producer.producer_id, producer.epoch
+    for _ in range(2):
+        assert await coordinator.mark() == "REQUEST_TIMED_OUT"
+
+
+async def test_an_operator_waits_for_the_marker_as_long_as_it_takes(
+    client: Client,
+    producer: Transactor,
+    unreplicated: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kafka's Admin would take REQUEST_TIMED_OUT for a failure."""
+    monkeypatch.setattr(marking, "PATIENCE_S", 0.02)
+    assert await producer.produce() == "NONE"
+    unreplicated("t")
+    operator = Transactor(client)
+    operator.producer_id, operator.epoch = producer.producer_id, producer.epoch
+    marked = asyncio.ensure_future(operator.mark())
+    _, waiting = await asyncio.wait({marked}, timeout=0.1)
+    assert waiting
+    marked.cancel()

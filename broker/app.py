@@ -215,7 +215,7 @@ class Broker:
         features = core.features.supported
         info = BrokerInfo(config.broker_id, at, config.broker_rack, features=features)
         broker = await register_broker(core.store, info, self._doors.clock.now_ms())
-        control.receiver.broker_epoch = broker.epoch
+        control.receiver.joined(broker)
         self._exits.push_async_callback(control.controller.stop)
         await control.controller.start()
         while not core.cache.ready:

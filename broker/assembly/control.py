@@ -5,13 +5,18 @@ from typing import NamedTuple
 from barnabas.broker import gauges
 from barnabas.broker.assembly.core import Core
 from barnabas.broker.assembly.replication import Replication
+from barnabas.broker.controller.channel import Channel
 from barnabas.broker.controller.controller import Controller
+from barnabas.broker.controller.election import ElectionPolicy
 from barnabas.broker.controller.internal_topics import internal_topics
 from barnabas.broker.controller.receiver import ControlReceiver
+from barnabas.broker.controller.remote import RemoteChannel
 from barnabas.broker.controller.topic_admin import Defaults
 from barnabas.broker.controller.topic_creator import TopicCreator
 from barnabas.broker.metadata.config_admin import ConfigAdmin
+from barnabas.broker.metadata.znodes import BrokerInfo
 from barnabas.broker.observability.logging import LoggerLevels
+from barnabas.config.topic import TopicConfig
 
 
 class Control(NamedTuple):
@@ -34,14 +39,29 @@ def make_control(core: Core, replication: Replication) -> Control:
         core.broker_id,
         clock=doors.clock,
         random=doors.random,
-        connect=lambda _broker: receiver,
-        unclean=lambda topic: core.configs.topic(topic).unclean_leader_election_enable,
+        connect=lambda broker: _channel(core, receiver, broker),
+        policy=lambda topic: _election_policy(core, topic),
         defaults=lambda: Defaults(
             core.config.num_partitions, core.config.default_replication_factor
         ),
         check_configs=config_admin.check_new_topic,
         on_fatal=core.fatal,
     )
+    core.configs.follow_topics(lambda topic, _config: controller.reconsider(topic))
     creator = TopicCreator(controller, cache, internal_topics(lambda: core.config))
     gauges.read_cluster(core.metrics, controller, cache)
     return Control(receiver, controller, creator, loggers, config_admin)
+
+
+def _channel(core: Core, receiver: ControlReceiver, broker: BrokerInfo) -> Channel:
+    if broker.id == core.broker_id:
+        return receiver
+    return RemoteChannel(core.peers.at(broker))
+
+
+async def _election_policy(core: Core, topic: str) -> ElectionPolicy:
+    """Also of topics that have no replica on this broker, whose configuration it has not kept."""
+    values = await core.configs.read("topics", topic)
+    known = {key: value for key, value in values.items() if key in TopicConfig.KEYS}
+    config = TopicConfig.resolve(known, core.config)
+    return ElectionPolicy(config.unclean_leader_election_enable, config.flushes_each_append)

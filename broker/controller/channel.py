@@ -28,6 +28,10 @@ class Channel(Protocol):
 
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse: ...
 
+    async def close(self) -> None:
+        """Nothing more will be sent."""
+        ...
+
 
 class ChannelClosed(Exception):
     """The broker is gone; its registration will tell."""

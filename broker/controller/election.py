@@ -1,59 +1,114 @@
 """Who leads a partition and who is in sync; pure.
 
-    new ----------> led ----------> led by another (a leader died, came back, or left the set)
-     (no replica     |                  ^
+    new ----------> led ----------> led by another (a leader died, came back, is stopped, or left
+     (no replica     |                  ^           the set)
       is online)     v                  |
                   leaderless -----------+  (an in-sync replica came back, or the topic allows an
                                             unclean election)
 
-Every decision that takes a partition to another state of leadership raises its leader epoch.
+Every decision that makes or unmakes a leader raises the leader epoch. One that only takes followers
+from the in-sync set does not (KAFKA-15021): the leader goes on undisturbed.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence, Set
+from dataclasses import replace
+from typing import NamedTuple
 
 from barnabas.broker.metadata.cache import NO_LEADER
-from barnabas.broker.metadata.znodes import LeaderAndIsr
+from barnabas.broker.metadata.znodes import LeaderAndIsr, Restart
+
+
+class ElectionPolicy(NamedTuple):
+    """What a topic says of its elections."""
+
+    unclean: bool = False
+    """A replica that is not in sync may lead where no other can."""
+    flushes_first: bool = False
+    """What is acknowledged has been flushed: a reboot loses none of it."""
+
+
+CAREFUL = ElectionPolicy()
+
+
+class Situation(NamedTuple):
+    """What an election looks at beside the partition's last state."""
+
+    online: Set[int]
+    """Brokers whose replica can serve."""
+    leaving: Container[int] = ()
+    """Brokers that want to stop: they lead only what nobody else can."""
+    restarted: Mapping[int, Restart] = {}
+    """Brokers that have registered anew since the last decision, and how their last run ended."""
+    policy: ElectionPolicy = CAREFUL
 
 
 def decide(
-    replicas: Sequence[int],
-    state: LeaderAndIsr | None,
-    online: Container[int],
-    *,
-    unclean: bool,
-    restarted: bool,
-    controller_epoch: int,
+    replicas: Sequence[int], state: LeaderAndIsr | None, now: Situation, controller_epoch: int
 ) -> LeaderAndIsr | None:
-    """The next state of a partition, or None if it stays as it is.
+    """The next state of a partition, or None if it stays as it is; `state` is None for a new one.
 
-    `state` is None for a new partition, `online` has the brokers whose replica can serve.
-    `restarted` says that the leader's broker registered anew after it was chosen: what an earlier
-    incarnation wrote last may be lost, so even the same leader needs a new epoch.
+    A replica that was not closed cleanly leaves every in-sync set that has another member: it may
+    lack the end of what it acknowledged. Even a leader that was closed cleanly gets a new epoch.
     """
     if state is None:
-        first = [replica for replica in replicas if replica in online]
-        if not first:
-            return None
-        return LeaderAndIsr(first[0], 0, tuple(first), controller_epoch)
-    isr = tuple(replica for replica in state.isr if replica in online)
-    if state.leader in isr and not restarted:
-        if isr == state.isr:
-            return None
-        return _next(state, state.leader, isr, controller_epoch)
-    candidates = [replica for replica in replicas if replica in isr]
-    if candidates:
-        return _next(state, candidates[0], isr, controller_epoch)
-    if unclean:
-        for replica in replicas:
-            if replica in online:
-                return _next(state, replica, (replica,), controller_epoch)
-    if state.leader == NO_LEADER:
-        return None
-    # Who was in sync last is what a later clean election needs to know.
-    return _next(state, NO_LEADER, state.isr, controller_epoch)
+        return _first(replicas, now, controller_epoch)
+    isr, doubtful = _after_restarts(state, now, sole_replica=len(replicas) == 1)
+    able = [each for each in isr if each in now.online and each not in doubtful]
+    staying = [each for each in able if each not in now.leaving]
+    if (
+        state.leader in able
+        and state.leader not in now.restarted
+        and (state.leader in staying or not staying)
+    ):
+        decision = replace(state, isr=tuple(staying or able), doubtful=doubtful)
+    elif able:
+        leader = next(each for each in replicas if each in (staying or able))
+        decision = _elected(state, leader, staying or able)
+    elif now.policy.unclean and (found := _any_online([*isr, *replicas], now)) is not None:
+        decision = _elected(state, found, [found])
+    else:
+        # Who was in sync last is what a later clean election needs to know.
+        epoch = state.leader_epoch + (state.leader != NO_LEADER)
+        decision = LeaderAndIsr(NO_LEADER, epoch, isr, controller_epoch, doubtful=doubtful)
+    decision = replace(decision, controller_epoch=state.controller_epoch)
+    return None if decision == state else replace(decision, controller_epoch=controller_epoch)
 
 
-def _next(
-    state: LeaderAndIsr, leader: int, isr: tuple[int, ...], controller_epoch: int
-) -> LeaderAndIsr:
-    return LeaderAndIsr(leader, state.leader_epoch + 1, isr, controller_epoch)
+def _first(replicas: Sequence[int], now: Situation, controller_epoch: int) -> LeaderAndIsr | None:
+    online = [each for each in replicas if each in now.online]
+    able = [each for each in online if each not in now.leaving] or online
+    return LeaderAndIsr(able[0], 0, tuple(able), controller_epoch) if able else None
+
+
+def _after_restarts(
+    state: LeaderAndIsr, now: Situation, *, sole_replica: bool
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The in-sync set without those that were not closed cleanly, and the one in doubt.
+
+    One member always stays, the best there is. If its machine went down too, and the topic does not
+    flush before it acknowledges, what it has is in doubt; but a sole replica has no better.
+    """
+    isr = list(state.isr)
+    crashed = {each for each in isr if now.restarted.get(each, Restart.CLEAN) != Restart.CLEAN}
+    if not crashed:
+        return state.isr, state.doubtful
+    worst_first = sorted(
+        crashed, key=lambda each: (now.restarted[each] == Restart.KILLED, each == state.leader)
+    )
+    for each in worst_first[: len(isr) - 1 if len(crashed) == len(isr) else None]:
+        isr.remove(each)
+    last = isr[0]
+    lost = last in crashed and now.restarted[last] == Restart.REBOOTED
+    if lost and not (now.policy.flushes_first or sole_replica):
+        return tuple(isr), (last,)
+    return tuple(isr), tuple(each for each in state.doubtful if each in isr)
+
+
+def _any_online(replicas: Sequence[int], now: Situation) -> int | None:
+    """The first of them that is online, one that stays if there is one."""
+    online = [each for each in replicas if each in now.online]
+    return next((each for each in online if each not in now.leaving), online[0] if online else None)
+
+
+def _elected(state: LeaderAndIsr, leader: int, isr: Sequence[int]) -> LeaderAndIsr:
+    return LeaderAndIsr(leader, state.leader_epoch + 1, tuple(isr), state.controller_epoch)

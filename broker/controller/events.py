@@ -24,6 +24,10 @@ class EventQueue:
         self._events: asyncio.Queue[_Event] = asyncio.Queue()
         self._runner: asyncio.Task[None] | None = None
 
+    def __len__(self) -> int:
+        """Events that wait for their turn."""
+        return self._events.qsize()
+
     def start(self) -> None:
         self._runner = asyncio.create_task(self._run(), name="controller")
 

@@ -1,10 +1,10 @@
 """The controller's line to one broker: messages go in order, and nobody waits for a slow broker."""
 
 import asyncio
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
 
 from barnabas.broker.controller.channel import Channel, ChannelClosed
+from barnabas.broker.controller.gathering import Gathered, Message, Receipt
 from barnabas.broker.metadata.znodes import BrokerInfo
 from barnabas.broker.observability.logging import get_logger
 from barnabas.protocol.errors import ErrorCode
@@ -12,15 +12,9 @@ from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrRequest, Leade
 from barnabas.protocol.messages.stop_replica import StopReplicaRequest
 from barnabas.protocol.messages.update_metadata import UpdateMetadataRequest
 
-Message = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 Report = Callable[[BrokerInfo, LeaderAndIsrResponse], None]
 
 _log = get_logger(__name__)
-
-
-class _Letter(NamedTuple):
-    message: Message
-    delivered: asyncio.Future[None]
 
 
 class BrokerLink:
@@ -39,7 +33,8 @@ class BrokerLink:
         self._channel = channel
         self._answered = answered
         self._failed = failed
-        self._letters: asyncio.Queue[_Letter] = asyncio.Queue()
+        self._waiting = Gathered()
+        self._news = asyncio.Event()
         self._carrier = asyncio.create_task(self._carry(), name=f"to broker {broker.id}")
 
     def send(self, message: Message) -> asyncio.Future[None]:
@@ -48,30 +43,33 @@ class BrokerLink:
         if self._carrier.done():
             delivered.set_result(None)
         else:
-            self._letters.put_nowait(_Letter(message, delivered))
+            self._waiting.add(message, delivered)
+            self._news.set()
         return delivered
 
     async def close(self) -> None:
         """Send nothing more; what waits for delivery is done."""
         self._carrier.cancel()
         await asyncio.wait([self._carrier])
+        await self._channel.close()
 
     async def _carry(self) -> None:
-        delivered = None
+        receipts: list[Receipt] = []
         try:
             while True:
-                message, delivered = await self._letters.get()
-                await self._deliver(message)
-                _done(delivered)
+                await self._news.wait()
+                self._news.clear()
+                while self._waiting:
+                    message, receipts = self._waiting.take()
+                    await self._deliver(message)
+                    _done(receipts)
         except ChannelClosed:
             _log.info("broker out of reach", broker=self.broker.id)
         except Exception as error:
             self._failed(error)
         finally:
-            if delivered is not None:
-                _done(delivered)
-            while not self._letters.empty():
-                _done(self._letters.get_nowait().delivered)
+            _done(receipts)
+            _done(self._waiting.clear())
 
     async def _deliver(self, message: Message) -> None:
         match message:
@@ -94,6 +92,7 @@ class BrokerLink:
             )
 
 
-def _done(delivered: asyncio.Future[None]) -> None:
-    if not delivered.done():
-        delivered.set_result(None)
+def _done(receipts: Iterable[Receipt]) -> None:
+    for receipt in receipts:
+        if not receipt.done():
+            receipt.set_result(None)

@@ -6,16 +6,28 @@ incarnation of this broker, is refused: its sender has lost its office or its ma
 
 import asyncio
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
+from barnabas.broker.controller.requests import EPOCH_DURING_DELETE
 from barnabas.broker.metadata.cache import MetadataCache
+from barnabas.broker.metadata.store import StoreError
+from barnabas.broker.metadata.znodes import BrokerInfo
+from barnabas.broker.observability.logging import get_logger
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from barnabas.protocol.messages.leader_and_isr import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+)
 from barnabas.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+
+RETRY_S: Final = 0.25
+"""Until the store is asked again for what it could not tell."""
+_log = get_logger(__name__)
 
 
 class Replicas(Protocol):
@@ -42,20 +54,31 @@ class ControlReceiver:
         self._replicas = replicas
         self._cache = cache
         self._configs = configs
+        self._loaded: dict[str, bytes] = {}
         self._controller_epoch = 0
+        self._broker_epoch = -1
+        self._registered = asyncio.Event()
         self._turn = asyncio.Lock()
-        self.broker_epoch = -1
-        """Set as soon as the broker is registered."""
+
+    def joined(self, broker: BrokerInfo) -> None:
+        """The broker is registered, for the first time or anew.
+
+        Before the first time nothing is answered: what comes may be meant for an earlier run.
+        """
+        self._broker_epoch = broker.epoch
+        self._registered.set()
 
     async def leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        await self._registered.wait()
         async with self._turn:
             error = self._fence(request.controller_epoch, request.broker_epoch)
             if error is not ErrorCode.NONE:
                 return LeaderAndIsrResponse(error_code=error)
-            await self._configs.load_topics(topic.topic_name for topic in request.topic_states)
+            await self._load_configs(request.topic_states)
             return await self._replicas.apply_leader_and_isr(request)
 
     async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        await self._registered.wait()
         async with self._turn:
             error = self._fence(request.controller_epoch, request.broker_epoch)
             if error is ErrorCode.NONE:
@@ -63,22 +86,49 @@ class ControlReceiver:
             return UpdateMetadataResponse(error_code=error)
 
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        await self._registered.wait()
         async with self._turn:
             error = self._fence(request.controller_epoch, request.broker_epoch)
             if error is not ErrorCode.NONE:
                 return StopReplicaResponse(error_code=error, partition_errors=[])
             answer = await self._replicas.stop_replica(request)
-            self._configs.forget_topics(
+            deleted = [
                 topic.topic_name
                 for topic in request.topic_states
-                if all(state.delete_partition for state in topic.partition_states)
-            )
+                if all(
+                    state.delete_partition and state.leader_epoch == EPOCH_DURING_DELETE
+                    for state in topic.partition_states
+                )
+            ]
+            self._configs.forget_topics(deleted)
+            for name in deleted:
+                self._loaded.pop(name, None)
             return answer
+
+    async def close(self) -> None:
+        """As a `Channel` of the broker to itself: there is nothing to give up."""
+
+    async def _load_configs(self, topics: Iterable[LeaderAndIsrTopicState]) -> None:
+        """Of topics that are new here; what changes later is told by the store."""
+        new = {
+            topic.topic_name: topic.topic_id
+            for topic in topics
+            if self._loaded.get(topic.topic_name) != topic.topic_id
+        }
+        while new:
+            try:
+                await self._configs.load_topics(new)
+                self._loaded |= new
+                return
+            except StoreError as error:
+                # With another configuration than its own no log may be opened.
+                _log.warning("topic configurations out of reach", reason=repr(error))
+                await asyncio.sleep(RETRY_S)
 
     def _fence(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
         if controller_epoch < self._controller_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        if broker_epoch < self.broker_epoch:
+        if broker_epoch < self._broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         self._controller_epoch = controller_epoch
         return ErrorCode.NONE

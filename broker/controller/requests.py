@@ -84,24 +84,25 @@ class Sender:
         self,
         state: ClusterState,
         broker: BrokerInfo,
-        partitions: Iterable[TopicPartition],
+        topics: list[UpdateMetadataTopicState],
         *,
         full: bool,
     ) -> UpdateMetadataRequest:
         """What the broker shall tell clients of these partitions, and who is alive."""
-        return self._update_metadata(
-            state,
-            broker,
-            [
-                UpdateMetadataTopicState(
-                    topic_name=name,
-                    topic_id=state.topics[name].topic_id,
-                    partition_states=[self._metadata_state(state, at) for at in group],
-                )
-                for name, group in groupby(partitions, key=lambda at: at.topic)
-            ],
-            full=full,
-        )
+        return self._update_metadata(state, broker, topics, full=full)
+
+    def metadata_states(
+        self, state: ClusterState, partitions: Iterable[TopicPartition]
+    ) -> list[UpdateMetadataTopicState]:
+        """What all brokers are told alike of these partitions."""
+        return [
+            UpdateMetadataTopicState(
+                topic_name=name,
+                topic_id=state.topics[name].topic_id,
+                partition_states=[self._metadata_state(state, at) for at in group],
+            )
+            for name, group in groupby(partitions, key=lambda at: at.topic)
+        ]
 
     def forget_topics(
         self, state: ClusterState, broker: BrokerInfo, topics: Iterable[Topic]
@@ -156,6 +157,36 @@ class Sender:
             topic_states=[topic for topic in states if topic.partition_states],
         )
 
+    def stop_replicas(
+        self,
+        state: ClusterState,
+        broker: BrokerInfo,
+        partitions: Iterable[TopicPartition],
+        *,
+        delete: bool = False,
+    ) -> StopReplicaRequest:
+        """Stop, and keep or delete, the broker's replicas of these partitions."""
+        return StopReplicaRequest(
+            controller_id=self.id,
+            controller_epoch=self.epoch,
+            broker_epoch=broker.epoch,
+            topic_states=[
+                StopReplicaTopicState(
+                    topic_name=name,
+                    partition_states=[
+                        StopReplicaPartitionState(
+                            partition_index=at.partition,
+                            leader_epoch=decided.leader_epoch,
+                            delete_partition=delete,
+                        )
+                        for at in group
+                        if (decided := state.partition(at).state) is not None
+                    ],
+                )
+                for name, group in groupby(partitions, key=lambda at: at.topic)
+            ],
+        )
+
     def _leader_and_isr_state(
         self, state: ClusterState, at: TopicPartition, broker: BrokerInfo
     ) -> LeaderAndIsrPartitionState:
@@ -169,9 +200,12 @@ class Sender:
             isr=list(partition.state.isr),
             partition_epoch=partition.state.partition_epoch,
             replicas=list(partition.replicas),
+            adding_replicas=list(partition.adding),
+            removing_replicas=list(partition.removing),
             # A replica may be created only where it cannot have existed before: on a broker that
-            # was there when the partition got its first leader.
-            is_new=partition.state.leader_epoch == 0 and broker.epoch < partition.decided_at,
+            # was there when the partition got its first leader, or that is to get it only now.
+            is_new=(partition.state.leader_epoch == 0 and broker.epoch < partition.decided_at)
+            or (broker.id in partition.adding and broker.id not in partition.state.isr),
         )
 
     def _metadata_state(

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
-from barnabas.broker.controller.election import decide
+from barnabas.broker.controller.election import CAREFUL, decide
+from barnabas.broker.controller.register import first_state, install
 from barnabas.broker.controller.state import Partition, Topic, TopicPartition
-from barnabas.broker.controller.tenure import Tenure, first_state, install
+from barnabas.broker.controller.tenure import Tenure
 from barnabas.broker.controller.topics import (
     MAX_NEW_PARTITIONS,
     NewTopic,
@@ -118,6 +119,22 @@ class TopicAdmin:
                 )
         return answers, self._tenure.tell(changed) if changed else []
 
+    async def remove(
+        self, wanted: Sequence[str | bytes]
+    ) -> tuple[list[Topic | KafkaError], Delivery]:
+        """Delete topics by name or id; the answers are in the same order."""
+        found = [self._find(each) for each in wanted]
+        topics = {each.name: each for each in found if isinstance(each, Topic)}
+        return found, await self.delete(list(topics.values())) if topics else []
+
+    def _find(self, wanted: str | bytes) -> Topic | KafkaError:
+        state = self._tenure.state
+        if isinstance(wanted, bytes):
+            name = state.names.get(wanted)
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID) if name is None else state.topics[name]
+        topic = state.topics.get(wanted)
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else topic
+
     async def delete(self, topics: Sequence[Topic]) -> Delivery:
         """From the moment on at which the marks are written the topics are as good as gone."""
         await self._tenure.commit(
@@ -204,14 +221,8 @@ class TopicAdmin:
             self._tenure.state.add(topic)
 
     def _first_decision(self, partition: Partition) -> LeaderAndIsr | None:
-        return decide(
-            partition.replicas,
-            None,
-            self._tenure.state.online(partition),
-            unclean=False,
-            restarted=False,
-            controller_epoch=self._tenure.sender.epoch,
-        )
+        situation = self._tenure.state.situation(partition, CAREFUL)
+        return decide(partition.replicas, None, situation, self._tenure.sender.epoch)
 
 
 def _deletions(topic: Topic) -> list[list[Op]]:

@@ -1,6 +1,6 @@
 """Rules for new topics and new partitions; pure. All raise KafkaError with what a client reads."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 from typing import NamedTuple
@@ -125,14 +125,15 @@ def assign_partitions(
         )
     assigned = {}
     for index, brokers in enumerate(assignments, present):
-        _check_assignment(brokers, topic.replication_factor, state)
+        check_assignment(brokers, topic.replication_factor, state.brokers)
         assigned[index] = tuple(brokers)
     return assigned
 
 
 def extended(topic: Topic, added: Mapping[int, tuple[int, ...]]) -> TopicAssignment:
     """The topic's assignment with further partitions."""
-    return TopicAssignment(topic.topic_id, {**topic.assignment.replicas, **added})
+    now = topic.assignment
+    return now._replace(replicas={**now.replicas, **added})
 
 
 def _assign_manually(new: NewTopic, state: ClusterState) -> dict[int, tuple[int, ...]]:
@@ -154,7 +155,7 @@ def _assign_manually(new: NewTopic, state: ClusterState) -> dict[int, tuple[int,
             raise _bad_assignment(
                 f"Found multiple manual partition assignments for partition {index}"
             )
-        _check_assignment(brokers, factor, state)
+        check_assignment(brokers, factor, state.brokers)
         factor = len(brokers)
         assigned[index] = tuple(brokers)
     if set(assigned) != set(range(len(assigned))):
@@ -162,11 +163,14 @@ def _assign_manually(new: NewTopic, state: ClusterState) -> dict[int, tuple[int,
     return dict(sorted(assigned.items()))
 
 
-def _check_assignment(brokers: Sequence[int], factor: int | None, state: ClusterState) -> None:
+def check_assignment(
+    brokers: Sequence[int], factor: int | None, registered: Container[int]
+) -> None:
+    """Raises INVALID_REPLICA_ASSIGNMENT for replicas that no partition can have."""
     if not brokers:
         raise _bad_assignment("The manual partition assignment includes an empty replica list.")
     for position, broker in enumerate(sorted(brokers)):
-        if broker not in state.brokers:
+        if broker not in registered:
             raise _bad_assignment(
                 f"The manual partition assignment includes broker {broker}, but no such broker is "
                 "registered."

@@ -93,17 +93,26 @@ class TopicAssignment(NamedTuple):
     topic_id: bytes
     replicas: Mapping[int, tuple[int, ...]]
     """Broker ids by partition, the preferred leader first."""
+    adding: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+    """Of partitions that are reassigned: which of the replicas are new."""
+    removing: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+    """Of partitions that are reassigned: which of the replicas will go."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """A decision about one partition; `partition_epoch` is the version of its node."""
+    """A decision about one partition; `partition_epoch` is the version of its node.
+
+    `doubtful` has the member of the in-sync set, there is no other then, whose machine may have
+    lost what it acknowledged: only an unclean election makes it the leader.
+    """
 
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
     controller_epoch: int
     partition_epoch: int = field(default=0, compare=False)
+    doubtful: tuple[int, ...] = ()
 
 
 class ProducerIdBlock(NamedTuple):
@@ -206,9 +215,9 @@ def encode_topic(topic: TopicAssignment) -> bytes:
         {
             "version": 3,
             "topic_id": uuid_text(topic.topic_id),
-            "partitions": {str(index): list(ids) for index, ids in topic.replicas.items()},
-            "adding_replicas": {},
-            "removing_replicas": {},
+            "partitions": _by_text(topic.replicas),
+            "adding_replicas": _by_text(topic.adding),
+            "removing_replicas": _by_text(topic.removing),
         }
     )
 
@@ -216,11 +225,16 @@ def encode_topic(topic: TopicAssignment) -> bytes:
 @_guarded
 def decode_topic(data: bytes) -> TopicAssignment:
     value = json.loads(data)
-    partitions = {int(index): tuple(ids) for index, ids in value["partitions"].items()}
-    return TopicAssignment(uuid_from_text(value["topic_id"]), dict(sorted(partitions.items())))
+    return TopicAssignment(
+        uuid_from_text(value["topic_id"]),
+        dict(sorted(_by_number(value["partitions"]).items())),
+        _by_number(value.get("adding_replicas", {})),
+        _by_number(value.get("removing_replicas", {})),
+    )
 
 
 def encode_state(state: LeaderAndIsr) -> bytes:
+    """Kafka's form; `doubtful`, which Kafka does not know, stands there only where it says much."""
     return _json(
         {
             "controller_epoch": state.controller_epoch,
@@ -228,6 +242,7 @@ def encode_state(state: LeaderAndIsr) -> bytes:
             "version": 1,
             "leader_epoch": state.leader_epoch,
             "isr": list(state.isr),
+            **({"doubtful": list(state.doubtful)} if state.doubtful else {}),
         }
     )
 
@@ -241,6 +256,7 @@ def decode_state(data: bytes, version: int) -> LeaderAndIsr:
             isr=tuple(value["isr"]),
             controller_epoch=value["controller_epoch"],
             partition_epoch=version,
+            doubtful=tuple(value.get("doubtful", ())),
         )
     except (ValueError, KeyError, TypeError) as cause:
         raise ZnodeError(f"partition state: {data[:200]!r}") from cause
@@ -334,6 +350,14 @@ def decode_log_dir_event(data: bytes) -> int:
 
 def _encode_name(name: str) -> str:
     return quote(name, safe="<>").replace(".", "%2E") if name in (".", "..") else quote(name, "<>")
+
+
+def _by_text(replicas: Mapping[int, tuple[int, ...]]) -> dict[str, list[int]]:
+    return {str(index): list(ids) for index, ids in replicas.items()}
+
+
+def _by_number(replicas: Mapping[str, list[int]]) -> dict[int, tuple[int, ...]]:
+    return {int(index): tuple(ids) for index, ids in replicas.items()}
 
 
 def _uri(endpoint: BrokerEndpoint) -> str:

@@ -1,6 +1,6 @@
 """AllocateProducerIds (key 67): a broker takes a block of producer ids (KIP-730). Brokers only.
 
-Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED.
+Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
 """
 
 from barnabas.protocol.schema import Api, field, message

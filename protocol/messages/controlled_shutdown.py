@@ -3,7 +3,7 @@
 As Kafka 3.9 had it: v1 is v0 with a common request header, and the first here; v2 broker epochs
 (KIP-380); v3 flexible.
 
-Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED.
+Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
 """
 
 from barnabas.protocol.schema import Api, field, message, since

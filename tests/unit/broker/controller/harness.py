@@ -8,6 +8,7 @@ from random import Random
 from barnabas.broker.clock import SystemClock
 from barnabas.broker.controller.channel import ChannelClosed
 from barnabas.broker.controller.controller import Controller
+from barnabas.broker.controller.election import ElectionPolicy
 from barnabas.broker.controller.receiver import ControlReceiver
 from barnabas.broker.controller.topic_admin import Defaults
 from barnabas.broker.metadata.cache import MetadataCache
@@ -90,6 +91,9 @@ class Unplugged:
     async def stop_replica(self, _: StopReplicaRequest) -> StopReplicaResponse:
         raise ChannelClosed
 
+    async def close(self) -> None:
+        """There is nothing to close."""
+
 
 @dataclass
 class FakeBroker:
@@ -113,6 +117,7 @@ class FakeCluster:
     brokers: dict[int, FakeBroker] = field(default_factory=dict)
     receivers: dict[int, ControlReceiver | Unplugged] = field(default_factory=dict)
     unclean: set[str] = field(default_factory=set)
+    flushing: set[str] = field(default_factory=set)
     fatal: list[BaseException] = field(default_factory=list)
     check_configs: Callable[[Mapping[str, str | None]], dict[str, str]] = accept_configs
     defaults: Defaults = field(default_factory=lambda: Defaults(1, 1))
@@ -125,14 +130,14 @@ class FakeCluster:
         replicas = FakeReplicas()
         receiver = self.receivers[broker_id] = ControlReceiver(replicas, cache, NoConfigs())
         info = await register_broker(session, BrokerInfo(broker_id, (endpoint,), rack), 0)
-        receiver.broker_epoch = info.epoch
+        receiver.joined(info)
         controller = Controller(
             session,
             broker_id,
             clock=SystemClock(),
             random=Random(broker_id),
             connect=self._connect,
-            unclean=lambda topic: topic in self.unclean,
+            policy=self._policy,
             defaults=lambda: self.defaults,
             check_configs=lambda configs: self.check_configs(configs),
             on_fatal=self.fatal.append,
@@ -154,6 +159,9 @@ class FakeCluster:
         for broker in list(self.brokers.values()):
             await broker.controller.stop()
         await self.store.close()
+
+    async def _policy(self, topic: str) -> ElectionPolicy:
+        return ElectionPolicy(topic in self.unclean, topic in self.flushing)
 
     def _connect(self, info: BrokerInfo) -> ControlReceiver | Unplugged:
         return self.receivers.get(info.id, Unplugged())

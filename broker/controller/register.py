@@ -1,0 +1,169 @@
+"""What the controller reads of the cluster, and how it writes: guarded by the epoch of its term."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Final, TypeVar
+
+from barnabas.broker.controller.office import Term
+from barnabas.broker.controller.state import ClusterState, Partition, Topic, TopicPartition
+from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.store import (
+    BadVersion,
+    Check,
+    Create,
+    Created,
+    MetadataStore,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    OpResult,
+    SetData,
+)
+from barnabas.broker.metadata.znodes import BrokerInfo, LeaderAndIsr
+
+MAX_OPS: Final = 1000
+MAX_BYTES: Final = 512 * 1024
+"""Bounds of a transaction: ZooKeeper refuses those above a megabyte."""
+_OP_BYTES: Final = 100
+"""What an operation costs beside its path and data, generously."""
+_READS_AT_ONCE: Final = 100
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Fenced(Exception):
+    """Another broker is controller now."""
+
+
+class Outdated(Exception):
+    """This broker is still controller, but what it knew was not true: it has to load again.
+
+    A write whose answer was lost, and somebody's hand in the store, look like this.
+    """
+
+
+class Register:
+    """The cluster as it is written down, for the controller of one term."""
+
+    def __init__(self, store: MetadataStore, term: Term) -> None:
+        self.store = store
+        self._guard = Check(znodes.CONTROLLER_EPOCH, term.version)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    async def load(self) -> tuple[ClusterState, list[Topic]]:
+        """The cluster, and the topics whose deletion is unfinished."""
+        state = ClusterState()
+        for topic in await self.each(self._topic, await self.store.children(znodes.TOPICS)):
+            state.add(topic)
+        unread = list(state.partitions())
+        for at, found in zip(unread, await self.each(self._state, unread), strict=True):
+            if found is not None:
+                partition = state.partition(at)
+                partition.state, partition.created_at, partition.decided_at = found
+        state.brokers = await self.live_brokers()
+        deleting = await self.store.children(znodes.DELETE_TOPICS)
+        return state, [state.topics[name] for name in deleting if name in state.topics]
+
+    async def live_brokers(self) -> dict[int, BrokerInfo]:
+        """The brokers that are registered, by id."""
+        ids = sorted(int(name) for name in await self.store.children(znodes.BROKER_IDS))
+        found = await self.each(self._broker, ids)
+        return {broker.id: broker for broker in found if broker is not None}
+
+    async def each(self, read: Callable[[T], Awaitable[R]], items: Iterable[T]) -> list[R]:
+        """The results in the same order; of a store that is not in this process, many at once."""
+        if self.store.session_timeout == inf:
+            return [await read(item) for item in items]
+        results: list[R] = []
+        waiting = list(items)
+        for first in range(0, len(waiting), _READS_AT_ONCE):
+            batch = waiting[first : first + _READS_AT_ONCE]
+            results += await asyncio.gather(*(read(item) for item in batch))
+        return results
+
+    async def _topic(self, name: str) -> Topic:
+        data, _ = await self.store.get(znodes.topic_path(name))
+        return Topic.of(name, znodes.decode_topic(data))
+
+    async def _state(self, at: TopicPartition) -> tuple[LeaderAndIsr, int, int] | None:
+        try:
+            data, stat = await self.store.get(znodes.state_path(at.topic, at.partition))
+        except NoNode:
+            return None
+        return znodes.decode_state(data, stat.version), stat.czxid, stat.mzxid
+
+    async def _broker(self, broker_id: int) -> BrokerInfo | None:
+        try:
+            data, stat = await self.store.get(znodes.broker_path(broker_id))
+        except NoNode:
+            # It went between the two reads; the watch tells.
+            return None
+        return znodes.decode_broker(broker_id, data, stat.czxid)
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    async def commit(self, groups: Sequence[Sequence[Op]]) -> list[OpResult]:
+        """Write in transactions of bounded size; returns the result of each group's last operation.
+
+        No transaction splits a group. Groups may end up in several: what is left undone must be of
+        the kind that a successor completes. Raises Fenced, Outdated.
+        """
+        results: list[OpResult] = []
+        ops: list[Op] = [self._guard]
+        last: list[int] = []
+        size = 0
+        for group in groups:
+            added = sum(_size(op) for op in group)
+            if last and (len(ops) + len(group) > MAX_OPS or size + added > MAX_BYTES):
+                results += await self._transact(ops, last)
+                ops, last, size = [self._guard], [], 0
+            ops += group
+            last.append(len(ops) - 1)
+            size += added
+        if last:
+            results += await self._transact(ops, last)
+        return results
+
+    async def _transact(self, ops: Sequence[Op], last: Sequence[int]) -> list[OpResult]:
+        try:
+            done = await self.store.multi(ops)
+        except (BadVersion, NoNode, NodeExists, NotEmpty) as cause:
+            if cause.path == znodes.CONTROLLER_EPOCH:
+                raise Fenced from cause
+            raise Outdated(repr(cause)) from cause
+        return [done[index] for index in last]
+
+
+def first_state(at: TopicPartition, decision: LeaderAndIsr) -> list[Op]:
+    """The nodes of a partition that gets its first leader, below those of its topic."""
+    return [
+        Create(znodes.partition_path(at.topic, at.partition)),
+        Create(znodes.state_path(at.topic, at.partition), znodes.encode_state(decision)),
+    ]
+
+
+def next_state(at: TopicPartition, partition: Partition, decision: LeaderAndIsr) -> list[Op]:
+    """What writes a decision about a partition down."""
+    if partition.state is None:
+        return first_state(at, decision)
+    path = znodes.state_path(at.topic, at.partition)
+    return [SetData(path, znodes.encode_state(decision), partition.state.partition_epoch)]
+
+
+def install(partition: Partition, decision: LeaderAndIsr, written: OpResult) -> None:
+    """A decision has become true at the version of its node."""
+    stat = written.stat if isinstance(written, Created) else written
+    assert stat is not None
+    if partition.state is None:
+        partition.created_at = stat.czxid
+    partition.state = replace(decision, partition_epoch=stat.version)
+    partition.decided_at = stat.mzxid
+
+
+def _size(op: Op) -> int:
+    return _OP_BYTES + len(op.path) + (0 if not isinstance(op, Create | SetData) else len(op.data))

@@ -62,6 +62,17 @@ def test_a_topics_node_is_kafkas() -> None:
     assert znodes.decode_topic(data) == topic
 
 
+def test_a_topics_node_says_what_is_reassigned_as_kafkas_does() -> None:
+    topic = TopicAssignment(bytes(16), {0: (3, 1, 2), 1: (2, 1)}, {0: (3,)}, {0: (1, 2)})
+    data = znodes.encode_topic(topic)
+    assert data == (
+        b'{"version":3,"topic_id":"AAAAAAAAAAAAAAAAAAAAAA",'
+        b'"partitions":{"0":[3,1,2],"1":[2,1]},'
+        b'"adding_replicas":{"0":[3]},"removing_replicas":{"0":[1,2]}}'
+    )
+    assert znodes.decode_topic(data) == topic
+
+
 def test_a_partitions_state_is_kafkas() -> None:
     state = LeaderAndIsr(1, 5, (1, 2), 3)
     data = znodes.encode_state(state)

@@ -239,7 +239,7 @@ DIFFERENCES = (
     ),
     Difference(
         "Keys about several brokers",
-        "offsets.topic.replication.factor and the topic keys leader.replication.throttled.replicas "
+        "The topic keys leader.replication.throttled.replicas "
         "and follower.replication.throttled.replicas are checked and shown; they have nothing to "
         "act on.",
         "They steer replication.",

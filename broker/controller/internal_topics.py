@@ -1,6 +1,7 @@
-"""The topics that brokers keep for themselves, as a broker that is alone makes them.
+"""The topics that brokers keep for themselves, as a cluster makes them, and a broker alone.
 
-One replica, and one in sync is enough: the keys about several brokers wait for a cluster.
+One replica has to do where there is one broker only; in a cluster nobody is coordinated until as
+many brokers are alive as the keys ask for.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +10,8 @@ from barnabas.broker.controller.topic_creator import InternalTopic
 from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from barnabas.config.broker import BrokerConfig
 
-_REPLICAS = 1
+_ALONE = {"min.insync.replicas": "1"}
+"""Whatever holds for other topics."""
 
 
 def internal_topics(
@@ -23,27 +25,29 @@ def internal_topics(
 
 
 def _offsets(config: BrokerConfig) -> InternalTopic:
+    configs = {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(config.offsets_topic_segment_bytes),
+    }
+    if not config.in_cluster:
+        return InternalTopic(config.offsets_topic_num_partitions, 1, configs | _ALONE)
     return InternalTopic(
-        config.offsets_topic_num_partitions,
-        _REPLICAS,
-        {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "min.insync.replicas": "1",
-            "segment.bytes": str(config.offsets_topic_segment_bytes),
-        },
+        config.offsets_topic_num_partitions, config.offsets_topic_replication_factor, configs
     )
 
 
 def _transactions(config: BrokerConfig) -> InternalTopic:
+    configs = {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "segment.bytes": str(config.transaction_state_log_segment_bytes),
+        "unclean.leader.election.enable": "false",
+    }
+    if not config.in_cluster:
+        return InternalTopic(config.transaction_state_log_num_partitions, 1, configs | _ALONE)
     return InternalTopic(
         config.transaction_state_log_num_partitions,
-        _REPLICAS,
-        {
-            "cleanup.policy": "compact",
-            "compression.type": "uncompressed",
-            "min.insync.replicas": "1",
-            "segment.bytes": str(config.transaction_state_log_segment_bytes),
-            "unclean.leader.election.enable": "false",
-        },
+        config.transaction_state_log_replication_factor,
+        configs | {"min.insync.replicas": str(config.transaction_state_log_min_isr)},
     )

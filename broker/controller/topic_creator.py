@@ -1,9 +1,9 @@
 """Topics that nobody creates by hand: those that asking creates, and the brokers' own."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-from barnabas.broker.controller.controller import Controller
+from barnabas.broker.controller.topic_admin import CreatedTopic
 from barnabas.broker.controller.topics import NewTopic
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS
@@ -23,12 +23,20 @@ class InternalTopic(NamedTuple):
     configs: dict[str, str]
 
 
+class CreatesTopics(Protocol):
+    """The controller, or the way to it."""
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, timeout: float
+    ) -> dict[str, CreatedTopic | KafkaError]: ...
+
+
 class TopicCreator:
-    """Sees to it that topics exist. It reaches the controller of its own broker."""
+    """Sees to it that topics exist."""
 
     def __init__(
         self,
-        controller: Controller,
+        controller: CreatesTopics,
         cache: MetadataCache,
         internal: Mapping[str, Callable[[], InternalTopic]],
     ) -> None:
@@ -57,7 +65,8 @@ class TopicCreator:
                 _log.info("topic not created", topic=name, reason=str(answer))
 
     async def ensure_internal_topic(self, name: str) -> None:
-        """Return once the topic exists and this broker knows it.
+        """Return once the topic exists; where another broker has made it, this one may hear of it
+        a moment later.
 
         Raises COORDINATOR_NOT_AVAILABLE, which clients retry, while it cannot be made: not with
         fewer replicas than it is meant to have.

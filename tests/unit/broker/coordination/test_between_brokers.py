@@ -10,12 +10,13 @@ import pytest
 from barnabas.broker.app import Broker
 from barnabas.broker.handlers import add_partitions_to_txn as adding
 from barnabas.broker.handlers import write_txn_markers as marking
+from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from barnabas.broker.replication.partition import Partition
 from barnabas.client.connection import BrokerUnreachable
-from barnabas.protocol.messages import add_partitions_to_txn
+from barnabas.protocol.messages import add_partitions_to_txn, find_coordinator, metadata
 from tests.integration.data_path import Client
 from tests.integration.in_cluster import BROKERS, CLIENTS, connected_to, member, shared_metadata
-from tests.unit.broker.coordination.transactor import ONE_PARTITION, Transactor, flat
+from tests.unit.broker.coordination.transactor import ONE_PARTITION, Transactor, flat, name
 
 ALONE = {
     **ONE_PARTITION,
@@ -80,6 +81,25 @@ async def test_clients_are_neither_offered_nor_served_what_brokers_ask(
     assert between.connection.broker_versions[24] == range(6)
     with pytest.raises(BrokerUnreachable):
         await ask(client, producer.asked_by_leader(("t", 0)))
+
+
+@pytest.mark.parametrize(("key_type", "topic"), [(0, CONSUMER_OFFSETS), (1, TRANSACTION_STATE)])
+async def test_nobody_coordinates_before_enough_brokers_are_alive(
+    tmp_path: Path, key_type: int, topic: str
+) -> None:
+    """Kafka's replication factor, 3, is never made smaller in a cluster."""
+    request = find_coordinator.FindCoordinatorRequest(coordinator_keys=["x"], key_type=key_type)
+    async with shared_metadata(tmp_path / "store") as store:
+        async with member(store, tmp_path) as broker, connected_to(broker, CLIENTS) as client:
+            (found,) = (await client.connection.request(find_coordinator.API, request)).coordinators
+            assert name(found.error_code) == "COORDINATOR_NOT_AVAILABLE"
+            known = await client.connection.request(
+                metadata.API, metadata.MetadataRequest(topics=None)
+            )
+            assert topic not in [each.name for each in known.topics]
+        async with member(store, tmp_path, **ALONE) as broker, connected_to(broker, CLIENTS) as it:
+            (found,) = (await it.connection.request(find_coordinator.API, request)).coordinators
+            assert (name(found.error_code), found.node_id) == ("NONE", 0)
 
 
 async def test_a_leader_adds_and_verifies(between: Client, producer: Transactor) -> None:

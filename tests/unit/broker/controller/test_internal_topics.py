@@ -1,0 +1,50 @@
+"""How the topics are made that brokers keep for themselves."""
+
+import pytest
+
+from barnabas.broker.controller.internal_topics import internal_topics
+from barnabas.broker.controller.topic_creator import InternalTopic
+from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from barnabas.config.broker import BrokerConfig
+
+CLUSTER = {
+    "metadata.socket": "/run/metadata",
+    "listeners": "A://:9092,B://:9192",
+    "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+    "inter.broker.listener.name": "B",
+}
+
+
+def made(topic: str, **properties: str) -> InternalTopic:
+    texts = {key.replace("_", "."): value for key, value in properties.items()}
+    config = BrokerConfig.from_properties({"broker.id": "1", **texts})
+    return internal_topics(lambda: config)[topic]()
+
+
+@pytest.mark.parametrize("topic", [CONSUMER_OFFSETS, TRANSACTION_STATE])
+def test_a_broker_alone_needs_no_other(topic: str) -> None:
+    found = made(topic)
+    assert (found.num_partitions, found.replication_factor) == (50, 1)
+    assert found.configs["min.insync.replicas"] == "1"
+
+
+def test_a_cluster_has_kafkas_replicas() -> None:
+    offsets, transactions = (
+        made(topic, **CLUSTER) for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE)
+    )
+    assert (offsets.replication_factor, transactions.replication_factor) == (3, 3)
+    assert transactions.configs["min.insync.replicas"] == "2"
+    assert "min.insync.replicas" not in offsets.configs, "the brokers' own value holds"
+
+
+def test_the_keys_have_an_effect() -> None:
+    keys = {
+        "offsets.topic.replication.factor": "5",
+        "transaction.state.log.replication.factor": "4",
+        "transaction.state.log.min.isr": "3",
+    }
+    offsets, transactions = (
+        made(topic, **CLUSTER, **keys) for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE)
+    )
+    assert (offsets.replication_factor, transactions.replication_factor) == (5, 4)
+    assert transactions.configs["min.insync.replicas"] == "3"

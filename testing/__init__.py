@@ -1,17 +1,17 @@
-"""What people import in their tests: a real broker in well under a second."""
+"""What people import in their tests: real brokers in well under a second."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from barnabas.testing.broker import Broker
+    from barnabas.testing.cluster import Cluster
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "Cluster"]
 
 
 def __getattr__(name: str) -> Any:
     # pytest imports this package for its plugin in every run: what is heavy waits until asked for.
-    if name == "Broker":
-        from barnabas.testing.broker import Broker
-
-        return Broker
+    if name in __all__:
+        return getattr(import_module(f"barnabas.testing.{name.lower()}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

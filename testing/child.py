@@ -1,0 +1,66 @@
+"""A broker of a test's cluster in a process of its own: commands come in by standard input.
+
+The first line in holds the broker's properties, the first line out its ports; then each line calls
+a method of `Node`, and is answered when that is done. The end of the input stops the broker: it
+does not outlive the test.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import sys
+from typing import Any
+
+from barnabas.broker.observability.logging import configure
+from barnabas.testing.node import Node
+
+
+async def main() -> int:
+    """Serve until the input ends. The exit code is 1 where the broker failed."""
+    loop = asyncio.get_running_loop()
+    commands = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+    node = Node(json.loads(await commands.readline()))
+    _say({"ports": await node.start()})
+    gc.freeze()
+    gc.enable()
+    ends = [loop.create_task(_obey(node, commands)), loop.create_task(node.failed())]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    failed = ends[1].done()
+    for end in ends:
+        end.cancel()
+    await node.stop()
+    return int(failed)
+
+
+async def _obey(node: Node, commands: asyncio.StreamReader) -> None:
+    """Calls run side by side: one may wait for what another lets go."""
+    calls: set[asyncio.Task[None]] = set()
+    while line := await commands.readline():
+        call = asyncio.create_task(_call(node, **json.loads(line)))
+        calls.add(call)
+        call.add_done_callback(calls.discard)
+    for call in calls:
+        call.cancel()
+
+
+async def _call(node: Node, id: int, method: str, arguments: dict[str, Any]) -> None:
+    try:
+        answer = {"id": id, "is": await getattr(node, method)(**arguments)}
+    except Exception as error:
+        answer = {"id": id, "error": repr(error)}
+    _say(answer)
+
+
+def _say(message: dict[str, Any]) -> None:
+    os.write(1, json.dumps(message).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    import uvloop
+
+    gc.disable()
+    configure(level="info")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        sys.exit(runner.run(main()))

@@ -1,0 +1,200 @@
+"""Brokers that run side by side for a test: how they start, stop, die and come back."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine, Mapping
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from barnabas.testing.thread import LoopThread
+
+if TYPE_CHECKING:
+    from barnabas.testing.node import Node
+    from barnabas.testing.processes import ProcessNode
+    from barnabas.testing.store import Store
+
+T = TypeVar("T")
+TIMEOUT = 30.0
+"""Seconds that starting, stopping and every lever may take."""
+CLIENTS, BROKERS = "PLAINTEXT", "BROKERS"
+
+DEFAULTS = {
+    # As of one broker: tests wait for nobody, and few partitions load fast.
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+    "log.segment.bytes": str(16 * 1024 * 1024),
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    # The clock of transactions is put forward, and seen to be.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
+
+
+class Ensemble:
+    """The running part of a `Cluster`."""
+
+    def __init__(
+        self,
+        configs: Mapping[str, str] | None = None,
+        *,
+        brokers: int = 3,
+        processes: bool = False,
+        data_dir: str | Path | None = None,
+    ) -> None:
+        factor = str(min(3, brokers))
+        self._configs = {
+            **DEFAULTS,
+            "default.replication.factor": factor,
+            "min.insync.replicas": str(min(2, brokers)),
+            "offsets.topic.replication.factor": factor,
+            "transaction.state.log.replication.factor": factor,
+            "transaction.state.log.min.isr": str(min(2, brokers)),
+            **(configs or {}),
+        }
+        self.broker_ids = list(range(1, brokers + 1))
+        """The ids of all brokers, whether they run or not."""
+        self._processes = processes
+        self._data_dir = data_dir
+        self._directory = Path()
+        self._thread: LoopThread | None = None
+        self._store: Store
+        self._nodes: dict[int, Node | ProcessNode] = {}
+        self._ports: dict[int, dict[str, int]] = {}
+        self._numbers = count(1)
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Starts all brokers; returns once they know each other and have a controller."""
+        if self._thread is not None:
+            raise RuntimeError("this cluster is running")
+        self._directory = Path(self._data_dir or tempfile.mkdtemp(prefix="barnabas-"))
+        self._directory.mkdir(exist_ok=True, parents=True)
+        self._thread = LoopThread("barnabas-cluster")
+        try:
+            self._do(self._start())
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stops what runs, and leaves nothing behind."""
+        if self._thread is None:
+            return
+        try:
+            self._do(self._stop())
+        finally:
+            self._thread.close()
+            self._thread = None
+            if self._data_dir is None:
+                shutil.rmtree(self._directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client takes as `bootstrap.servers`: all brokers, also those that do not run."""
+        return ",".join(self.address_of(broker) for broker in self.broker_ids)
+
+    def address_of(self, broker: int) -> str:
+        """Where clients reach one broker. It stays the same when the broker is started again."""
+        return f"127.0.0.1:{self._ports[broker][CLIENTS]}"
+
+    @property
+    def running(self) -> list[int]:
+        """The ids of the brokers that were started, and neither stopped nor killed."""
+        return sorted(self._nodes)
+
+    def start_broker(self, broker: int) -> None:
+        """Starts a broker that was stopped or killed, where it was and with what it had."""
+        self._do(self._start_broker(broker))
+
+    def stop_broker(self, broker: int) -> None:
+        """Stops one broker in order: it hands over what it leads."""
+        self._do(self._nodes.pop(broker).stop())
+
+    def kill(self, broker: int) -> None:
+        """kill -9. Needs `processes`."""
+        node = self._process(broker)
+        del self._nodes[broker]
+        self._do(node.kill())
+
+    def pause(self, broker: int) -> None:
+        """SIGSTOP: it keeps its connections and says nothing. Needs `processes`."""
+        self._do(self._process(broker).pause())
+
+    def resume(self, broker: int) -> None:
+        """SIGCONT. Needs `processes`."""
+        self._do(self._process(broker).resume())
+
+    async def _start(self) -> None:
+        from barnabas.testing.store import Store
+
+        self._store = Store(self._directory)
+        await self._store.start(self.broker_ids)
+        await asyncio.gather(*map(self._start_broker, self.broker_ids))
+        for node in self._nodes.values():
+            await node.knows(brokers=len(self.broker_ids))
+
+    async def _start_broker(self, broker: int) -> None:
+        if broker in self._nodes:
+            raise RuntimeError(f"broker {broker} is running")
+        node = self._make_node(broker)
+        self._ports[broker] = await node.start()
+        self._nodes[broker] = node
+
+    def _make_node(self, broker: int) -> "Node | ProcessNode":
+        ports = self._ports.get(broker, {})
+        properties = {
+            "broker.id": str(broker),
+            "listeners": ",".join(
+                f"{name}://127.0.0.1:{ports.get(name, 0)}" for name in (CLIENTS, BROKERS)
+            ),
+            "listener.security.protocol.map": f"{CLIENTS}:PLAINTEXT,{BROKERS}:PLAINTEXT",
+            "inter.broker.listener.name": BROKERS,
+            "metadata.socket": self._store.socket(broker),
+            "log.dirs": str(self._directory / f"broker-{broker}"),
+            **self._configs,
+        }
+        if self._processes:
+            from barnabas.testing.processes import ProcessNode
+
+            return ProcessNode(properties, self._directory / f"broker-{broker}.log")
+        from barnabas.testing.node import Node
+
+        return Node(properties)
+
+    async def _stop(self) -> None:
+        nodes, self._nodes = self._nodes, {}
+        try:
+            # One after another: each hands over what it leads, and the last has nobody to.
+            for broker in sorted(nodes):
+                self._store.line(broker).mend()
+                await nodes[broker].stop()
+        finally:
+            await self._store.stop()
+
+    def _process(self, broker: int) -> "ProcessNode":
+        if not self._processes:
+            raise RuntimeError("only a cluster of processes can do this: Cluster(processes=True)")
+        return self._nodes[broker]  # type: ignore[return-value]
+
+    def _do(self, work: Coroutine[Any, Any, T], timeout: float = TIMEOUT) -> T:
+        if self._thread is None:
+            work.close()
+            raise RuntimeError("this cluster does not run")
+        return self._thread.run(work, timeout)

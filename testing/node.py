@@ -1,0 +1,101 @@
+"""One broker of a test's cluster, with levers on its requests, its lines and its clock."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from barnabas.broker.app import Broker
+from barnabas.broker.clock import Clock
+from barnabas.broker.doors import real_doors
+from barnabas.config.broker import BrokerConfig
+from barnabas.testing.levers import Lever, Levers, api_key
+from barnabas.testing.severable import SeverableNetwork
+
+
+class JumpingClock:
+    """A clock that can be put forward."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead = 0.0
+
+    def jump(self, seconds: float) -> None:
+        self._ahead += seconds
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + int(self._ahead * 1000)
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic() + self._ahead
+
+
+class Node:
+    """A broker on the running loop. Arguments and answers of its methods are plain JSON values, so
+    that a test in another process can call them."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        config = BrokerConfig.from_properties(properties)
+        doors = real_doors(config)
+        self._levers = Levers()
+        self._network = SeverableNetwork(doors.network)
+        self._clock = JumpingClock(doors.clock)
+        self._inter_broker = config.inter_broker_listener().name
+        self.broker = Broker(
+            config,
+            doors=dataclasses.replace(
+                doors,
+                network=self._network,
+                transaction_clock=self._clock,
+                around=self._levers.around,
+            ),
+        )
+
+    async def start(self) -> dict[str, int]:
+        """The ports it listens on, by listener."""
+        await self.broker.start()
+        return self.broker.ports
+
+    async def stop(self) -> None:
+        self._levers.remove_all()
+        self._network.mend()
+        await self.broker.stop()
+
+    async def pull(self, number: int, api: int | str, **lever: Any) -> None:
+        """Set a lever; its fields are those of `Lever`."""
+        self._levers.pull(number, Lever(api_key(api), **lever))
+
+    async def remove(self, number: int) -> None:
+        self._levers.remove(number)
+
+    async def arrived(self, number: int) -> None:
+        await self._levers.arrived(number)
+
+    async def touched(self, number: int) -> int:
+        return self._levers.touched(number)
+
+    async def cut(self, ports: Iterable[int], *, sending: bool, receiving: bool) -> None:
+        """Cut the lines to other brokers, by the ports they listen on."""
+        for port in ports:
+            self._network.outgoing[port].cut(sending=sending, receiving=receiving)
+
+    async def cut_clients(self) -> None:
+        """Cut the lines that clients come in by."""
+        own = self.broker.ports[self._inter_broker]
+        for port, line in self._network.incoming.items():
+            if port != own:
+                line.cut()
+
+    async def mend(self) -> None:
+        self._network.mend()
+
+    async def jump(self, seconds: float) -> None:
+        """Put the clock of transactions forward."""
+        self._clock.jump(seconds)
+
+    async def knows(self, brokers: int) -> None:
+        """Wait until it has been told of so many brokers."""
+        await self._levers.knows(brokers)
+
+    async def failed(self) -> None:
+        """Wait until it cannot go on."""
+        await self.broker.failed.wait()

@@ -1,0 +1,151 @@
+"""A broker of a test's cluster in a child process, as the test sees it."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import barnabas
+
+STOP_TIMEOUT = 30.0
+_LOG_SHOWN = 4000
+"""Characters of the broker's log that an error quotes."""
+
+
+class BrokerDied(Exception):
+    """The process of a broker has ended; the text has the end of its log."""
+
+
+class ProcessNode:
+    """Has the methods of `Node`, and those that need a process."""
+
+    def __init__(self, properties: Mapping[str, str], log: Path) -> None:
+        self._properties = properties
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._numbers = count(1)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._listening: asyncio.Task[None] | None = None
+
+    async def start(self) -> dict[str, int]:
+        """The ports it listens on, by listener. Raises BrokerDied."""
+        self._process = self._spawn()
+        answers = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(answers), self._process.stdout
+        )
+        self._write(self._properties)
+        first = await answers.readline()
+        if not first:
+            raise self._death()
+        self._listening = asyncio.create_task(self._listen(answers))
+        ports: dict[str, int] = json.loads(first)["ports"]
+        return ports
+
+    async def stop(self) -> None:
+        """Stop in order. Raises BrokerDied where it had failed or does not stop."""
+        process = self._running()
+        process.send_signal(signal.SIGCONT)
+        assert process.stdin is not None
+        process.stdin.close()
+        code = await self._ended()
+        if code:
+            raise self._death()
+
+    async def kill(self) -> None:
+        """kill -9."""
+        self._running().kill()
+        await self._ended()
+
+    async def pause(self) -> None:
+        self._running().send_signal(signal.SIGSTOP)
+
+    async def resume(self) -> None:
+        self._running().send_signal(signal.SIGCONT)
+
+    def __getattr__(self, method: str) -> Any:
+        async def call(**arguments: Any) -> Any:
+            return await self._call(method, arguments)
+
+        return call
+
+    async def _call(self, method: str, arguments: Mapping[str, Any]) -> Any:
+        number = next(self._numbers)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._write({"id": number, "method": method, "arguments": arguments})
+            return await answer
+        finally:
+            del self._waiting[number]
+
+    async def _listen(self, answers: asyncio.StreamReader) -> None:
+        while line := await answers.readline():
+            message = json.loads(line)
+            waiting = self._waiting.get(message["id"])
+            if waiting is None or waiting.done():
+                continue
+            if "error" in message:
+                waiting.set_exception(RuntimeError(message["error"]))
+            else:
+                waiting.set_result(message["is"])
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(self._death())
+
+    def _spawn(self) -> "subprocess.Popen[bytes]":
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "barnabas.testing.child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=_environment(),
+                # What interrupts the test is the test's: it stops its brokers in order.
+                start_new_session=True,
+            )
+
+    def _write(self, message: Any) -> None:
+        process = self._running()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(message).encode() + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            raise self._death() from None
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self._process is None:
+            raise self._death()
+        return self._process
+
+    async def _ended(self) -> int:
+        process = self._running()
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(None, process.wait, STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return await loop.run_in_executor(None, process.wait)
+        finally:
+            self._process = None
+            if self._listening is not None:
+                await self._listening
+
+    def _death(self) -> BrokerDied:
+        text = self._log.read_text(errors="replace") if self._log.exists() else ""
+        return BrokerDied(
+            f"the broker's process has ended; its log ends with:\n{text[-_LOG_SHOWN:]}"
+        )
+
+
+def _environment() -> dict[str, str]:
+    """This process's, with this Barnabas as the one that a child imports."""
+    root = str(Path(barnabas.__file__).parents[1])
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, path)))}

@@ -1,0 +1,191 @@
+"""Connections that are cut as a network cuts them: nothing arrives, and nobody is told.
+
+What was sent meanwhile arrives when the line is mended, as with TCP. Who closes a connection that
+is cut has it closed for himself; the other side learns of it later.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from barnabas.broker.server.network import Factory, Network, Server
+
+
+class Line:
+    """Connections that are cut and mended together; each direction by itself."""
+
+    def __init__(self) -> None:
+        self.sends = True
+        self.receives = True
+        self._connections: set[Severable] = set()
+        self._whole = asyncio.Event()
+        self._whole.set()
+
+    def cut(self, *, sending: bool = True, receiving: bool = True) -> None:
+        self.sends = self.sends and not sending
+        self.receives = self.receives and not receiving
+        self._whole.clear()
+        for connection in list(self._connections):
+            connection.changed()
+
+    def mend(self) -> None:
+        self.sends = self.receives = True
+        self._whole.set()
+        for connection in list(self._connections):
+            connection.changed()
+
+    async def whole(self) -> None:
+        """Wait until both directions are open: no connection is made before."""
+        await self._whole.wait()
+
+    def add(self, connection: "Severable") -> None:
+        self._connections.add(connection)
+
+    def remove(self, connection: "Severable") -> None:
+        self._connections.discard(connection)
+
+
+class Severable(asyncio.BufferedProtocol):
+    """Stands between a protocol and its transport, and is both to the other."""
+
+    def __init__(self, inner: asyncio.BufferedProtocol, line: Line) -> None:
+        self._inner = inner
+        self._line = line
+        self._loop = asyncio.get_running_loop()
+        self._transport: Any = None
+        self._held: list[bytes] = []
+        self._reading = True
+        self._writing_paused = False
+        self._left = False
+        """The inner protocol has closed the connection; the outer one waits for the line."""
+
+    # -- what the transport is told by the loop ---------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self._line.add(self)
+        self._inner.connection_made(self)  # type: ignore[arg-type]
+        self.changed()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._line.remove(self)
+        self._held.clear()
+        if not self._left:
+            self._left = True
+            self._inner.connection_lost(exc)
+
+    def get_buffer(self, sizehint: int) -> Any:
+        return self._inner.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if not self._left:
+            self._inner.buffer_updated(nbytes)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        if not self._writing_paused:
+            self._writing_paused = True
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._writing_paused and not self._held:
+            self._writing_paused = False
+            self._inner.resume_writing()
+
+    def changed(self) -> None:
+        """The line was cut or mended."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._line.sends and self._held:
+            held, self._held = self._held, []
+            self._transport.writelines(held)
+            if not self._transport.get_write_buffer_size():
+                self._loop.call_soon(self.resume_writing)
+        if self._left and self._line.sends and self._line.receives:
+            self._transport.close()
+        elif self._reading and self._line.receives:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    # -- what the protocol asks of its transport --------------------------------------------------
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        # The socket stays hidden: what is sent past the transport could not be held.
+        return default if name == "socket" else self._transport.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        return self._left or bool(self._transport.is_closing())
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._line.sends and not self._held:
+            self._transport.write(data)
+        else:
+            self._held.append(bytes(data))
+            self.pause_writing()
+
+    def writelines(self, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(parts))
+
+    def get_write_buffer_size(self) -> int:
+        return int(self._transport.get_write_buffer_size()) + sum(map(len, self._held))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._transport.set_write_buffer_limits(high, low)
+
+    def pause_reading(self) -> None:
+        self._reading = False
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        if self._line.receives:
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        if self._line.sends and self._line.receives:
+            self._transport.close()
+        else:
+            self._leave()
+
+    def abort(self) -> None:
+        if self._line.sends and self._line.receives:
+            self._transport.abort()
+        else:
+            self._held.clear()
+            self._leave()
+
+    def _leave(self) -> None:
+        if not self._left:
+            self._left = True
+            self._loop.call_soon(self._inner.connection_lost, None)
+
+
+class SeverableNetwork:
+    """The network of one broker, with lines to others and lines that others came in by."""
+
+    def __init__(self, inner: Network) -> None:
+        self._inner = inner
+        self.outgoing: defaultdict[int, Line] = defaultdict(Line)
+        """By the port that is connected to."""
+        self.incoming: dict[int, Line] = {}
+        """By the port that is listened on."""
+
+    async def listen(self, factory: Factory, host: str, port: int) -> Server:
+        line = Line()
+        server = await self._inner.listen(lambda: Severable(factory(), line), host, port)
+        self.incoming[server.port] = line
+        return server
+
+    async def connect(self, factory: Factory, host: str, port: int) -> object:
+        line = self.outgoing[port]
+        await line.whole()
+        return await self._inner.connect(lambda: Severable(factory(), line), host, port)
+
+    def mend(self) -> None:
+        """Every line is whole again."""
+        for line in (*self.outgoing.values(), *self.incoming.values()):
+            line.mend()

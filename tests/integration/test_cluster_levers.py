@@ -1,0 +1,209 @@
+"""What a test does to requests, lines and clocks of a cluster, as clients see it."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import TRANSACTION, check
+from barnabas.client.cluster import Cluster as ClientCluster
+from barnabas.client.connection import BrokerUnreachable, Connection
+from barnabas.client.consumer import Consumer, FetchSettings
+from barnabas.client.offsets import EARLIEST
+from barnabas.client.producer import Producer
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import create_topics, describe_cluster, init_producer_id
+from barnabas.testing import Cluster
+
+DEADLINE = 20.0
+QUIET = 0.1
+"""Seconds in which an answer would have come that does not."""
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["thread", "process"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """One broker: what is done to it is the same for each of three."""
+    with Cluster(brokers=1, processes=request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def connection(cluster: Cluster) -> AsyncIterator[Connection]:
+    connection = await connect(cluster)
+    yield connection
+    await connection.close()
+
+
+async def connect(cluster: Cluster, client_id: str = "test") -> Connection:
+    host, _, port = cluster.bootstrap_servers.rpartition(":")
+    return await Connection.open(host, int(port), client_id=client_id, timeout=DEADLINE)
+
+
+async def ask(connection: Connection) -> int:
+    """The error code of a DescribeCluster."""
+    request = describe_cluster.DescribeClusterRequest(include_cluster_authorized_operations=False)
+    answer = await connection.request(describe_cluster.API, request, timeout=DEADLINE)
+    return int(answer.error_code)
+
+
+async def waits(task: "asyncio.Task[int]") -> bool:
+    done, _ = await asyncio.wait([task], timeout=QUIET)
+    return not done
+
+
+async def test_a_request_of_a_number_is_held_until_it_is_released(
+    cluster: Cluster, connection: Connection
+) -> None:
+    held = cluster.hold("DescribeCluster", 2)
+    assert await ask(connection) == 0
+    second = asyncio.create_task(ask(connection))
+    await asyncio.to_thread(held.wait, DEADLINE)
+    assert await waits(second)
+    other = await connect(cluster)
+    assert await ask(other) == 0
+    await other.close()
+    assert held.touched == 1
+    held.release()
+    held.release()
+    assert await second == 0
+
+
+async def test_a_held_request_happens_though_its_client_has_gone(cluster: Cluster) -> None:
+    held = cluster.hold("CreateTopics", client_id="goes")
+    goes = await connect(cluster, "goes")
+    request = create_topics.CreateTopicsRequest(
+        topics=[
+            create_topics.CreatableTopic(
+                name="late", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+            )
+        ],
+        timeout_ms=10_000,
+        validate_only=False,
+    )
+    asked = asyncio.create_task(goes.request(create_topics.API, request))
+    await asyncio.to_thread(held.wait, DEADLINE)
+    goes.abort()
+    with pytest.raises(BrokerUnreachable):
+        await asked
+    held.release()
+    await asyncio.to_thread(cluster.leader_of, "late")
+
+
+async def test_a_held_record_is_the_one_that_was_sent(cluster: Cluster) -> None:
+    async with ClientCluster(cluster.bootstrap_servers) as client, Producer(client) as producer:
+        await Admin(client).create_topic("held", partitions=1)
+        with cluster.hold("Produce", topic="held") as held:
+            first = await producer.send("held", b"x" * 10_000, partition=0)
+            await asyncio.to_thread(held.wait, DEADLINE)
+            # What the connection receives next lies where the request lay.
+            second = await producer.send("held", b"y" * 10_000, partition=0)
+        await producer.flush()
+        assert (first.result().offset, second.result().offset) == (0, 1)
+        consumer = Consumer(client, FetchSettings(max_wait=0.1))
+        consumer.assign({("held", 0): EARLIEST})
+        values: list[bytes | None] = []
+        while len(values) < 2:
+            values += [message.value for message in await consumer.poll()]
+    assert values == [b"x" * 10_000, b"y" * 10_000]
+
+
+async def test_errors_are_for_those_who_match_and_as_often_as_was_said(
+    cluster: Cluster, connection: Connection
+) -> None:
+    with cluster.error("DescribeCluster", "REQUEST_TIMED_OUT", times=2, client_id="test") as lever:
+        other = await connect(cluster, "other")
+        assert await ask(other) == 0
+        answers = [await ask(connection) for _ in range(3)]
+        assert answers == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT, 0]
+        assert lever.touched == 2
+        await other.close()
+    assert await ask(connection) == 0
+
+
+async def test_a_topic_is_known_by_its_name_and_by_its_id(cluster: Cluster) -> None:
+    async with ClientCluster(cluster.bootstrap_servers) as client, Producer(client) as producer:
+        for name in ("refused", "taken"):
+            await Admin(client).create_topic(name, partitions=1)
+        with cluster.error("Produce", "INVALID_TOPIC_EXCEPTION", topic="refused"):
+            refused = await producer.send("refused", b"1")
+            await producer.flush()
+            taken = await producer.send("taken", b"1")
+            await producer.flush()
+        assert taken.result().offset == 0
+        with pytest.raises(KafkaError) as error:
+            refused.result()
+        assert error.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_a_transactional_id_is_refused_and_no_other(cluster: Cluster) -> None:
+    async with ClientCluster(cluster.bootstrap_servers) as client:
+
+        async def begin(transactional_id: str) -> None:
+            request = init_producer_id.InitProducerIdRequest(
+                transactional_id=transactional_id, transaction_timeout_ms=60_000
+            )
+
+            async def attempt() -> None:
+                answer = await client.ask_coordinator(
+                    init_producer_id.API, request, transactional_id, TRANSACTION
+                )
+                check(answer.error_code)
+
+            await client.retrying(attempt)
+
+        with cluster.error("InitProducerId", "INVALID_PRODUCER_EPOCH", transactional_id="a"):
+            with pytest.raises(KafkaError, match="INVALID_PRODUCER_EPOCH"):
+                await begin("a")
+            await begin("b")
+        await begin("a")
+
+
+async def test_a_delay_lasts_as_long_as_was_said(cluster: Cluster, connection: Connection) -> None:
+    loop = asyncio.get_running_loop()
+    with cluster.delay("DescribeCluster", 0.2, times=1):
+        began = loop.time()
+        assert await ask(connection) == 0
+        assert loop.time() - began >= 0.2
+        began = loop.time()
+        assert await ask(connection) == 0
+        assert loop.time() - began < 0.2
+
+
+def test_an_api_that_does_not_exist_cannot_be_held(cluster: Cluster) -> None:
+    with pytest.raises((ValueError, RuntimeError), match="there is no API Nonsense"):
+        cluster.hold("Nonsense")
+
+
+async def test_clients_that_are_cut_off_hear_nothing_until_the_line_is_mended(
+    cluster: Cluster, connection: Connection
+) -> None:
+    cluster.cut_clients(1)
+    asked = asyncio.create_task(ask(connection))
+    assert await waits(asked)
+    cluster.heal()
+    assert await asked == 0
+
+
+async def test_a_broker_that_is_cut_off_from_the_store_serves_on(
+    cluster: Cluster, connection: Connection
+) -> None:
+    cluster.cut_store(1)
+    assert await ask(connection) == 0
+    cluster.heal()
+
+
+def test_levers_work_from_any_thread(cluster: Cluster) -> None:
+    done = []
+    thread = threading.Thread(target=lambda: done.append(cluster.controller))
+    thread.start()
+    thread.join(DEADLINE)
+    assert done == [1]
+
+
+def test_what_needs_a_process_says_so() -> None:
+    with Cluster(brokers=1) as cluster:
+        for lever in (cluster.kill, cluster.pause, cluster.resume):
+            with pytest.raises(RuntimeError, match="processes=True"):
+                lever(1)

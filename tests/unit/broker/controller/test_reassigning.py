@@ -1,0 +1,333 @@
+"""The controller moves replicas and leaders on request, whoever comes or goes meanwhile."""
+
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from barnabas.broker.controller.controller import Controller
+from barnabas.broker.controller.reassignment import Assignment
+from barnabas.broker.controller.replica_admin import ReplicaAdmin
+from barnabas.broker.controller.state import TopicPartition
+from barnabas.broker.controller.topic_admin import NewPartitions
+from barnabas.broker.controller.topics import NewTopic
+from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.embedded import open_store
+from barnabas.broker.metadata.znodes import LeaderAndIsr, TopicAssignment
+from barnabas.broker.offload import InlineOffload
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    PartitionData,
+    TopicData,
+)
+from barnabas.storage.mem_files import MemFiles
+from tests.unit.broker.controller.harness import FakeCluster, eventually, until
+
+AT = TopicPartition("t", 0)
+
+
+class Cluster(FakeCluster):
+    """A cluster of four, of which the one that started first is controller."""
+
+    @classmethod
+    async def of_four(cls, *replicas: Sequence[int]) -> "Cluster":
+        """With a topic whose partitions have these replicas."""
+        cluster = cls(await open_store(MemFiles(), "/metadata", InlineOffload()))
+        for broker in (1, 2, 3, 4):
+            await cluster.start(broker)
+        assignments = list(enumerate(replicas))
+        await cluster.controller.create_topics([NewTopic("t", assignments=assignments)], timeout=5)
+        return cluster
+
+    @property
+    def controller(self) -> Controller:
+        return next(each for each in self.brokers.values() if each.controller.active).controller
+
+    @property
+    def admin(self) -> ReplicaAdmin:
+        return ReplicaAdmin(self.controller)
+
+    async def reassign(
+        self, replicas: Sequence[int] | None, at: TopicPartition = AT, *, factor_may: bool = True
+    ) -> KafkaError | None:
+        answers = await self.admin.alter_reassignments(
+            {at: replicas}, allow_factor_change=factor_may, timeout=5
+        )
+        return answers[at]
+
+    async def ongoing(self) -> dict[TopicPartition, Assignment]:
+        return await self.admin.list_reassignments(None, timeout=5)
+
+    async def state(self, at: TopicPartition = AT) -> LeaderAndIsr:
+        data, stat = await self.read(znodes.state_path(*at))
+        return znodes.decode_state(data, stat)
+
+    async def assignment(self) -> TopicAssignment:
+        return znodes.decode_topic((await self.read(znodes.topic_path("t")))[0])
+
+    async def read(self, path: str) -> tuple[bytes, int]:
+        session = self.store.session()
+        data, stat = await session.get(path)
+        await session.close()
+        return data, stat.version
+
+    async def in_sync(self, *isr: int, at: TopicPartition = AT) -> int:
+        """The leader proposes an in-sync set; returns the error of the answer."""
+        state, topic = await self.state(at), await self.assignment()
+        leader = self.brokers[state.leader]
+        answer = await self.controller.alter_partition(
+            AlterPartitionRequest(
+                broker_id=leader.info.id,
+                broker_epoch=leader.info.epoch,
+                topics=[
+                    TopicData(
+                        topic_id=topic.topic_id,
+                        partitions=[
+                            PartitionData(
+                                partition_index=at.partition,
+                                leader_epoch=state.leader_epoch,
+                                new_isr_with_epochs=[
+                                    BrokerState(
+                                        broker_id=each, broker_epoch=self.brokers[each].info.epoch
+                                    )
+                                    for each in isr
+                                ],
+                                partition_epoch=state.partition_epoch,
+                            )
+                        ],
+                    )
+                ],
+            )
+        )
+        return answer.topics[0].partitions[0].error_code
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    cluster = await Cluster.of_four((1, 2), (2, 3))
+    yield cluster
+    await cluster.close()
+    assert not cluster.fatal
+
+
+async def test_replicas_come_before_others_go(cluster: Cluster) -> None:
+    assert await cluster.reassign((3, 4)) is None
+    assert await cluster.ongoing() == {AT: Assignment((3, 4, 1, 2), (3, 4), (1, 2))}
+    topic = await cluster.assignment()
+    assert (topic.replicas[0], topic.adding, topic.removing) == (
+        (3, 4, 1, 2),
+        {0: (3, 4)},
+        {0: (1, 2)},
+    )
+    for broker in (1, 2, 3, 4):
+        told = cluster.brokers[broker].replicas.states["t", 0]
+        assert (told.leader, told.leader_epoch, told.replicas) == (1, 1, [3, 4, 1, 2])
+        assert (told.adding_replicas, told.removing_replicas) == ([3, 4], [1, 2])
+        assert told.is_new == (broker in (3, 4))
+    assert await cluster.in_sync(1, 2, 3) == ErrorCode.NONE
+    assert await cluster.ongoing() != {}
+    assert await cluster.in_sync(1, 2, 3, 4) == ErrorCode.NONE
+    await until(lambda: cluster.brokers[1].replicas.deleted == [("t", 0)])
+    await until(lambda: cluster.brokers[2].replicas.deleted == [("t", 0)])
+    assert await cluster.ongoing() == {}
+    topic = await cluster.assignment()
+    assert (topic.replicas[0], topic.adding, topic.removing) == ((3, 4), {}, {})
+    assert await cluster.state() == LeaderAndIsr(3, 3, (3, 4), 1)
+    told = cluster.brokers[4].replicas.states["t", 0]
+    assert (told.leader, told.replicas, told.isr) == (3, [3, 4], [3, 4])
+    assert cluster.brokers[3].replicas.deleted == []
+    # The neighbour was left alone.
+    assert await cluster.state(TopicPartition("t", 1)) == LeaderAndIsr(2, 0, (2, 3), 1)
+    assert ("t", 1) in cluster.brokers[2].replicas.states
+
+
+async def test_every_broker_learns_where_the_replicas_are(cluster: Cluster) -> None:
+    await cluster.reassign((3, 4))
+    await cluster.in_sync(1, 2, 3, 4)
+
+    def known() -> list[list[int]]:
+        caches = [broker.cache for broker in cluster.brokers.values()]
+        found = [cache.partition("t", 0) for cache in caches]
+        return [list(each.replicas) for each in found if each is not None]
+
+    await until(lambda: known() == [[3, 4]] * 4)
+
+
+async def test_what_cannot_be_is_refused(cluster: Cluster) -> None:
+    async def code(replicas: Sequence[int] | None, at: TopicPartition = AT) -> ErrorCode | None:
+        error = await cluster.reassign(replicas, at)
+        return None if error is None else error.code
+
+    assert await code((1,), TopicPartition("u", 0)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await code((1,), TopicPartition("t", 7)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await code(()) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert await code((1, 1)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert await code((1, 9)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert await code((-1,)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert await code(None) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    error = await cluster.reassign((3,), factor_may=False)
+    assert error is not None
+    assert error.code is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert await cluster.ongoing() == {}
+    assert await cluster.reassign((3, 4), factor_may=False) is None
+
+
+async def test_a_replica_whose_broker_is_away_may_stay(cluster: Cluster) -> None:
+    await cluster.kill(2)
+    assert await cluster.reassign((2, 3)) is None
+    assert await cluster.ongoing() == {AT: Assignment((2, 3, 1), (3,), (1,))}
+
+
+async def test_cancelling_goes_back_and_deletes_what_had_come(cluster: Cluster) -> None:
+    await cluster.reassign((3, 4))
+    await cluster.in_sync(1, 2, 3)
+    assert await cluster.reassign(None) is None
+    for broker in (3, 4):
+        await until(lambda b=broker: cluster.brokers[b].replicas.deleted == [("t", 0)])  # type: ignore[misc]
+    assert await cluster.ongoing() == {}
+    assert (await cluster.assignment()).replicas[0] == (1, 2)
+    assert await cluster.state() == LeaderAndIsr(1, 2, (1, 2), 1)
+
+
+async def test_who_proposes_for_the_replicas_before_is_fenced(cluster: Cluster) -> None:
+    before = await cluster.state()
+    await cluster.reassign((3, 4))
+    topic = await cluster.assignment()
+    proposal = PartitionData(
+        partition_index=0,
+        leader_epoch=before.leader_epoch,
+        new_isr_with_epochs=[BrokerState(broker_id=1)],
+        partition_epoch=before.partition_epoch,
+    )
+    answer = await cluster.controller.alter_partition(
+        AlterPartitionRequest(
+            broker_id=1,
+            broker_epoch=cluster.brokers[1].info.epoch,
+            topics=[TopicData(topic_id=topic.topic_id, partitions=[proposal])],
+        )
+    )
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+async def test_a_new_controller_goes_on_where_the_old_one_stopped(cluster: Cluster) -> None:
+    await cluster.reassign((3, 4))
+    await cluster.in_sync(1, 2, 3)
+    await cluster.kill(1)
+    await eventually(lambda: _leads(cluster, 3))
+    assert await cluster.ongoing() == {AT: Assignment((3, 4, 1, 2), (3, 4), (1, 2))}
+    assert await cluster.in_sync(3, 2, 4) == ErrorCode.NONE
+    assert await cluster.ongoing() == {}
+    assert (await cluster.assignment()).replicas[0] == (3, 4)
+    await until(lambda: cluster.brokers[2].replicas.deleted == [("t", 0)])
+
+
+async def test_a_new_controller_ends_what_was_due(cluster: Cluster) -> None:
+    """The old one died between the answer of AlterPartition and the end of the reassignment."""
+    await cluster.reassign((3, 4))
+    state = await cluster.state()
+    session = cluster.store.session()
+    data = znodes.encode_state(LeaderAndIsr(1, state.leader_epoch, (1, 2, 3, 4), 1))
+    await session.set(znodes.state_path("t", 0), data, state.partition_epoch)
+    await session.close()
+    await cluster.kill(1)
+    await eventually(lambda: _has_replicas(cluster, (3, 4)))
+    assert set((await cluster.state()).isr) == {3, 4}
+
+
+async def test_a_topic_that_is_deleted_on_the_way_is_gone_everywhere(cluster: Cluster) -> None:
+    await cluster.reassign((3, 4))
+    await cluster.controller.delete_topics(["t"], timeout=5)
+    assert await cluster.ongoing() == {}
+    for broker in cluster.brokers.values():
+        assert not broker.replicas.states
+    await cluster.controller.create_topics([NewTopic("t", assignments=[(0, [1])])], timeout=5)
+    assert await cluster.ongoing() == {}
+
+
+async def test_a_topic_that_grows_on_the_way_keeps_its_reassignment(cluster: Cluster) -> None:
+    await cluster.reassign((3, 4, 1))
+    await cluster.controller.create_partitions([NewPartitions("t", 3)], timeout=5)
+    topic = await cluster.assignment()
+    assert (topic.adding, topic.removing) == ({0: (3, 4)}, {0: (2,)})
+    assert len(topic.replicas[2]) == 3
+
+
+async def test_many_partitions_of_many_topics_move_at_once(cluster: Cluster) -> None:
+    names = [f"many{number}" for number in range(20)]
+    await cluster.controller.create_topics(
+        [NewTopic(name, assignments=[(p, [1, 2]) for p in range(100)]) for name in names], timeout=5
+    )
+    wanted = {TopicPartition(name, p): (2, 3) for name in names for p in range(100)}
+    answers = await cluster.admin.alter_reassignments(wanted, allow_factor_change=True, timeout=5)
+    assert set(answers.values()) == {None}
+    assert len(await cluster.ongoing()) == 2000
+    named = await cluster.admin.list_reassignments({"many3": [5, 999], "no": [0]}, timeout=5)
+    assert list(named) == [TopicPartition("many3", 5)]
+
+
+async def _leads(cluster: Cluster, broker: int) -> bool:
+    return (await cluster.state()).leader == broker
+
+
+async def _has_replicas(cluster: Cluster, replicas: tuple[int, ...]) -> bool:
+    return (await cluster.assignment()).replicas[0] == replicas
+
+
+# -- leaders -------------------------------------------------------------------------------------
+
+
+async def elect(
+    cluster: Cluster, *partitions: TopicPartition, unclean: bool = False
+) -> dict[TopicPartition, ErrorCode | None]:
+    answers = await cluster.admin.elect_leaders(partitions or None, unclean=unclean, timeout=5)
+    return {at: None if error is None else error.code for at, error in answers.items()}
+
+
+async def test_the_preferred_replica_leads_again_once_it_is_in_sync(cluster: Cluster) -> None:
+    other = TopicPartition("t", 1)
+    await cluster.kill(2)
+    await eventually(lambda: _leader_of(cluster, other, 3))
+    assert await elect(cluster, other) == {other: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+    await cluster.start(2)
+    assert await elect(cluster, other) == {other: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+    await cluster.in_sync(3, 2, at=other)
+    before = await cluster.state(other)
+    assert await elect(cluster, other) == {other: None}
+    after = await cluster.state(other)
+    assert (after.leader, after.leader_epoch) == (2, before.leader_epoch + 1)
+    assert set(after.isr) == {2, 3}
+    assert cluster.brokers[2].replicas.states["t", 1].leader == 2
+    assert await elect(cluster, other) == {other: ErrorCode.ELECTION_NOT_NEEDED}
+    assert await elect(cluster) == {
+        AT: ErrorCode.ELECTION_NOT_NEEDED,
+        other: ErrorCode.ELECTION_NOT_NEEDED,
+    }
+
+
+async def test_partitions_that_do_not_exist_have_no_leader(cluster: Cluster) -> None:
+    nowhere = [TopicPartition("u", 0), TopicPartition("t", 9)]
+    assert await elect(cluster, *nowhere) == dict.fromkeys(
+        nowhere, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+
+
+async def test_an_unclean_election_takes_whoever_is_left(cluster: Cluster) -> None:
+    other = TopicPartition("t", 1)
+    assert await elect(cluster, other, unclean=True) == {other: ErrorCode.ELECTION_NOT_NEEDED}
+    await cluster.in_sync(2, at=other)
+    await cluster.kill(2)
+    await eventually(lambda: _leader_of(cluster, other, -1))
+    assert await elect(cluster, other) == {other: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+    assert await elect(cluster, other, unclean=True) == {other: None}
+    state = await cluster.state(other)
+    assert (state.leader, state.isr) == (3, (3,))
+    await cluster.kill(3)
+    await eventually(lambda: _leader_of(cluster, other, -1))
+    assert await elect(cluster, other, unclean=True) == {
+        other: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    }
+
+
+async def _leader_of(cluster: Cluster, at: TopicPartition, leader: int) -> bool:
+    return (await cluster.state(at)).leader == leader

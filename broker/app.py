@@ -24,11 +24,11 @@ from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.cluster import (
     announce_log_dir_failure,
     prepare_cluster,
-    register_broker,
 )
 from barnabas.broker.metadata.configs import Configs
 from barnabas.broker.metadata.features import Features
-from barnabas.broker.metadata.znodes import BrokerInfo
+from barnabas.broker.metadata.membership import Membership
+from barnabas.broker.metadata.znodes import BrokerInfo, Restart
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.observability.loop_lag import LoopLag
 from barnabas.broker.observability.process import observe_process
@@ -153,8 +153,9 @@ class Broker:
             os.path.join(doors.working_directory, path) for path in config.data_directories
         ]
         make_dirs(doors.files, self._paths[0])
-        store, close = await doors.open_store(config, self._paths[0], doors.files, doors.offload)
-        self._exits.push_async_callback(close)
+        opened = await doors.open_store(config, self._paths[0], doors.files, doors.offload)
+        self._exits.push_async_callback(opened.close)
+        store = opened.session
         new_id = self._cluster_id or uuid_text(doors.random.getrandbits(128).to_bytes(16, "big"))
         found = await prepare_cluster(store, new_id)
         self._cluster_id = require_cluster(found, self._cluster_id, self._paths[0])
@@ -170,6 +171,9 @@ class Broker:
             dynamic=self._dynamic,
             metrics=self._metrics,
             store=store,
+            membership=Membership(
+                store, clock=doors.clock, soon=self._soon, end_earlier=opened.end_earlier
+            ),
             configs=configs,
             features=features,
             cache=cache,
@@ -212,16 +216,29 @@ class Broker:
         core.cache.on_change(known.set)
         config = self._config
         at = advertised_endpoints(config, self._doors.hostname, self.ports)
-        features = core.features.supported
-        info = BrokerInfo(config.broker_id, at, config.broker_rack, features=features)
-        broker = await register_broker(core.store, info, self._doors.clock.now_ms())
-        control.receiver.joined(broker)
+        info = BrokerInfo(
+            config.broker_id,
+            at,
+            config.broker_rack,
+            features=core.features.supported,
+            restart=self._how_the_last_run_ended(),
+        )
+        core.membership.on_joined(control.receiver.joined)
+        self._exits.callback(core.membership.leave)
+        await core.membership.join(info)
         self._exits.push_async_callback(control.controller.stop)
         await control.controller.start()
         while not core.cache.ready:
             known.clear()
             await known.wait()
+        core.membership.settled()
         self._replication.replicas.set_strays_aside()
+
+    def _how_the_last_run_ended(self) -> Restart:
+        logs = self._replication.logs
+        if logs.was_clean:
+            return Restart.CLEAN
+        return Restart.KILLED if logs.same_boot else Restart.REBOOTED
 
     def _start_chores(self) -> None:
         doors, rounds = self._doors, Rounds()

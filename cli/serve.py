@@ -109,6 +109,7 @@ async def _serve(config: "BrokerConfig", cluster_id: str) -> None:
     from barnabas.broker.app import Broker
     from barnabas.broker.metadata.cluster import BrokerIdInUse
     from barnabas.broker.metadata.journal_format import JournalError
+    from barnabas.broker.metadata.store import StoreError
     from barnabas.storage.meta_properties import MetaPropertiesError
 
     broker = Broker(config, cluster_id=cluster_id)
@@ -117,7 +118,7 @@ async def _serve(config: "BrokerConfig", cluster_id: str) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         await broker.start()
-    except (BrokerIdInUse, JournalError, MetaPropertiesError) as error:
+    except (BrokerIdInUse, JournalError, MetaPropertiesError, StoreError) as error:
         raise click.ClickException(str(error)) from error
     # What is here now stays: later collections need not look at it.
     gc.freeze()

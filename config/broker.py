@@ -18,10 +18,11 @@ from barnabas.config.listeners import (
 )
 from barnabas.config.log_keys import LogKeys, TopicDefaultKeys
 from barnabas.config.network_keys import NetworkKeys
-from barnabas.config.refusals import refuse_security, refuse_zookeeper
+from barnabas.config.refusals import refuse_security
 from barnabas.config.replication_keys import ReplicationKeys
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
 from barnabas.config.transaction_keys import TransactionKeys
+from barnabas.config.zookeeper_keys import ZooKeeperKeys
 
 _ALIASES: Final = {"node.id": "broker.id"}
 _MINUTE_MS: Final = 60 * 1000
@@ -30,6 +31,7 @@ _HOUR_MS: Final = 60 * _MINUTE_MS
 
 class BrokerConfig(
     ClusterKeys,
+    ZooKeeperKeys,
     NetworkKeys,
     LogKeys,
     TopicDefaultKeys,
@@ -77,7 +79,6 @@ class BrokerConfig(
         Keys that have no effect here end up in one warning, or in an error where `strict`.
         """
         refuse_security(properties)
-        refuse_zookeeper(properties)
         texts = _without_controllers(_one_name_each(properties))
         given = {key: text for key, text in texts.items() if key in cls.KEYS}
         config = cls(**cls.parse(given))
@@ -120,6 +121,7 @@ class BrokerConfig(
 
     def validate(self) -> None:
         """ConfigError where keys that are well by themselves contradict each other."""
+        self._check_metadata()
         self._check_listeners()
         parse_connection_overrides(
             "max.connections.per.ip.overrides", self.max_connections_per_ip_overrides
@@ -160,6 +162,18 @@ class BrokerConfig(
             "The valid options based on currently configured listeners are "
             + ",".join(listener.name for listener in advertised)
         )
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether the metadata is shared, so that there may be other brokers."""
+        return self.metadata_socket is not None or bool(self.zookeeper_connect)
+
+    def _check_metadata(self) -> None:
+        if self.zookeeper_connect and self.metadata_socket is not None:
+            raise ConfigError(
+                "zookeeper.connect and metadata.socket name two stores: leave one of them out"
+            )
+        self.check_zookeeper()
 
     def _check_listeners(self) -> None:
         between = self.inter_broker_listener()

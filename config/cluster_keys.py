@@ -17,8 +17,3 @@ class ClusterKeys(Table):
         "cluster. A key of Barnabas; Kafka has none like it.",
         at_least=100,
     )
-
-    @property
-    def in_cluster(self) -> bool:
-        """Whether the metadata is shared, so that there may be other brokers."""
-        return self.metadata_socket is not None

@@ -87,9 +87,17 @@ def optional_long(doc: str, *, update: Update = Update.READ_ONLY) -> Key[int | N
     return Key(Type.LONG, None, doc, update)
 
 
-def optional_string(doc: str, *, update: Update = Update.READ_ONLY) -> Key[str | None]:
-    """A text that may be left unset."""
-    return Key(Type.STRING, None, doc, update)
+def optional_string(
+    doc: str, *, one_of: tuple[str, ...] = (), update: Update = Update.READ_ONLY
+) -> Key[str | None]:
+    """A text that may be left unset, one of `one_of` where that is given."""
+    check = _one_of(one_of) if one_of else None
+    return Key(Type.STRING, None, doc, update, check, _choices(one_of))
+
+
+def password(doc: str, *, update: Update = Update.READ_ONLY) -> Key[str | None]:
+    """A text that nobody is shown."""
+    return Key(Type.PASSWORD, None, doc, update)
 
 
 def optional_names(doc: str, *, update: Update = Update.READ_ONLY) -> Key[tuple[str, ...] | None]:

@@ -26,7 +26,7 @@ class Synonym(NamedTuple):
     """One of the places that could give a key its value; the first of them does."""
 
     name: str
-    value: str
+    value: str | None
     source: Source
 
 
@@ -62,15 +62,18 @@ def describe_broker(config: DynamicConfig) -> list[Entry]:
         key = BrokerConfig.key_of(name)
         names = (name, key.name) if name in own else _SYNONYMS.get(name, (name,))
         synonyms = tuple(_broker_synonyms(key, names, config))
+        value = key.text(own[name]) if name in own else config.current.text(name)
+        sensitive = key.type is Type.PASSWORD
         entries.append(
             Entry(
                 name=name,
-                value=key.text(own[name]) if name in own else config.current.text(name),
+                value=None if sensitive else value,
                 source=_source(synonyms),
                 read_only=key.update is Update.READ_ONLY,
                 synonyms=synonyms,
                 type=key.type,
                 documentation=key.doc,
+                sensitive=sensitive,
             )
         )
     return entries
@@ -133,7 +136,7 @@ def _broker_synonyms(
     for source, texts in layers:
         for name in names:
             if name in texts:
-                yield Synonym(name, texts[name], source)
+                yield Synonym(name, None if key.type is Type.PASSWORD else texts[name], source)
     default = key.text(key.default)
     if default is not None:
         yield Synonym(key.name, default, Source.DEFAULT_CONFIG)

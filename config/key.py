@@ -36,6 +36,11 @@ class Type(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
+
+
+HIDDEN = "[hidden]"
+"""What is shown of a password, as in Kafka."""
 
 
 class Update(Enum):
@@ -96,9 +101,11 @@ class Key(Generic[T]):
         return value  # type: ignore[no-any-return]
 
     def text(self, value: T) -> str | None:
-        """A value as DescribeConfigs shows it; the inverse of `parse`."""
+        """A value as it may be shown: the inverse of `parse`, but for a password."""
         if value is None:
             return None
+        if self.type is Type.PASSWORD:
+            return HIDDEN
         if isinstance(value, tuple):
             return ",".join(value)
         return java_text(value)
@@ -162,4 +169,5 @@ _PARSERS: dict[Type, Callable[[str, str, Type], Any]] = {
     Type.LONG: _parse_whole,
     Type.DOUBLE: _parse_double,
     Type.LIST: _parse_list,
+    Type.PASSWORD: _parse_string,
 }

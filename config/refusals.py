@@ -7,7 +7,8 @@ from typing import Final
 from barnabas.config.key import ConfigError
 
 _SECURITY: Final = re.compile(
-    r"(listener\.name\..+\.)?(ssl|sasl|delegation\.token|password\.encoder|zookeeper\.ssl)\..+"
+    r"(listener\.name\..+\.)?(ssl|sasl|delegation\.token|password\.encoder)\..+"
+    r"|zookeeper\.ssl\.(?!client\.enable|keystore\.|truststore\.(location|type)|endpoint\.).+"
     r"|(listener\.name\.[^.]+\.)?principal\.builder\.class"
     r"|authorizer\.class\.name|super\.users"
     r"|security\.providers|security\.inter\.broker\.protocol"
@@ -27,13 +28,4 @@ def refuse_security(properties: Mapping[str, str]) -> None:
         raise ConfigError(
             f"Security is not part of this release, and these keys ask for it: {', '.join(asked)}. "
             "Take them out only if everyone who reaches the broker may do everything."
-        )
-
-
-def refuse_zookeeper(properties: Mapping[str, str]) -> None:
-    """ConfigError where a cluster on ZooKeeper is asked for."""
-    if properties.get("zookeeper.connect", "").strip():
-        raise ConfigError(
-            "zookeeper.connect asks for a cluster, which this release does not have. Leave it out: "
-            "the broker then keeps its metadata in its own data directory."
         )

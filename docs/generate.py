@@ -162,8 +162,8 @@ def _broker_keys() -> Iterator[str]:
         "## Broker keys",
         "",
         "Any other key is named in one warning, and refused with `--strict-config`. Keys that ask",
-        "for security (`ssl.*`, `sasl.*`, `authorizer.class.name` and their like) and",
-        "`zookeeper.connect` are refused. Every KRaft controller's listener is left out.",
+        "for security (`ssl.*`, `sasl.*`, `authorizer.class.name` and their like) are refused.",
+        "Every KRaft controller's listener is left out.",
         "",
     )
     yield from _table(

@@ -82,6 +82,10 @@ class Files(Protocol):
         """Opens for reading and appending; FileNotFoundError unless `create`."""
         ...
 
+    def restrict(self, path: str) -> None:
+        """Lets nobody but this user read or write the file."""
+        ...
+
     def exists(self, path: str) -> bool: ...
 
     def size(self, path: str) -> int: ...
@@ -133,14 +137,17 @@ def make_dirs(files: Files, path: str) -> None:
     files.sync_dir(parent)
 
 
-def write_atomic(files: Files, path: str, data: Buffer) -> None:
+def write_atomic(files: Files, path: str, data: Buffer, *, private: bool = False) -> None:
     """Replaces a small file so that a crash leaves the old or the new content, durably.
 
-    The bytes go to `<path>.tmp` first, as Kafka's checkpoints do.
+    The bytes go to `<path>.tmp` first, as Kafka's checkpoints do. A private file is for nobody
+    else to read.
     """
     temporary = path + ".tmp"
     file = files.open(temporary, create=True)
     file.truncate(0)
+    if private:
+        files.restrict(temporary)
     file.append(data)
     file.sync()
     files.rename(temporary, path)
@@ -258,6 +265,9 @@ class OsFiles:
     def open(self, path: str, *, create: bool = False) -> OsFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return OsFile(path, os.open(path, flags, 0o644))
+
+    def restrict(self, path: str) -> None:
+        os.chmod(path, 0o600)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

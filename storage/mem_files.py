@@ -204,6 +204,10 @@ class MemFiles:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return MemFile(self, path, content)
 
+    def restrict(self, path: str) -> None:
+        """There is nobody else here."""
+        self._require(path)
+
     def exists(self, path: str) -> bool:
         return path in self._nodes
 

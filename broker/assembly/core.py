@@ -8,6 +8,7 @@ from barnabas.broker.doors import Doors
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.configs import Configs
 from barnabas.broker.metadata.features import Features
+from barnabas.broker.metadata.membership import Membership
 from barnabas.broker.metadata.store import MetadataStore
 from barnabas.broker.peers.peers import Peers
 from barnabas.config.broker import BrokerConfig
@@ -23,6 +24,7 @@ class Core:
     dynamic: DynamicConfig
     metrics: BrokerMetrics
     store: MetadataStore
+    membership: Membership
     configs: Configs
     features: Features
     cache: MetadataCache

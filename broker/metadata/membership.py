@@ -31,6 +31,11 @@ _LOOKS_PER_SESSION = 12
 _log = get_logger(__name__)
 
 
+EndEarlier = Callable[[int], Awaitable[bool]]
+"""Ends a session if it is one that an earlier run of this very broker has left behind, and says
+whether it was."""
+
+
 async def nobodys(_session_id: int) -> bool:
     """Of a store whose sessions end with their process: no earlier one can be in the way."""
     return False
@@ -45,10 +50,9 @@ class Membership:
         *,
         clock: Clock,
         soon: Callable[[Coroutine[Any, Any, None]], None],
-        end_earlier: Callable[[int], Awaitable[bool]] = nobodys,
+        end_earlier: EndEarlier = nobodys,
     ) -> None:
-        """`soon` runs what nobody waits for. `end_earlier` ends a session if it is one that an
-        earlier run of this very broker has left behind, and says whether it did."""
+        """`soon` runs what nobody waits for."""
         self._store = store
         self._clock = clock
         self._soon = soon

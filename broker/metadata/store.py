@@ -14,6 +14,8 @@ from typing import NamedTuple, Protocol
 
 ANY_VERSION = -1
 """As an expected version: accept whatever version the node has."""
+UNKNOWN_ZXID = -1
+"""Of a node that a transaction created, and that had gone when the store was asked about it."""
 
 
 class StoreError(Exception):
@@ -46,6 +48,14 @@ class NoChildrenForEphemerals(StoreError):
 
 class SessionExpired(StoreError):
     """The session has ended; its ephemeral nodes are gone, and it does nothing before `renew`."""
+
+
+class NotAllowed(StoreError):
+    """The store does not let this broker do that: its credentials are missing or others."""
+
+
+class TooLarge(StoreError):
+    """The request holds more than the store takes at once: about a megabyte."""
 
 
 class StoreUnavailable(StoreError):

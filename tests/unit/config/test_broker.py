@@ -163,11 +163,6 @@ def test_keys_of_security_that_ask_for_nothing_are_only_named():
     assert "ssl.client.auth" in config.warnings[0]
 
 
-def test_zookeeper_is_refused_and_not_ignored():
-    with pytest.raises(ConfigError, match=r"zookeeper\.connect"):
-        BrokerConfig.from_properties({"zookeeper.connect": "localhost:2181"})
-
-
 def test_broker_id_and_node_id_are_one_key():
     assert BrokerConfig.from_properties({"node.id": "7"}).broker_id == 7
     assert BrokerConfig.from_properties({"node.id": "7", "broker.id": "7"}).broker_id == 7

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from barnabas.broker.metadata.store import (
     ANY_VERSION,
+    UNKNOWN_ZXID,
     BadVersion,
     Check,
     Create,
@@ -51,7 +52,7 @@ class Harness(Protocol):
         ...
 
     async def settle(self) -> None:
-        """Wait until what was changed so far has reached the watches."""
+        """Wait until the watches that were set are set, and what was changed has reached them."""
         ...
 
     async def close(self) -> None: ...
@@ -222,6 +223,8 @@ class StoreMachine(RuleBasedStateMachine):
                     assert isinstance(result, Created)
                     assert result.path == self.harness.root + op.path
                     assert result.stat.czxid == result.stat.mzxid
+                    if node is None and result.stat.czxid == UNKNOWN_ZXID:
+                        continue
                     zxids.add(result.stat.czxid)
                     if node is not None:
                         node.czxid = node.mzxid = result.stat.czxid
@@ -333,6 +336,7 @@ class StoreMachine(RuleBasedStateMachine):
             reader.watch_data(self.harness.root + path, note("data")),
             reader.watch_children(self.harness.root + path, note("children")),
         )
+        self.run(self.harness.settle())
         self.do_many(self.sessions.index(writer), [op], single=True)
         self.run(self.harness.settle())
         touched = bool(self.changed)

@@ -1,0 +1,1 @@
+"""ZooKeeper behind the metadata port; the only package that knows kazoo."""

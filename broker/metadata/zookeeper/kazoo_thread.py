@@ -1,0 +1,120 @@
+"""Where kazoo's threads end: everything they call back is called on the event loop.
+
+kazoo keeps one thread for the connection. What it has read it calls back in the order of the
+socket, so an event always comes before the answer that ZooKeeper sent after it.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from kazoo.handlers.threading import SequentialThreadingHandler
+
+from barnabas.broker.observability.logging import get_logger
+
+_log = get_logger(__name__)
+
+
+class LoopQueue:
+    """In the place of a queue that a worker thread empties."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def put(self, call: Callable[[], object]) -> None:
+        # A loop that is closed has nobody any more who waits.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call)
+
+
+class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Calls back on an event loop, and opens TLS connections with a context of our own."""
+
+    running = True
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        tls: ssl.SSLContext | None,
+        on_end: Callable[[], object],
+    ) -> None:
+        """`on_end` is called when kazoo's thread has ended."""
+        super().__init__()
+        self.callback_queue = self.completion_queue = LoopQueue(loop)
+        self._tls = tls
+        self._on_end = on_end
+        self.refusal: OSError | None = None
+        """Why the last attempt to connect has failed."""
+
+    def start(self) -> None:
+        """There are no workers."""
+
+    def stop(self) -> None:
+        """What is still called back finds nobody."""
+
+    def spawn(self, func: Callable[..., object], *args: Any, **kwargs: Any) -> threading.Thread:
+        def run() -> None:
+            try:
+                func(*args, **kwargs)
+            finally:
+                self.completion_queue.put(self._on_end)
+
+        thread = threading.Thread(target=run, name="zookeeper", daemon=True)
+        thread.start()
+        return thread
+
+    def dispatch_callback(self, callback: Any) -> None:
+        self.callback_queue.put(partial(callback.func, *callback.args))
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str, timeout: float, **_kazoos: Any
+    ) -> socket.socket:
+        # kazoo's own would trust the system's authorities beside those that are named.
+        try:
+            return self._connect(address, hostname, timeout)
+        except OSError as error:
+            self.refusal = error
+            raise
+
+    def _connect(self, address: tuple[str, int], hostname: str, timeout: float) -> socket.socket:
+        connection = socket.create_connection(address, timeout)
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(connection, server_hostname=hostname)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def select(
+        self, readers: list[Any], writers: list[Any], errors: list[Any], timeout: float | None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        # TLS may have read more from the socket than was asked of it.
+        decrypted = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]
+        waiting = super().select(readers, writers, errors, 0 if decrypted else timeout)
+        readable, writable, broken = waiting
+        return [*decrypted, *(each for each in readable if each not in decrypted)], writable, broken
+
+
+class KazooLog(logging.Logger):
+    """What kazoo says about its connection, in the house's log.
+
+    Nothing below INFO: kazoo's DEBUG shows every request, credentials included.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("kazoo", logging.INFO)
+
+    def setLevel(self, _level: int | str) -> None:
+        self.level = logging.INFO
+
+    def handle(self, record: logging.LogRecord) -> None:
+        say = _log.warning if record.levelno >= logging.WARNING else _log.info
+        say("kazoo", said=record.getMessage(), exc_info=record.exc_info)

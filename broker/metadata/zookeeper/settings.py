@@ -1,0 +1,63 @@
+"""What a session with ZooKeeper is begun with."""
+
+import ssl
+from dataclasses import dataclass, field
+
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.key import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where ZooKeeper is, and how it knows this broker. Times in seconds."""
+
+    servers: tuple[str, ...]
+    chroot: str = ""
+    session_timeout: float = 18.0
+    connection_timeout: float = 18.0
+    tls: ssl.SSLContext | None = None
+    credentials: str | None = field(default=None, repr=False)
+    """`user:password` of the digest scheme."""
+    set_acl: bool = False
+
+
+def settings_of(config: BrokerConfig) -> Settings:
+    """What the configuration says. Reads files; ConfigError where one cannot be used."""
+    servers, chroot = config.zookeeper_address()
+    connection_ms = config.zookeeper_connection_timeout_ms
+    if connection_ms is None:
+        connection_ms = config.zookeeper_session_timeout_ms
+    return Settings(
+        servers,
+        chroot,
+        config.zookeeper_session_timeout_ms / 1000,
+        connection_ms / 1000,
+        _tls(config) if config.zookeeper_ssl_client_enable else None,
+        config.zookeeper_credentials(),
+        config.zookeeper_set_acl,
+    )
+
+
+def _tls(config: BrokerConfig) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = bool(config.zookeeper_ssl_endpoint_identification_algorithm)
+    trusted, own = (
+        config.zookeeper_ssl_truststore_location,
+        config.zookeeper_ssl_keystore_location,
+    )
+    try:
+        if trusted is None:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        else:
+            context.load_verify_locations(trusted)
+        if own is not None:
+            # Never None: the library would ask the terminal.
+            secret = config.zookeeper_ssl_keystore_password or ""
+            context.load_cert_chain(own, password=secret)
+    except (OSError, ValueError) as cause:
+        raise ConfigError(
+            "zookeeper.ssl.truststore.location or zookeeper.ssl.keystore.location cannot be used: "
+            f"{cause}"
+        ) from cause
+    return context

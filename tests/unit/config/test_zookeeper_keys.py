@@ -1,0 +1,100 @@
+"""What a broker is told of ZooKeeper, and what of it is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.describe import describe_broker
+from barnabas.config.dynamic import DynamicConfig
+from barnabas.config.key import ConfigError
+
+CLUSTER = {
+    "zookeeper.connect": "zk1:2181",
+    "listeners": "PLAINTEXT://:9092,REPLICATION://:9192",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,REPLICATION:PLAINTEXT",
+    "inter.broker.listener.name": "REPLICATION",
+}
+
+
+@pytest.mark.parametrize(
+    ("connect", "servers", "chroot"),
+    [
+        ("zk1:2181", ("zk1:2181",), ""),
+        ("zk1, zk2:2182", ("zk1:2181", "zk2:2182"), ""),
+        ("zk1:2181,zk2:2181/kafka/one", ("zk1:2181", "zk2:2181"), "/kafka/one"),
+        ("zk1:2181/kafka/", ("zk1:2181",), "/kafka"),
+        ("zk1:2181/", ("zk1:2181",), ""),
+        ("[::1]:2181,[fe80::2]", ("[::1]:2181", "[fe80::2]:2181"), ""),
+    ],
+)
+def test_where_zookeeper_is(connect: str, servers: tuple[str, ...], chroot: str) -> None:
+    config = BrokerConfig.from_properties(CLUSTER | {"zookeeper.connect": connect})
+    assert config.zookeeper_address() == (servers, chroot)
+    assert config.in_cluster
+    assert config.warnings == ()
+
+
+@pytest.mark.parametrize(
+    "connect",
+    ["zk1:0", "zk1:70000", "zk1:x", "zk1:2181,", ":2181", "zk 1:2181", "zk1:2181/a//b", "zk1/.."],
+)
+def test_an_address_that_is_none_is_refused(connect: str) -> None:
+    with pytest.raises(ConfigError, match=r"configuration zookeeper\.connect"):
+        BrokerConfig.from_properties(CLUSTER | {"zookeeper.connect": connect})
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"metadata.socket": "/run/b.sock"}, "name two stores"),
+        ({"zookeeper.set.acl": "true"}, "needs a broker that ZooKeeper knows"),
+        ({"zookeeper.ssl.truststore.location": "/ca.pem"}, "client.enable is true"),
+        ({"zookeeper.ssl.keystore.type": "JKS"}, "Only PEM"),
+        ({"zookeeper.ssl.truststore.type": "JKS"}, "Only PEM"),
+        ({"zookeeper.ssl.truststore.password": "x"}, "Security is not part"),
+        ({"zookeeper.ssl.protocol": "TLSv1"}, "Security is not part"),
+        ({"zookeeper.ssl.crl.enable": "true"}, "Security is not part"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(more: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        BrokerConfig.from_properties(CLUSTER | more)
+
+
+def test_credentials_come_from_a_file_and_are_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "digest"
+    file.write_text("broker:s3cret:with colon\n")
+    config = BrokerConfig.from_properties(
+        CLUSTER | {"zookeeper.digest.file": str(file), "zookeeper.set.acl": "true"}
+    )
+    assert config.zookeeper_credentials() == "broker:s3cret:with colon"
+    assert "s3cret" not in repr(config)
+
+
+@pytest.mark.parametrize("content", ["", "broker", "broker:", ":x", "a:b\nc:d"])
+def test_a_file_that_holds_no_credentials_is_refused(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "digest"
+    file.write_text(content)
+    config = BrokerConfig.from_properties(CLUSTER | {"zookeeper.digest.file": str(file)})
+    with pytest.raises(ConfigError, match="one line, user:password"):
+        config.zookeeper_credentials()
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    config = BrokerConfig.from_properties(
+        CLUSTER | {"zookeeper.digest.file": str(tmp_path / "nothing")}
+    )
+    with pytest.raises(ConfigError, match="cannot be read"):
+        config.zookeeper_credentials()
+
+
+def test_a_password_is_shown_to_nobody() -> None:
+    key = "zookeeper.ssl.keystore.password"
+    config = BrokerConfig.from_properties(CLUSTER | {key: "s3cret"})
+    assert config.zookeeper_ssl_keystore_password == "s3cret"
+    assert "s3cret" not in repr(config)
+    (entry,) = (each for each in describe_broker(DynamicConfig(config)) if each.name == key)
+    assert entry.sensitive
+    assert entry.value is None
+    assert "s3cret" not in repr(entry)

@@ -1,0 +1,182 @@
+"""A real ZooKeeper server, started by the tests.
+
+Its jars come with Debian's packages `zookeeper` and `libzookeeper-java`; `tests/run` installs them.
+One server serves a whole process of the test run: whoever uses it takes a chroot of its own.
+"""
+
+import atexit
+import contextlib
+import functools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+
+JARS = Path("/usr/share/java")
+_CLASS_PATH = (
+    "zookeeper.jar",
+    "zookeeper-jute.jar",
+    "slf4j-api.jar",
+    "slf4j-simple.jar",
+    "snappy-java.jar",
+    "metrics-core.jar",
+    *("netty-all.jar", "netty-handler.jar", "netty-transport.jar", "netty-buffer.jar"),
+    *("netty-common.jar", "netty-codec.jar", "netty-resolver.jar"),
+)
+TICK_MS = 200
+"""Sessions are granted between 2 and 200 of these."""
+_START_SECONDS = 30.0
+
+
+class ZooKeeperServer:
+    """One standalone server process, with levers."""
+
+    def __init__(self, directory: Path, *, properties: Mapping[str, str] | None = None) -> None:
+        self.directory = directory
+        self.port = _free_port()
+        self.secure_port = 0
+        self._properties = dict(properties or {})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def connect(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "tickTime": TICK_MS,
+            "maxSessionTimeout": 200 * TICK_MS,
+            "dataDir": self.directory / "data",
+            "clientPort": self.port,
+            "clientPortAddress": "127.0.0.1",
+            "maxClientCnxns": 0,
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "ruok",
+            # What a test writes need not outlive the machine.
+            "forceSync": "no",
+            **self._properties,
+        }
+        config = self.directory / "zoo.cfg"
+        config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        jars = ":".join(str(JARS / jar) for jar in _CLASS_PATH if (JARS / jar).exists())
+        system = {k: v for k, v in self._properties.items() if k.startswith("zookeeper.")}
+        with open(self.directory / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *("java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+                    *("-Xshare:auto", "-Dzookeeper.forceSync=no"),
+                    *(f"-D{key}={value}" for key, value in system.items()),
+                    *("-cp", jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain"),
+                    str(config),
+                ],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+            )
+        self._await()
+
+    def kill(self) -> None:
+        """As kill -9; what it has answered is on disk."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Kill, and start again on the same data and port: sessions live on."""
+        self.kill()
+        self.start()
+
+    def expire(self, session_id: int, password: bytes) -> None:
+        """End a session at once, as if its owner had been silent: another connection takes it over
+        and closes it."""
+        thief = KazooClient(self.connect, client_id=(session_id, password), timeout=5)
+        thief.start(10)
+        thief.stop()
+        thief.close()
+
+    def client(self, chroot: str = "", **options: Any) -> KazooClient:
+        """A client that knows nothing of Barnabas; the caller stops and closes it."""
+        client = KazooClient(self.connect + chroot, timeout=10, **options)
+        client.start(10)
+        return client
+
+    @contextlib.contextmanager
+    def looking(self, chroot: str = "", **options: Any) -> Iterator[KazooClient]:
+        client = self.client(chroot, **options)
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+    def _await(self) -> None:
+        give_up = time.monotonic() + _START_SECONDS
+        while time.monotonic() < give_up:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                break
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", self.port), 1) as asking,
+            ):
+                asking.sendall(b"ruok")
+                if asking.recv(4) == b"imok":
+                    return
+            time.sleep(0.02)
+        log = (self.directory / "log").read_text(errors="replace")
+        raise RuntimeError(f"ZooKeeper does not start:\n{log[-3000:]}")
+
+
+def installed() -> bool:
+    return (JARS / "zookeeper.jar").exists() and shutil.which("java") is not None
+
+
+@functools.cache
+def shared_server() -> ZooKeeperServer:
+    """The server of this process; stopped when it ends."""
+    if not installed():
+        raise RuntimeError("ZooKeeper is missing: apt-get install zookeeper libzookeeper-java")
+    directory = Path(tempfile.mkdtemp(prefix="zookeeper-"))
+    server = ZooKeeperServer(directory)
+    owner = os.getpid()
+
+    def stop() -> None:
+        if os.getpid() == owner:
+            server.kill()
+            shutil.rmtree(directory, ignore_errors=True)
+
+    atexit.register(stop)
+    server.start()
+    return server
+
+
+def chroot_of(name: str) -> str:
+    """A path for one test, by its name."""
+    return f"/{zlib.crc32(name.encode()):08x}-{os.urandom(4).hex()}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -120,7 +120,7 @@ class Reassignments(RuleBasedStateMachine):
         self.online = set(ALL)
         self.assignment = START
         self.state = LED
-        self.wanted = START.replicas
+        self.wanted = self.began_with = START.replicas
         self.committed = 0
         self.records = dict.fromkeys(START.replicas, 0)
 
@@ -135,6 +135,8 @@ class Reassignments(RuleBasedStateMachine):
         assert set(step.dropped) == set(self.assignment.replicas) - set(step.assignment.replicas)
         gone = set(self.assignment.origin) & set(step.dropped)
         assert not gone or set(step.assignment.replicas) <= set(before.isr)
+        if not self.assignment.ongoing:
+            self.began_with = self.assignment.replicas
         self.assignment, self.state = step.assignment, after
         for broker in step.dropped:
             self.records.pop(broker, None)
@@ -210,7 +212,10 @@ class Reassignments(RuleBasedStateMachine):
     def nothing_of_before_is_dropped_on_the_way(self) -> None:
         now = self.assignment
         assert len(set(now.replicas)) == len(now.replicas)
-        assert now.ongoing or now.replicas == self.wanted
+        if now.ongoing:
+            assert set(now.replicas) == {*self.wanted, *self.began_with}
+        else:
+            assert now.replicas == self.wanted
         assert now.target == self.wanted
 
     def teardown(self) -> None:

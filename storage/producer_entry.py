@@ -10,6 +10,7 @@ from barnabas.protocol.records.batch import (
     NO_TIMESTAMP,
     BatchHeader,
 )
+from barnabas.storage.verification import Guard
 
 WINDOW = 5
 """Batches remembered per producer: as many as it may have in flight."""
@@ -86,3 +87,5 @@ class Update(NamedTuple):
     """Producers that a marker has come for, whether it ended anything or not."""
     duplicate: BatchMetadata | None = None
     """Set: the batch is in the log already, and must not be appended again."""
+    guard: Guard | None = None
+    """What the append has shown: the verification that it stands for is over."""

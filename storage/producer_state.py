@@ -126,7 +126,7 @@ class ProducerStateManager:
                 started.append((first, producer_id))
         if not entries:
             return _NOTHING
-        return Update(tuple(entries.values()), started, completed, marked)
+        return Update(tuple(entries.values()), started, completed, marked, guard=guard)
 
     def begin_verification(
         self,
@@ -140,7 +140,9 @@ class ProducerStateManager:
         """What the coordinator must be asked before the producer's batch, as a guard (KIP-890).
 
         None where its transaction of this epoch is open here, and was verified for this very
-        transactional id. Raises KafkaError: INVALID_PRODUCER_EPOCH for an older epoch,
+        transactional id and protocol: one that the older protocol opened may only wait for its
+        marker, and what a client of the newer one writes be of the next (KAFKA-18227). Raises
+        KafkaError: INVALID_PRODUCER_EPOCH for an older epoch,
         INVALID_PRODUCER_ID_MAPPING where the open transaction is another transactional id's.
         """
         entry = self._entries.get(producer_id)
@@ -149,9 +151,9 @@ class ProducerStateManager:
                 raise stale_epoch(epoch, entry)
             if entry.current_txn_first_offset is not None and epoch == entry.producer_epoch:
                 opener = self._verifications.opener(producer_id)
-                if opener == transactional_id:
+                if opener == (transactional_id, epoch_per_transaction):
                     return None
-                if opener is not None:
+                if opener is not None and opener.transactional_id != transactional_id:
                     raise KafkaError(
                         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                         f"The open transaction of producer {producer_id} is not {transactional_id}",
@@ -190,7 +192,7 @@ class ProducerStateManager:
         for entry in update.entries:
             self._entries[entry.producer_id] = entry
             if entry.current_txn_first_offset is not None:
-                self._verifications.appended(entry.producer_id)
+                self._verifications.appended(entry.producer_id, update.guard)
         if update.started:
             self._ongoing.update(update.started)
         if not update.marked:

@@ -7,7 +7,7 @@ The guard is new each time, so that a verification can never stand for a later t
 of this is written down: after a restart the coordinator is asked again.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class Guard:
@@ -51,12 +51,19 @@ class Verification:
             self.lowest_sequence = min(self.lowest_sequence, sequence)
 
 
+class Opener(NamedTuple):
+    """Whose batch opened a transaction, and by which protocol."""
+
+    transactional_id: str
+    epoch_per_transaction: bool
+
+
 class Verifications:
     """Verifications under way in one partition, and whose the open transactions are."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, Verification] = {}
-        self._opened_by: dict[int, str] = {}
+        self._opened_by: dict[int, Opener] = {}
 
     def begin(
         self,
@@ -87,15 +94,18 @@ class Verifications:
         waiting = self._waiting.get(producer_id)
         return waiting is not None and waiting.guard is guard
 
-    def opener(self, producer_id: int) -> str | None:
-        """The transactional id that the producer's open transaction was verified for, if known."""
+    def opener(self, producer_id: int) -> Opener | None:
+        """What the producer's open transaction was verified for, if known."""
         return self._opened_by.get(producer_id)
 
-    def appended(self, producer_id: int) -> None:
-        """The producer's batch is in the log: its transaction is open from now on."""
-        waiting = self._waiting.pop(producer_id, None)
-        if waiting is not None:
-            self._opened_by[producer_id] = waiting.transactional_id
+    def appended(self, producer_id: int, guard: Guard | None) -> None:
+        """The producer's batch is in the log, and its transaction open for whom it was verified."""
+        waiting = self._waiting.get(producer_id)
+        if waiting is not None and waiting.guard is guard:
+            del self._waiting[producer_id]
+            self._opened_by[producer_id] = Opener(
+                waiting.transactional_id, waiting.epoch_per_transaction
+            )
 
     def forget(self, producer_id: int, guard: Guard) -> None:
         """What waits with `guard` is not the producer's at all."""

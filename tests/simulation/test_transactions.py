@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.storage.producer_state import ProducerStateManager
 from tests.simulation.transactions.world import World
 
 SEEDS = int(os.environ.get("BARNABAS_HISTORIES", "200"))
@@ -42,6 +43,13 @@ def test_any_history_keeps_its_promises(block: int) -> None:
 
 
 @pytest.mark.timeout(3600)
+def test_clients_that_keep_their_epoch_while_the_protocol_changes_keep_them_too() -> None:
+    """KAFKA-18227: Apache Kafka leaves it to clients to take another epoch first."""
+    for seed in range(0, SEEDS, 2):
+        run(seed, bumps=False)
+
+
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("block", range(2))
 def test_a_crash_between_any_two_writes_loses_nothing(block: int) -> None:
     crashes = sum(crash_everywhere(seed) for seed in range(block, CRASHED_SEEDS, 2))
@@ -67,8 +75,17 @@ def test_without_the_guard_a_stalled_end_tears_a_later_transaction(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", [270, 598, 647])
-def test_without_a_bump_the_newer_protocol_writes_into_the_transaction_before(seed: int) -> None:
-    """KAFKA-18227: a client that changes the protocol must take another epoch first."""
+def test_a_leader_that_forgets_the_protocol_takes_the_newer_into_the_transaction_before(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KAFKA-18227: whether the client takes another epoch first or not."""
+    run(seed, bumps=False)
+    begin = ProducerStateManager.begin_verification
+
+    def forgetful(*whose: Any, epoch_per_transaction: bool) -> Any:  # noqa: ARG001
+        return begin(*whose, epoch_per_transaction=False)
+
+    monkeypatch.setattr(ProducerStateManager, "begin_verification", forgetful)
     run(seed)
     with pytest.raises(AssertionError, match=BROKEN):
         run(seed, bumps=False)

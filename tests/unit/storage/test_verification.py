@@ -4,6 +4,7 @@ import pytest
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.control import ControlType
+from barnabas.storage.producer_state import ProducerStateManager
 from barnabas.storage.validator import Origin
 from barnabas.storage.verification import UNVERIFIED, Guard
 from tests.unit.storage.producer_bench import PID, header, load
@@ -352,3 +353,42 @@ def test_a_truncated_log_makes_every_answer_worthless(leader: Leader) -> None:
     leader.state.reset(0)
     with pytest.raises(KafkaError):
         leader.send(0, guard)
+
+
+# -- a client that changes the protocol (KAFKA-18227) ----------------------------------------------
+
+
+def test_what_the_newer_protocol_writes_is_not_of_the_transaction_that_the_older_opened(
+    leader: Leader,
+) -> None:
+    """Its marker is on the way, and a batch that came before it would be part of it."""
+    leader.send(0, leader.guard())
+    assert leader.begin(1) is None
+    guard = leader.guard(1, newer=True)
+    leader.mark()
+    with pytest.raises(KafkaError) as caught:
+        leader.send(1, guard)
+    assert refusal(caught) == "INVALID_TXN_STATE"
+    leader.send(1, leader.guard(1, newer=True))
+    assert leader.begin(2, newer=True) is None
+
+
+def test_a_late_batch_of_the_older_protocol_answers_no_question_of_the_newer(
+    leader: Leader,
+) -> None:
+    leader.send(0, leader.guard())
+    asked = leader.guard(2, newer=True)
+    leader.send(1, leader.begin(1))
+    assert leader.begin(2) is None
+    assert leader.guard(2, newer=True) is asked
+
+
+def test_after_a_restart_an_open_transaction_belongs_to_the_protocol_it_was_verified_for(
+    leader: Leader,
+) -> None:
+    leader.send(0, leader.guard())
+    again = Leader(ProducerStateManager())
+    again.state.load(1, list(leader.state), windows_known=True, now_ms=0, expiration_ms=1000)
+    again.send(1, again.guard(1))
+    assert again.begin(2) is None
+    assert again.begin(2, newer=True) is not None

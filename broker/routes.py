@@ -11,8 +11,11 @@ from barnabas.broker.coordination.transactions import TransactionCoordination
 from barnabas.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    allocate_producer_ids,
     alter_configs,
+    alter_partition,
     api_versions,
+    controlled_shutdown,
     create_partitions,
     create_topics,
     delete_groups,
@@ -32,6 +35,7 @@ from barnabas.broker.handlers import (
     incremental_alter_configs,
     init_producer_id,
     join_group,
+    leader_and_isr,
     leave_group,
     list_config_resources,
     list_groups,
@@ -43,9 +47,11 @@ from barnabas.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    stop_replica,
     sync_group,
     txn_offset_commit,
     update_features,
+    update_metadata,
     write_txn_markers,
 )
 from barnabas.broker.metadata.cache import MetadataCache
@@ -113,7 +119,7 @@ def client_routes(parts: Parts) -> list[Route]:
 
 def inter_broker_routes(parts: Parts) -> list[Route]:
     """What brokers are served: all that clients are, and what only brokers may say."""
-    return _announced(parts, _common_routes(parts))
+    return _announced(parts, [*_common_routes(parts), *_control_routes(parts)])
 
 
 def _common_routes(parts: Parts) -> list[Route]:
@@ -131,6 +137,21 @@ def _for_clients(row: Route) -> Route:
     if row.api is add_partitions_to_txn.API:
         return row._replace(serves=add_partitions_to_txn.SERVES_CLIENTS)
     return row
+
+
+def _control_routes(parts: Parts) -> list[Route]:
+    """Between a controller and its brokers."""
+    controller, receiver = parts.controller, parts.receiver
+    allocating = allocate_producer_ids.AllocateProducerIdsHandler(controller, parts.producer_ids)
+    stopping = controlled_shutdown.ControlledShutdownHandler(controller)
+    return [
+        route(leader_and_isr, leader_and_isr.LeaderAndIsrHandler(receiver).handle),
+        route(stop_replica, stop_replica.StopReplicaHandler(receiver).handle),
+        route(update_metadata, update_metadata.UpdateMetadataHandler(receiver).handle),
+        route(controlled_shutdown, stopping.handle),
+        route(alter_partition, alter_partition.AlterPartitionHandler(controller).handle),
+        route(allocate_producer_ids, allocating.handle),
+    ]
 
 
 def _announced(parts: Parts, rows: list[Route]) -> list[Route]:

@@ -9,6 +9,7 @@ from barnabas.broker.controller.channel import Channel
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.election import ElectionPolicy
 from barnabas.broker.controller.internal_topics import internal_topics
+from barnabas.broker.controller.reach import ToController
 from barnabas.broker.controller.receiver import ControlReceiver
 from barnabas.broker.controller.remote import RemoteChannel
 from barnabas.broker.controller.topic_admin import Defaults
@@ -24,6 +25,7 @@ class Control(NamedTuple):
 
     receiver: ControlReceiver
     controller: Controller
+    reach: ToController
     topic_creator: TopicCreator
     loggers: LoggerLevels
     config_admin: ConfigAdmin
@@ -48,9 +50,10 @@ def make_control(core: Core, replication: Replication) -> Control:
         on_fatal=core.fatal,
     )
     core.configs.follow_topics(lambda topic, _config: controller.reconsider(topic))
-    creator = TopicCreator(controller, cache, internal_topics(lambda: core.config))
+    reach = ToController(core.broker_id, controller, cache, core.peers)
+    creator = TopicCreator(reach, cache, internal_topics(lambda: core.config))
     gauges.read_cluster(core.metrics, controller, cache)
-    return Control(receiver, controller, creator, loggers, config_admin)
+    return Control(receiver, controller, reach, creator, loggers, config_admin)
 
 
 def _channel(core: Core, receiver: ControlReceiver, broker: BrokerInfo) -> Channel:

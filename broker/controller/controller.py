@@ -25,13 +25,12 @@ from barnabas.broker.controller.state import Topic, TopicPartition
 from barnabas.broker.controller.statistics import ElectionCounts
 from barnabas.broker.controller.tenure import Tenure
 from barnabas.broker.controller.topic_admin import (
-    CreatedTopic,
     Defaults,
     Delivery,
     NewPartitions,
     TopicAdmin,
 )
-from barnabas.broker.controller.topics import NewTopic
+from barnabas.broker.controller.topics import CreatedTopic, NewTopic
 from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.cache import NO_LEADER
 from barnabas.broker.metadata.store import (

@@ -11,6 +11,7 @@ from barnabas.broker.controller.state import Partition, Topic, TopicPartition
 from barnabas.broker.controller.tenure import Tenure
 from barnabas.broker.controller.topics import (
     MAX_NEW_PARTITIONS,
+    CreatedTopic,
     NewTopic,
     assign_partitions,
     assign_topic,
@@ -26,12 +27,6 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 
 Delivery = list[asyncio.Future[None]]
 """Done when the brokers that are alive know."""
-
-
-class CreatedTopic(NamedTuple):
-    topic_id: bytes
-    num_partitions: int
-    replication_factor: int
 
 
 class NewPartitions(NamedTuple):

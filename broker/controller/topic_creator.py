@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from barnabas.broker.controller.topic_admin import CreatedTopic
-from barnabas.broker.controller.topics import NewTopic
+from barnabas.broker.controller.topics import CreatedTopic, NewTopic
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS
 from barnabas.broker.observability.logging import get_logger

@@ -29,6 +29,14 @@ class NewTopic(NamedTuple):
     """Whether the brokers want it for themselves: nobody else creates topics of those names."""
 
 
+class CreatedTopic(NamedTuple):
+    """What became of a `NewTopic`."""
+
+    topic_id: bytes
+    num_partitions: int
+    replication_factor: int
+
+
 def check_new_name(new: NewTopic, existing: Collection[str]) -> None:
     """Raises for a name that is illegal, taken, not the client's to give, or too like another:
     metrics write '.' as '_'."""

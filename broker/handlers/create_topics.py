@@ -9,8 +9,7 @@ REQUEST_TIMED_OUT.
 from collections import Counter
 
 from barnabas.broker.controller.controller import Controller
-from barnabas.broker.controller.topic_admin import CreatedTopic
-from barnabas.broker.controller.topics import NewTopic
+from barnabas.broker.controller.topics import CreatedTopic, NewTopic
 from barnabas.broker.server.context import RequestContext
 from barnabas.config.describe import describe_topic
 from barnabas.config.dynamic import DynamicConfig
@@ -39,12 +38,12 @@ class CreateTopicsHandler:
     async def handle(
         self,
         request: CreateTopicsRequest,
-        context: RequestContext,  # noqa: ARG002
+        context: RequestContext,
     ) -> CreateTopicsResponse:
         asked_for = Counter(topic.name for topic in request.topics)
         wanted = {topic.name: topic for topic in request.topics if asked_for[topic.name] == 1}
         created = await self._controller.create_topics(
-            [_new_topic(topic) for topic in wanted.values()],
+            [_new_topic(topic, context) for topic in wanted.values()],
             timeout=request.timeout_ms / 1000,
             validate_only=request.validate_only,
         )
@@ -77,13 +76,15 @@ class CreateTopicsHandler:
         )
 
 
-def _new_topic(topic: CreatableTopic) -> NewTopic:
+def _new_topic(topic: CreatableTopic, context: RequestContext) -> NewTopic:
+    """Brokers may ask for topics of their own, which nobody else may create."""
     return NewTopic(
         topic.name,
         topic.num_partitions,
         topic.replication_factor,
         [(each.partition_index, each.broker_ids) for each in topic.assignments],
         {each.name: each.value for each in topic.configs},
+        internal=context.inter_broker,
     )
 
 

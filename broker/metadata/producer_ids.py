@@ -67,7 +67,7 @@ class ProducerIdBlocks:
             if self._current or self._spare:
                 return
             try:
-                self._spare = await self._take_block()
+                self._spare = await self.allocate(self._broker_id)
             except StoreError as cause:
                 raise KafkaError(
                     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -78,30 +78,32 @@ class ProducerIdBlocks:
         try:
             async with self._turn:
                 if not self._spare:
-                    self._spare = await self._take_block()
+                    self._spare = await self.allocate(self._broker_id)
         except StoreError:
             # There are ids left; whoever needs the first one too many asks again.
             return
         finally:
             self._soon = None
 
-    async def _take_block(self) -> range:
+    async def allocate(self, broker_id: int) -> range:
+        """A block of ids for a broker, this one or another; raises StoreError."""
         while True:
             try:
                 data, stat = await self._store.get(znodes.PRODUCER_ID_BLOCK)
                 first = znodes.decode_producer_id_block(data).last + 1
-                block = self._block(first)
+                block = _block(broker_id, first)
                 await self._store.set(znodes.PRODUCER_ID_BLOCK, block, stat.version)
             except NoNode:
                 first = 0
                 try:
-                    await self._store.create(znodes.PRODUCER_ID_BLOCK, self._block(first))
+                    await self._store.create(znodes.PRODUCER_ID_BLOCK, _block(broker_id, first))
                 except NodeExists:
                     continue
             except BadVersion:
                 continue
             return range(first, first + BLOCK_SIZE)
 
-    def _block(self, first: int) -> bytes:
-        block = ProducerIdBlock(self._broker_id, first, first + BLOCK_SIZE - 1)
-        return znodes.encode_producer_id_block(block)
+
+def _block(broker_id: int, first: int) -> bytes:
+    block = ProducerIdBlock(broker_id, first, first + BLOCK_SIZE - 1)
+    return znodes.encode_producer_id_block(block)

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from barnabas.broker.controller.topic_admin import CreatedTopic, NewPartitions
-from barnabas.broker.controller.topics import NewTopic
+from barnabas.broker.controller.topic_admin import NewPartitions
+from barnabas.broker.controller.topics import CreatedTopic, NewTopic
 from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.cluster import (
     BrokerIdInUse,

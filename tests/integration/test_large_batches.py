@@ -68,7 +68,7 @@ async def test_what_follows_a_large_batch_stands_behind_it(tmp_path: Path) -> No
     async with running(tmp_path) as broker, connected(broker) as client, connected(broker) as other:
         await client.create(cleanup_policy="compact")
         large = asyncio.ensure_future(client.produce(data))
-        waiting = broker._replicas.partition("t", 0).appends
+        waiting = broker._replication.replicas.partition("t", 0).appends
         await until(lambda: waiting)
         mine = asyncio.ensure_future(client.produce(small))
         theirs = await other.produce(small)
@@ -107,7 +107,7 @@ async def test_a_large_batch_of_a_connection_that_is_gone_is_dropped(tmp_path: P
     async with running(tmp_path) as broker, connected(broker) as client, connected(broker) as other:
         await client.create(cleanup_policy="compact")
         large = asyncio.ensure_future(client.produce(data))
-        waiting = broker._replicas.partition("t", 0).appends
+        waiting = broker._replication.replicas.partition("t", 0).appends
         await until(lambda: waiting)
         reset(client.connection)
         with pytest.raises(BrokerUnreachable):

@@ -234,7 +234,7 @@ async def test_old_records_go_when_retention_is_shortened(
     await alter(client, kind, name, **values)
 
     def start() -> int:
-        return broker._replicas.partition("t", 0).log.log_start_offset
+        return broker._replication.replicas.partition("t", 0).log.log_start_offset
 
     await until(lambda: start() == 2)
     assert (await client.list_offset(-2)).offset == 2
@@ -290,7 +290,7 @@ async def test_idle_producers_are_forgotten_when_their_time_is_shortened(tmp_pat
     ):
         await client.create()
         await client.produce(batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0))
-        log = broker._replicas.partition("t", 0).log
+        log = broker._replication.replicas.partition("t", 0).log
         assert len(log.producers) == 1
         await alter(client, BROKER, "", producer_id_expiration_ms="1")
         await until(lambda: not len(log.producers))

@@ -24,7 +24,7 @@ def batch(*values: bytes) -> bytes:
 async def test_it_reads_what_it_appended_and_hears_when_that_is_committed(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as client:
         await client.create("t", cleanup_policy="compact")
-        partition = cast(Partition, broker._replicas.partition("t", 0))
+        partition = cast(Partition, broker._replication.replicas.partition("t", 0))
         lent = LedPartition(partition, InlineOffload())
         heard: list[object] = []
         end = lent.append(batch(b"a", b"b"), NOW_MS)
@@ -42,7 +42,7 @@ async def test_it_reads_what_it_appended_and_hears_when_that_is_committed(tmp_pa
 async def test_nothing_is_appended_in_another_epoch(tmp_path: Path) -> None:
     async with running(tmp_path) as broker, connected(broker) as client:
         await client.create("t")
-        partition = cast(Partition, broker._replicas.partition("t", 0))
+        partition = cast(Partition, broker._replication.replicas.partition("t", 0))
         lent = LedPartition(partition, InlineOffload())
         partition.leader_epoch += 1
         with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):

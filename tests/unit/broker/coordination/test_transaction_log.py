@@ -21,7 +21,7 @@ KEYS = {
 
 async def cleaned(broker: Broker, client: Client, bound: int) -> None:
     """What is written so far becomes fit for compaction, and is compacted."""
-    log = broker._replicas.partition(TRANSACTION_STATE, 0).log
+    log = broker._replication.replicas.partition(TRANSACTION_STATE, 0).log
     assert log.size > bound
     log.roll(now_ms=time.time_ns() // 1_000_000)
     await Transactor(client, "later", timeout_ms=100).init()
@@ -40,7 +40,7 @@ async def test_what_is_open_and_what_is_decided_survives_compaction_and_a_restar
             assert await busy.produce() == "NONE"
             assert await busy.end() == "NONE"
             await busy.settled()
-        written = broker._replicas.partition(TRANSACTION_STATE, 0).log.log_end_offset
+        written = broker._replication.replicas.partition(TRANSACTION_STATE, 0).log.log_end_offset
         assert written > 100
         await cleaned(broker, client, 2000)
     async with running(tmp_path, **KEYS) as broker, connected(broker) as client:

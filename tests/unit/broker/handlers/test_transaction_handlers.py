@@ -245,8 +245,8 @@ async def test_a_coordinator_whose_directory_has_failed_is_none(
     broker: Broker, producer: Transactor
 ) -> None:
     await producer.produce()
-    partition = broker._replicas.partition("__transaction_state", 0)
-    broker._replicas.log_dir_failed(partition.log.log_dir.path)
+    partition = broker._replication.replicas.partition("__transaction_state", 0)
+    broker._replication.replicas.log_dir_failed(partition.log.log_dir.path)
     assert await producer.add(("t", 0)) == ["NOT_COORDINATOR"]
     assert await producer.end(version=4) == "NOT_COORDINATOR"
     assert name((await producer.state()).error_code) == "NOT_COORDINATOR"

@@ -137,7 +137,7 @@ async def test_the_end_of_a_hanging_transaction_by_an_operator(
     broker: Broker, producer: Transactor
 ) -> None:
     await producer.produce()
-    partition = broker._replicas.partition("t", 0)
+    partition = broker._replication.replicas.partition("t", 0)
     assert partition.log.last_stable_offset == 0
     assert await producer.mark(epoch=producer.epoch - 1) == "INVALID_PRODUCER_EPOCH"
     assert await producer.mark(epoch=producer.epoch) == "NONE"

@@ -1,0 +1,80 @@
+"""confluent-kafka as a program on the host uses it."""
+
+from collections.abc import Iterable
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+SECONDS = 60.0
+QUIET = {"log_level": 0}
+"""librdkafka tells of every connection that breaks, and here they are meant to."""
+
+
+def create_topic(servers: str, topic: str, partitions: int = 3) -> None:
+    """With as many replicas as docker-compose.yml makes the default."""
+    admin = AdminClient({"bootstrap.servers": servers} | QUIET)
+    for created in admin.create_topics([NewTopic(topic, partitions)]).values():
+        created.result(SECONDS)
+
+
+def brokers(servers: str) -> dict[int, str]:
+    """Addresses by id, as clients are told them."""
+    found = AdminClient({"bootstrap.servers": servers} | QUIET).list_topics(timeout=SECONDS)
+    return {broker.id: f"{broker.host}:{broker.port}" for broker in found.brokers.values()}
+
+
+def leaders(servers: str, topic: str) -> set[int]:
+    partitions = _partitions(servers, topic)
+    return {partition.leader for partition in partitions.values()}
+
+
+def in_sync(servers: str, topic: str) -> list[set[int]]:
+    """The in-sync replicas of each partition."""
+    return [set(partition.isrs) for partition in _partitions(servers, topic).values()]
+
+
+def produce(servers: str, topic: str, values: Iterable[str]) -> None:
+    """Returns when all are acknowledged by all in-sync replicas; AssertionError otherwise."""
+    failed: list[KafkaError] = []
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True} | QUIET)
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: error and failed.append(error))
+    assert producer.flush(SECONDS) == 0, "not acknowledged in time"
+    assert failed == []
+
+
+def transactional_producer(servers: str, transactional_id: str) -> Producer:
+    """One that has taken its id."""
+    settings = {"bootstrap.servers": servers, "transactional.id": transactional_id}
+    producer = Producer(settings | QUIET)
+    producer.init_transactions(SECONDS)
+    return producer
+
+
+def read(servers: str, topic: str) -> list[str]:
+    """All committed records, sorted."""
+    settings = {
+        "bootstrap.servers": servers,
+        "group.id": "reader",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+    }
+    consumer = Consumer(settings | QUIET)
+    unread = set(_partitions(servers, topic))
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in unread])
+    values = []
+    while unread:
+        message = consumer.poll(SECONDS)
+        assert message is not None, f"nothing more from partitions {unread}"
+        if message.error() is None:
+            values.append(message.value().decode())
+        elif message.error().code() == KafkaError._PARTITION_EOF:
+            unread.discard(message.partition())
+    consumer.close()
+    return sorted(values)
+
+
+def _partitions(servers: str, topic: str):
+    found = AdminClient({"bootstrap.servers": servers} | QUIET).list_topics(topic, SECONDS)
+    return found.topics[topic].partitions

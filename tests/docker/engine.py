@@ -1,0 +1,157 @@
+"""A Docker Engine for the tests alone, and images under official names that need no registry.
+
+    Debian by debootstrap -> python:3.11-slim -> Debian's ZooKeeper -> zookeeper:3.8
+
+Only these two stand in for what a user would pull; Dockerfile and docker-compose.yml are built and
+run as they are. The engine has a directory, a socket and a process of its own: what else runs on
+the machine is not touched.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+CERTIFICATES = Path("etc/ssl/certs/ca-certificates.crt")
+DEBIAN = "bookworm"
+"""The Debian whose Python is 3.11."""
+BASE = "python:3.11-slim"
+ZOOKEEPER = "zookeeper:3.8"
+START_SECONDS = 60
+PROGRAMS = ("dockerd", "docker", "docker-compose", "debootstrap")
+
+
+def why_not() -> str:
+    """Why the engine cannot run here; empty where it can."""
+    if os.geteuid() != 0:
+        return "dockerd and debootstrap need root"
+    if missing := [program for program in PROGRAMS if shutil.which(program) is None]:
+        return f"{', '.join(missing)} missing: apt-get install docker.io docker-compose debootstrap"
+    return ""
+
+
+def wait_for(what: str, seconds: float, true: Callable[[], bool]) -> None:
+    """AssertionError where it does not become true in time."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.1)
+
+
+class Engine:
+    """Runs in `room`; images that are there already are used again."""
+
+    def __init__(self, room: Path) -> None:
+        self._room = room
+        self._process: subprocess.Popen[bytes] | None = None
+        self.environment: Mapping[str, str] = os.environ | {
+            "DOCKER_HOST": f"unix://{room}/docker.sock",
+            "COMPOSE_PROJECT_NAME": "barnabas",
+        }
+
+    def __enter__(self) -> Self:
+        self._room.mkdir(parents=True, exist_ok=True)
+        with (self._room / "dockerd.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    "dockerd",
+                    # The only driver that needs nothing of the file system below.
+                    "--storage-driver=vfs",
+                    f"--data-root={self._room}/data",
+                    f"--exec-root={self._room}/exec",
+                    f"--host=unix://{self._room}/docker.sock",
+                    f"--pidfile={self._room}/pid",
+                ],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            wait_for(f"dockerd ({self._room}/dockerd.log)", START_SECONDS, self._answers)
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for container in self.run("docker", "ps", "--all", "--quiet").split():
+            self.run("docker", "rm", "--force", "--volumes", container)
+        self._stop()
+
+    def run(
+        self, *words: str | Path, text: str = "", check: bool = True, timeout: float = 600
+    ) -> str:
+        """Standard output of a program that talks to this engine; AssertionError if it fails."""
+        done = subprocess.run(
+            words,
+            input=text,
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            cwd=self._room,
+            timeout=timeout,
+            check=False,
+        )
+        assert done.returncode == 0 or not check, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def inspect(self, name: str, template: str) -> str:
+        """What the engine knows of a container or an image."""
+        return self.run("docker", "inspect", "--format", template, name).strip()
+
+    def health(self, container: str) -> str:
+        """`starting`, `healthy` or `unhealthy`."""
+        return self.inspect(container, "{{.State.Health.Status}}")
+
+    def wait_until_healthy(self, containers: Sequence[str], seconds: float) -> None:
+        for container in containers:
+            wait_for(
+                f"{container} is healthy",
+                seconds,
+                lambda container=container: self.health(container) == "healthy",  # type: ignore[misc]
+            )
+
+    def has_image(self, name: str) -> bool:
+        return bool(self.run("docker", "images", "--quiet", name).strip())
+
+    def prepare(self) -> None:
+        """Makes the images that a user would pull."""
+        if not self.has_image(BASE):
+            self._import_base()
+        if not self.has_image(ZOOKEEPER):
+            self.run("docker", "build", "--tag", ZOOKEEPER, Path(__file__).parent / "zookeeper")
+
+    def _import_base(self) -> None:
+        base = self._room / "base"
+        packages = "--include=python3,python3-venv,tini"
+        self.run("debootstrap", "--variant=minbase", packages, DEBIAN, base, self._mirror())
+        # Where a machine reaches PyPI through a proxy of its own authority, so must its containers.
+        if (host := "/" / CERTIFICATES).exists():
+            shutil.copyfile(host, base / CERTIFICATES)
+        shutil.rmtree(base / "var/cache/apt")
+        archive = self._room / "base.tar"
+        self.run("tar", "--directory", base, "--create", "--file", archive, ".")
+        certificates = f"ENV PIP_CERT=/{CERTIFICATES}"
+        self.run("docker", "import", "--change", certificates, archive, BASE)
+        archive.unlink()
+        shutil.rmtree(base)
+
+    def _mirror(self) -> str:
+        """The one that this machine's own packages come from, where it is a Debian of that name."""
+        wanted = ("indextargets", "--format", "$(REPO_URI)")
+        found = self.run("apt-get", *wanted, "Created-By: Packages", f"Codename: {DEBIAN}")
+        return next(iter(found.split()), "http://deb.debian.org/debian")
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"dockerd ended: {self._room}/dockerd.log says why"
+        return self.run("docker", "info", "--format", "{{.ID}}", check=False).strip() != ""
+
+    def _stop(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(timeout=60)

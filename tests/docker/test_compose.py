@@ -1,0 +1,197 @@
+"""docker-compose.yml as it is: three brokers by one command, and what befalls them."""
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.docker.clients import (
+    brokers,
+    create_topic,
+    in_sync,
+    leaders,
+    produce,
+    read,
+    transactional_producer,
+)
+from tests.docker.engine import Engine, wait_for
+from tests.docker.files import ROOT
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("docker"),
+]
+
+BROKERS = {1: "localhost:9092", 2: "localhost:9093", 3: "localhost:9094"}
+ALL = ",".join(BROKERS.values())
+GRACE_SECONDS = 60
+HEALTHY_SECONDS = 120
+IN_SYNC_SECONDS = 60
+
+
+class Compose:
+    """The services, by one of the two generations of Compose."""
+
+    def __init__(self, engine: Engine, command: tuple[str, ...]) -> None:
+        self.engine = engine
+        self._command = (*command, "--file", str(ROOT / "docker-compose.yml"))
+
+    def __call__(self, *words: str, text: str = "") -> str:
+        return self.engine.run(*self._command, *words, text=text)
+
+    def container(self, service: str) -> str:
+        return self("ps", "--all", "--quiet", service).strip()
+
+    def up(self) -> None:
+        """The one command; returns when every broker is healthy."""
+        self("up", "--detach")
+        self.wait_until_healthy(*BROKERS)
+
+    def wait_until_healthy(self, *broker_ids: int) -> None:
+        containers = [self.container(f"broker-{broker}") for broker in broker_ids]
+        self.engine.wait_until_healthy(containers, HEALTHY_SECONDS)
+
+    def barnabas(self, broker_id: int, *words: str, text: str = "") -> str:
+        """Runs our own tool in a broker's container."""
+        return self("exec", "-T", f"broker-{broker_id}", "barnabas", *words, text=text)
+
+
+@pytest.fixture(scope="module", params=["docker-compose", "docker compose"])
+def compose(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Compose]:
+    """Up, from nothing: the image is built on the way."""
+    command = tuple(request.param.split())
+    if not engine.run(*command, "version", check=False):
+        pytest.skip(f"{request.param} is not installed")
+    if engine.has_image("barnabas"):
+        engine.run("docker", "image", "rm", "--force", "--no-prune", "barnabas")
+    compose = Compose(engine, command)
+    try:
+        compose.up()
+        yield compose
+    finally:
+        compose("down", "--volumes")
+
+
+@pytest.fixture
+def topic(compose: Compose, request: pytest.FixtureRequest) -> str:  # noqa: ARG001
+    """One of three partitions and three replicas, on the cluster that is up."""
+    name = re.sub("[^a-z0-9]+", "-", request.node.name)
+    create_topic(ALL, name)
+    return name
+
+
+def values(prefix: str, count: int = 100) -> list[str]:
+    return sorted(f"{prefix}-{number}" for number in range(count))
+
+
+def wait_until_in_sync(topic: str) -> None:
+    everyone = set(BROKERS)
+    wait_for(
+        f"all replicas of {topic} in sync",
+        IN_SYNC_SECONDS,
+        lambda: all(each == everyone for each in in_sync(ALL, topic)),
+    )
+
+
+@pytest.mark.parametrize("address", BROKERS.values())
+def test_every_address_leads_a_program_of_the_host_to_all_brokers(topic, address):
+    assert brokers(address) == BROKERS
+    produce(address, topic, values("host"))
+    assert read(address, topic) == values("host")
+
+
+def test_containers_reach_each_other_by_name(compose, topic):
+    compose.barnabas(1, "produce", topic, "-b", "broker-2:9092", text="hello\n")
+    read = ("barnabas", "consume", topic, "--from", "beginning", "--exit", "-b", "broker-3:9092")
+    elsewhere = ("docker", "run", "--rm", "--network", "barnabas_default")
+    assert compose.engine.run(*elsewhere, *read) == "hello\n"
+
+
+def test_in_a_brokers_container_no_address_need_be_given(compose, topic):
+    compose.barnabas(2, "produce", topic, text="hello\n")
+    assert compose.barnabas(3, "consume", topic, "--from", "beginning", "--exit") == "hello\n"
+
+
+def test_replicas_of_every_topic_are_on_every_rack(topic):
+    with_transaction = transactional_producer(ALL, topic)
+    with_transaction.begin_transaction()
+    with_transaction.produce(topic, "one")
+    with_transaction.commit_transaction(60)
+    for name in (topic, "__transaction_state"):
+        wait_until_in_sync(name)
+
+
+def test_transactions_are_all_or_nothing(topic):
+    producer = transactional_producer(ALL, topic)
+    for number in range(20):
+        producer.begin_transaction()
+        kept = number % 2 == 0
+        for value in values(f"{'kept' if kept else 'dropped'}-{number}", 10):
+            producer.produce(topic, value)
+        if kept:
+            producer.commit_transaction(60)
+        else:
+            producer.flush(60)
+            producer.abort_transaction(60)
+    expected = [value for number in range(0, 20, 2) for value in values(f"kept-{number}", 10)]
+    assert read(ALL, topic) == sorted(expected)
+
+
+@pytest.mark.parametrize("broker", BROKERS)
+def test_a_broker_that_is_killed_loses_nothing(compose, topic, broker):
+    produce(ALL, topic, values("before"))
+    producer = transactional_producer(ALL, topic)
+    producer.begin_transaction()
+    for value in values("open"):
+        producer.produce(topic, value)
+    container = compose.container(f"broker-{broker}")
+    compose.engine.run("docker", "kill", "--signal", "KILL", container)
+    producer.commit_transaction(120)
+    produce(ALL, topic, values("while"))
+    assert broker not in leaders(ALL, topic)
+    compose.engine.run("docker", "start", container)
+    compose.wait_until_healthy(broker)
+    wait_until_in_sync(topic)
+    assert read(ALL, topic) == sorted(values("before") + values("open") + values("while"))
+
+
+def test_sigterm_is_a_controlled_stop(compose, topic):
+    (broker, *_) = leaders(ALL, topic)
+    container = compose.container(f"broker-{broker}")
+    began = time.monotonic()
+    compose("stop", f"broker-{broker}")
+    assert time.monotonic() - began < GRACE_SECONDS / 2
+    assert compose.engine.inspect(container, "{{.State.ExitCode}}") == "0"
+    # It has handed over what it led before it went: nobody waits for its session to end.
+    assert broker not in leaders(ALL, topic)
+    produce(ALL, topic, values("while"))
+    compose("start", f"broker-{broker}")
+    wait_until_in_sync(topic)
+    assert read(ALL, topic) == values("while")
+
+
+def test_writing_goes_on_without_zookeeper(compose, topic):
+    compose("stop", "zookeeper")
+    produce(ALL, topic, values("without"))
+    assert read(ALL, topic) == values("without")
+    compose("start", "zookeeper")
+    # Only the controller can do this, and only with ZooKeeper.
+    wait_for("a topic can be made again", 60, lambda: _can_create(f"{topic}-again"))
+
+
+def _can_create(topic: str) -> bool:
+    try:
+        create_topic(ALL, topic)
+    except Exception:
+        return False
+    return True
+
+
+def test_what_was_there_is_there_after_down_and_up(compose, topic):
+    produce(ALL, topic, values("kept"))
+    compose("down")
+    compose.up()
+    wait_until_in_sync(topic)
+    assert read(ALL, topic) == values("kept")

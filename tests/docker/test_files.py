@@ -1,0 +1,204 @@
+"""The Dockerfile, docker-compose.yml and the manifests agree with the broker and each other."""
+
+import re
+
+import pytest
+
+from barnabas.config.broker import BrokerConfig
+from tests.docker.files import (
+    ROOT,
+    broker_config,
+    compose,
+    compose_brokers,
+    dockerfile,
+    final_stage,
+    image_environment,
+    manifest,
+    manifests,
+)
+
+BROKERS = ("broker-1", "broker-2", "broker-3")
+
+
+def compose_config(name: str) -> BrokerConfig:
+    return broker_config(compose_brokers()[name]["environment"])
+
+
+def pod_template() -> dict[str, object]:
+    return manifest("StatefulSet", "barnabas")["spec"]["template"]["spec"]
+
+
+def pod_environment(pod: int) -> dict[str, str]:
+    """What Kubernetes makes of the manifest's variables in one pod."""
+    from_fields = {
+        "metadata.name": f"barnabas-{pod}",
+        "metadata.namespace": "default",
+        "metadata.labels['apps.kubernetes.io/pod-index']": str(pod),
+        "spec.nodeName": "a-node",
+    }
+    environment: dict[str, str] = {}
+    for variable in pod_template()["containers"][0]["env"]:
+        given = variable.get("value") or from_fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+        environment[variable["name"]] = re.sub(r"\$\((\w+)\)", lambda m: environment[m[1]], given)
+    return environment
+
+
+class TestImage:
+    def test_the_broker_alone_takes_what_the_image_sets(self):
+        config = broker_config({})
+        (listener,) = config.resolved_listeners()
+        assert listener.advertised is not None
+        assert (listener.address.host, str(listener.advertised)) == ("", "localhost:9092")
+
+    def test_any_builder_can_build_it(self):
+        text = (ROOT / "Dockerfile").read_text()
+        assert "syntax=" not in text
+        assert not re.search(r"RUN --|COPY --(?!from=)|<<", text)
+
+    def test_the_ports_are_those_that_the_broker_opens(self):
+        config = broker_config({})
+        metrics = config.metrics_listener.rpartition(":")[2]
+        ports = {str(listener.address.port) for listener in config.resolved_listeners()} | {metrics}
+        assert set(final_stage()["EXPOSE"].words) == ports
+        assert f"localhost:{metrics}/readyz" in final_stage()["HEALTHCHECK"].text
+
+    def test_the_data_are_on_a_volume(self):
+        assert final_stage()["VOLUME"].words == list(broker_config({}).data_directories)
+
+    def test_it_runs_as_an_ordinary_user_who_has_a_number(self):
+        # Kubernetes' runAsNonRoot refuses a name.
+        assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", final_stage()["USER"].text)
+
+    def test_signals_reach_the_broker_through_an_init_process(self):
+        assert final_stage()["ENTRYPOINT"].words == ["tini", "--", "barnabas"]
+        assert final_stage()["CMD"].words == ["serve"]
+        assert final_stage()["STOPSIGNAL"].text == "SIGTERM"
+
+    def test_the_context_has_every_floor_and_nothing_but_what_a_wheel_needs(self):
+        lines = (ROOT / ".dockerignore").read_text().splitlines()
+        assert lines[1] == "*"
+        let_in = {line[1:] for line in lines if line.startswith("!")}
+        floors = {path.name for path in (ROOT / "barnabas").iterdir() if path.is_symlink()}
+        assert let_in == floors | {"barnabas", "pyproject.toml", "README.md", "LICENSE"}
+
+    def test_only_one_base_is_fetched(self):
+        assert {i.words[0] for i in dockerfile() if i.name == "FROM"} == {"python:3.11-slim"}
+
+
+class TestCompose:
+    def test_there_are_three_brokers_with_names_of_their_own(self):
+        configs = [compose_config(name) for name in BROKERS]
+        assert list(compose_brokers()) == list(BROKERS)
+        assert len({config.broker_id for config in configs}) == 3
+        assert len({config.broker_rack for config in configs}) == 3
+
+    @pytest.mark.parametrize("name", BROKERS)
+    def test_clients_are_told_addresses_that_lead_to_the_broker(self, name):
+        config, service = compose_config(name), compose_brokers()[name]
+        listeners = {listener.name: listener for listener in config.resolved_listeners()}
+        ((host, outside, inside),) = (port.split(":") for port in service["ports"])
+        assert host == "127.0.0.1"
+        assert str(listeners["EXTERNAL"].advertised) == f"localhost:{outside}"
+        assert str(listeners["EXTERNAL"].address.port) == inside
+        for of_the_network in ("INTERNAL", "REPLICATION"):
+            listener = listeners[of_the_network]
+            assert listener.advertised == (name, listener.address.port)
+            assert listener.address.host == ""
+
+    @pytest.mark.parametrize("name", BROKERS)
+    def test_only_brokers_reach_the_listener_of_brokers(self, name):
+        config = compose_config(name)
+        assert config.inter_broker_listener_name == "REPLICATION"
+        assert str(config.inter_broker_listener().address.port) not in (
+            port.split(":")[2] for port in compose_brokers()[name]["ports"]
+        )
+
+    def test_published_ports_are_distinct_and_begin_with_the_default(self):
+        outside = [port.split(":")[1] for s in compose_brokers().values() for port in s["ports"]]
+        assert outside == ["9092", "9093", "9094"]
+
+    @pytest.mark.parametrize("name", BROKERS)
+    def test_each_broker_has_a_volume_of_its_own_where_its_data_are(self, name):
+        (volume,) = compose_brokers()[name]["volumes"]
+        assert volume == f"{name}:{image_environment()['KAFKA_LOG_DIRS']}"
+        assert name in compose()["volumes"]
+
+    def test_brokers_wait_for_the_zookeeper_that_they_ask(self):
+        for name, service in compose_brokers().items():
+            zookeeper = compose_config(name).zookeeper_connect.partition(":")[0]
+            assert service["depends_on"] == {zookeeper: {"condition": "service_healthy"}}
+            assert "healthcheck" in compose()["services"][zookeeper]
+
+    def test_the_image_is_built_once(self):
+        assert [name for name, s in compose_brokers().items() if "build" in s] == ["broker-1"]
+
+    def test_both_generations_of_compose_take_it(self):
+        # 1.29 reads a file without `version` by the common specification, v2 warns of one with it.
+        assert set(compose()) <= {"services", "volumes", "x-broker", "x-environment"}
+
+    def test_losing_any_one_broker_loses_nothing(self):
+        for name in BROKERS:
+            config = compose_config(name)
+            assert (config.default_replication_factor, config.min_insync_replicas) == (3, 2)
+
+
+class TestKubernetes:
+    @pytest.mark.parametrize("pod", range(3))
+    def test_each_pod_is_a_broker_with_an_address_of_its_own(self, pod):
+        config = broker_config(
+            {k: v for k, v in pod_environment(pod).items() if k.startswith("KAFKA_")}
+        )
+        service = manifest("Service", "barnabas-brokers")
+        ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+        assert config.broker_id == pod
+        assert {listener.name: listener.advertised for listener in config.resolved_listeners()} == {
+            "CLIENTS": (f"barnabas-{pod}.barnabas-brokers.default.svc", ports["kafka"]),
+            "REPLICATION": (f"barnabas-{pod}.barnabas-brokers.default.svc", ports["replication"]),
+        }
+        assert config.inter_broker_listener().address.port == ports["replication"]
+
+    def test_every_value_of_a_variable_is_a_string(self):
+        # Kubernetes refuses a number there.
+        for variable in pod_template()["containers"][0]["env"]:
+            assert isinstance(variable.get("value", ""), str)
+
+    def test_pods_are_of_the_service_that_names_them(self):
+        stateful = manifest("StatefulSet", "barnabas")["spec"]
+        labels = stateful["template"]["metadata"]["labels"]
+        assert stateful["serviceName"] == "barnabas-brokers"
+        assert stateful["selector"]["matchLabels"] == labels
+        for name in ("barnabas", "barnabas-brokers"):
+            assert manifest("Service", name)["spec"]["selector"] == labels
+        budget = manifest("PodDisruptionBudget", "barnabas")["spec"]
+        assert budget["selector"]["matchLabels"] == labels
+
+    def test_pods_run_as_the_image_does_and_keep_data_where_it_does(self):
+        security = pod_template()["securityContext"]
+        container = pod_template()["containers"][0]
+        ids = f"{security['runAsUser']}:{security['runAsGroup']}"
+        assert ids == final_stage()["USER"].text
+        assert security["fsGroup"] == security["runAsGroup"]
+        assert [m["mountPath"] for m in container["volumeMounts"]] == final_stage()["VOLUME"].words
+
+    def test_probes_ask_the_endpoint_for_operators(self):
+        container = pod_template()["containers"][0]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert broker_config({}).metrics_listener == f":{ports['metrics']}"
+        paths = {
+            probe: container[probe]["httpGet"]["path"]
+            for probe in ("startupProbe", "readinessProbe", "livenessProbe")
+        }
+        assert paths == {
+            "startupProbe": "/readyz",
+            "readinessProbe": "/readyz",
+            "livenessProbe": "/healthz",
+        }
+
+    def test_brokers_ask_the_zookeeper_that_is_there(self):
+        host, _, port = pod_environment(0)["KAFKA_ZOOKEEPER_CONNECT"].partition(":")
+        assert str(manifest("Service", host)["spec"]["ports"][0]["port"]) == port
+        assert manifest("StatefulSet", host)["spec"]["serviceName"] == host
+
+    def test_names_are_distinct(self):
+        names = [(m["kind"], m["metadata"]["name"]) for m in manifests()]
+        assert len(names) == len(set(names))

@@ -145,6 +145,7 @@ class Broker:
         for listener in self._listeners.values():
             await listener.serve()
         self._exits.push_async_callback(self._stop_serving)
+        self._exits.push_async_callback(self._hand_over)
 
     async def _open_store(self) -> None:
         doors, config = self._doors, self._config
@@ -277,6 +278,11 @@ class Broker:
         at = parse_host_port("metrics.listener", self._config.metrics_listener)
         await endpoint.start(at.host, at.port)
         self._exits.push_async_callback(endpoint.stop)
+
+    async def _hand_over(self) -> None:
+        """Let others lead, while clients are still told whom to ask."""
+        await self._control.handover.run(self._core.membership.broker_epoch)
+        await self._control.reach.close()
 
     async def _stop_serving(self) -> None:
         """Answer what was begun, and let everybody go."""

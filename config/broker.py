@@ -20,6 +20,7 @@ from barnabas.config.log_keys import LogKeys, TopicDefaultKeys
 from barnabas.config.network_keys import NetworkKeys
 from barnabas.config.refusals import refuse_security
 from barnabas.config.replication_keys import ReplicationKeys
+from barnabas.config.shutdown_keys import ShutdownKeys
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
 from barnabas.config.transaction_keys import TransactionKeys
 from barnabas.config.zookeeper_keys import ZooKeeperKeys
@@ -36,6 +37,7 @@ class BrokerConfig(
     LogKeys,
     TopicDefaultKeys,
     ReplicationKeys,
+    ShutdownKeys,
     GroupKeys,
     TransactionKeys,
 ):

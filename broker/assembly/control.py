@@ -8,6 +8,7 @@ from barnabas.broker.assembly.replication import Replication
 from barnabas.broker.controller.channel import Channel
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.election import ElectionPolicy
+from barnabas.broker.controller.handover import Handover
 from barnabas.broker.controller.internal_topics import internal_topics
 from barnabas.broker.controller.reach import ToController
 from barnabas.broker.controller.receiver import ControlReceiver
@@ -26,6 +27,7 @@ class Control(NamedTuple):
     receiver: ControlReceiver
     controller: Controller
     reach: ToController
+    handover: Handover
     topic_creator: TopicCreator
     loggers: LoggerLevels
     config_admin: ConfigAdmin
@@ -51,9 +53,10 @@ def make_control(core: Core, replication: Replication) -> Control:
     )
     core.configs.follow_topics(lambda topic, _config: controller.reconsider(topic))
     reach = ToController(core.broker_id, controller, cache, core.peers)
+    handover = Handover(core.broker_id, reach, cache, lambda: core.config)
     creator = TopicCreator(reach, cache, internal_topics(lambda: core.config))
     gauges.read_cluster(core.metrics, controller, cache)
-    return Control(receiver, controller, reach, creator, loggers, config_admin)
+    return Control(receiver, controller, reach, handover, creator, loggers, config_admin)
 
 
 def _channel(core: Core, receiver: ControlReceiver, broker: BrokerInfo) -> Channel:

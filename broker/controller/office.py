@@ -46,9 +46,8 @@ class Office:
 
     async def holder(self) -> Holder:
         """Who holds it now."""
-        try:
-            _, stat = await self._store.get(znodes.CONTROLLER)
-        except NoNode:
+        stat = await self._store.exists(znodes.CONTROLLER)
+        if stat is None:
             return Holder.NOBODY
         # That of an earlier session of this broker is somebody else's, until the store ends it.
         ours = stat.ephemeral_owner == self._store.session_id
@@ -59,21 +58,17 @@ class Office:
 
         It may be held by this broker itself, which is to begin anew.
         """
-        ops: list[Op] = []
-        try:
-            _, stat = await self._store.get(znodes.CONTROLLER)
-            if stat.ephemeral_owner != self._store.session_id:
-                return None
-            ops.append(Delete(znodes.CONTROLLER, stat.version))
-        except NoNode:
-            pass
+        stat = await self._store.exists(znodes.CONTROLLER)
+        if stat is not None and stat.ephemeral_owner != self._store.session_id:
+            return None
+        ops: list[Op] = [] if stat is None else [Delete(znodes.CONTROLLER, stat.version)]
         data = znodes.encode_controller(self._broker_id, self._clock.now_ms())
         ops.append(Create(znodes.CONTROLLER, data, ephemeral=True))
         try:
-            known, stat = await self._store.get(znodes.CONTROLLER_EPOCH)
+            known, now = await self._store.get(znodes.CONTROLLER_EPOCH)
             epoch = znodes.decode_controller_epoch(known) + 1
             value = znodes.encode_controller_epoch(epoch)
-            ops.append(SetData(znodes.CONTROLLER_EPOCH, value, stat.version))
+            ops.append(SetData(znodes.CONTROLLER_EPOCH, value, now.version))
         except NoNode:
             epoch = 1
             ops.append(Create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch)))
@@ -83,8 +78,7 @@ class Office:
             return None
         assert written is not None
         # Of the two that tell their stat, a Create has it beside the path.
-        stat = written if isinstance(written, Stat) else written.stat
-        return Term(epoch, stat.version)
+        return Term(epoch, (written if isinstance(written, Stat) else written.stat).version)
 
     async def leave(self) -> None:
         """Give it up, if this broker holds it, so that nobody waits for the session's end."""

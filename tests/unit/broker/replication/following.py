@@ -1,0 +1,109 @@
+"""A broker reduced to its following side: logs in memory, and fetchers of a leader of tests."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from barnabas.broker.clock import SystemClock
+from barnabas.broker.offload import InlineOffload, Offload
+from barnabas.broker.replication.fetcher import Means
+from barnabas.broker.replication.fetcher_manager import FetcherManager
+from barnabas.broker.replication.flusher import Flusher
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.quota import ReplicationQuotas
+from barnabas.broker.replication.topic_cells import TopicCells
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.topic import TopicConfig
+from barnabas.metrics.catalogue import BrokerMetrics
+from barnabas.metrics.registry import Cell, Registry
+from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
+from barnabas.storage.log import Log
+from barnabas.storage.log_dir import LogDir
+from barnabas.storage.log_parts import LogOptions, LogPlace
+from barnabas.storage.mem_files import MemFiles
+from barnabas.storage.recovery import load_log
+from tests.unit.broker.replication.leader import Leader
+
+ME, LEADER = 1, 0
+T = TypeVar("T")
+QUICK = {"replica.fetch.wait.max.ms": "20", "replica.fetch.backoff.ms": "16"}
+
+
+def make_log(
+    files: MemFiles, index: int = 0, config: TopicConfig | None = None, *, path: str = "/data"
+) -> Log:
+    for each in (path, f"{path}/t-{index}"):
+        if not files.exists(each):
+            files.make_dir(each)
+    place = LogPlace(files, LogDir(files, path), f"{path}/t-{index}", "t", index, b"t" * 16)
+    options = LogOptions(1000, roll_jitter=lambda _: 0, checkpoint=lambda _: None)
+    return load_log(
+        place, config or TopicConfig(), options,
+        clean=False, recovery_point=0, log_start_offset=0, now_ms=0,
+    )  # fmt: skip
+
+
+class Alone:
+    """No in-sync set changes here."""
+
+    def now(self) -> float:
+        return 0.0
+
+    def awaits(self, *_: object) -> bool:
+        raise AssertionError("nobody leads here")
+
+    def invite(self, *_: object) -> None:
+        raise AssertionError("nobody leads here")
+
+
+class FollowingBroker:
+    """Broker 1, which follows broker 0."""
+
+    def __init__(self, leader: Leader, offload: Offload | None = None, **configs: str) -> None:
+        self.leader = leader
+        self.files = MemFiles()
+        self.topic_config = TopicConfig()
+        properties = QUICK | {key.replace("_", "."): value for key, value in configs.items()}
+        self.config = BrokerConfig.from_properties(properties)
+        metrics = BrokerMetrics(Registry())
+        clock, offload = SystemClock(), offload or InlineOffload()
+        self.flusher = Flusher(offload, clock, metrics.logs.flush_time_ms.cell())
+        self._cells = TopicCells(metrics.topics, "t")
+        self.bytes_in = Cell()
+        self.quota = ReplicationQuotas(
+            ME, lambda: self.config, lambda _: self.topic_config
+        ).follower
+        means = Means(
+            ME, lambda: self.config, clock, offload, self.quota, self.bytes_in, lambda: 77
+        )
+        self.fetchers = FetcherManager(leader.connect, means)
+
+    def partition(self, index: int = 0, *, path: str = "/data") -> Partition:
+        log = make_log(self.files, index, self.topic_config, path=path)
+        return Partition(log, ME, self._cells, self.flusher.request, Alone())
+
+    def follow(self, partition: Partition, epoch: int = 0, leader: int = LEADER) -> None:
+        assert self.fetchers.unfollow(partition) is None
+        partition.apply(
+            LeaderAndIsrPartitionState(
+                partition_index=partition.index,
+                controller_epoch=0,
+                leader=leader,
+                leader_epoch=epoch,
+                isr=[LEADER],
+                partition_epoch=epoch,
+                replicas=[LEADER, ME],
+            )
+        )
+        self.fetchers.follow(partition)
+
+    async def stop(self) -> None:
+        await self.fetchers.stop()
+
+
+async def until(condition: Callable[[], T], seconds: float = 10.0) -> T:
+    """The condition's value once it is true."""
+    async with asyncio.timeout(seconds):
+        while not (value := condition()):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    return value

@@ -1,0 +1,451 @@
+"""Fetching from leaders: sessions, errors, slices, cuts in a thread, changes of leadership."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from barnabas.broker.offload import T
+from barnabas.broker.replication import fetcher
+from barnabas.broker.replication.partition import Partition
+from barnabas.config.topic import TopicConfig
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.fetch import PartitionData
+from barnabas.storage.log import Log
+from barnabas.storage.mem_files import Fault, MemFiles
+from tests.unit.broker.replication.following import (
+    ME,
+    FollowingBroker,
+    Leader,
+    make_log,
+    until,
+)
+from tests.unit.broker.replication.test_follower import content, lead, write
+
+KEY = (b"t" * 16, 0)
+
+
+@pytest.fixture
+def leader() -> Leader:
+    return Leader()
+
+
+@pytest.fixture
+async def broker(leader: Leader) -> AsyncIterator[FollowingBroker]:
+    broker = FollowingBroker(leader)
+    yield broker
+    await broker.stop()
+    assert leader.lines == 0
+
+
+def led(leader: Leader, index: int = 0, epoch: int = 0) -> Log:
+    log = make_log(MemFiles(), index)
+    lead(log, epoch)
+    leader.add(log, epoch)
+    return log
+
+
+def add(leader: Leader, log: Log, *values: bytes, epoch: int = 0) -> None:
+    write(log, *values, epoch=epoch)
+    leader.changed()
+
+
+def equal(partition: Partition, log: Log) -> Callable[[], bool]:
+    return lambda: (
+        partition.log.log_end_offset == log.log_end_offset
+        and not partition.log.truncating
+        and content(partition.log) == content(log)
+    )
+
+
+class HeldOffload:
+    """Work waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[asyncio.Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, lane: str, work: Callable[[], T]) -> asyncio.Future[T]:  # noqa: ARG002
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.waiting.append((future, work))
+        return future
+
+    def let_go(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for future, work in waiting:
+            future.set_result(work())
+
+    def close(self) -> None:
+        pass
+
+
+async def test_a_follower_takes_records_the_high_watermark_and_the_log_start(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    log, partition = led(leader), broker.partition()
+    broker.follow(partition)
+    add(leader, log, *(b"x" * 100 for _ in range(50)))
+    await until(equal(partition, log))
+    assert partition.high_watermark == 0
+    log.advance_high_watermark(40)
+    log.delete_records_before(7)
+    leader.changed()
+    await until(lambda: partition.high_watermark == 40)
+    assert partition.log.log_start_offset == 7
+    assert broker.bytes_in.value == len(content(make_whole(log)))
+    request = leader.requests[0]
+    assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (ME, 77)
+    assert request.isolation_level == 0
+    assert (request.max_wait_ms, request.max_bytes) == (20, 10 << 20)
+    await until(lambda: log_start_told(leader) == 7)
+
+
+def make_whole(log: Log) -> Log:
+    log.log_start_offset = 0
+    return log
+
+
+def log_start_told(leader: Leader) -> int:
+    told = [each for request in leader.requests for topic in request.topics
+            for each in topic.partitions]  # fmt: skip
+    return told[-1].log_start_offset
+
+
+async def test_a_session_of_quiet_partitions_is_carried_on_by_empty_requests(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    logs = [led(leader, index) for index in range(30)]
+    partitions = [broker.partition(index) for index in range(30)]
+    for partition in partitions:
+        broker.follow(partition)
+    await until(lambda: len(leader.requests) > 3)
+    first, *later = leader.requests
+    assert sum(len(topic.partitions) for topic in first.topics) == 30
+    assert first.session_epoch == 0
+    assert not any(request.topics or request.forgotten_topics_data for request in later)
+    add(leader, logs[4], b"news")
+    seen = len(leader.requests)
+    await until(lambda: len(leader.requests) > seen + 2)
+    told = [[each.partition for topic in request.topics for each in topic.partitions]
+            for request in leader.requests[seen:]]  # fmt: skip
+    assert sorted(told, reverse=True)[:2] == [[4], []]
+    assert broker.fetchers.unfollow(partitions[3]) is None
+    seen = len(leader.requests)
+    await until(lambda: len(leader.requests) > seen + 1)
+    forgotten = [each.partitions for request in leader.requests[seen:]
+                 for each in request.forgotten_topics_data]  # fmt: skip
+    assert forgotten == [[3]]
+
+
+async def test_a_session_that_the_leader_has_dropped_begins_anew(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    log, partition = led(leader), broker.partition()
+    broker.follow(partition)
+    await until(lambda: len(leader.requests) > 2)
+    leader.drop_session()
+    add(leader, log, b"after")
+    await until(equal(partition, log))
+    leader.session_epoch += 5
+    add(leader, log, b"and after that")
+    await until(equal(partition, log))
+
+
+async def test_a_leader_out_of_reach_is_tried_until_it_is_back(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    log, partition = led(leader), broker.partition()
+    leader.reachable = False
+    broker.follow(partition)
+    await until(lambda: leader.tries > 2)
+    leader.reachable = True
+    add(leader, log, b"a")
+    await until(equal(partition, log))
+    leader.reachable = False
+    leader.changed()
+    add(leader, log, b"b")
+    leader.reachable = True
+    await until(equal(partition, log))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ],
+)
+async def test_one_partition_in_trouble_holds_up_no_other(
+    leader: Leader, broker: FollowingBroker, code: ErrorCode
+) -> None:
+    good, bad = led(leader, 0), led(leader, 1)
+    partitions = [broker.partition(index) for index in range(2)]
+    leader.errors[KEY[0], 1] = code
+    for partition in partitions:
+        broker.follow(partition)
+    add(leader, good, b"a")
+    add(leader, bad, b"b")
+    await until(equal(partitions[0], good))
+    assert partitions[1].log.log_end_offset == 0
+    del leader.errors[KEY[0], 1]
+    await until(equal(partitions[1], bad))
+
+
+async def test_nothing_is_taken_over_in_another_epoch_than_the_controller_told(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    log, partition = led(leader, epoch=3), broker.partition()
+    broker.follow(partition, epoch=2)
+    add(leader, log, b"a", epoch=3)
+    await until(lambda: len(leader.requests) > 2)
+    assert partition.log.log_end_offset == 0
+    broker.follow(partition, epoch=3)
+    await until(equal(partition, log))
+
+
+async def test_a_damaged_answer_is_fetched_again(leader: Leader, broker: FollowingBroker) -> None:
+    log, partition = led(leader), broker.partition()
+    spoiled = 0
+
+    def spoil(answer: PartitionData) -> None:
+        nonlocal spoiled
+        if answer.records and not spoiled:
+            spoiled += 1
+            data = bytearray(answer.records)
+            data[-1] ^= 1
+            answer.records = bytes(data)
+
+    leader.spoil = spoil
+    broker.follow(partition)
+    add(leader, log, b"a", b"b")
+    await until(equal(partition, log))
+    assert spoiled == 1
+
+
+async def test_a_failed_disk_costs_only_its_partitions(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    first, second = led(leader, 0), led(leader, 1)
+    on_bad, on_good = broker.partition(0, path="/bad"), broker.partition(1)
+    broker.files.faults.append(Fault("append", suffix=".log"))
+    broker.follow(on_bad)
+    add(leader, first, b"a")
+    await until(lambda: on_bad.log.log_dir.failure is not None)
+    broker.follow(on_good)
+    add(leader, second, b"b")
+    await until(equal(on_good, second))
+
+
+async def test_logs_that_diverge_are_cut_until_they_agree(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    log, partition = led(leader), broker.partition()
+    for epoch in (0, 2, 4):
+        add(leader, log, b"x", b"y", epoch=epoch)
+    for epoch in (0, 1, 3, 3):
+        write(partition.log, b"x", b"y", epoch=epoch)
+    leader.epochs[KEY] = 5
+    lead(log, 5)
+    broker.follow(partition, epoch=5)
+    await until(equal(partition, log))
+
+
+async def test_a_follower_that_is_too_far_behind_begins_at_the_leaders_start(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    log, partition = led(leader), broker.partition()
+    add(leader, log, *(b"x" * 100 for _ in range(50)))
+    log.advance_high_watermark(50)
+    log.delete_records_before(30)
+    write(partition.log, b"x" * 100, epoch=0)
+    broker.follow(partition)
+    await until(equal(partition, log))
+    assert partition.log.log_start_offset == 30
+
+
+async def test_whoever_leads_next_waits_for_a_cut_in_a_thread(leader: Leader) -> None:
+    offload = HeldOffload()
+    broker = FollowingBroker(leader, offload)
+    log, partition = led(leader), broker.partition()
+    add(leader, log, b"x", epoch=2)
+    leader.epochs[KEY] = 2
+    write(partition.log, b"p", b"q", epoch=1)
+    broker.follow(partition, epoch=2)
+    await until(lambda: offload.waiting)
+    work = broker.fetchers.unfollow(partition)
+    assert work is not None
+    while not work.done():
+        offload.let_go()
+        await asyncio.sleep(0)
+    assert not partition.log.truncating
+    assert partition.log.log_end_offset == 0
+    await broker.stop()
+
+
+async def test_a_stopping_broker_completes_what_it_cuts(leader: Leader) -> None:
+    offload = HeldOffload()
+    broker = FollowingBroker(leader, offload)
+    log, partition = led(leader), broker.partition()
+    add(leader, log, b"x", epoch=2)
+    leader.epochs[KEY] = 2
+    write(partition.log, b"p", b"q", epoch=1)
+    broker.follow(partition, epoch=2)
+    await until(lambda: offload.waiting)
+    stopping = asyncio.create_task(broker.stop())
+    while not stopping.done():
+        offload.let_go()
+        await asyncio.sleep(0)
+    assert not partition.log.truncating
+    assert leader.lines == 0
+
+
+async def test_others_are_fetched_while_one_log_is_cut(leader: Leader) -> None:
+    offload = HeldOffload()
+    broker = FollowingBroker(leader, offload)
+    cut, other = led(leader, 0), led(leader, 1)
+    partitions = [broker.partition(index) for index in range(2)]
+    write(partitions[0].log, b"p", b"q", epoch=1)
+    add(leader, cut, b"x", epoch=2)
+    leader.epochs[KEY] = 2
+    broker.follow(partitions[0], epoch=2)
+    broker.follow(partitions[1])
+    await until(lambda: offload.waiting)
+    add(leader, other, b"meanwhile")
+    await until(equal(partitions[1], other))
+    while not equal(partitions[0], cut)():
+        offload.let_go()
+        await asyncio.sleep(0)
+    await broker.stop()
+
+
+async def test_a_large_answer_lets_others_have_their_turn(
+    leader: Leader, broker: FollowingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "SLICE_S", 0.0)
+    log, partition = led(leader), broker.partition()
+    add(leader, log, *(b"x" for _ in range(1000)))
+    ends = set()
+
+    async def watch() -> None:
+        while partition.log.log_end_offset < 1000:
+            ends.add(partition.log.log_end_offset)
+            await asyncio.sleep(0)
+
+    broker.follow(partition)
+    await watch()
+    assert len(ends) >= 1000 // fetcher.SLICE_BATCHES
+
+
+async def test_a_leader_that_changes_within_an_answer_has_the_rest_dropped(
+    leader: Leader, broker: FollowingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "SLICE_S", 0.0)
+    log, partition = led(leader), broker.partition()
+    add(leader, log, *(b"x" for _ in range(1000)))
+    other = led(leader, 1)
+    broker.follow(partition)
+    broker.follow(broker.partition(1))
+    while not partition.log.log_end_offset:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert broker.fetchers.unfollow(partition) is None
+    end = partition.log.log_end_offset
+    assert end < 1000
+    seen = len(leader.requests)
+    add(leader, other, b"meanwhile")
+    await until(lambda: len(leader.requests) > seen + 1)
+    assert partition.log.log_end_offset == end
+
+
+async def test_where_flush_comes_first_only_what_is_flushed_is_told_to_the_leader(
+    leader: Leader,
+) -> None:
+    offload = HeldOffload()
+    broker = FollowingBroker(leader, offload)
+    broker.topic_config = TopicConfig(flush_messages=1)
+    log, partition = led(leader), broker.partition()
+    broker.follow(partition)
+    add(leader, log, b"a", b"b")
+    await until(lambda: partition.log.log_end_offset == 2)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    told = {each.fetch_offset for request in leader.requests for topic in request.topics
+            for each in topic.partitions}  # fmt: skip
+    assert told == {0}
+    offload.let_go()
+    seen = len(leader.requests)
+    await until(lambda: len(leader.requests) > seen)
+    assert leader.requests[seen].topics[0].partitions[0].fetch_offset == 2
+    add(leader, log, b"c")
+    await until(lambda: partition.log.log_end_offset == 3)
+    offload.let_go()
+    await broker.stop()
+
+
+async def test_partitions_out_of_sync_wait_for_the_quota(leader: Leader) -> None:
+    broker = FollowingBroker(
+        leader,
+        follower_replication_throttled_rate="1000",
+        replication_quota_window_num="2",
+    )
+    broker.topic_config = TopicConfig(follower_replication_throttled_replicas=(f"0:{ME}",))
+    log, free = led(leader, 0), led(leader, 1)
+    partitions = [broker.partition(index) for index in range(2)]
+    add(leader, log, *(b"x" * 400 for _ in range(20)))
+    log.advance_high_watermark(20)
+    broker.follow(partitions[0])
+    await until(equal(partitions[0], log))
+    add(leader, log, b"y")
+    log.advance_high_watermark(21)
+    # In sync until it is told of more: what it lacks then waits, what nobody throttles does not.
+    await until(lambda: partitions[0].log.log_end_offset == 21)
+    broker.follow(partitions[0], epoch=1)
+    leader.epochs[KEY] = 1
+    lead(log, 1)
+    add(leader, log, b"z", epoch=1)
+    broker.follow(partitions[1])
+    add(leader, free, b"free")
+    await until(equal(partitions[1], free))
+    assert partitions[0].log.log_end_offset == 21
+    await broker.stop()
+
+
+async def test_partitions_are_spread_over_lines_and_again_when_there_are_more(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    partitions = [broker.partition(index) for index in range(4)]
+    logs = [led(leader, index) for index in range(4)]
+    for partition in partitions:
+        broker.follow(partition)
+    assert leader.lines == 1
+    broker.config = broker.config.replace(num_replica_fetchers=2)
+    await broker.fetchers.resize()
+    assert leader.lines == 2
+    broker.config = broker.config.replace(num_replica_fetchers=1)
+    await broker.fetchers.resize()
+    assert leader.lines == 1
+    for partition, log in zip(partitions, logs, strict=True):
+        add(leader, log, b"x")
+        await until(equal(partition, log))
+
+
+async def test_lag_is_what_is_committed_and_not_here(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    log, partition = led(leader), broker.partition()
+    assert (broker.fetchers.max_lag, broker.fetchers.min_fetch_rate) == (0, 0.0)
+    broker.follow(partition)
+
+    def behind(answer: PartitionData) -> None:
+        answer.records = b""
+
+    leader.spoil = behind
+    add(leader, log, b"a", b"b", b"c")
+    log.advance_high_watermark(3)
+    leader.changed()
+    await until(lambda: broker.fetchers.max_lag == 3)
+    leader.spoil = None
+    leader.changed()
+    await until(lambda: broker.fetchers.max_lag == 0)
+    assert broker.fetchers.min_fetch_rate > 0

@@ -43,7 +43,7 @@ async def open_metadata(
 
         timeout = config.metadata_session_timeout_ms / 1000
         session = await connect_store(config.metadata_socket, timeout)
-        return OpenedStore(session, session.close)
+        return OpenedStore(session, session.close, session.end_earlier)
     store = await open_store(files, os.path.join(directory, METADATA_DIRECTORY), offload)
     return OpenedStore(store.session(), store.close)
 

@@ -87,6 +87,10 @@ class RemoteStore:
         if self._link is not None:
             self._link.abort()
 
+    async def end_earlier(self, session_id: int) -> bool:
+        """End a session whose client has gone; False where it is connected."""
+        return bool(await self._ask({"do": "end", "session": session_id}))
+
     # -- nodes -----------------------------------------------------------------------------------
 
     async def create(
@@ -207,7 +211,8 @@ class RemoteStore:
             with socket_address(self._path) as address:
                 _, link = await self._loop.create_unix_connection(lambda: _Link(self), address)
         except OSError as error:
-            raise StoreUnavailable(self._path) from error
+            reason = error.strerror or error
+            raise StoreUnavailable(f"no metadata store at {self._path}: {reason}") from error
         return link
 
     async def _keep(self) -> None:

@@ -75,6 +75,15 @@ class StoreServer:
         """End a session as if nothing had been heard of it. Raises KeyError where it is over."""
         await self._sessions[session_id].expire()
 
+    async def end_detached(self, session_id: int) -> bool:
+        """End a session whose client has closed its connection; False where it has not."""
+        session = self._sessions.get(session_id)
+        if session is not None and session.attached:
+            return False
+        if session is not None:
+            await session.expire()
+        return True
+
     def connection(self) -> "_Connection":
         """The protocol of one connection."""
         return _Connection(self)
@@ -122,6 +131,11 @@ class _Session:
         self._timer: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
         table[session.session_id] = self
+
+    @property
+    def attached(self) -> bool:
+        """Whether its client has a connection."""
+        return self._connection is not None
 
     def attach(self, connection: "_Connection") -> None:
         if self._connection is not None:
@@ -250,6 +264,9 @@ class _Connection(asyncio.BufferedProtocol):
                     self._change(number, self._begun().session, message["ops"])
                 case "close":
                     self._run(self._close(number, self._begun()))
+                case "end":
+                    self._begun()
+                    self._run(self._end(number, message["session"]))
                 case _:
                     self.send({"id": number, "is": self._answer(message)})
         except StoreError as error:
@@ -311,6 +328,9 @@ class _Connection(asyncio.BufferedProtocol):
         else:
             self.send({"id": number, "is": None})
             self.finish()
+
+    async def _end(self, number: int, session_id: int) -> None:
+        self.send({"id": number, "is": await self._server.end_detached(session_id)})
 
     def _watch(self, kind: str, path: str) -> None:
         session = self._begun().session

@@ -15,7 +15,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
@@ -89,17 +89,20 @@ def get_logger(name: str) -> EventLogger:
     return EventLogger(logging.getLogger(name))
 
 
-def configure(stream: TextIO | None = None, *, level: str = "INFO") -> logging.Handler:
+def configure(
+    stream: TextIO | None = None, *, level: str = "INFO", **always: object
+) -> logging.Handler:
     """Send every log line of the process to `stream`, by default standard error.
 
-    `level` is one of Kafka's, in any case; ConfigError where it is none. Returns the handler, for
-    its removal.
+    `level` is one of Kafka's, in any case; ConfigError where it is none. Every line has the values
+    of `always`. Returns the handler, for its removal.
     """
     if level.upper() not in _LEVELS:
         raise ConfigError(f"{level} is no log level. Valid log levels are {', '.join(_LEVELS)}")
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_LineFormatter(_terminal_renderer() if stream.isatty() else _json))
+    render = _terminal_renderer() if stream.isatty() else _json
+    handler.setFormatter(_LineFormatter(render, always))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(_LEVELS[level.upper()])
@@ -112,9 +115,12 @@ class _LineFormatter(logging.Formatter):
     Clients choose client ids and topics: what they chose is not to be obeyed.
     """
 
-    def __init__(self, render: Callable[[dict[str, Any]], str]) -> None:
+    def __init__(
+        self, render: Callable[[dict[str, Any]], str], always: Mapping[str, object]
+    ) -> None:
         super().__init__()
         self._render = render
+        self._always = always
 
     def format(self, record: logging.LogRecord) -> str:
         event = record.msg
@@ -123,6 +129,7 @@ class _LineFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "timestamp": _utc(record.created),
+            **self._always,
         }
         line |= event.values if isinstance(event, Event) else _extra(record)
         if record.exc_info:

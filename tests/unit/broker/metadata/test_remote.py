@@ -198,6 +198,20 @@ async def test_a_process_that_dies_loses_its_session_at_once(served: Served) -> 
     assert await until_gone(served, "/e") < 5
 
 
+async def test_who_comes_back_at_once_can_end_what_it_left_behind(served: Served) -> None:
+    session, again = await served.session(LONG), await served.session(LONG)
+    await session.create("/e", ephemeral=True)
+    assert not await again.end_earlier(session.session_id)
+    assert await again.exists("/e") is not None
+    assert session._keeper is not None
+    session._keeper.cancel()
+    cut(session)
+    # The server has seen that end before it hears what is asked next.
+    while not await again.end_earlier(session.session_id):
+        await again.exists("/")
+    assert await again.exists("/e") is None
+
+
 async def test_a_session_that_is_silent_ends_with_its_timeout(served: Served) -> None:
     session, expired = await served.session(SHORT), asyncio.Event()
     session.on_expired(expired.set)

@@ -25,8 +25,8 @@ def logs_to():
     root = logging.getLogger()
     level, handlers = root.level, []
 
-    def attach(stream):
-        handlers.append(configure(stream))
+    def attach(stream, **always):
+        handlers.append(configure(stream, **always))
         return stream
 
     yield attach
@@ -46,6 +46,14 @@ def test_elsewhere_than_on_a_terminal_a_line_is_one_json_object(logs_to):
     assert line["logger"] == "barnabas.example"
     assert line["topic"] == "orders"
     assert line["timestamp"].endswith("Z")
+
+
+def test_what_every_line_has_gives_way_to_what_a_line_says(logs_to):
+    stream = logs_to(io.StringIO(), broker=2)
+    logger = get_logger("barnabas.example.always")
+    logger.info("topic created")
+    logger.info("broker gone", broker=3)
+    assert [json.loads(line)["broker"] for line in stream.getvalue().splitlines()] == [2, 3]
 
 
 def test_an_event_with_values_is_a_line_of_its_logger(logs_to, caplog):

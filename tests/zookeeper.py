@@ -22,15 +22,14 @@ from typing import Any
 from kazoo.client import KazooClient
 
 JARS = Path("/usr/share/java")
-_CLASS_PATH = (
-    "zookeeper.jar",
-    "zookeeper-jute.jar",
-    "slf4j-api.jar",
-    "slf4j-simple.jar",
-    "snappy-java.jar",
-    "metrics-core.jar",
-    *("netty-all.jar", "netty-handler.jar", "netty-transport.jar", "netty-buffer.jar"),
-    *("netty-common.jar", "netty-codec.jar", "netty-resolver.jar"),
+_CLASS_PATH = tuple(
+    f"{name}.jar"
+    for name in (
+        *("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "snappy-java"),
+        *("metrics-core", "netty-handler", "netty-transport", "netty-buffer", "netty-common"),
+        *("netty-codec", "netty-resolver", "netty-transport-native-unix-common"),
+        *("netty-transport-native-epoll", "netty-tcnative"),
+    )
 )
 TICK_MS = 200
 """Sessions are granted between 2 and 200 of these."""
@@ -42,8 +41,7 @@ class ZooKeeperServer:
 
     def __init__(self, directory: Path, *, properties: Mapping[str, str] | None = None) -> None:
         self.directory = directory
-        self.port = _free_port()
-        self.secure_port = 0
+        self.port = free_port()
         self._properties = dict(properties or {})
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -62,7 +60,7 @@ class ZooKeeperServer:
             "clientPortAddress": "127.0.0.1",
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
-            "4lw.commands.whitelist": "ruok",
+            "4lw.commands.whitelist": "isro, cons",
             # What a test writes need not outlive the machine.
             "forceSync": "no",
             **self._properties,
@@ -70,13 +68,11 @@ class ZooKeeperServer:
         config = self.directory / "zoo.cfg"
         config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         jars = ":".join(str(JARS / jar) for jar in _CLASS_PATH if (JARS / jar).exists())
-        system = {k: v for k, v in self._properties.items() if k.startswith("zookeeper.")}
         with open(self.directory / "log", "ab") as log:
             self._process = subprocess.Popen(
                 [
                     *("java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
                     *("-Xshare:auto", "-Dzookeeper.forceSync=no"),
-                    *(f"-D{key}={value}" for key, value in system.items()),
                     *("-cp", jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain"),
                     str(config),
                 ],
@@ -94,8 +90,14 @@ class ZooKeeperServer:
             self._process = None
 
     def pause(self) -> None:
+        """Returns when it stands still."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        threads = list(Path(f"/proc/{self._process.pid}/task").iterdir())
+        while any(
+            (each / "stat").read_text().rpartition(")")[2].split()[0] != "T" for each in threads
+        ):
+            time.sleep(0.001)
 
     def resume(self) -> None:
         assert self._process is not None
@@ -105,6 +107,13 @@ class ZooKeeperServer:
         """Kill, and start again on the same data and port: sessions live on."""
         self.kill()
         self.start()
+
+    def sessions(self) -> int:
+        """Connections that clients have now, this question apart."""
+        with socket.create_connection(("127.0.0.1", self.port), 5) as asking:
+            asking.sendall(b"cons")
+            with asking.makefile("rb") as answer:
+                return sum(b"sid=" in line for line in answer)
 
     def expire(self, session_id: int, password: bytes) -> None:
         """End a session at once, as if its owner had been silent: another connection takes it over
@@ -139,8 +148,9 @@ class ZooKeeperServer:
                 contextlib.suppress(OSError),
                 socket.create_connection(("127.0.0.1", self.port), 1) as asking,
             ):
-                asking.sendall(b"ruok")
-                if asking.recv(4) == b"imok":
+                # "null" until sessions can begin.
+                asking.sendall(b"isro")
+                if asking.recv(4) == b"rw":
                     return
             time.sleep(0.02)
         log = (self.directory / "log").read_text(errors="replace")
@@ -175,7 +185,7 @@ def chroot_of(name: str) -> str:
     return f"/{zlib.crc32(name.encode()):08x}-{os.urandom(4).hex()}"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

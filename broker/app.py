@@ -139,6 +139,9 @@ class Broker:
         for listener in self._listeners.values():
             await listener.bind(self._doors.network)
             self._exits.callback(listener.stop_accepting)
+        if self._config.in_cluster:
+            # Over it the controller says what this broker leads; clients come after that.
+            await self._listeners[self._config.inter_broker_listener().name].serve()
         await self._join_cluster()
         self._start_chores()
         await self._start_endpoint()

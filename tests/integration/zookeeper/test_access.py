@@ -1,0 +1,293 @@
+"""Who may do what with the nodes, and who is let in: digests, ACLs, TLS."""
+
+import asyncio
+import logging
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.cluster import prepare_cluster, register_broker
+from barnabas.broker.metadata.store import Create, NotAllowed, StoreUnavailable
+from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo
+from barnabas.broker.metadata.zookeeper.settings import settings_of
+from barnabas.broker.metadata.zookeeper.store import open_zookeeper
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.key import ConfigError
+from tests.integration.zookeeper.conftest import Stores
+from tests.zookeeper import ZooKeeperServer, free_port
+
+DIGEST = "broker:s3cret"
+
+
+def every_path(client: KazooClient, path: str = "/") -> Iterator[str]:
+    yield path
+    for child in client.get_children(path):
+        yield from every_path(client, f"{path.rstrip('/')}/{child}")
+
+
+async def test_without_the_digest_nobody_changes_a_node_or_reads_a_secret(
+    server: ZooKeeperServer, stores: Stores, chroot: str
+) -> None:
+    store = await stores.open(server, chroot, credentials=DIGEST, set_acl=True)
+    await prepare_cluster(store, "cluster")
+    info = BrokerInfo(1, (BrokerEndpoint("A", "PLAINTEXT", "localhost", 9092),))
+    await register_broker(store, info, 0)
+    await store.multi(
+        [
+            Create(znodes.config_path("brokers", "1"), znodes.encode_config({"a": "secret"})),
+            Create(znodes.config_path("topics", "t"), znodes.encode_config({})),
+            Create(znodes.CONTROLLER, b"{}", ephemeral=True),
+        ]
+    )
+
+    def look() -> tuple[set[str], set[str]]:
+        hidden, paths = set[str](), set[str]()
+        with (
+            server.looking(chroot, auth_data=[("digest", DIGEST)]) as known,
+            server.looking(chroot) as stranger,
+        ):
+            for path in every_path(known):
+                paths.add(path)
+                with pytest.raises(NoAuthError):
+                    stranger.set(path, b"")
+                if path not in (znodes.CONTROLLER, znodes.broker_path(1)):
+                    with pytest.raises(NoAuthError):
+                        stranger.create(f"{path.rstrip('/')}/intruder")
+                if path != "/":
+                    with pytest.raises(NoAuthError):
+                        stranger.delete(path)
+                with pytest.raises(NoAuthError):
+                    stranger.set_acls(path, OPEN_ACL_UNSAFE)
+                try:
+                    stranger.get(path)
+                except NoAuthError:
+                    hidden.add(path)
+        return hidden, paths
+
+    hidden, paths = await asyncio.to_thread(look)
+    assert hidden == {"/config/brokers", "/config/brokers/1"}
+    assert {znodes.CLUSTER_ID, znodes.CONTROLLER, "/config/topics/t", "/", "/admin"} <= paths
+
+    stranger = await stores.open(server, chroot)
+    with pytest.raises(NotAllowed):
+        await stranger.set(znodes.CLUSTER_ID, b"")
+    with pytest.raises(NotAllowed):
+        await stranger.get("/config/brokers/1")
+
+
+async def test_the_digest_is_sent_again_with_each_connection_and_session(
+    own_server: ZooKeeperServer, stores: Stores
+) -> None:
+    store = await stores.open(own_server, "", credentials=DIGEST, set_acl=True)
+    await store.create("/mine")
+    await asyncio.to_thread(own_server.restart)
+    await store.exists("/")
+    await store.set("/mine", b"2")
+    over = asyncio.Event()
+    store.on_expired(over.set)
+    assert store.key is not None
+    await asyncio.to_thread(own_server.expire, *store.key)
+    await asyncio.wait_for(over.wait(), 10)
+    await store.renew()
+    await store.set("/mine", b"3")
+
+
+async def test_the_digest_is_in_no_log(
+    server: ZooKeeperServer, stores: Stores, chroot: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    logging.getLogger("kazoo").setLevel(logging.DEBUG)
+    store = await stores.open(server, chroot, credentials=DIGEST, set_acl=True)
+    await store.create("/mine")
+    await store.close()
+    assert "s3cret" not in caplog.text
+    assert "s3cret" not in repr(store._settings)
+
+
+async def test_without_credentials_an_acl_for_the_creator_is_refused(
+    server: ZooKeeperServer, stores: Stores, chroot: str
+) -> None:
+    store = await stores.open(server, "")
+    store = await stores.open(server, "", set_acl=True)
+    with pytest.raises(NotAllowed):
+        await store.create(chroot)
+
+
+# -- TLS -------------------------------------------------------------------------------------------
+
+
+class Authority:
+    """Certificates for a test."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.openssl("req", "-x509", *KEY, "-subj", "/CN=ca", "-out", "ca.pem", "-keyout", "ca.key")
+
+    def issue(self, name: str, alternative: str) -> Path:
+        """A PEM file with a key and its certificate."""
+        request, key, certificate = f"{name}.csr", f"{name}.key", f"{name}.crt"
+        extensions = self.directory / f"{name}.ext"
+        extensions.write_text(f"subjectAltName={alternative}\n")
+        self.openssl("req", *KEY, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
+        self.openssl(
+            *("x509", "-req", "-in", request, "-CA", "ca.pem", "-CAkey", "ca.key"),
+            *("-CAcreateserial", "-days", "2", "-extfile", str(extensions), "-out", certificate),
+        )
+        both = self.directory / f"{name}.pem"
+        both.write_text(
+            (self.directory / key).read_text() + (self.directory / certificate).read_text()
+        )
+        return both
+
+    def openssl(self, *arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=self.directory, check=True, capture_output=True)
+
+
+KEY = ("-newkey", "rsa:2048", "-nodes", "-days", "2")
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+class SecureServer(ZooKeeperServer):
+    """Speaks TLS on a second port, and asks for the client's certificate."""
+
+    def __init__(self, directory: Path, authority: Authority, certificate: Path) -> None:
+        self.secure_port = free_port()
+        super().__init__(
+            directory,
+            properties={
+                "secureClientPort": str(self.secure_port),
+                "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+                "ssl.keyStore.location": str(certificate),
+                "ssl.keyStore.type": "PEM",
+                "ssl.trustStore.location": str(authority.directory / "ca.pem"),
+                "ssl.trustStore.type": "PEM",
+                "ssl.clientAuth": "need",
+                "ssl.hostnameVerification": "false",
+                "authProvider.x509": (
+                    "org.apache.zookeeper.server.auth.X509AuthenticationProvider"
+                ),
+            },
+        )
+
+
+@pytest.fixture(scope="module")
+def secure(
+    authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SecureServer]:
+    certificate = authority.issue("server", "DNS:localhost")
+    server = SecureServer(tmp_path_factory.mktemp("secure"), authority, certificate)
+    server.start()
+    yield server
+    server.kill()
+
+
+def config(server: SecureServer, authority: Authority, **more: str) -> BrokerConfig:
+    keys = {
+        "zookeeper.connect": f"localhost:{server.secure_port}",
+        "zookeeper.connection.timeout.ms": "1500",
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.truststore.location": str(authority.directory / "ca.pem"),
+        "listeners": "PLAINTEXT://:9092,REPLICATION://:9192",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,REPLICATION:PLAINTEXT",
+        "inter.broker.listener.name": "REPLICATION",
+    }
+    return BrokerConfig.from_properties(
+        keys | {f"zookeeper.{key.replace('_', '.')}": value for key, value in more.items()}
+    )
+
+
+async def test_a_certificate_lets_a_broker_in_and_owns_its_nodes(
+    secure: SecureServer, authority: Authority
+) -> None:
+    own = str(authority.issue("broker", "DNS:broker"))
+    settings = settings_of(config(secure, authority, ssl_keystore_location=own, set_acl="true"))
+    store = await open_zookeeper(settings)
+    try:
+        await store.create("/mine", bytes(300_000))
+        assert len((await store.get("/mine"))[0]) == 300_000
+        # Many answers in one piece: what TLS has decrypted ahead must not be left lying.
+        answers = await asyncio.gather(*(store.exists("/mine") for _ in range(500)))
+        assert all(answers)
+    finally:
+        await store.close()
+
+    def look() -> None:
+        with secure.looking() as stranger, pytest.raises(NoAuthError):
+            stranger.set("/mine", b"")
+
+    await asyncio.to_thread(look)
+
+
+async def test_a_password_opens_the_key(
+    secure: SecureServer, authority: Authority, tmp_path: Path
+) -> None:
+    plain, locked = authority.issue("locked", "DNS:broker"), tmp_path / "locked.pem"
+    authority.openssl(
+        *("rsa", "-aes256", "-in", str(plain), "-out", str(locked), "-passout", "pass:sesame")
+    )
+    locked.write_text(locked.read_text() + (authority.directory / "locked.crt").read_text())
+    given = {"ssl_keystore_location": str(locked)}
+    store = await open_zookeeper(
+        settings_of(config(secure, authority, **given, ssl_keystore_password="sesame"))
+    )
+    await store.close()
+    for password in ({}, {"ssl_keystore_password": "wrong"}):
+        with pytest.raises(ConfigError, match=r"keystore\.location cannot be used"):
+            settings_of(config(secure, authority, **given, **password))
+
+
+async def test_who_has_no_certificate_is_not_let_in(
+    secure: SecureServer, authority: Authority
+) -> None:
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        await open_zookeeper(settings_of(config(secure, authority)))
+
+
+async def test_a_server_that_another_authority_vouches_for_is_not_trusted(
+    secure: SecureServer, authority: Authority, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path)
+    own = str(authority.issue("broker", "DNS:broker"))
+    with pytest.raises(StoreUnavailable, match="certificate verify failed"):
+        await open_zookeeper(settings_of(config(secure, other, ssl_keystore_location=own)))
+
+
+@pytest.mark.parametrize("algorithm", ["HTTPS", ""])
+async def test_the_name_in_the_certificate_counts_where_it_is_checked(
+    secure: SecureServer, authority: Authority, algorithm: str
+) -> None:
+    """The server's certificate is for localhost, not for 127.0.0.1."""
+    settings = settings_of(
+        config(
+            secure,
+            authority,
+            connect=f"127.0.0.1:{secure.secure_port}",
+            ssl_keystore_location=str(authority.issue("broker", "DNS:broker")),
+            ssl_endpoint_identification_algorithm=algorithm,
+        )
+    )
+    assert isinstance(settings.tls, ssl.SSLContext)
+    if algorithm:
+        with pytest.raises(StoreUnavailable, match="IP address mismatch"):
+            await open_zookeeper(settings)
+    else:
+        await (await open_zookeeper(settings)).close()
+
+
+def test_a_store_of_certificates_that_is_none_is_refused(
+    secure: SecureServer, authority: Authority, tmp_path: Path
+) -> None:
+    for path in (tmp_path / "nothing", Path(__file__)):
+        with pytest.raises(ConfigError, match=r"truststore\.location"):
+            settings_of(config(secure, authority, ssl_truststore_location=str(path)))

@@ -17,6 +17,7 @@ from barnabas.broker.assembly.coordination import make_coordination
 from barnabas.broker.assembly.core import Core
 from barnabas.broker.assembly.replication import make_replication
 from barnabas.broker.assembly.server import make_server
+from barnabas.broker.controller.balance import LeaderBalance
 from barnabas.broker.doors import Doors, real_doors
 from barnabas.broker.maintenance import CleanerChore, ConnectionChore, LogChores
 from barnabas.broker.metadata.addresses import advertised_endpoints, bootstrap_address
@@ -248,6 +249,7 @@ class Broker:
         doors, rounds = self._doors, Rounds()
         self._coordination.groups.schedule(rounds)
         self._coordination.transactions.schedule(rounds)
+        LeaderBalance(self._control.controller, self._dynamic.now).schedule(rounds)
         logs, cleaner, flusher, replicas = self._replication
         offload, clock, config = doors.offload, doors.clock, self._dynamic.now
         passed = self._metrics.transactions.passed_by_retention.cell()

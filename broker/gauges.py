@@ -66,12 +66,20 @@ def read_cluster(metrics: BrokerMetrics, controller: Controller, cache: Metadata
             for partition in topic.partitions.values()
         )
 
+    def misled() -> Iterable[bool]:
+        return (
+            partition.leader != partition.replicas[0]
+            for topic in cache.topics.values()
+            for partition in topic.partitions.values()
+        )
+
     gauges = metrics.controller
     gauges.active.read_with(lambda: int(controller.active))
     gauges.brokers.read_with(lambda: len(cache.brokers) if controller.active else 0)
     gauges.topics.read_with(lambda: len(cache.topics) if controller.active else 0)
     gauges.partitions.read_with(lambda: sum(1 for _ in leaderless()) if controller.active else 0)
     gauges.offline_partitions.read_with(lambda: sum(leaderless()) if controller.active else 0)
+    gauges.preferred_imbalance.read_with(lambda: sum(misled()) if controller.active else 0)
 
 
 def read_groups(gauges: GroupMetrics, groups: GroupCoordination, replicas: ReplicaManager) -> None:

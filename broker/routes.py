@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 from barnabas.broker.clock import Clock
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.receiver import ControlReceiver
+from barnabas.broker.controller.replica_admin import ReplicaAdmin
 from barnabas.broker.controller.topic_creator import TopicCreator
 from barnabas.broker.coordination.transactions import TransactionCoordination
 from barnabas.broker.handlers import (
@@ -14,6 +15,7 @@ from barnabas.broker.handlers import (
     allocate_producer_ids,
     alter_configs,
     alter_partition,
+    alter_partition_reassignments,
     api_versions,
     controlled_shutdown,
     create_partitions,
@@ -28,6 +30,7 @@ from barnabas.broker.handlers import (
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
+    elect_leaders,
     end_txn,
     fetch,
     find_coordinator,
@@ -40,6 +43,7 @@ from barnabas.broker.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     list_transactions,
     metadata,
     offset_commit,
@@ -126,6 +130,7 @@ def _common_routes(parts: Parts) -> list[Route]:
     return [
         *_data_routes(parts),
         *_topic_routes(parts),
+        *_replica_routes(parts),
         *_config_routes(parts),
         *_group_routes(parts),
         *_transaction_routes(parts),
@@ -210,6 +215,17 @@ def _topic_routes(parts: Parts) -> list[Route]:
         route(create_partitions, create_partitions.CreatePartitionsHandler(controller).handle),
         route(describe_cluster, describe_cluster.DescribeClusterHandler(cache).handle),
         route(describe_topic_partitions, describing.handle),
+    ]
+
+
+def _replica_routes(parts: Parts) -> list[Route]:
+    admin = ReplicaAdmin(parts.controller)
+    altering = alter_partition_reassignments.AlterPartitionReassignmentsHandler(admin)
+    listing = list_partition_reassignments.ListPartitionReassignmentsHandler(admin)
+    return [
+        route(elect_leaders, elect_leaders.ElectLeadersHandler(admin).handle),
+        route(alter_partition_reassignments, altering.handle),
+        route(list_partition_reassignments, listing.handle),
     ]
 
 

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 from barnabas.config.cluster_keys import ClusterKeys
+from barnabas.config.controller_keys import ControllerKeys
 from barnabas.config.declare import boolean, integer, optional_string
 from barnabas.config.group_keys import GroupKeys
 from barnabas.config.key import ConfigError, Key
@@ -38,6 +39,7 @@ class BrokerConfig(
     TopicDefaultKeys,
     ReplicationKeys,
     ShutdownKeys,
+    ControllerKeys,
     GroupKeys,
     TransactionKeys,
 ):

@@ -40,11 +40,8 @@ MISSING = (
     Missing(
         {
             34: "AlterReplicaLogDirs",
-            43: "ElectLeaders",
-            45: "AlterPartitionReassignments",
-            46: "ListPartitionReassignments",
         },
-        "They move replicas, of which there is one until clusters come.",
+        "It moves a replica between the directories of a broker, which comes later.",
     ),
     Missing(
         {

@@ -173,6 +173,10 @@ class ControllerMetrics:
             _CONTROLLER + "offlinepartitionscount", "Partitions without a leader."
         )
         self.brokers = registry.gauge(_CONTROLLER + "activebrokercount", "Live brokers.")
+        self.preferred_imbalance = registry.gauge(
+            _CONTROLLER + "preferredreplicaimbalancecount",
+            "Partitions that another replica leads than the first.",
+        )
 
 
 class GroupMetrics:

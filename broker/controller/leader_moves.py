@@ -42,13 +42,12 @@ class LeaderMoves:
         await self._tenure.persist(decisions)
         return answers, self._tenure.tell(list(decisions)) if decisions else []
 
-    async def balance(self, percentage: int) -> Delivery:
+    async def balance(self, percentage: int) -> None:
         """Give leaderships back where more than `percentage` of a broker's are led elsewhere."""
         wanted = out_of_balance(self._tenure.state, percentage)
         if wanted:
             _log.info("leaders return to their preferred brokers", partitions=len(wanted))
-        _, delivered = await self.elect(wanted, unclean=False)
-        return delivered
+        await self.elect(wanted, unclean=False)
 
     def _election(self, at: TopicPartition, unclean: bool) -> LeaderAndIsr:
         state = self._tenure.state

@@ -47,15 +47,6 @@ def elect_unclean(
     return decision
 
 
-def imbalance(state: ClusterState) -> int:
-    """How many partitions are not led by their preferred leader."""
-    return sum(
-        partition.leader != partition.replicas[0]
-        for topic in state.topics.values()
-        for partition in topic.partitions.values()
-    )
-
-
 def out_of_balance(state: ClusterState, percentage: int) -> list[TopicPartition]:
     """Partitions to be given back to preferred leaders that can take them.
 

@@ -1,6 +1,7 @@
 """What an administrator may ask about replicas and leaders: each an event of the controller."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.leader_moves import LeaderMoves
@@ -45,6 +46,17 @@ class ReplicaAdmin:
             return Reassigning(tenure).ongoing(topics)
 
         return await self._controller.ask(find, timeout)
+
+    async def balance_leaders(self, percentage: int) -> None:
+        """If this broker is controller: give leaderships back where more than `percentage` of a
+        broker's are led by others. Nobody waits until the brokers know."""
+
+        async def balance(tenure: Tenure) -> None:
+            await LeaderMoves(tenure).balance(percentage)
+
+        with suppress(KafkaError):
+            # Whoever is controller otherwise has a chore of its own.
+            await self._controller.ask(balance)
 
     async def elect_leaders(
         self, wanted: Sequence[TopicPartition] | None, *, unclean: bool, timeout: float

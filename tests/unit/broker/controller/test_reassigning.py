@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from barnabas.broker.controller.balance import LeaderBalance
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.reassignment import Assignment
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
@@ -14,6 +15,7 @@ from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.embedded import open_store
 from barnabas.broker.metadata.znodes import LeaderAndIsr, TopicAssignment
 from barnabas.broker.offload import InlineOffload
+from barnabas.config.broker import BrokerConfig
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -331,3 +333,66 @@ async def test_an_unclean_election_takes_whoever_is_left(cluster: Cluster) -> No
 
 async def _leader_of(cluster: Cluster, at: TopicPartition, leader: int) -> bool:
     return (await cluster.state(at)).leader == leader
+
+
+# -- balance -------------------------------------------------------------------------------------
+
+
+def balance(cluster: Cluster, **keys: object) -> LeaderBalance:
+    config = BrokerConfig().replace(**keys)
+    broker = next(each for each in cluster.brokers.values() if each.controller.active)
+    return LeaderBalance(broker.controller, lambda: config)
+
+
+async def lose_and_regain(cluster: Cluster, broker: int, *led: TopicPartition) -> None:
+    """Its partitions are led by others, and it is in sync again."""
+    await cluster.kill(broker)
+    for at in led:
+        await eventually(lambda at=at: _leader_is_not(cluster, at, broker))  # type: ignore[misc]
+    await cluster.start(broker)
+    for at in led:
+        state = await cluster.state(at)
+        await cluster.in_sync(*state.isr, broker, at=at)
+
+
+async def _leader_is_not(cluster: Cluster, at: TopicPartition, leader: int) -> bool:
+    return (await cluster.state(at)).leader not in (leader, -1)
+
+
+async def test_leaderships_return_to_a_broker_that_came_back(cluster: Cluster) -> None:
+    other = TopicPartition("t", 1)
+    await lose_and_regain(cluster, 2, other)
+    await balance(cluster, auto_leader_rebalance_enable=False).balance()
+    assert (await cluster.state(other)).leader == 3
+    await balance(cluster, leader_imbalance_per_broker_percentage=100).balance()
+    assert (await cluster.state(other)).leader == 3
+    await balance(cluster).balance()
+    assert (await cluster.state(other)).leader == 2
+    before = await cluster.state(AT)
+    await balance(cluster).balance()
+    assert await cluster.state(AT) == before
+
+
+async def test_leaderships_stay_while_replicas_move_or_the_preferred_one_lags(
+    cluster: Cluster,
+) -> None:
+    other = TopicPartition("t", 1)
+    await lose_and_regain(cluster, 2, other)
+    await cluster.in_sync(3, at=other)
+    await balance(cluster).balance()
+    assert (await cluster.state(other)).leader == 3
+    await cluster.in_sync(3, 2, at=other)
+    await cluster.reassign((3, 4))
+    await balance(cluster).balance()
+    assert (await cluster.state(other)).leader == 3
+    await cluster.in_sync(1, 3, 4)
+    await balance(cluster).balance()
+    assert (await cluster.state(other)).leader == 2
+
+
+async def test_who_is_not_controller_balances_nothing(cluster: Cluster) -> None:
+    other = TopicPartition("t", 1)
+    await lose_and_regain(cluster, 2, other)
+    config = BrokerConfig()
+    await LeaderBalance(cluster.brokers[3].controller, lambda: config).balance()
+    assert (await cluster.state(other)).leader == 3

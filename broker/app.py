@@ -250,12 +250,15 @@ class Broker:
         self._coordination.groups.schedule(rounds)
         self._coordination.transactions.schedule(rounds)
         LeaderBalance(self._control.controller, self._dynamic.now).schedule(rounds)
-        logs, cleaner, flusher, replicas = self._replication
+        replication = self._replication
+        logs, flusher, replicas = replication.logs, replication.flusher, replication.replicas
+        replication.in_sync.schedule(rounds)
+        self._exits.push_async_callback(replication.in_sync.stop)
         offload, clock, config = doors.offload, doors.clock, self._dynamic.now
         passed = self._metrics.transactions.passed_by_retention.cell()
         for chore in (
             LogChores(logs, replicas, flusher, offload, clock, config, passed),
-            CleanerChore(cleaner, logs, replicas, offload, clock, config),
+            CleanerChore(replication.cleaner, logs, replicas, offload, clock, config),
             ConnectionChore(
                 list(self._listeners.values()),
                 self._server.memory,
@@ -294,6 +297,7 @@ class Broker:
         for listener in self._listeners.values():
             listener.stop_accepting()
         await self._replication.flusher.idle()
+        await self._replication.fetchers.stop()
         self._replication.replicas.resign_all()
         await self._coordination.groups.close()
         await self._coordination.transactions.close()

@@ -6,12 +6,18 @@ from barnabas.broker.controller.controller import Controller
 from barnabas.broker.coordination.groups import GroupCoordination
 from barnabas.broker.coordination.transactions import TransactionCoordination
 from barnabas.broker.metadata.cache import NO_LEADER, MetadataCache
+from barnabas.broker.replication.fetcher_manager import FetcherManager
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.listener import Listener
 from barnabas.coordinator.group.states import GroupState
 from barnabas.coordinator.transaction.states import TransactionState
-from barnabas.metrics.catalogue import BrokerMetrics, GroupMetrics, TransactionMetrics
+from barnabas.metrics.catalogue import (
+    BrokerMetrics,
+    FetcherMetrics,
+    GroupMetrics,
+    TransactionMetrics,
+)
 from barnabas.metrics.registry import Labels
 from barnabas.storage.log import Log
 from barnabas.storage.log_manager import LogManager
@@ -53,6 +59,15 @@ def read_replicas(metrics: BrokerMetrics, replicas: ReplicaManager, logs: LogMan
     )
     metrics.logs.offline_directories.read_with(
         lambda: sum(each.failure is not None for each in logs.dirs)
+    )
+
+
+def read_fetchers(gauges: FetcherMetrics, fetchers: FetcherManager) -> None:
+    """What this broker follows, and how far it is behind."""
+    gauges.max_lag.read_with(lambda: fetchers.max_lag)
+    gauges.min_fetch_rate.read_with(lambda: fetchers.min_fetch_rate)
+    gauges.lag.read_each_with(
+        lambda: ((_name(each.partition.log), each.lag or 0) for each in fetchers)
     )
 
 

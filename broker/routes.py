@@ -65,12 +65,17 @@ from barnabas.broker.metadata.features import Features
 from barnabas.broker.metadata.producer_ids import ProducerIdBlocks
 from barnabas.broker.observability.logging import LoggerLevels
 from barnabas.broker.offload import Offload
+from barnabas.broker.replication.fetch_lookup import FetchLookup
 from barnabas.broker.replication.fetch_session import FetchSessionCache
+from barnabas.broker.replication.follower_read import FollowerServices
+from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.replication.replica_selector import ReplicaSelector
 from barnabas.broker.server.dispatch import Handle, Route
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.schema import Api
 from barnabas.storage.log_manager import LogManager
@@ -101,12 +106,14 @@ class Parts(NamedTuple):
     topic_creator: TopicCreator
     producer_ids: ProducerIdBlocks
     replicas: ReplicaManager
+    quotas: ReplicationQuotas
     logs: LogManager
     sessions: FetchSessionCache
     groups: GroupCoordinator
     transactions: TransactionCoordination
     clock: Clock
     offload: Offload
+    metrics: BrokerMetrics
 
     def config(self) -> BrokerConfig:
         """What holds now."""
@@ -174,8 +181,17 @@ def route(module: HandlerModule, handle: Handle) -> Route:
 
 def _data_routes(parts: Parts) -> list[Route]:
     replicas, cache = parts.replicas, parts.cache
+    lookup = FetchLookup(replicas, cache)
     fetching = fetch.FetchHandler(
-        replicas, cache, parts.sessions, lambda: parts.config().fetch_max_bytes
+        cache,
+        parts.sessions,
+        parts.clock,
+        lookup=lookup,
+        selector=ReplicaSelector(
+            parts.broker_id, cache, lambda: parts.config().replica_selector_class
+        ),
+        followers=FollowerServices(lookup, parts.quotas.leader, parts.metrics.replication),
+        max_bytes=lambda: parts.config().fetch_max_bytes,
     )
     return [
         route(

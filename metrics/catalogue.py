@@ -20,6 +20,8 @@ class BrokerMetrics:
         self.requests = RequestMetrics(registry)
         self.topics = TopicMetrics(registry)
         self.replicas = ReplicaMetrics(registry)
+        self.replication = ReplicationMetrics(registry)
+        self.fetchers = FetcherMetrics(registry)
         self.logs = LogMetrics(registry)
         self.controller = ControllerMetrics(registry)
         self.groups = GroupMetrics(registry)
@@ -128,11 +130,56 @@ class ReplicaMetrics:
             _REPLICAS + "atminisrpartitioncount",
             "Partitions led here whose in-sync set is exactly min.insync.replicas.",
         )
+        self.isr_shrinks = registry.counter(
+            _REPLICAS + "isrshrinks_total", "In-sync sets that lost a replica."
+        )
+        self.isr_expands = registry.counter(
+            _REPLICAS + "isrexpands_total", "In-sync sets that a replica has joined."
+        )
+        self.failed_isr_updates = registry.counter(
+            _REPLICAS + "failedisrupdates_total",
+            "Changes of in-sync sets that the controller did not make, or could not be asked for.",
+        )
         self.offline = registry.gauge(
             _REPLICAS + "offlinereplicacount", "Replicas in a log directory that failed."
         )
         self.producer_ids = registry.gauge(
             _REPLICAS + "produceridcount", "Producer ids that partitions remember."
+        )
+
+
+class FetcherMetrics:
+    """Fed by the fetchers of what this broker follows."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.max_lag = registry.gauge(
+            "kafka_server_replicafetchermanager_maxlag",
+            "Committed records that the partition furthest behind its leader has not fetched.",
+        )
+        self.min_fetch_rate = registry.gauge(
+            "kafka_server_replicafetchermanager_minfetchrate",
+            "Fetch requests per second over the slowest of the lines to leaders.",
+        )
+        self.lag = registry.gauge(
+            "kafka_server_fetcherlagmetrics_consumerlag",
+            "Committed records that a follower has not fetched.",
+            _PARTITION,
+        )
+        self.bytes_in = registry.counter(
+            _TOPIC + "replicationbytesin_total", "Bytes of record batches fetched from leaders."
+        )
+
+
+class ReplicationMetrics:
+    """Fed by what brokers read from each other."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.bytes_out = registry.counter(
+            _TOPIC + "replicationbytesout_total", "Bytes of record batches sent to followers."
+        )
+        self.reassignment_bytes_out = registry.counter(
+            _TOPIC + "reassignmentbytesout_total",
+            "Bytes of record batches sent to followers that a reassignment brings.",
         )
 
 

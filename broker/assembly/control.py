@@ -53,6 +53,7 @@ def make_control(core: Core, replication: Replication) -> Control:
     )
     core.configs.follow_topics(lambda topic, _config: controller.reconsider(topic))
     reach = ToController(core.broker_id, controller, cache, core.peers)
+    replication.in_sync.begin(reach, lambda: core.membership.broker_epoch, replication.replicas)
     handover = Handover(core.broker_id, reach, cache, lambda: core.config)
     creator = TopicCreator(reach, cache, internal_topics(lambda: core.config))
     gauges.read_cluster(core.metrics, controller, cache)

@@ -5,7 +5,11 @@ from typing import NamedTuple
 
 from barnabas.broker import gauges
 from barnabas.broker.assembly.core import Core
+from barnabas.broker.replication.fetcher import Means
+from barnabas.broker.replication.fetcher_manager import FetcherManager
 from barnabas.broker.replication.flusher import Flusher
+from barnabas.broker.replication.in_sync_keeper import InSyncKeeper
+from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.storage.cleaner import LogCleaner
 from barnabas.storage.errors import LogDirFailed
@@ -19,6 +23,9 @@ class Replication(NamedTuple):
     cleaner: LogCleaner
     flusher: Flusher
     replicas: ReplicaManager
+    fetchers: FetcherManager
+    quotas: ReplicationQuotas
+    in_sync: InSyncKeeper
 
 
 def make_replication(
@@ -36,6 +43,25 @@ def make_replication(
         on_failure=log_dir_failed,
     )
     flusher = Flusher(doors.offload, doors.clock, metrics.logs.flush_time_ms.cell())
+    quotas = ReplicationQuotas(core.broker_id, core.dynamic.now, core.configs.topic)
+    means = Means(
+        core.broker_id,
+        config=core.dynamic.now,
+        clock=doors.clock,
+        offload=doors.offload,
+        quota=quotas.follower,
+        bytes_in=metrics.fetchers.bytes_in.cell(),
+        broker_epoch=lambda: core.membership.broker_epoch,
+    )
+    fetchers = FetcherManager(core.peers.to, means)
+    core.dynamic.follow(lambda _: core.soon(fetchers.resize()))
+    in_sync = InSyncKeeper(
+        core.broker_id,
+        cache=core.cache,
+        clock=doors.clock,
+        max_lag_ms=lambda: core.config.replica_lag_time_max_ms,
+        metrics=metrics.replicas,
+    )
     replicas = ReplicaManager(
         core.broker_id,
         logs=logs,
@@ -44,7 +70,11 @@ def make_replication(
         offload=doors.offload,
         topic_config=core.configs.topic,
         metrics=metrics.topics,
+        in_sync=in_sync,
+        fetchers=fetchers,
     )
     core.configs.follow_topics(replicas.configure)
     gauges.read_replicas(metrics, replicas, logs)
-    return Replication(logs, LogCleaner(doors.files, doors.cleaner.clean), flusher, replicas)
+    gauges.read_fetchers(metrics.fetchers, fetchers)
+    cleaner = LogCleaner(doors.files, doors.cleaner.clean)
+    return Replication(logs, cleaner, flusher, replicas, fetchers, quotas, in_sync)

@@ -11,7 +11,7 @@ from barnabas.broker.replication.fetch_session import FetchSessionCache
 from barnabas.broker.routes import Parts, client_routes, inter_broker_routes
 from barnabas.broker.server.admission import Admission
 from barnabas.broker.server.budget import RequestMemory
-from barnabas.broker.server.connection import Shared
+from barnabas.broker.server.connection import Shared, nobody
 from barnabas.broker.server.dispatch import Dispatcher
 from barnabas.broker.server.listener import Listener, make_listeners
 from barnabas.protocol.frame import SpareBuffers
@@ -45,6 +45,7 @@ def make_server(
             memory=memory,
             max_request_bytes=config.socket_request_max_bytes,
             spares=spares,
+            departed=replication.in_sync.connection_closed if inter_broker else nobody,
         )
 
     admission = Admission(config)
@@ -82,6 +83,7 @@ def _parts(
         topic_creator=control.topic_creator,
         producer_ids=coordination.producer_ids,
         replicas=replication.replicas,
+        quotas=replication.quotas,
         logs=replication.logs,
         sessions=FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots,
@@ -91,4 +93,5 @@ def _parts(
         transactions=coordination.transactions,
         clock=doors.clock,
         offload=doors.offload,
+        metrics=core.metrics,
     )

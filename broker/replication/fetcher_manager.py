@@ -20,6 +20,7 @@ class FetcherManager:
         self._tasks: dict[Fetcher, asyncio.Task[None]] = {}
         self._followed: dict[Partition, tuple[Following, Fetcher]] = {}
         self._lines = means.config().num_replica_fetchers
+        self._stopped = False
 
     def __iter__(self) -> Iterator[Following]:
         """Everything that is followed."""
@@ -33,7 +34,7 @@ class FetcherManager:
         if known is not None and known[0].leader_epoch == partition.leader_epoch:
             return
         assert known is None, "another epoch begins where the one before has ended"
-        if partition.leader_id != NO_LEADER:
+        if partition.leader_id != NO_LEADER and not self._stopped:
             following, fetcher = Following(partition), self._fetcher(partition)
             self._followed[partition] = following, fetcher
             fetcher.add(following)
@@ -50,13 +51,13 @@ class FetcherManager:
 
     async def close_idle(self) -> None:
         """Give up lines over which nothing is fetched any more."""
-        for place, fetcher in list(self._fetchers.items()):
-            if not len(fetcher):
-                del self._fetchers[place]
-                await self._close(fetcher)
+        idle = [place for place, fetcher in self._fetchers.items() if not len(fetcher)]
+        for fetcher in [self._fetchers.pop(place) for place in idle]:
+            await self._close(fetcher)
 
     async def stop(self) -> None:
-        """Fetch nothing more, and return when nothing is done to any log."""
+        """Fetch nothing ever again, and return when nothing is done to any log."""
+        self._stopped = True
         works = [self.unfollow(partition) for partition in list(self._followed)]
         await asyncio.gather(*(work for work in works if work is not None))
         await self.close_idle()

@@ -5,14 +5,16 @@ must be told. All of it happens on the event loop, between awaits.
 """
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
+from barnabas.broker.replication.in_sync import Attendance, InSyncSet, InSyncSets
 from barnabas.broker.replication.isr import committed_end, effective_min_isr
-from barnabas.broker.replication.purgatory import OffsetWaiters, Waiter
+from barnabas.broker.replication.purgatory import OffsetWaiters, Reader, Tail, Waiter
 from barnabas.broker.replication.topic_cells import TopicCells
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
+from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.log import Log
 from barnabas.storage.log_parts import Appended
 from barnabas.storage.validator import Origin, Validated
@@ -23,46 +25,21 @@ if TYPE_CHECKING:
 
 NO_LEADER = -1
 NO_EPOCH = -1
+NO_OFFSET = -1
 ACKS_ALL = -1
 HIGH_WATERMARK = -1
 """Asked for as an offset in DeleteRecords: everything that is committed."""
-
-
-class Reader(Protocol):
-    """A parked Fetch."""
-
-    def woken(self) -> None:
-        """Something of a partition it reads has changed."""
-        ...
 
 
 class Partition:
     """A replica of one partition. Leadership comes from the controller, never from here."""
 
     __slots__ = (
-        "_broker_id",
-        "_flush_messages",
-        "_follower_ends",
-        "_min_isr",
-        "_request_flush",
-        "_sole",
-        "appends",
-        "cells",
-        "committed",
-        "flushed",
-        "flushes_first",
-        "index",
-        "is_leader",
-        "isr",
-        "leader_epoch",
-        "leader_id",
-        "log",
-        "partition_epoch",
-        "readers",
-        "replicas",
-        "topic",
-        "topic_id",
-    )
+        "_broker_id", "_flush_messages", "_in_sync_sets", "_min_isr", "_request_flush", "adding",
+        "appends", "cells", "committed", "flushed", "flushes_first", "in_sync", "index",
+        "is_follower", "is_leader", "leader_epoch", "leader_id", "log", "partition_epoch",
+        "readers", "tails", "topic", "topic_id",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -70,6 +47,7 @@ class Partition:
         broker_id: int,
         cells: TopicCells,
         request_flush: Callable[["Partition"], None],
+        in_sync_sets: InSyncSets,
     ) -> None:
         self.log = log
         self.cells = cells
@@ -78,17 +56,20 @@ class Partition:
         self.topic_id = log.topic_id
         self._broker_id = broker_id
         self._request_flush = request_flush
+        self._in_sync_sets = in_sync_sets
+        self.in_sync = InSyncSet(broker_id, in_sync_sets)
+        self.adding: tuple[int, ...] = ()
+        """Replicas that a reassignment brings."""
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = NO_EPOCH
         self.is_leader = False
-        self.replicas: tuple[int, ...] = ()
-        self.isr: tuple[int, ...] = ()
+        self.is_follower = False
+        """Another broker leads, and this one keeps up: consumers may read what it has."""
         self.committed = OffsetWaiters()
         self.flushed = OffsetWaiters()
         self.readers: set[Reader] = set()
-        self._follower_ends: dict[int, int] = {}
-        self._sole = False
+        self.tails: set[Tail] = set()
         self.appends: deque[Append] = deque()
         """Appends that have to wait, oldest first; every later one waits behind them."""
         self.flushes_first = False
@@ -102,45 +83,65 @@ class Partition:
 
         Raises KafkaError(STALE_CONTROLLER_EPOCH) for a decision older than the one in force.
         """
-        if state.leader_epoch < self.leader_epoch:
+        if state.leader_epoch < self.leader_epoch or (
+            state.leader_epoch == self.leader_epoch and state.partition_epoch < self.partition_epoch
+        ):
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
         new_epoch = state.leader_epoch > self.leader_epoch
+        if new_epoch or state.partition_epoch > self.partition_epoch:
+            self.in_sync.decided(state.replicas, state.isr)
         self.leader_id = state.leader
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
-        self.replicas = tuple(state.replicas)
-        self.isr = tuple(state.isr)
+        self.adding = tuple(state.adding_replicas)
         was_leader, self.is_leader = self.is_leader, state.leader == self._broker_id
-        self._sole = self.isr == (self._broker_id,)
-        if new_epoch:
-            self._follower_ends.clear()
         if self.is_leader:
-            if new_epoch:
-                self.log.assign_leader_epoch(state.leader_epoch)
-            self.config_changed()
-            self._grown()
-        elif was_leader:
-            self.resign()
+            self._lead(new_epoch=new_epoch)
+        else:
+            self.in_sync.follow()
+            if was_leader:
+                self.resign()
+        self.is_follower = not self.is_leader
         return self.is_leader != was_leader or (new_epoch and self.is_leader)
 
+    def _lead(self, *, new_epoch: bool) -> None:
+        now = self._in_sync_sets.now()
+        if new_epoch:
+            self.log.assign_leader_epoch(self.leader_epoch)
+            self.in_sync.begin(self.log.log_end_offset, now)
+        else:
+            self.in_sync.lead(now)
+        self.config_changed()
+        self._grown()
+
     def resign(self) -> None:
-        """Stop leading: nobody who waits here will be answered by this broker any more."""
-        self.is_leader = False
+        """Serve no more: nobody who waits here will be answered by this broker any more."""
+        self.is_leader = self.is_follower = False
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.committed.fail(error)
         self.flushed.fail(error)
         self._wake_readers()
+        self._wake_tails()
 
-    def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Check that this broker leads, in the epoch the client knows (KIP-320).
+    def require_replica(self, current_leader_epoch: int) -> None:
+        """Check that this replica serves consumers, in the leader epoch that they know (KIP-320).
 
-        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH (the client is behind) or
-        UNKNOWN_LEADER_EPOCH (this broker is behind).
+        Raises KafkaError: FENCED_LEADER_EPOCH (the asker is behind), UNKNOWN_LEADER_EPOCH (this
+        broker is behind) or NOT_LEADER_OR_FOLLOWER.
         """
         if current_leader_epoch not in (NO_EPOCH, self.leader_epoch):
             if current_leader_epoch < self.leader_epoch:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if not (self.is_leader or self.is_follower):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
+        """Check that this broker leads, in the epoch the asker knows.
+
+        Raises what `require_replica` does.
+        """
+        self.require_replica(current_leader_epoch)
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -164,7 +165,7 @@ class Partition:
         """
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if required_acks == ACKS_ALL and len(self.isr) < self._min_isr:
+        if required_acks == ACKS_ALL and len(self.in_sync.isr) < self._min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR {set(self.isr)} is insufficient to satisfy "
@@ -182,6 +183,15 @@ class Partition:
         )
         self._grown()
         return appended
+
+    def append_as_follower(self, data: Buffer, *, now_ms: int, max_batches: int) -> int:
+        """Append the first batches of what the leader sent; how many bytes they had.
+
+        Raises KafkaError as `Log.append_as_follower` does.
+        """
+        size = self.log.append_as_follower(data, now_ms=now_ms, max_batches=max_batches)
+        self._grown()
+        return size
 
     def begin_verification(
         self,
@@ -210,6 +220,12 @@ class Partition:
         if end >= messages and end - log.flushed_offset >= messages:
             self._request_flush(self)
         self._advance()
+        if self.tails:
+            self._wake_tails()
+
+    def flush_soon(self) -> None:
+        """Have an fsync cover all there is."""
+        self._request_flush(self)
 
     def log_flushed(self) -> None:
         """The log's fsynced end moved (told by the flusher)."""
@@ -221,36 +237,81 @@ class Partition:
         self.committed.fail(error)
         self.flushed.fail(error)
 
-    def follower_fetched(self, replica_id: int, log_end: int) -> None:
-        """A follower asked for records from `log_end` on: it has everything before."""
-        self._follower_ends[replica_id] = log_end
+    def follower_fetched(
+        self,
+        replica_id: int,
+        log_end: int,
+        *,
+        at: Attendance,
+        log_start: int = NO_OFFSET,
+        broker_epoch: int = NO_EPOCH,
+    ) -> None:
+        """A follower asked for records from `log_end` on: it has everything before.
+
+        Raises KafkaError(NOT_LEADER_OR_FOLLOWER) where it is none of this partition, or asks in
+        the name of an incarnation before the one that was here already (KIP-903).
+        """
+        follower = self.in_sync.followers.get(replica_id)
+        if follower is None or broker_epoch < follower.broker_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        follower.fetched(log_end, log_start, broker_epoch, self.log.log_end_offset, at)
+        if self.in_sync.may_join(replica_id, self.log.high_watermark):
+            self._in_sync_sets.invite(self)
         self._advance()
+
+    def in_sync_set_changed(self, isr: Iterable[int], partition_epoch: int) -> None:
+        """The controller has answered a proposal, or told of its decision otherwise."""
+        self.in_sync.decided(self.in_sync.replicas, isr)
+        self.partition_epoch = partition_epoch
+        self._advance()
+
+    def proposal_refused(self) -> None:
+        """What was proposed is certainly not so: the set is as it was decided before."""
+        self.in_sync.proposed = None
+        self._advance()
+
+    def learn_high_watermark(self, offset: int) -> None:
+        """A follower is told what is committed; no more of it counts than is here."""
+        log = self.log
+        before = log.high_watermark
+        log.advance_high_watermark(offset)
+        if log.high_watermark > before and self.readers:
+            self._wake_readers()
+
+    def log_start_moved(self) -> None:
+        """Retention or DeleteRecords has taken the log's beginning: followers are to know."""
+        for tail in tuple(self.tails):
+            tail.committed()
 
     def _advance(self) -> None:
         if not self.is_leader:
             return
         log = self.log
-        if self._sole and self._min_isr <= 1:
-            end = log.flushed_offset if self.flushes_first else log.log_end_offset
+        in_sync = self.in_sync
+        if in_sync.followers:
+            end = committed_end(
+                log.high_watermark, in_sync.end(self.durable_end), len(in_sync.isr), self._min_isr
+            )
         else:
-            end = committed_end(log.high_watermark, self._in_sync_ends(), self._min_isr)
+            end = log.flushed_offset if self.flushes_first else log.log_end_offset
         if end > log.high_watermark:
             log.advance_high_watermark(end)
             if self.committed:
                 self.committed.reached(end)
             if self.readers:
                 self._wake_readers()
-
-    def _in_sync_ends(self) -> list[int]:
-        followers = self._follower_ends
-        return [
-            self.durable_end if replica == self._broker_id else followers.get(replica, 0)
-            for replica in self.isr
-        ]
+            if self.tails:
+                for tail in tuple(self.tails):
+                    tail.committed()
 
     def _wake_readers(self) -> None:
         for reader in tuple(self.readers):
             reader.woken()
+
+    def _wake_tails(self) -> None:
+        tails, self.tails = self.tails, set()
+        for tail in tails:
+            tail.grown()
 
     def delete_records(self, offset: int) -> int:
         """Let the log start at `offset`, -1 for the high watermark; the new low watermark.
@@ -264,9 +325,20 @@ class Partition:
         if offset < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self.log.delete_records_before(offset)
+        self.log_start_moved()
         return self.log.log_start_offset
 
     # -- state that others read ------------------------------------------------------------------
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """The brokers that have a replica, the preferred leader first."""
+        return self.in_sync.replicas
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """The in-sync set, as the controller last decided."""
+        return self.in_sync.isr
 
     @property
     def durable_end(self) -> int:

@@ -1,13 +1,35 @@
-"""Those who wait for an offset: answers to acks=all, coordinators, flush-before-acknowledge."""
+"""Those who wait for an offset: answers to acks=all, coordinators, flush-before-acknowledge; and
+those who wait for a partition to change: readers and followers."""
 
 import heapq
 from collections.abc import Callable
 from itertools import count
+from typing import Protocol
 
 from barnabas.protocol.errors import KafkaError
 
 Waiter = Callable[[KafkaError | None], None]
 """Called once: with None when the offset was reached, with the error that ended the wait."""
+
+
+class Reader(Protocol):
+    """A consumer's parked Fetch."""
+
+    def woken(self) -> None:
+        """Something of a partition it reads has changed."""
+        ...
+
+
+class Tail(Protocol):
+    """A follower that has read a partition to its end."""
+
+    def grown(self) -> None:
+        """There is more, or another leader; told once, then the tail must be put back."""
+        ...
+
+    def committed(self) -> None:
+        """The high watermark or the log's start has moved: worth an answer, but not its own."""
+        ...
 
 
 class OffsetWaiters:

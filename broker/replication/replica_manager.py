@@ -11,7 +11,9 @@ from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
 from barnabas.broker.replication.append_queue import AppendQueue
+from barnabas.broker.replication.fetcher_manager import FetcherManager
 from barnabas.broker.replication.flusher import Flusher
+from barnabas.broker.replication.in_sync import InSyncSets
 from barnabas.broker.replication.partition import NO_EPOCH, Partition
 from barnabas.broker.replication.topic_cells import TopicCells, forget
 from barnabas.config.topic import TopicConfig
@@ -37,6 +39,8 @@ from barnabas.storage.log_dir import LogDir
 from barnabas.storage.log_manager import LogManager
 
 _LANE = "logs"
+FULL = 2
+"""Type of a LeaderAndIsr that names all replicas of a broker."""
 _ANY_EPOCH = -2
 """Leader epoch of a StopReplica that deletes whatever is there."""
 _log = get_logger(__name__)
@@ -63,6 +67,8 @@ class ReplicaManager:
         offload: Offload,
         topic_config: Callable[[str], TopicConfig],
         metrics: TopicMetrics,
+        in_sync: InSyncSets,
+        fetchers: FetcherManager,
     ) -> None:
         self._broker_id = broker_id
         self._logs = logs
@@ -71,6 +77,8 @@ class ReplicaManager:
         self._offload = offload
         self._topic_config = topic_config
         self._metrics = metrics
+        self._in_sync = in_sync
+        self._fetchers = fetchers
         self.appends = AppendQueue(offload)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
@@ -115,7 +123,12 @@ class ReplicaManager:
     # -- what the controller says ----------------------------------------------------------------
 
     async def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Create, lead or follow what the controller says, partition by partition."""
+        """Create, lead or follow what the controller says, partition by partition.
+
+        A full request names all replicas of this broker: others are strays, and set aside.
+        """
+        if request.type == FULL:
+            await self._keep_only(request)
         topics = []
         for topic in request.topic_states:
             errors = [
@@ -126,6 +139,7 @@ class ReplicaManager:
                 for state in topic.partition_states
             ]
             topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
+        await self._fetchers.close_idle()
         return LeaderAndIsrResponse(topics=topics)
 
     async def _apply(
@@ -140,6 +154,8 @@ class ReplicaManager:
                 partition = await self._open(topic, state)
             elif topic.topic_id not in (partition.topic_id, ZERO_UUID):
                 return ErrorCode.INCONSISTENT_TOPIC_ID
+            if state.leader_epoch > partition.leader_epoch:
+                await self._unfollow(partition)
             changed = partition.apply(state)
         except KafkaError as error:
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -147,7 +163,32 @@ class ReplicaManager:
             return error.code
         if changed:
             self._tell(partition)
+        if not partition.is_leader:
+            self._fetchers.follow(partition)
         return ErrorCode.NONE
+
+    async def _unfollow(self, partition: Partition) -> None:
+        """Return when nothing that was begun for the leader before touches the log any more."""
+        work = self._fetchers.unfollow(partition)
+        if work is not None:
+            await work
+
+    async def _keep_only(self, request: LeaderAndIsrRequest) -> None:
+        named = {
+            (topic.topic_name, state.partition_index): topic.topic_id
+            for topic in request.topic_states
+            for state in topic.partition_states
+        }
+        for key, partition in list(self._partitions.items()):
+            # A topic may have been deleted, and made again, while nobody could tell this broker.
+            if named.get(key) != partition.topic_id:
+                del self._partitions[key]
+                await self._unfollow(partition)
+                self._resign(partition)
+        for log in self._logs.logs:
+            stray = named.get((log.topic, log.partition)) != log.topic_id
+            if stray and log.log_dir.failure is None:
+                _set_aside(self._logs, log)
 
     async def _open(
         self, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState
@@ -171,7 +212,7 @@ class ReplicaManager:
         cells = self._cells.get(name)
         if cells is None:
             cells = self._cells[name] = TopicCells(self._metrics, name)
-        partition = Partition(log, self._broker_id, cells, self._flusher.request)
+        partition = Partition(log, self._broker_id, cells, self._flusher.request, self._in_sync)
         self._partitions[name, index] = partition
         self._offline.discard((name, index))
         return partition
@@ -200,7 +241,9 @@ class ReplicaManager:
             return ErrorCode.FENCED_LEADER_EPOCH
         if partition is not None:
             del self._partitions[key]
+            await self._unfollow(partition)
             self._resign(partition)
+            await self._fetchers.close_idle()
         if not state.delete_partition:
             return ErrorCode.NONE
         self._offline.discard(key)
@@ -225,12 +268,6 @@ class ReplicaManager:
         await self._offload.submit(_LANE, job.run)
         self._logs.finish_checkpoint(job)
 
-    def set_strays_aside(self) -> None:
-        """Keep, but do not serve, the logs of partitions that the cluster knows nothing of."""
-        for log in self._logs.logs:
-            if self._cache.partition(log.topic, log.partition) is None:
-                _set_aside(self._logs, log)
-
     # -- what happens on this broker -------------------------------------------------------------
 
     def configure(self, topic: str, config: TopicConfig) -> None:
@@ -248,6 +285,7 @@ class ReplicaManager:
             key = (partition.topic, partition.index)
             del self._partitions[key]
             self._offline.add(key)
+            self._fetchers.unfollow(partition)
             self._resign(partition)
 
     def resign_all(self) -> None:

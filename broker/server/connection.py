@@ -7,6 +7,7 @@ used up, so that no client holds more of the broker than its share.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from barnabas.broker.observability.logging import get_logger
@@ -26,6 +27,10 @@ _PRODUCE = b"\x00\x00"
 _log = get_logger(__name__)
 
 
+def nobody(_connection_id: int) -> None:
+    """Nobody cares about clients that go."""
+
+
 class Shared:
     """What the connections of a listener share, some of it with those of the others."""
 
@@ -37,12 +42,15 @@ class Shared:
         memory: RequestMemory,
         max_request_bytes: int,
         spares: SpareBuffers,
+        departed: Callable[[int], None] = nobody,
     ) -> None:
+        """`departed` is told the id of a connection whose peer has closed it, or is gone."""
         self.dispatcher = dispatcher
         self.offload = offload
         self.memory = memory
         self.max_request_bytes = max_request_bytes
         self.spares = spares
+        self.departed = departed
 
 
 class ConnectionOwner(Protocol):
@@ -66,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         self.progress = 0
         """Counts what moved either way; the listener closes a connection whose count stands."""
         self._owner = listener
+        self._departed = shared.departed
         self._dispatcher = shared.dispatcher
         self._memory = shared.memory
         self._reader = FrameReader(shared.max_request_bytes, shared.spares)
@@ -93,6 +102,8 @@ class Connection(asyncio.BufferedProtocol):
         self._owner.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        if not (self._closing or self._eof):
+            self._departed(self.connection_id)
         self._closing = True
         self._stalled = None
         self._out.clear()
@@ -113,6 +124,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self._eof = True
+        self._departed(self.connection_id)
         return self.busy
 
     def pause_writing(self) -> None:

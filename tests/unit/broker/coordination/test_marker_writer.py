@@ -114,7 +114,7 @@ async def test_a_marker_counts_when_it_is_committed(rig: Rig) -> None:
     await rig.replicas.lead(epoch=1, isr=(0, 1), replicas=(0, 1))
     rig.write()
     assert (rig.told, len(rig.markers)) == ([], 1)
-    rig.partition.follower_fetched(1, rig.partition.log.log_end_offset)
+    rig.replicas.fetched(1, rig.partition.log.log_end_offset)
     assert rig.told == ["NONE"]
 
 

@@ -4,8 +4,11 @@ import asyncio
 from typing import Any
 
 from barnabas.broker.handlers.fetch import FetchHandler
+from barnabas.broker.replication.fetch_lookup import FetchLookup
 from barnabas.broker.replication.fetch_session import FetchSessionCache
+from barnabas.broker.replication.follower_read import FollowerServices
 from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica_selector import ReplicaSelector
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.messages.fetch import (
     API,
@@ -59,7 +62,16 @@ async def reading() -> Reading:
     replicas = Replicas()
     await replicas.lead()
     sessions = FetchSessionCache(10, lambda: 1)
-    handler = FetchHandler(replicas.manager, replicas.cache, sessions, lambda: 1 << 20)
+    lookup = FetchLookup(replicas.manager, replicas.cache)
+    handler = FetchHandler(
+        replicas.cache,
+        sessions,
+        replicas.clock,
+        lookup=lookup,
+        selector=ReplicaSelector(0, replicas.cache, lambda: None),
+        followers=FollowerServices(lookup, replicas.quotas.leader, replicas.metrics.replication),
+        max_bytes=lambda: 1 << 20,
+    )
     return Reading(replicas.manager.partition("t", 0), handler)
 
 

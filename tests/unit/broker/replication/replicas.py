@@ -1,12 +1,19 @@
 """A replica manager over a disk in memory, and the controller's words to it."""
 
+import asyncio
 from random import Random
+from typing import Any
 
 from barnabas.broker.clock import SystemClock
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.offload import InlineOffload
+from barnabas.broker.replication.fetcher import Means
+from barnabas.broker.replication.fetcher_manager import FetcherManager
 from barnabas.broker.replication.flusher import Flusher
-from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.replication.in_sync import Attendance
+from barnabas.broker.replication.in_sync_keeper import InSyncKeeper
+from barnabas.broker.replication.quota import ReplicationQuotas
+from barnabas.broker.replication.replica_manager import FULL, ReplicaManager
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.topic import TopicConfig
 from barnabas.metrics.catalogue import BrokerMetrics
@@ -27,6 +34,26 @@ from barnabas.storage.mem_files import MemFiles
 
 ME = 0
 TOPIC_ID = bytes(range(16))
+MAX_LAG_MS = 30_000
+
+
+class SteppedClock(SystemClock):
+    """Monotonic time stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def monotonic(self) -> float:  # type: ignore[override]
+        return self.seconds
+
+
+class SilentLine:
+    """A leader that never answers."""
+
+    async def request(self, *_: Any, **__: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async def close(self) -> None: ...
 
 
 class Replicas:
@@ -54,6 +81,29 @@ class Replicas:
             {key.replace("_", "."): value for key, value in self.configs.items()}, broker
         )
         self.logs.open(self.config)
+        self.clock = SteppedClock()
+        self.in_sync = InSyncKeeper(
+            ME,
+            cache=self.cache,
+            clock=self.clock,
+            max_lag_ms=lambda: MAX_LAG_MS,
+            metrics=metrics.replicas,
+        )
+        quotas = ReplicationQuotas(ME, lambda: broker, self.config)
+        self.fetchers = FetcherManager(
+            lambda _leader: SilentLine(),
+            Means(
+                ME,
+                config=lambda: broker,
+                clock=self.clock,
+                offload=InlineOffload(),
+                quota=quotas.follower,
+                bytes_in=metrics.fetchers.bytes_in.cell(),
+                broker_epoch=lambda: 1,
+            ),
+        )
+        self.quotas = quotas
+        self.metrics = metrics
         self.manager = ReplicaManager(
             ME,
             logs=self.logs,
@@ -62,7 +112,10 @@ class Replicas:
             offload=InlineOffload(),
             topic_config=self.config,
             metrics=self.topics,
+            in_sync=self.in_sync,
+            fetchers=self.fetchers,
         )
+        self._partition_epoch = 0
 
     async def lead(
         self,
@@ -73,15 +126,17 @@ class Replicas:
         replicas: tuple[int, ...] = (ME,),
         topic_id: bytes = TOPIC_ID,
         topic: str = "t",
+        full: bool = False,
     ) -> int:
         """What the controller decides about partition 0; the error of the answer."""
+        self._partition_epoch += 1
         state = LeaderAndIsrPartitionState(
             partition_index=0,
             controller_epoch=1,
             leader=leader,
             leader_epoch=epoch,
             isr=list(isr),
-            partition_epoch=0,
+            partition_epoch=self._partition_epoch,
             replicas=list(replicas),
             is_new=epoch == 0,
         )
@@ -90,11 +145,33 @@ class Replicas:
         )
         answer = await self.manager.apply_leader_and_isr(
             LeaderAndIsrRequest(
-                controller_id=0, controller_epoch=1, topic_states=[states], live_leaders=[]
+                controller_id=0,
+                controller_epoch=1,
+                type=FULL if full else 1,
+                topic_states=[states],
+                live_leaders=[],
             )
         )
         code: int = answer.topics[0].partition_errors[0].error_code
         return code
+
+    def fetched(
+        self,
+        replica: int,
+        log_end: int,
+        *,
+        topic: str = "t",
+        broker_epoch: int = 1,
+        connection_id: int = 1,
+    ) -> None:
+        """A follower of partition 0 asks, outside of any session."""
+        self.manager.partition(topic, 0).follower_fetched(
+            replica,
+            log_end,
+            at=Attendance(self.clock.monotonic(), connection_id),
+            log_start=0,
+            broker_epoch=broker_epoch,
+        )
 
     async def stop(self, *, delete: bool, epoch: int = -1) -> int:
         state = StopReplicaPartitionState(

@@ -166,7 +166,7 @@ async def test_rules_that_changed_meanwhile_hold() -> None:
 async def test_too_few_replicas_in_sync_at_the_end_refuse_it() -> None:
     there = await rig()
     append = there.put(LARGE, required_acks=-1)
-    there.first.isr = ()
+    there.first.in_sync.isr = ()
     assert await refused(append) == ErrorCode.NOT_ENOUGH_REPLICAS
 
 

@@ -48,13 +48,14 @@ async def test_one_replica_commits_at_once_and_wakes_its_readers() -> None:
 
 
 async def test_the_high_watermark_waits_for_every_in_sync_follower() -> None:
-    partition = await led(Replicas(), isr=(0, 1, 2), replicas=(0, 1, 2))
+    replicas = Replicas()
+    partition = await led(replicas, isr=(0, 1, 2), replicas=(0, 1, 2))
     append(partition)
     append(partition)
     assert partition.high_watermark == 0
-    partition.follower_fetched(1, 2)
+    replicas.fetched(1, 2)
     assert partition.high_watermark == 0
-    partition.follower_fetched(2, 1)
+    replicas.fetched(2, 1)
     assert partition.high_watermark == 1
 
 
@@ -62,7 +63,7 @@ async def test_followers_of_an_older_epoch_say_nothing_about_this_one() -> None:
     replicas = Replicas()
     partition = await led(replicas, isr=(0, 1), replicas=(0, 1))
     append(partition)
-    partition.follower_fetched(1, 1)
+    replicas.fetched(1, 1)
     assert partition.high_watermark == 1
     await led(replicas, isr=(0, 1), replicas=(0, 1), epoch=1)
     append(partition)

@@ -108,6 +108,7 @@ class Controller:
             self._store.watch_children(znodes.BROKER_IDS, self._soon(self._brokers_changed)),
             self._store.watch_children(znodes.LOG_DIR_EVENTS, self._soon(self._log_dirs_failed)),
         ]
+        self._store.on_expired(self._abandon)
         self._look_later()
         # It may have lost the office again before it knew what to do with it.
         with suppress(KafkaError):
@@ -351,10 +352,14 @@ class Controller:
         elif not in_touch and self._tenure is not None:
             _log.warning("controller lost touch with the store", broker=self._broker_id)
             self._adrift = True
-            # Not in its turn: the event under way may be the one that waits for the store.
-            tenure, self._tenure = self._tenure, None
-            tenure.abandon()
+            self._abandon()
         self._look_later()
+
+    def _abandon(self) -> None:
+        """Be in office no more. Not in its turn: an event may be what waits for the store."""
+        tenure, self._tenure = self._tenure, None
+        if tenure is not None:
+            tenure.abandon()
 
 
 def _retrieve(done: asyncio.Future[None]) -> None:

@@ -1,9 +1,11 @@
 """A cluster of controllers and brokers without disks or sockets: one store, several sessions."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from barnabas.broker.clock import SystemClock
 from barnabas.broker.controller.channel import ChannelClosed
@@ -13,8 +15,8 @@ from barnabas.broker.controller.receiver import ControlReceiver
 from barnabas.broker.controller.topic_admin import Defaults
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.cluster import prepare_cluster, register_broker
-from barnabas.broker.metadata.embedded import EmbeddedSession, EmbeddedStore, open_store
-from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo
+from barnabas.broker.metadata.embedded import EmbeddedStore, open_store
+from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo, Restart
 from barnabas.broker.offload import InlineOffload
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leader_and_isr import (
@@ -31,6 +33,7 @@ from barnabas.protocol.messages.update_metadata import (
 )
 from barnabas.storage.files import Files
 from barnabas.storage.mem_files import MemFiles
+from tests.unit.broker.controller.distant import DistantSession
 
 
 class FakeReplicas:
@@ -100,7 +103,7 @@ class FakeBroker:
     """One incarnation of a broker."""
 
     info: BrokerInfo
-    session: EmbeddedSession
+    session: DistantSession
     cache: MetadataCache
     replicas: FakeReplicas
     receiver: ControlReceiver
@@ -118,18 +121,22 @@ class FakeCluster:
     receivers: dict[int, ControlReceiver | Unplugged] = field(default_factory=dict)
     unclean: set[str] = field(default_factory=set)
     flushing: set[str] = field(default_factory=set)
+    session_timeout: float = math.inf
     fatal: list[BaseException] = field(default_factory=list)
     check_configs: Callable[[Mapping[str, str | None]], dict[str, str]] = accept_configs
     defaults: Defaults = field(default_factory=lambda: Defaults(1, 1))
 
-    async def start(self, broker_id: int, rack: str | None = None) -> FakeBroker:
-        session = self.store.session()
+    async def start(
+        self, broker_id: int, rack: str | None = None, *, restart: Restart = Restart.CLEAN
+    ) -> FakeBroker:
+        session: Any = DistantSession(self.store.session(), self.session_timeout)
         cluster_id = await prepare_cluster(session, "cluster")
         endpoint = BrokerEndpoint("PLAINTEXT", "PLAINTEXT", f"host{broker_id}", 9092)
         cache = MetadataCache(cluster_id)
         replicas = FakeReplicas()
         receiver = self.receivers[broker_id] = ControlReceiver(replicas, cache, NoConfigs())
-        info = await register_broker(session, BrokerInfo(broker_id, (endpoint,), rack), 0)
+        info = BrokerInfo(broker_id, (endpoint,), rack, restart=restart)
+        info = await register_broker(session, info, 0)
         receiver.joined(info)
         controller = Controller(
             session,
@@ -154,6 +161,18 @@ class FakeCluster:
         del self.receivers[broker_id]
         await self.store.expire(broker.session.session_id)
         await broker.controller.stop()
+
+    async def lose_session(self, broker_id: int) -> None:
+        """The broker lives on, registered no more."""
+        await self.store.expire(self.brokers[broker_id].session.session_id)
+
+    async def renew_session(self, broker_id: int) -> None:
+        """The broker is back, as `Membership` would have it."""
+        broker = self.brokers[broker_id]
+        await broker.session.renew()
+        store: Any = broker.session
+        broker.info = await register_broker(store, broker.info, 0)
+        broker.receiver.joined(broker.info)
 
     async def close(self) -> None:
         for broker in list(self.brokers.values()):

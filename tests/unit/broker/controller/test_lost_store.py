@@ -1,0 +1,171 @@
+"""The controller without its store: it gives its office up, and no leadership moves for that."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from barnabas.broker.controller.topics import CreatedTopic, NewTopic
+from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.store import SetData, StoreUnavailable
+from barnabas.broker.metadata.znodes import LeaderAndIsr
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from tests.unit.broker.controller.harness import FakeBroker, FakeCluster, open_cluster, until
+
+SESSION = 0.3
+"""Seconds. What a test waits for takes a part of it."""
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    cluster = await open_cluster()
+    cluster.session_timeout = SESSION
+    yield cluster
+    await cluster.close()
+    assert not cluster.fatal
+
+
+async def create(broker: FakeBroker, name: str, *replicas: int) -> CreatedTopic | KafkaError:
+    new = NewTopic(name, assignments=[(0, replicas)])
+    return (await broker.controller.create_topics([new], timeout=5))[name]
+
+
+def state(cluster: FakeCluster, topic: str) -> LeaderAndIsr:
+    node = cluster.store.tree.node(znodes.state_path(topic, 0))
+    return znodes.decode_state(node.data, node.version)
+
+
+def epoch(cluster: FakeCluster) -> int:
+    return znodes.decode_controller_epoch(cluster.store.tree.node(znodes.CONTROLLER_EPOCH).data)
+
+
+async def test_a_controller_out_of_touch_leaves_its_office_and_takes_it_again(
+    cluster: FakeCluster,
+) -> None:
+    broker = await cluster.start(1)
+    await create(broker, "t", 1)
+    broker.session.silence = SESSION * 0.6
+    broker.session.cut = True
+    assert broker.controller.active
+    broker.session.silence = SESSION * 0.7
+    await until(lambda: not broker.controller.active)
+    with pytest.raises(KafkaError) as caught:
+        await create(broker, "u", 1)
+    assert caught.value.code is ErrorCode.NOT_CONTROLLER
+    broker.session.cut, broker.session.silence = False, 0.0
+    await until(lambda: broker.controller.active)
+    # In another term: what the earlier one still says is refused.
+    assert epoch(cluster) == 2
+    assert isinstance(await create(broker, "u", 1), CreatedTopic)
+    assert state(cluster, "t") == LeaderAndIsr(1, 0, (1,), 1)
+
+
+async def test_a_store_that_does_not_answer_is_nobodys_end(cluster: FakeCluster) -> None:
+    broker = await cluster.start(1)
+    broker.session.cut = True
+    with pytest.raises(KafkaError) as caught:
+        await create(broker, "t", 1)
+    assert caught.value.code is ErrorCode.NOT_CONTROLLER
+    assert not broker.controller.active
+    broker.session.cut = False
+    await until(lambda: broker.controller.active)
+    assert isinstance(await create(broker, "t", 1), CreatedTopic)
+
+
+async def test_a_write_whose_answer_was_lost_is_found_out(cluster: FakeCluster) -> None:
+    broker = await cluster.start(1)
+    broker.session.lose_answer = lambda ops: len(ops) > 3
+    with pytest.raises(KafkaError):
+        await create(broker, "t", 1)
+    broker.session.lose_answer = lambda _ops: False
+    await until(lambda: broker.controller.active)
+    await until(lambda: ("t", 0) in broker.replicas.states)
+    answer = await create(broker, "t", 1)
+    assert isinstance(answer, KafkaError)
+    assert answer.code is ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+async def test_a_strange_hand_in_the_store_is_not_another_controller(cluster: FakeCluster) -> None:
+    broker = await cluster.start(1)
+    await cluster.start(2)
+    await create(broker, "t", 2, 1)
+    other = cluster.store.session()
+    moved = LeaderAndIsr(1, 7, (1, 2), 1)
+    await other.multi([SetData(znodes.state_path("t", 0), znodes.encode_state(moved))])
+    await cluster.kill(2)
+    await until(lambda: state(cluster, "t").isr == (1,))
+    assert state(cluster, "t").leader_epoch == 7
+    await until(lambda: broker.controller.active)
+    await other.close()
+
+
+async def test_a_renewed_session_stands_for_election_again(cluster: FakeCluster) -> None:
+    broker = await cluster.start(1)
+    await create(broker, "t", 1)
+    await cluster.lose_session(1)
+    await cluster.renew_session(1)
+    await until(lambda: broker.controller.active and epoch(cluster) == 2)
+    await until(lambda: state(cluster, "t").controller_epoch == 2)
+    # The leader has registered anew: who wrote with the epoch before must notice.
+    assert state(cluster, "t") == LeaderAndIsr(1, 1, (1,), 2)
+    await until(lambda: broker.replicas.states["t", 0].leader_epoch == 1)
+
+
+async def test_the_office_goes_to_another_when_the_session_ends(cluster: FakeCluster) -> None:
+    first, second = await cluster.start(1), await cluster.start(2)
+    await cluster.lose_session(1)
+    await until(lambda: second.controller.active)
+    await until(lambda: not first.controller.active)
+    await cluster.renew_session(1)
+    await until(lambda: first.cache.controller_id == 2)
+    assert second.controller.active
+    assert not first.controller.active
+
+
+async def test_all_registrations_gone_at_once_move_no_leader(cluster: FakeCluster) -> None:
+    brokers = [await cluster.start(each) for each in (1, 2, 3)]
+    await create(brokers[0], "t", 2, 3)
+    await create(brokers[0], "u", 3, 1)
+    for each in (1, 2, 3):
+        await cluster.lose_session(each)
+    await cluster.renew_session(1)
+    await until(lambda: brokers[0].controller.active and epoch(cluster) > 1)
+    await until(lambda: brokers[0].replicas.full_requests > 1)
+    assert state(cluster, "t") == LeaderAndIsr(2, 0, (2, 3), 1)
+    for each in (2, 3):
+        await cluster.renew_session(each)
+    await until(lambda: state(cluster, "t").leader_epoch == 1)
+    assert state(cluster, "t").leader == 2
+    assert set(state(cluster, "t").isr) == {2, 3}
+    assert state(cluster, "u").leader == 3
+
+
+async def test_who_does_not_come_back_within_a_session_is_gone(cluster: FakeCluster) -> None:
+    brokers = [await cluster.start(each) for each in (1, 2, 3)]
+    await create(brokers[0], "t", 2, 3)
+    for each in (1, 2, 3):
+        await cluster.lose_session(each)
+    for each in (1, 3):
+        await cluster.renew_session(each)
+    await until(lambda: any(each.controller.active for each in brokers))
+    assert state(cluster, "t").leader == 2
+    await until(lambda: state(cluster, "t").leader == 3)
+    assert state(cluster, "t").isr == (3,)
+
+
+async def test_one_dead_controller_is_replaced_without_waiting(cluster: FakeCluster) -> None:
+    cluster.session_timeout = 3600
+    brokers = [await cluster.start(each) for each in (1, 2, 3)]
+    await create(brokers[0], "t", 1, 2, 3)
+    await cluster.kill(1)
+    await until(lambda: state(cluster, "t").leader == 2)
+
+
+async def test_a_disk_of_its_own_that_fails_is_fatal() -> None:
+    cluster = await open_cluster()
+    broker = await cluster.start(1)
+    broker.session.cut = True
+    with pytest.raises(StoreUnavailable):
+        await create(broker, "t", 1)
+    assert len(cluster.fatal) == 1
+    broker.session.cut = False
+    await cluster.close()

@@ -231,6 +231,8 @@ class Broker:
         core.membership.on_joined(control.receiver.joined)
         self._exits.callback(core.membership.leave)
         await core.membership.join(info)
+        self._server.guard.start()
+        self._exits.callback(self._server.guard.stop)
         self._exits.push_async_callback(control.controller.stop)
         await control.controller.start()
         while not core.cache.ready:

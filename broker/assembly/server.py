@@ -14,7 +14,11 @@ from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.connection import Shared, nobody
 from barnabas.broker.server.dispatch import Dispatcher
 from barnabas.broker.server.listener import Listener, make_listeners
+from barnabas.broker.server.pause_guard import PauseGuard
 from barnabas.protocol.frame import SpareBuffers
+
+_UNNOTICED_PAUSE = 1 / 3
+"""Of the session: whoever is in touch with the store keeps its session through that."""
 
 
 class Server(NamedTuple):
@@ -22,6 +26,7 @@ class Server(NamedTuple):
 
     listeners: dict[str, Listener]
     memory: RequestMemory
+    guard: PauseGuard
 
 
 def make_server(
@@ -31,6 +36,12 @@ def make_server(
     config, doors, metrics = core.config, core.doors, core.metrics
     parts = _parts(core, replication, control, coordination)
     memory, spares = RequestMemory(config.queued_max_request_bytes), SpareBuffers()
+    guard = PauseGuard(
+        doors.clock,
+        allowed=core.store.session_timeout * _UNNOTICED_PAUSE,
+        recheck=core.membership.after_pause,
+        soon=core.soon,
+    )
 
     def shared(*, inter_broker: bool) -> Shared:
         routes = inter_broker_routes(parts) if inter_broker else client_routes(parts)
@@ -46,6 +57,7 @@ def make_server(
             max_request_bytes=config.socket_request_max_bytes,
             spares=spares,
             departed=replication.in_sync.connection_closed if inter_broker else nobody,
+            guard=guard,
         )
 
     admission = Admission(config)
@@ -63,7 +75,7 @@ def make_server(
         metrics=metrics.requests,
     )
     gauges.read_server(metrics, list(listeners.values()), memory)
-    return Server(listeners, memory)
+    return Server(listeners, memory, guard)
 
 
 def _parts(

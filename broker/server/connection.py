@@ -16,6 +16,7 @@ from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.context import ANONYMOUS
 from barnabas.broker.server.dispatch import Answer, Dispatcher, Exchange
 from barnabas.broker.server.outbox import Outbox
+from barnabas.broker.server.pause_guard import UNGUARDED, Unguarded
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.frame import FrameReader, SpareBuffers
 
@@ -43,6 +44,7 @@ class Shared:
         max_request_bytes: int,
         spares: SpareBuffers,
         departed: Callable[[int], None] = nobody,
+        guard: Unguarded = UNGUARDED,
     ) -> None:
         """`departed` is told the id of a connection whose peer has closed it, or is gone."""
         self.dispatcher = dispatcher
@@ -51,6 +53,7 @@ class Shared:
         self.max_request_bytes = max_request_bytes
         self.spares = spares
         self.departed = departed
+        self.guard = guard
 
 
 class ConnectionOwner(Protocol):
@@ -76,6 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = listener
         self._departed = shared.departed
         self._dispatcher = shared.dispatcher
+        self._guard = shared.guard
         self._memory = shared.memory
         self._reader = FrameReader(shared.max_request_bytes, shared.spares)
         self._loop = asyncio.get_running_loop()
@@ -167,6 +171,11 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closing:
             self._next_turn()
 
+    def released(self) -> None:
+        """The broker knows again that it may serve."""
+        if not self._closing:
+            self._serve()
+
     def finish(self) -> None:
         """Answer what was begun, begin nothing more, then close."""
         self._closing = True
@@ -183,6 +192,10 @@ class Connection(asyncio.BufferedProtocol):
         """Begin the requests at hand, as far as their order and the budgets allow."""
         frames, size = FRAMES_PER_TURN, BYTES_PER_TURN
         arrival, begin = self._dispatcher.arrival(), self._dispatcher.begin
+        if arrival[1] > self._guard.until:
+            self._guard.hold(self)
+            self._pause_reading()
+            return
         next_frame = self._reader.next_frame
         try:
             while not self._closing:

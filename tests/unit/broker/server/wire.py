@@ -7,12 +7,13 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from barnabas.broker.clock import SystemClock
+from barnabas.broker.clock import Clock, SystemClock
 from barnabas.broker.offload import InlineOffload
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.connection import Connection, Shared
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Dispatcher, Route
+from barnabas.broker.server.pause_guard import UNGUARDED, Unguarded
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.codec import encode
@@ -99,17 +100,20 @@ class Peer:
         *,
         memory: RequestMemory | None = None,
         api: Api | None = None,
+        clock: Clock | None = None,
+        guard: Unguarded = UNGUARDED,
     ) -> None:
         apis = {produce.API, heartbeat.API, api_versions.API} | ({api} if api else set())
         routes = [Route(each, each.versions, handle, _refuse) for each in apis]
         metrics = BrokerMetrics(Registry())
         self.memory = memory or RequestMemory(1 << 30)
         shared = Shared(
-            dispatcher=Dispatcher(routes, clock=SystemClock(), metrics=metrics.requests),
+            dispatcher=Dispatcher(routes, clock=clock or SystemClock(), metrics=metrics.requests),
             offload=InlineOffload(),
             memory=self.memory,
             max_request_bytes=MAX_REQUEST,
             spares=SpareBuffers(),
+            guard=guard,
         )
         self.owner = Owner()
         self.transport = ScriptedTransport()

@@ -1,0 +1,202 @@
+"""What brokers ask of the controller: other in-sync sets, and leave to stop."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from barnabas.broker.controller.state import TopicPartition
+from barnabas.broker.controller.topics import CreatedTopic, NewTopic
+from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.znodes import LeaderAndIsr, Restart
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    PartitionData,
+    PartitionResponse,
+    TopicData,
+)
+from tests.unit.broker.controller.harness import FakeCluster, open_cluster, until
+
+
+class Trio(FakeCluster):
+    """Three brokers, the first of which is the controller, and a topic led by the second."""
+
+    topic_id: bytes
+
+    async def begin(self) -> None:
+        for each in (1, 2, 3):
+            await self.start(each)
+        self.topic_id = await self.create("t", 2, 3, 1)
+
+    async def create(self, name: str, *replicas: int) -> bytes:
+        new = NewTopic(name, assignments=[(0, replicas)])
+        answer = (await self.brokers[1].controller.create_topics([new], timeout=5))[name]
+        assert isinstance(answer, CreatedTopic)
+        return answer.topic_id
+
+    def state(self, topic: str = "t") -> LeaderAndIsr:
+        node = self.store.tree.node(znodes.state_path(topic, 0))
+        return znodes.decode_state(node.data, node.version)
+
+    async def propose(
+        self,
+        *isr: int,
+        leader: int = 2,
+        leader_epoch: int = 0,
+        partition_epoch: int = 0,
+        broker_epoch: int | None = None,
+        topic_id: bytes | None = None,
+        epochs: dict[int, int] | None = None,
+        index: int = 0,
+    ) -> PartitionResponse:
+        known = {each.info.id: each.info.epoch for each in self.brokers.values()} | (epochs or {})
+        data = PartitionData(
+            partition_index=index,
+            leader_epoch=leader_epoch,
+            new_isr_with_epochs=[
+                BrokerState(broker_id=each, broker_epoch=known.get(each, -1)) for each in isr
+            ],
+            partition_epoch=partition_epoch,
+        )
+        request = AlterPartitionRequest(
+            broker_id=leader,
+            broker_epoch=known[leader] if broker_epoch is None else broker_epoch,
+            topics=[TopicData(topic_id=topic_id or self.topic_id, partitions=[data])],
+        )
+        answer = await self.brokers[1].controller.alter_partition(request)
+        return answer.topics[0].partitions[0]
+
+
+@pytest.fixture
+async def trio() -> AsyncIterator[Trio]:
+    trio = Trio((await open_cluster()).store)
+    await trio.begin()
+    yield trio
+    await trio.close()
+    assert not trio.fatal
+
+
+async def test_a_leader_shrinks_and_grows_its_in_sync_set(trio: Trio) -> None:
+    answer = await trio.propose(2, 1)
+    assert (answer.error_code, answer.leader_id, answer.leader_epoch) == (0, 2, 0)
+    assert (answer.isr, answer.partition_epoch) == ([2, 1], 1)
+    assert trio.state() == LeaderAndIsr(2, 0, (2, 1), 1)
+    for broker in trio.brokers.values():
+        await until(lambda cache=broker.cache: cache.partition("t", 0).isr == (2, 1))
+    grown = await trio.propose(2, 1, 3, partition_epoch=1)
+    assert (grown.error_code, grown.isr, grown.partition_epoch) == (0, [2, 1, 3], 2)
+
+
+@pytest.mark.parametrize(
+    ("proposal", "code"),
+    [
+        ({"leader_epoch": 1}, ErrorCode.NOT_CONTROLLER),
+        ({"partition_epoch": 1}, ErrorCode.NOT_CONTROLLER),
+        ({"leader_epoch": -1}, ErrorCode.FENCED_LEADER_EPOCH),
+        ({"leader": 3}, ErrorCode.INVALID_REQUEST),
+        ({"isr": (1, 3)}, ErrorCode.INVALID_REQUEST),
+        ({"isr": (2, 9)}, ErrorCode.INVALID_REQUEST),
+        ({"isr": (2, 3), "epochs": {3: 1}}, ErrorCode.INELIGIBLE_REPLICA),
+        ({"topic_id": bytes(16)[:15] + b"x"}, ErrorCode.UNKNOWN_TOPIC_ID),
+        ({"index": 4}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+async def test_a_proposal_is_refused(trio: Trio, proposal: dict, code: ErrorCode) -> None:  # type: ignore[type-arg]
+    isr = proposal.pop("isr", (2, 1))
+    assert (await trio.propose(*isr, **proposal)).error_code == code
+    assert trio.state() == LeaderAndIsr(2, 0, (2, 3, 1), 1)
+
+
+async def test_a_proposal_on_an_older_state_is_refused_and_the_leader_is_told_again(
+    trio: Trio,
+) -> None:
+    await trio.propose(2, 1)
+    trio.brokers[2].replicas.states.clear()
+    assert (await trio.propose(2)).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    await until(lambda: ("t", 0) in trio.brokers[2].replicas.states)
+    assert trio.brokers[2].replicas.states["t", 0].partition_epoch == 1
+
+
+async def test_a_proposal_whose_answer_was_lost_may_be_repeated(trio: Trio) -> None:
+    await trio.propose(2, 1)
+    again = await trio.propose(2, 1)
+    assert (again.error_code, again.partition_epoch) == (0, 1)
+
+
+async def test_a_replica_that_is_away_or_restarted_is_not_eligible(trio: Trio) -> None:
+    old = trio.brokers[3].info.epoch
+    await trio.kill(3)
+    await until(lambda: trio.state().isr == (2, 1))
+    version = trio.state().partition_epoch
+    gone = await trio.propose(2, 1, 3, partition_epoch=version, epochs={3: old})
+    assert gone.error_code == ErrorCode.INELIGIBLE_REPLICA
+    await trio.start(3, restart=Restart.KILLED)
+    stale = await trio.propose(2, 1, 3, partition_epoch=version, epochs={3: old})
+    assert stale.error_code == ErrorCode.INELIGIBLE_REPLICA
+    assert (await trio.propose(2, 1, 3, partition_epoch=version)).error_code == 0
+
+
+async def test_a_broker_of_an_earlier_run_is_refused(trio: Trio) -> None:
+    with pytest.raises(KafkaError) as caught:
+        await trio.propose(2, 1, broker_epoch=trio.brokers[2].info.epoch - 1)
+    assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+    with pytest.raises(KafkaError) as caught:
+        await trio.brokers[1].controller.shut_down(9, 5)
+    assert caught.value.code is ErrorCode.BROKER_NOT_AVAILABLE
+
+
+async def test_who_is_not_controller_says_so(trio: Trio) -> None:
+    request = AlterPartitionRequest(broker_id=2, broker_epoch=99, topics=[])
+    with pytest.raises(KafkaError) as caught:
+        await trio.brokers[2].controller.alter_partition(request)
+    assert caught.value.code is ErrorCode.NOT_CONTROLLER
+
+
+async def test_a_broker_that_stops_leaves_nothing_behind_that_others_can_take(trio: Trio) -> None:
+    await trio.create("follows", 1, 2)
+    await trio.create("alone", 2)
+    await trio.create("last", 2, 3)
+    behind = await trio.create("behind", 2, 3)
+    await trio.propose(2, topic_id=behind)
+    remaining = await trio.brokers[1].controller.shut_down(2, trio.brokers[2].info.epoch)
+    assert remaining == [TopicPartition("behind", 0)]
+    assert trio.state() == LeaderAndIsr(3, 1, (3, 1), 1)
+    assert trio.state("follows") == LeaderAndIsr(1, 0, (1,), 1)
+    assert trio.state("last") == LeaderAndIsr(3, 1, (3,), 1)
+    assert trio.state("alone").leader == 2
+    await until(lambda: set(trio.brokers[2].replicas.states) == {("alone", 0), ("behind", 0)})
+    # It may not come back in before it is gone.
+    answer = await trio.propose(3, 1, 2, leader=3, leader_epoch=1, partition_epoch=1)
+    assert answer.error_code == ErrorCode.INELIGIBLE_REPLICA
+    await trio.kill(2)
+    await until(lambda: trio.state("alone").leader == -1)
+    back = await trio.start(2)
+    await until(lambda: trio.state("alone").leader == 2)
+    await until(lambda: ("t", 0) in back.replicas.states)
+    expected = trio.state().partition_epoch
+    answer = await trio.propose(3, 1, 2, leader=3, leader_epoch=1, partition_epoch=expected)
+    assert answer.error_code == ErrorCode.NONE
+
+
+async def test_a_rebooted_sole_member_waits_for_somebody_who_decides(trio: Trio) -> None:
+    await trio.propose(2)
+    await trio.kill(2)
+    await until(lambda: trio.state().leader == -1)
+    await trio.start(2, restart=Restart.REBOOTED)
+    await until(lambda: trio.state().doubtful == (2,))
+    assert (trio.state().leader, trio.state().isr) == (-1, (2,))
+    trio.unclean.add("t")
+    for broker in trio.brokers.values():
+        broker.controller.reconsider("t")
+    await until(lambda: trio.state().leader == 2)
+    assert trio.state().doubtful == ()
+    await until(lambda: trio.brokers[1].controller.elections.unclean == 1)
+
+
+async def test_a_killed_follower_back_before_its_session_ended_leaves_the_set(trio: Trio) -> None:
+    await trio.lose_session(3)
+    trio.brokers[3].info = trio.brokers[3].info._replace(restart=Restart.KILLED)
+    await trio.renew_session(3)
+    await until(lambda: trio.state().isr == (2, 1))
+    assert trio.state().leader_epoch == 0

@@ -1,0 +1,149 @@
+"""Who may lead after brokers ended otherwise than by a clean shutdown."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.broker.controller.election import CAREFUL, ElectionPolicy, Situation, decide
+from barnabas.broker.metadata.znodes import LeaderAndIsr, Restart
+
+CLEAN, KILLED, REBOOTED = Restart
+EPOCH = 7
+
+
+def state(leader: int, *isr: int, doubtful: tuple[int, ...] = ()) -> LeaderAndIsr:
+    return LeaderAndIsr(leader, 3, isr, 1, doubtful=doubtful)
+
+
+def after(
+    before: LeaderAndIsr,
+    restarted: dict[int, Restart],
+    *,
+    online: set[int],
+    replicas: tuple[int, ...] = (1, 2, 3),
+    policy: ElectionPolicy = CAREFUL,
+) -> LeaderAndIsr:
+    situation = Situation(online, (), restarted, policy)
+    return decide(replicas, before, situation, EPOCH) or before
+
+
+@pytest.mark.parametrize("how", [KILLED, REBOOTED])
+def test_a_crashed_follower_leaves_the_in_sync_set_and_the_leader_goes_on(how: Restart) -> None:
+    decided = after(state(1, 1, 2, 3), {2: how}, online={1, 2, 3})
+    assert (decided.leader, decided.leader_epoch, decided.isr) == (1, 3, (1, 3))
+
+
+def test_a_crashed_leader_does_not_lead_where_another_is_in_sync() -> None:
+    decided = after(state(1, 1, 2, 3), {1: KILLED}, online={1, 2, 3})
+    assert (decided.leader, decided.leader_epoch, decided.isr) == (2, 4, (2, 3))
+
+
+def test_a_crashed_leader_waits_for_one_in_sync_that_is_away() -> None:
+    decided = after(state(1, 1, 2), {1: KILLED}, online={1})
+    assert (decided.leader, decided.isr) == (-1, (2,))
+
+
+def test_a_cleanly_restarted_leader_leads_again_in_a_new_epoch() -> None:
+    decided = after(state(1, 1, 2), {1: CLEAN}, online={1, 2})
+    assert (decided.leader, decided.leader_epoch, decided.isr) == (1, 4, (1, 2))
+
+
+def test_the_last_of_the_killed_leads_again() -> None:
+    decided = after(state(-1, 2), {2: KILLED}, online={2})
+    assert (decided.leader, decided.isr) == (2, (2,))
+
+
+def test_the_last_of_the_rebooted_leads_only_if_it_flushed_first() -> None:
+    """What was acknowledged may be gone from it, and from everybody (KIP-966)."""
+    decided = after(state(-1, 2), {2: REBOOTED}, online={1, 2, 3})
+    assert (decided.leader, decided.isr, decided.doubtful) == (-1, (2,), (2,))
+    # Also later, when nobody remembers the restart.
+    assert after(decided, {}, online={1, 2, 3}) == decided
+    assert after(decided, {2: CLEAN}, online={1, 2, 3}) == decided
+    flushing = ElectionPolicy(flushes_first=True)
+    assert after(state(-1, 2), {2: REBOOTED}, online={2}, policy=flushing).leader == 2
+
+
+def test_an_unclean_election_prefers_what_was_in_sync_last() -> None:
+    decided = after(
+        state(-1, 2, doubtful=(2,)), {}, online={1, 2, 3}, policy=ElectionPolicy(unclean=True)
+    )
+    assert (decided.leader, decided.isr, decided.doubtful) == (2, (2,), ())
+
+
+def test_a_sole_replica_always_comes_back() -> None:
+    decided = after(state(-1, 1), {1: REBOOTED}, online={1}, replicas=(1,))
+    assert (decided.leader, decided.doubtful) == (1, ())
+
+
+def test_of_all_that_crashed_the_best_stays() -> None:
+    everyone = {1: REBOOTED, 2: KILLED, 3: REBOOTED}
+    decided = after(state(1, 1, 2, 3), everyone, online={1, 2, 3})
+    assert (decided.leader, decided.isr) == (2, (2,))
+    killed = dict.fromkeys((1, 2, 3), KILLED)
+    assert after(state(3, 1, 2, 3), killed, online={1, 2, 3}).isr == (3,)
+
+
+def test_a_broker_that_is_stopped_gives_its_leaderships_away() -> None:
+    leaving = Situation({1, 2, 3}, {1}, {}, ElectionPolicy())
+    decided = decide((1, 2, 3), state(1, 1, 2, 3), leaving, EPOCH)
+    assert decided is not None
+    assert (decided.leader, decided.leader_epoch, decided.isr) == (2, 4, (2, 3))
+    # A follower only leaves the set.
+    decided = decide((1, 2, 3), state(2, 1, 2, 3), leaving, EPOCH)
+    assert decided is not None
+    assert (decided.leader, decided.leader_epoch, decided.isr) == (2, 3, (2, 3))
+
+
+def test_a_broker_that_is_stopped_keeps_what_nobody_else_can_lead() -> None:
+    leaving = Situation({1, 2, 3}, {1}, {}, ElectionPolicy())
+    assert decide((1, 2, 3), state(1, 1), leaving, EPOCH) is None
+    everyone = Situation({1, 2, 3}, {1, 2, 3}, {}, ElectionPolicy())
+    assert decide((1, 2, 3), state(1, 1, 2, 3), everyone, EPOCH) is None
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[tuple[int, ...], LeaderAndIsr, Situation]:
+    replicas = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=4, unique=True)))
+    isr = tuple(draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True)))
+    doubtful = isr if len(isr) == 1 and len(replicas) > 1 and draw(st.booleans()) else ()
+    leader = -1 if doubtful else draw(st.sampled_from((*isr, -1)))
+    online = draw(st.sets(st.sampled_from(replicas)))
+    situation = Situation(
+        online,
+        draw(st.sets(st.sampled_from(replicas))),
+        draw(st.dictionaries(st.sampled_from(replicas), st.sampled_from(Restart))),
+        draw(st.builds(ElectionPolicy, st.booleans(), st.booleans())),
+    )
+    return replicas, LeaderAndIsr(leader, 3, isr, 1, doubtful=doubtful), situation
+
+
+@given(cases())
+def test_no_restart_breaks_a_promise(
+    case: tuple[tuple[int, ...], LeaderAndIsr, Situation],
+) -> None:
+    replicas, before, now = case
+    decided = decide(replicas, before, now, EPOCH)
+    if decided is None:
+        return
+    assert decided != before
+    assert decided.isr
+    assert set(decided.isr) <= set(replicas)
+    assert decided.leader_epoch - before.leader_epoch in (0, 1)
+    crashed = {each for each, how in now.restarted.items() if how is not CLEAN}
+    if decided.leader_epoch == before.leader_epoch:
+        assert decided.leader == before.leader
+        assert decided.leader not in now.restarted or decided.leader == -1
+    if decided.leader == -1:
+        assert not now.policy.unclean or not now.online
+        return
+    assert decided.leader in decided.isr
+    assert set(decided.isr) <= now.online
+    clean = decided.leader in before.isr and decided.leader not in before.doubtful
+    if decided.leader in crashed & set(before.isr):
+        rebooted = now.restarted[decided.leader] is REBOOTED
+        clean &= set(before.isr) <= crashed
+        clean &= not rebooted or now.policy.flushes_first or len(replicas) == 1
+    assert clean or now.policy.unclean
+    if len(decided.isr) > 1:
+        assert not crashed & set(decided.isr)

@@ -239,7 +239,6 @@ class Broker:
             known.clear()
             await known.wait()
         core.membership.settled()
-        self._replication.replicas.set_strays_aside()
 
     def _how_the_last_run_ended(self) -> Restart:
         logs = self._replication.logs

@@ -52,6 +52,16 @@ SLICE_BATCHES: Final = 64
 _LANE: Final = "logs"
 _FIRST_PAUSE: Final = 1 / 16
 """Of the longest one: most errors are over as soon as the leader has heard that it leads."""
+_HEARSAY: Final = (
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+"""One of the two brokers has not heard yet what the controller decided."""
+_PATIENCE: Final = 4
+"""Times in a row that this is nothing to tell anybody."""
 _log = get_logger(__name__)
 
 
@@ -302,9 +312,9 @@ class Fetcher:
         self._session.changed(following.key)
         if isinstance(error, LogDirFailed):
             return
-        if not following.failures:
+        if following.failures == (_PATIENCE if error.code in _HEARSAY else 0):
             place = repr(following.partition.log)
-            _log.info("cannot follow", log=place, leader=self.leader_id, reason=str(error))
+            _log.warning("cannot follow", log=place, leader=self.leader_id, reason=str(error))
         pause = self._pause(following.failures)
         following.failures += 1
         asyncio.get_running_loop().call_later(pause, self._release, following)

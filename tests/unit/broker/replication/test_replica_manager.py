@@ -1,5 +1,7 @@
 """What the controller says of replicas: led, followed, stopped, deleted, fenced."""
 
+import asyncio
+
 import pytest
 
 from barnabas.broker.replication.partition import Partition
@@ -108,9 +110,57 @@ async def test_replicas_of_a_failed_directory_are_offline() -> None:
     assert replicas.manager.offline_count == 1
 
 
-async def test_strays_are_set_aside() -> None:
-    replicas = Replicas()
+async def test_what_a_full_request_does_not_name_is_set_aside() -> None:
+    replicas, observer = Replicas(), Observer()
+    replicas.manager.observe("t", observer)
     await replicas.lead()
-    replicas.manager.set_strays_aside()
+    await replicas.lead(topic="other", epoch=1)
+    assert len(replicas.manager) == 2
+    await replicas.lead(topic="other", epoch=1, full=True)
+    assert refused(replicas) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert observer.told == [("elected", 0), ("resigned", 0)]
     assert replicas.logs.get("t", 0) is None
-    assert any(name.endswith("-stray") for name in replicas.files.listdir("/data"))
+    assert replicas.logs.get("other", 0) is not None
+    names = replicas.files.listdir("/data")
+    assert [name.partition(".")[0] for name in names if name.endswith("-stray")] == ["t-0"]
+
+
+async def test_nobody_leads_a_log_that_is_still_cut_for_the_leader_before() -> None:
+    replicas = Replicas()
+    await replicas.lead(leader=1, replicas=(0, 1), isr=(0, 1))
+    partition = replicas.manager.partition("t", 0)
+    cut = asyncio.Event()
+    cutting = asyncio.create_task(cut.wait())
+    (following,) = replicas.fetchers
+    following.work = cutting  # type: ignore[assignment]
+    leading = asyncio.create_task(replicas.lead(epoch=1, replicas=(0, 1), isr=(0, 1)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not partition.is_leader
+    assert following.stopped
+    cut.set()
+    assert await leading == ErrorCode.NONE
+    assert partition.is_leader
+    assert list(replicas.fetchers) == []
+
+
+async def test_a_partition_is_followed_in_each_epoch_anew_and_not_where_it_has_no_leader() -> None:
+    replicas = Replicas()
+    both = {"replicas": (0, 1, 2), "isr": (1, 2)}
+    await replicas.lead(leader=1, epoch=1, **both)
+    (first,) = replicas.fetchers
+    await replicas.lead(leader=1, epoch=1, replicas=(0, 1, 2), isr=(0, 1, 2))
+    assert list(replicas.fetchers) == [first]
+    await replicas.lead(leader=2, epoch=2, **both)
+    (second,) = replicas.fetchers
+    assert (second.leader_id, second.leader_epoch) == (2, 2)
+    assert first.stopped
+    await replicas.lead(leader=-1, epoch=3, **both)
+    assert list(replicas.fetchers) == []
+    await replicas.lead(leader=1, epoch=4, **both)
+    assert len(list(replicas.fetchers)) == 1
+    await replicas.stop(delete=False)
+    assert list(replicas.fetchers) == []
+    await replicas.fetchers.stop()
+    await replicas.lead(leader=1, epoch=5, **both)
+    assert list(replicas.fetchers) == []

@@ -243,7 +243,6 @@ class InSyncKeeper:
                 PartitionData(
                     partition_index=partition.index,
                     leader_epoch=proposal.leader_epoch,
-                    new_isr=list(proposal.isr),
                     new_isr_with_epochs=[
                         BrokerState(broker_id=each, broker_epoch=self._epoch_of(partition, each))
                         for each in proposal.isr

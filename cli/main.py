@@ -20,6 +20,7 @@ _COMMANDS = {
     "configs": ("Describe and change configurations.", "barnabas.cli.configs:configs"),
     "produce": ("Produce lines of standard input or a file.", "barnabas.cli.produce:produce"),
     "consume": ("Consume records as lines.", "barnabas.cli.consume:consume"),
+    "metadata": ("Move a broker's metadata to ZooKeeper.", "barnabas.cli.metadata:metadata"),
     "dump-log": ("Show what a log's files hold.", "barnabas.cli.dump_log:dump_log"),
     "benchmark": ("Measure produce and consume.", "barnabas.cli.benchmark:benchmark"),
     "verify": ("Check what a cluster promises.", "barnabas.cli.verify:verify"),

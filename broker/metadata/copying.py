@@ -1,0 +1,77 @@
+"""Moving a broker's own metadata into a store that several brokers share.
+
+What belongs to the past run of brokers stays behind: ephemeral nodes, and notices of changes that
+everybody reads anew at a start. The cluster's id comes last, so no broker takes a half for a whole.
+"""
+
+from collections.abc import Iterator
+
+from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.store import Create, Delete, MetadataStore, Op
+from barnabas.broker.metadata.tree import Tree
+
+MARKER = "/metadata_copy"
+"""Stands in the target, with the cluster's id, while it is incomplete."""
+_NOT_OURS = "zookeeper"
+_PASSING = (f"{znodes.CONFIG_CHANGES}/", f"{znodes.LOG_DIR_EVENTS}/")
+_MOST_OPS = 500
+_MOST_BYTES = 500_000
+
+
+class CopyRefused(Exception):
+    """There is nothing to copy, or the target is not free."""
+
+
+async def copy_metadata(source: Tree, target: MetadataStore) -> int:
+    """Create in an empty target what the source has; returns the number of nodes.
+
+    An interrupted copy of the same cluster is taken away and made anew. Raises CopyRefused,
+    StoreError.
+    """
+    node = source.find(znodes.CLUSTER_ID)
+    if node is None:
+        raise CopyRefused("there is no cluster in this metadata")
+    await _make_room(target, znodes.decode_cluster_id(node.data))
+    copied = 0
+    for batch in _batches(source):
+        await target.multi(batch)
+        copied += len(batch)
+    await target.multi([Create(znodes.CLUSTER_ID, node.data), Delete(MARKER)])
+    return copied + 1
+
+
+async def _make_room(target: MetadataStore, cluster_id: str) -> None:
+    present = [name for name in await target.children("/") if name != _NOT_OURS]
+    if not present:
+        await target.create(MARKER, cluster_id.encode())
+        return
+    marker = await target.exists(MARKER)
+    if marker is None or (await target.get(MARKER))[0] != cluster_id.encode():
+        raise CopyRefused(
+            f"the target is not empty: it has {', '.join(sorted(present)[:5])}. Name another path "
+            "in zookeeper.connect"
+        )
+    for name in present:
+        if f"/{name}" != MARKER:
+            await _remove(target, f"/{name}")
+
+
+async def _remove(target: MetadataStore, path: str) -> None:
+    for name in await target.children(path):
+        await _remove(target, f"{path}/{name}")
+    await target.delete(path)
+
+
+def _batches(source: Tree) -> Iterator[list[Op]]:
+    batch: list[Op] = []
+    size = 0
+    for path, node in source.items():
+        if path in ("/", znodes.CLUSTER_ID) or node.ephemeral_owner or path.startswith(_PASSING):
+            continue
+        if batch and (len(batch) == _MOST_OPS or size + len(node.data) > _MOST_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(Create(path, node.data))
+        size += len(path) + len(node.data)
+    if batch:
+        yield batch

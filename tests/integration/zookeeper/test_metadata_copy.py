@@ -1,0 +1,160 @@
+"""`barnabas metadata copy`: one broker grows into a cluster, and all that it had lives on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+from barnabas.broker.metadata import znodes
+from tests.integration.command_line import Served, run
+from tests.zookeeper import ZooKeeperServer, free_port
+
+SECONDS = 20.0
+
+
+class Site:
+    """A broker's directory, its address and its two configurations: alone, and on ZooKeeper."""
+
+    def __init__(self, directory: Path, server: ZooKeeperServer, chroot: str) -> None:
+        self.data = directory / "data"
+        self.port = free_port()
+        self.alone, self.on_zookeeper = directory / "alone", directory / "zookeeper"
+        common = f"broker.id=7\nlog.dirs={self.data}\ngroup.initial.rebalance.delay.ms=0\n"
+        self.alone.write_text(f"{common}listeners=PLAINTEXT://127.0.0.1:{self.port}\n")
+        self.on_zookeeper.write_text(
+            f"{common}zookeeper.connect={server.connect}{chroot}\n"
+            f"listeners=PLAINTEXT://127.0.0.1:{self.port},BROKERS://127.0.0.1:{free_port()}\n"
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT\n"
+            "inter.broker.listener.name=BROKERS\n"
+        )
+        self._running: list[Served] = []
+
+    def serve(self, configuration: Path) -> Served:
+        served = Served("--config", str(configuration))
+        self._running.append(served)
+        return served
+
+    def copy(self, *more: str) -> tuple[int, str]:
+        done = run("metadata", "copy", "--config", str(self.on_zookeeper), *more)
+        return done.returncode, (done.stdout + done.stderr).decode()
+
+    @property
+    def client(self) -> dict[str, object]:
+        return {"bootstrap.servers": f"127.0.0.1:{self.port}", "log_level": 0}
+
+    def close(self) -> None:
+        for served in self._running:
+            served.process.kill()
+            served.process.communicate()
+
+
+@pytest.fixture
+def site(tmp_path: Path, server: ZooKeeperServer, chroot: str) -> Iterator[Site]:
+    site = Site(tmp_path, server, chroot)
+    yield site
+    site.close()
+
+
+def topic_ids(admin: AdminClient) -> dict[str, str]:
+    described = admin.describe_topics(TopicCollection(["orders", "input"]))
+    return {name: str(future.result(SECONDS).topic_id) for name, future in described.items()}
+
+
+def test_everything_lives_on(site: Site, server: ZooKeeperServer, chroot: str) -> None:
+    served = site.serve(site.alone)
+    admin = AdminClient(site.client)
+    for future in admin.create_topics(
+        [NewTopic("orders", 3, 1, config={"retention.ms": "777000"}), NewTopic("input", 1, 1)]
+    ).values():
+        future.result(SECONDS)
+    before = topic_ids(admin)
+    producer = Producer(site.client | {"transactional.id": "mover"})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    for number in range(30):
+        producer.produce("orders", str(number).encode(), partition=number % 3)
+    position = [TopicPartition("input", 0, 42)]
+    group = Consumer(site.client | {"group.id": "readers"})
+    producer.send_offsets_to_transaction(position, group.consumer_group_metadata(), SECONDS)
+    producer.commit_transaction(SECONDS)
+    producer.begin_transaction()
+    producer.produce("orders", b"open", partition=0)
+    assert producer.flush(SECONDS) == 0
+
+    code, said = site.copy()
+    assert (code, "stop the broker first" in said) == (1, True)
+    assert served.stop()[0] == 0
+    code, said = site.copy()
+    assert (code, "nodes are on ZooKeeper now" in said) == (0, True), said
+
+    site.serve(site.on_zookeeper)
+    producer.produce("orders", b"after", partition=0)
+    producer.commit_transaction(SECONDS)
+    assert topic_ids(admin) == before
+    assert [each.offset for each in group.committed(position, SECONDS)] == [42]
+    configs = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "orders")])
+    (config,) = (each.result(SECONDS) for each in configs.values())
+    assert config["retention.ms"].value == "777000"
+    assert read(site, "orders") == {*(str(n).encode() for n in range(30)), b"open", b"after"}
+    # A producer that is new gets an id that nobody had.
+    newcomer = Producer(site.client | {"enable.idempotence": True})
+    newcomer.produce("input", b"")
+    assert newcomer.flush(SECONDS) == 0
+    with server.looking(chroot) as client:
+        block = znodes.decode_producer_id_block(client.get(znodes.PRODUCER_ID_BLOCK)[0])
+        assert block.first == 1000
+    # Without ZooKeeper the broker would not know what became of the cluster.
+    assert not (site.data / "metadata").exists()
+    assert (site.data / "metadata.copied" / "metadata.journal").exists()
+
+
+def read(site: Site, topic: str) -> set[bytes]:
+    consumer = Consumer(
+        site.client
+        | {"group.id": "check", "isolation.level": "read_committed", "enable.partition.eof": True}
+    )
+    consumer.assign([TopicPartition(topic, each, 0) for each in range(3)])
+    found, ended = set[bytes](), set[int | None]()
+    while len(ended) < 3:
+        message = consumer.poll(SECONDS)
+        assert message is not None
+        error = message.error()
+        if error is None:
+            value = message.value()
+            assert isinstance(value, bytes)
+            found.add(value)
+        else:
+            assert error.code() == KafkaError._PARTITION_EOF
+            ended.add(message.partition())
+    consumer.close()
+    return found
+
+
+def test_a_target_that_is_not_empty_is_refused(
+    site: Site, server: ZooKeeperServer, chroot: str
+) -> None:
+    site.serve(site.alone).stop()
+    with server.looking() as client:
+        client.create(f"{chroot}/brokers", makepath=True)
+    code, said = site.copy()
+    assert (code, "the target is not empty" in said) == (1, True), said
+    assert (site.data / "metadata").exists()
+
+
+def test_another_brokers_directory_is_refused(site: Site) -> None:
+    site.serve(site.alone).stop()
+    code, said = site.copy("--set", "broker.id=8")
+    assert (code, "belongs to broker 7" in said) == (1, True), said
+
+
+def test_a_directory_without_metadata_is_refused(site: Site) -> None:
+    code, said = site.copy()
+    assert (code, "holds no metadata" in said) == (1, True), said
+
+
+def test_without_zookeeper_there_is_no_target(site: Site) -> None:
+    site.on_zookeeper.write_text(site.alone.read_text())
+    code, said = site.copy()
+    assert (code, "names no zookeeper.connect" in said) == (1, True), said

@@ -1,0 +1,117 @@
+"""Metadata that move to another store are all there, or not there at all."""
+
+import pytest
+
+from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.cluster import prepare_cluster
+from barnabas.broker.metadata.copying import MARKER, CopyRefused, copy_metadata
+from barnabas.broker.metadata.embedded import EmbeddedSession, EmbeddedStore, open_store
+from barnabas.broker.metadata.store import Create, StoreUnavailable
+from barnabas.broker.offload import InlineOffload
+from barnabas.storage.mem_files import MemFiles
+
+
+async def empty() -> EmbeddedStore:
+    return await open_store(MemFiles(), "/metadata", InlineOffload())
+
+
+async def filled() -> EmbeddedStore:
+    store = await empty()
+    session = store.session()
+    await prepare_cluster(session, "cluster-a")
+    for topic in range(40):
+        path = znodes.topic_path(f"t{topic}")
+        await session.multi(
+            [
+                Create(path, b"assignment"),
+                Create(f"{path}/partitions"),
+                *(Create(f"{path}/partitions/{each}", bytes(2000)) for each in range(20)),
+            ]
+        )
+    await session.create(znodes.CONFIG_CHANGE, b"notice", sequence=True)
+    await session.create(znodes.LOG_DIR_EVENT, b"notice", sequence=True)
+    await session.create(znodes.CONTROLLER, b"{}", ephemeral=True)
+    await session.create(znodes.CONTROLLER_EPOCH, b"7")
+    return store
+
+
+def content(store: EmbeddedStore) -> dict[str, bytes]:
+    return {
+        path: node.data
+        for path, node in store.tree.items()
+        if not (node.ephemeral_owner or "_change_" in path or "_event_" in path.rpartition("/")[2])
+        or path == znodes.LOG_DIR_EVENTS
+    }
+
+
+async def test_everything_that_lasts_is_copied() -> None:
+    source, target = await filled(), await empty()
+    copied = await copy_metadata(source.tree, target.session())
+    assert content(target) == content(source)
+    assert copied == len(content(source)) - 1
+    assert await target.session().children(znodes.CONFIG_CHANGES) == []
+    assert await target.session().children(znodes.LOG_DIR_EVENTS) == []
+    assert await target.session().exists(znodes.CONTROLLER) is None
+
+
+class Failing:
+    """A session that is lost after some transactions."""
+
+    def __init__(self, session: EmbeddedSession, transactions: int) -> None:
+        self._session = session
+        self._left = transactions
+
+    async def multi(self, ops: list[Create]) -> object:
+        if not self._left:
+            raise StoreUnavailable
+        self._left -= 1
+        return await self._session.multi(ops)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._session, name)
+
+
+@pytest.mark.parametrize("transactions", range(4))
+async def test_an_interrupted_copy_is_no_cluster_and_can_be_made_again(transactions: int) -> None:
+    source, target = await filled(), await empty()
+    with pytest.raises(StoreUnavailable):
+        await copy_metadata(source.tree, Failing(target.session(), transactions))  # type: ignore[arg-type]
+    assert await target.session().exists(znodes.CLUSTER_ID) is None
+    # Meanwhile the broker ran on, and a topic has gone.
+    session = source.session()
+    for partition in range(20):
+        await session.delete(f"{znodes.topic_path('t0')}/partitions/{partition}")
+    await session.delete(f"{znodes.topic_path('t0')}/partitions")
+    await session.delete(znodes.topic_path("t0"))
+    await copy_metadata(source.tree, target.session())
+    assert content(target) == content(source)
+
+
+async def test_what_is_not_empty_is_left_alone() -> None:
+    source, target = await filled(), await empty()
+    await prepare_cluster(target.session(), "cluster-b")
+    before = content(target)
+    with pytest.raises(CopyRefused, match="not empty: it has admin"):
+        await copy_metadata(source.tree, target.session())
+    assert content(target) == before
+
+
+async def test_another_clusters_interrupted_copy_is_left_alone() -> None:
+    source, target = await filled(), await empty()
+    await target.session().create(MARKER, b"cluster-b")
+    with pytest.raises(CopyRefused):
+        await copy_metadata(source.tree, target.session())
+
+
+async def test_a_finished_copy_is_not_made_twice() -> None:
+    source, target = await filled(), await empty()
+    await copy_metadata(source.tree, target.session())
+    with pytest.raises(CopyRefused):
+        await copy_metadata(source.tree, target.session())
+
+
+async def test_where_there_is_no_cluster_nothing_is_copied() -> None:
+    source, target = await empty(), await empty()
+    with pytest.raises(CopyRefused, match="no cluster"):
+        await copy_metadata(source.tree, target.session())
+    assert await target.session().children("/") == []

@@ -70,6 +70,7 @@ class Broker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._exits = AsyncExitStack()
         self._ready = False
+        self._hands_over = True
         self.failed = asyncio.Event()
         """Set when the broker cannot go on: whoever runs it should stop it and exit."""
 
@@ -124,9 +125,13 @@ class Broker:
         self._ready = True
         _log.info("broker started", broker=self._config.broker_id, at=self.bootstrap_servers)
 
-    async def stop(self) -> None:
-        """Answer what was begun, make everything durable, and leave a clean shutdown behind."""
+    async def stop(self, *, hand_over: bool = True) -> None:
+        """Answer what was begun, make everything durable, and leave a clean shutdown behind.
+
+        First others lead what it led, unless it is known that nobody could arrange that.
+        """
         self._ready = False
+        self._hands_over = hand_over
         await self._exits.aclose()
         _log.info("broker stopped", broker=self._config.broker_id)
 
@@ -290,7 +295,8 @@ class Broker:
 
     async def _hand_over(self) -> None:
         """Let others lead, while clients are still told whom to ask."""
-        await self._control.handover.run(self._core.membership.broker_epoch)
+        if self._hands_over:
+            await self._control.handover.run(self._core.membership.broker_epoch)
         await self._control.reach.close()
 
     async def _stop_serving(self) -> None:

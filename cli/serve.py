@@ -1,11 +1,13 @@
-"""`barnabas serve`: one broker in this process, on the embedded metadata store."""
+"""`barnabas serve`: one broker in this process, or several in processes of their own."""
 
 import asyncio
 import gc
 import os
 import resource
 import signal
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
@@ -39,6 +41,11 @@ def default_data_directory() -> Path:
 @click.option("--strict-config", is_flag=True, help="Refuse keys that have no effect here.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz here.")
 @click.option(
+    "--processes",
+    type=click.IntRange(1),
+    help="Run so many brokers, with ids and ports that follow each other: one for each core.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(LOG_LEVELS, case_sensitive=False),
     default="info",
@@ -51,12 +58,17 @@ def serve(
     sets: tuple[str, ...],
     strict_config: bool,
     metrics: str | None,
+    processes: int | None,
     log_level: str,
 ) -> None:
     """Run a broker until it is told to stop.
 
     Settings: KAFKA_... environment variables, over --config, under --set and the other options.
     CLUSTER_ID is the id of a cluster that is new, and must be the one of a cluster that is not.
+
+    With --processes the ports of every listener go up by one from broker to broker, and a listener
+    for the brokers themselves lies behind those of the first. All have one broker.rack, by default
+    the name of this host: on ZooKeeper replicas then lie on different hosts.
     """
     # Imported late: `barnabas --help` needs no broker.
     from barnabas.config.broker import BrokerConfig
@@ -77,25 +89,59 @@ def serve(
     if not properties.keys() & {"log.dir", "log.dirs"}:
         properties["log.dirs"] = str(default_data_directory())
     try:
-        config = BrokerConfig.from_properties(properties, strict=strict_config)
         wanted = cluster_id(os.environ)
+        if processes is not None:
+            from barnabas.cli.supervisor import run_several
+
+            run_several(
+                properties,
+                processes,
+                strict=strict_config,
+                log_level=log_level,
+                cluster_id=wanted,
+            )
+            return
+        config = BrokerConfig.from_properties(properties, strict=strict_config)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     run(config, log_level=log_level, cluster_id=wanted)
 
 
-def run(config: "BrokerConfig", *, log_level: str, cluster_id: str) -> None:
-    """Runs a broker until SIGINT or SIGTERM; ClickException where it cannot start or go on."""
+class Stop(asyncio.Event):
+    """Set when a broker is to stop."""
+
+    hand_over = True
+    """Whether others can still take over what it leads."""
+
+
+async def _nobody(stop: Stop) -> None:
+    """Only signals say when to stop."""
+
+
+def run(
+    config: "BrokerConfig",
+    *,
+    log_level: str,
+    cluster_id: str,
+    started: "Callable[[Broker, BrokerConfig], None] | None" = None,
+    follow: Callable[[Stop], Awaitable[None]] = _nobody,
+    logged: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """Runs a broker until SIGINT or SIGTERM; ClickException where it cannot start or go on.
+
+    `started` is told when it serves, `follow` gets the event that stops it, and every line of the
+    log has what is `logged`.
+    """
     import uvloop
 
     # Nothing becomes garbage before the broker serves: looking for it is a tenth of the start.
     gc.disable()
     from barnabas.broker.observability.logging import configure
 
-    configure(level=log_level)
+    configure(level=log_level, always=logged)
     allow_many_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, cluster_id))
+        runner.run(_serve(config, cluster_id, started or _greet, follow))
 
 
 def allow_many_files() -> None:
@@ -105,7 +151,12 @@ def allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _serve(config: "BrokerConfig", cluster_id: str) -> None:
+async def _serve(
+    config: "BrokerConfig",
+    cluster_id: str,
+    started: "Callable[[Broker, BrokerConfig], None]",
+    follow: Callable[[Stop], Awaitable[None]],
+) -> None:
     from barnabas.broker.app import Broker
     from barnabas.broker.metadata.cluster import BrokerIdInUse
     from barnabas.broker.metadata.journal_format import JournalError
@@ -113,9 +164,10 @@ async def _serve(config: "BrokerConfig", cluster_id: str) -> None:
     from barnabas.storage.meta_properties import MetaPropertiesError
 
     broker = Broker(config, cluster_id=cluster_id)
-    stop = asyncio.Event()
+    stop = Stop()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await follow(stop)
     try:
         await broker.start()
     except (BrokerIdInUse, JournalError, MetaPropertiesError, StoreError) as error:
@@ -124,13 +176,13 @@ async def _serve(config: "BrokerConfig", cluster_id: str) -> None:
     gc.freeze()
     gc.enable()
     try:
-        _greet(broker, config)
+        started(broker, config)
         ends = [asyncio.ensure_future(event.wait()) for event in (stop, broker.failed)]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:
             end.cancel()
     finally:
-        await broker.stop()
+        await broker.stop(hand_over=stop.hand_over)
     if broker.failed.is_set():
         raise click.ClickException("the broker could not go on; its log says why")
 

@@ -17,6 +17,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Final, TextIO
 
 from barnabas.config.key import ConfigError
@@ -90,7 +91,10 @@ def get_logger(name: str) -> EventLogger:
 
 
 def configure(
-    stream: TextIO | None = None, *, level: str = "INFO", **always: object
+    stream: TextIO | None = None,
+    *,
+    level: str = "INFO",
+    always: Mapping[str, object] = MappingProxyType({}),
 ) -> logging.Handler:
     """Send every log line of the process to `stream`, by default standard error.
 

@@ -26,7 +26,7 @@ def logs_to():
     level, handlers = root.level, []
 
     def attach(stream, **always):
-        handlers.append(configure(stream, **always))
+        handlers.append(configure(stream, always=always))
         return stream
 
     yield attach

@@ -1,0 +1,212 @@
+"""`barnabas cluster up` and `serve --processes`: several brokers under one parent."""
+
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient
+
+from tests.integration.command_line import environment
+
+DEADLINE = 30.0
+UP = ("cluster", "up", "--listen", "127.0.0.1:0")
+
+
+class Parent:
+    """A parent of brokers, and what it says."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "barnabas", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            text=True,
+        )
+        self.said: list[str] = []
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream,), daemon=True)
+            for stream in (self.process.stdout, self.process.stderr)
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, stream: Iterator[str]) -> None:
+        for line in stream:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def says(self, pattern: str) -> re.Match[str]:
+        """Waits for a line with the pattern in it."""
+        deadline = time.monotonic() + DEADLINE
+        ends = 0
+        while ends < 2:
+            line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            self.said.append(line)
+            ends += not line
+            found = re.search(pattern, line)
+            if found is not None:
+                return found
+        raise AssertionError(f"{pattern} was not said:\n{''.join(self.said)}")
+
+    def serves(self) -> str:
+        return self.says(r"Barnabas serves (\S+) with")[1]
+
+    def children(self) -> list[int]:
+        """Process ids in the order in which they were started."""
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        return sorted(
+            int(child)
+            for task in tasks.iterdir()
+            for child in (task / "children").read_text().split()
+        )
+
+    def ends(self) -> int:
+        code = self.process.wait(DEADLINE)
+        for reader in self._readers:
+            reader.join(DEADLINE)
+        while not self._lines.empty():
+            self.said.append(self._lines.get())
+        return code
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[Parent]:
+    parent = Parent(*arguments)
+    children: list[int] = []
+    try:
+        yield parent
+        children = parent.children() if parent.process.poll() is None else []
+    finally:
+        for pid in (parent.process.pid, *children):
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        parent.ends()
+
+
+def alive(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def until(what: str, see: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not see():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def produce(servers: str, topic: str, value: bytes) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 0})
+    errors = []
+    producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(DEADLINE) == 0
+    assert errors == [None]
+
+
+def consume(servers: str, topic: str, count: int) -> list[bytes]:
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    deadline, values = time.monotonic() + DEADLINE, []
+    while len(values) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            values.append(message.value())
+    consumer.close()
+    return values
+
+
+def test_a_cluster_by_one_command_and_what_it_keeps(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path))
+    with running(*UP, *data) as parent:
+        servers = parent.serves()
+        metadata = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=DEADLINE)
+        assert sorted(metadata.brokers) == [1, 2, 3]
+        produce(servers, "kept", b"1")
+        children = parent.children()
+        assert len(children) == 3
+        parent.process.send_signal(signal.SIGINT)
+        assert parent.ends() == 0
+        assert not any(map(alive, children))
+        assert not (tmp_path / "metadata.socket").exists()
+    with running(*UP, *data) as parent:
+        assert consume(parent.serves(), "kept", 1) == [b"1"]
+        parent.process.terminate()
+        assert parent.ends() == 0
+
+
+def test_a_broker_that_dies_is_reported_and_started_again(tmp_path: Path) -> None:
+    with running(*UP, "--data", str(tmp_path)) as parent:
+        servers = parent.serves()
+        os.kill(parent.children()[1], signal.SIGKILL)
+        assert parent.says(r"broker (\d) ended \(SIGKILL\); it is started again")[1] == "2"
+        again = parent.says(r"broker 2 serves (\S+) again")[1]
+        admin = AdminClient({"bootstrap.servers": again})
+        until("all three again", lambda: len(admin.list_topics(timeout=DEADLINE).brokers) == 3)
+        produce(servers, "after", b"1")
+        parent.process.terminate()
+        assert parent.ends() == 0
+
+
+def test_brokers_do_not_outlive_their_parent_and_the_next_one_takes_over(tmp_path: Path) -> None:
+    with running(*UP, "--data", str(tmp_path)) as parent:
+        produce(parent.serves(), "kept", b"1")
+        children = parent.children()
+        parent.process.kill()
+        until("they end", lambda: not any(map(alive, children)))
+    with running(*UP, "--data", str(tmp_path)) as parent:
+        assert consume(parent.serves(), "kept", 1) == [b"1"]
+
+
+def test_one_that_cannot_start_is_the_end_of_all(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        first = taken.getsockname()[1] - 2
+        arguments = ("cluster", "up", "--listen", f"127.0.0.1:{first}", "--data", str(tmp_path))
+        with running(*arguments) as parent:
+            assert parent.ends() == 1
+    said = "".join(parent.said)
+    assert "broker 3: " in said
+    assert "Address already in use" in said
+    assert said.rstrip().splitlines()[-1] == "barnabas: broker 3 did not start"
+
+
+def test_a_second_ctrl_c_is_obeyed_at_once(tmp_path: Path) -> None:
+    with running(*UP, "--data", str(tmp_path)) as parent:
+        parent.serves()
+        children = parent.children()
+        # It takes no notice, and would be waited for.
+        os.kill(children[0], signal.SIGSTOP)
+        parent.process.send_signal(signal.SIGINT)
+        parent.process.send_signal(signal.SIGINT)
+        parent.ends()
+        assert not any(map(alive, children))
+
+
+def test_one_broker_becomes_several_and_keeps_its_data(tmp_path: Path) -> None:
+    place = ("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path))
+    with running(*place) as one:
+        produce(one.says(r"Barnabas serves (\S+);")[1], "kept", b"1")
+        one.process.terminate()
+        assert one.ends() == 0
+    with running(*place, "--processes", "2", "--log-level", "error") as parent:
+        servers = parent.serves()
+        admin = AdminClient({"bootstrap.servers": servers})
+        assert sorted(admin.list_topics(timeout=DEADLINE).brokers) == [0, 1]
+        assert consume(servers, "kept", 1) == [b"1"]
+        parent.process.terminate()
+        assert parent.ends() == 0

@@ -1,0 +1,77 @@
+"""What each of several brokers of one host has for itself."""
+
+import socket
+
+import click
+import pytest
+
+from barnabas.cli.several import Several
+from barnabas.config.broker import BrokerConfig
+
+ONE = {"broker.id": "4", "log.dirs": "/a, /b", "listeners": "PLAINTEXT://:9092"}
+
+
+def of(number: int, *, count: int = 3, **more: str) -> dict[str, str]:
+    added = {name.replace("_", "."): value for name, value in more.items()}
+    return Several({**ONE, **added}, count, "/a/metadata.socket").of(number)
+
+
+def test_ids_and_ports_follow_each_other() -> None:
+    assert [of(number)["broker.id"] for number in range(3)] == ["4", "5", "6"]
+    assert [of(number)["listeners"] for number in range(3)] == [
+        "PLAINTEXT://:9092,BROKERS://:9095",
+        "PLAINTEXT://:9093,BROKERS://:9096",
+        "PLAINTEXT://:9094,BROKERS://:9097",
+    ]
+
+
+def test_node_id_is_the_other_name_of_the_id() -> None:
+    second = Several({"node.id": "7", "log.dir": "/a", "listeners": "PLAINTEXT://:0"}, 2).of(1)
+    assert second["broker.id"] == "8"
+    assert "node.id" not in second
+
+
+def test_the_first_has_the_directories_of_one_broker_and_the_others_lie_in_them() -> None:
+    assert of(0)["log.dirs"] == "/a, /b"
+    assert of(1)["log.dirs"] == "/a/broker.5,/b/broker.5"
+
+
+def test_all_are_in_one_rack_so_that_replicas_lie_on_other_hosts() -> None:
+    assert {of(number)["broker.rack"] for number in range(3)} == {socket.gethostname()}
+    assert of(1, broker_rack="r1")["broker.rack"] == "r1"
+
+
+def test_what_they_are_told_is_a_configuration() -> None:
+    config = BrokerConfig.from_properties(of(2, metrics_listener="localhost:9464"), strict=True)
+    assert config.inter_broker_listener().address.port == 9097
+    assert config.metrics_listener == "localhost:9466"
+    assert config.metadata_socket == "/a/metadata.socket"
+
+
+def test_a_listener_for_the_brokers_that_is_there_is_used() -> None:
+    own = of(
+        1,
+        listeners="CLIENT://:9092,INTERNAL://:19092",
+        listener_security_protocol_map="CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT",
+        inter_broker_listener_name="INTERNAL",
+    )
+    assert own["listeners"] == "CLIENT://:9093,INTERNAL://:19093"
+    assert BrokerConfig.from_properties(own).inter_broker_listener().name == "INTERNAL"
+
+
+def test_what_clients_are_told_moves_too() -> None:
+    own = of(1, advertised_listeners="PLAINTEXT://kafka.example:29092")
+    assert own["advertised.listeners"] == (
+        "PLAINTEXT://kafka.example:29093,BROKERS://kafka.example:29096"
+    )
+
+
+def test_any_free_port_stays_any() -> None:
+    assert of(2, listeners="PLAINTEXT://:0")["listeners"] == "PLAINTEXT://:0,BROKERS://:0"
+
+
+def test_ports_that_meet_are_refused() -> None:
+    listeners = {"listeners": "PLAINTEXT://:9092,OTHER://:9093"}
+    with pytest.raises(click.UsageError, match=r"OTHER of broker 4 .* listen on port 9093"):
+        Several({**ONE, **listeners}, 2).check()
+    Several(ONE, 8).check()

@@ -11,6 +11,7 @@ from barnabas import __version__
 
 _COMMANDS = {
     "serve": ("Run a broker.", "barnabas.cli.serve:serve"),
+    "cluster": ("Run several brokers on this machine.", "barnabas.cli.cluster:cluster"),
     "topics": ("List, describe, create, alter and delete topics.", "barnabas.cli.topics:topics"),
     "groups": ("Consumer groups: members, lag, offsets.", "barnabas.cli.groups:groups"),
     "transactions": (

@@ -182,7 +182,8 @@ class _Session:
             self._heard = now
         silent = now - self._heard
         if self._connection is not None and silent < self.timeout:
-            self._look_in(self.timeout - silent)
+            # Not sooner than a clock can tell from now.
+            self._look_in(max(self.timeout - silent, 0.001))
         else:
             self._ending = self._loop.create_task(self.expire())
 

@@ -1,0 +1,84 @@
+"""Three nodes of Apache Kafka, brokers and controllers, as one cluster on free ports."""
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.referee.kafka import SMALL, Kafka, free_port
+
+REPLICATED = {
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+}
+NODES = (1, 2, 3)
+
+
+class KafkaCluster:
+    """A context manager; `nodes` has each by its id."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        heap: Sequence[str] = SMALL,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        controllers = {node: free_port() for node in NODES}
+        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in controllers.items())
+        self.nodes: dict[int, Kafka] = {}
+        for node in NODES:
+            port = free_port()
+            own = {
+                "node.id": str(node),
+                "controller.quorum.voters": voters,
+                "listeners": (
+                    f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controllers[node]}"
+                ),
+            }
+            kafka = Kafka(
+                directory / f"kafka-{node}",
+                heap=heap,
+                properties=REPLICATED | dict(properties or {}) | own,
+            )
+            kafka.port = port
+            self.nodes[node] = kafka
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(node.bootstrap_servers for node in self.nodes.values())
+
+    def start(self) -> None:
+        """All at once: none serves before a majority is there."""
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            for _ in pool.map(Kafka.start, self.nodes.values()):
+                pass
+
+    def stop(self) -> None:
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            for _ in pool.map(_end, self.nodes.values()):
+                pass
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def _end(kafka: Kafka) -> None:
+    try:
+        kafka.__exit__(None, None, None)
+    except subprocess.SubprocessError as error:
+        raise RuntimeError(f"node at {kafka.bootstrap_servers} did not end") from error

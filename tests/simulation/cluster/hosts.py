@@ -1,0 +1,346 @@
+"""Hosts on one event loop of virtual time: each can die, stand still, and be cut from others.
+
+Whatever runs belongs to the host in whose context it was begun. When a host has died its tasks,
+timers and packets are dropped; while it stands still they gather, as they would under SIGSTOP.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from contextvars import Context, ContextVar, copy_context
+from typing import Any
+
+from tests.simulation.loop import Factory, VirtualLoop
+
+CLIENTS = "clients"
+STORE = "store"
+_HOST: ContextVar["Host | None"] = ContextVar("host", default=None)
+_MOST_TASKS = 500
+
+
+class Host:
+    """One process on a machine of its own."""
+
+    def __init__(self, loop: "HostedLoop", name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.paused = False
+        self.transports: dict[Wire, None] = {}
+        self._loop = loop
+        self._backlog: list[tuple[Callable[..., Any], tuple[Any, ...], Context]] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    @property
+    def context(self) -> Context:
+        context = copy_context()
+        context.run(_HOST.set, self)
+        return context
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Begin work on this host."""
+        return self._loop.create_task(work, context=self.context)
+
+    def run(self, callback: Callable[..., Any], args: tuple[Any, ...], context: Context) -> None:
+        """A turn of something that belongs here."""
+        if self.paused and self.alive:
+            self._backlog.append((callback, args, context))
+        elif self.alive:
+            callback(*args)
+
+    def keep(self, task: "asyncio.Task[Any]") -> None:
+        # What a dead host had begun must not be finished by the garbage collector.
+        if len(self._tasks) > _MOST_TASKS:
+            self._tasks = [each for each in self._tasks if not each.done()]
+        self._tasks.append(task)
+
+    def kill(self, *, silently: bool = False) -> None:
+        """kill -9: its connections are closed by its system, or by nobody if the power fails."""
+        self.alive = False
+        self._backlog.clear()
+        for wire in list(self.transports):
+            wire.die(tell=not silently)
+        for port, server in list(self._loop.servers.items()):
+            if getattr(server, "host", None) is self:
+                del self._loop.servers[port]
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        backlog, self._backlog = self._backlog, []
+        for callback, args, context in backlog:
+            self._loop.call_soon(callback, *args, context=context)
+
+
+class HostedLoop(VirtualLoop):
+    """A loop whose callbacks belong to hosts, and whose network knows them."""
+
+    def __init__(self, seed: int) -> None:
+        self._cut: set[tuple[str, str]] = set()
+        self._held: dict[tuple[str, str], list[Callable[[], None]]] = {}
+        self.after_turn: Callable[[], None] = lambda: None
+        self.stalls = 0.0
+        """Share of packets that are lost once, and sent again after a while."""
+        super().__init__(seed)
+        self.set_task_factory(_remembered)
+
+    # -- whose turn it is --------------------------------------------------------------------------
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        context = copy_context() if context is None else context
+        host = context.get(_HOST)
+        if host is None:
+            return super().call_soon(callback, *args, context=context)
+        return super().call_soon(host.run, callback, args, context, context=context)
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        context = copy_context() if context is None else context
+        host = context.get(_HOST)
+        if host is None:
+            return super().call_at(when, callback, *args, context=context)
+        return super().call_at(when, host.run, callback, args, context, context=context)
+
+    def _run_once(self) -> None:
+        super()._run_once()  # type: ignore[misc]
+        self.after_turn()
+
+    # -- who reaches whom --------------------------------------------------------------------------
+
+    def cut(self, sender: str, receiver: str) -> None:
+        """Nothing more arrives on this way; what is sent waits, as TCP would send it again."""
+        self._cut.add((sender, receiver))
+
+    def mend(self) -> None:
+        """Everybody reaches everybody."""
+        self._cut.clear()
+        held, self._held = self._held, {}
+        for thunks in held.values():
+            for thunk in thunks:
+                thunk()
+
+    def carry(self, way: tuple[str, str], arrive: Callable[[], None]) -> None:
+        """Let a packet travel, now or when the way is mended; in the order of each way."""
+        if way in self._cut or way in self._held:
+            self._held.setdefault(way, []).append(arrive)
+        else:
+            arrive()
+
+    def latency(self) -> float:
+        if self.stalls and self._random.random() < self.stalls:
+            return self._random.uniform(0.2, 0.6)
+        return super().latency()
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Factory, host: Any = None, port: Any = None, **_: Any
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        return await self._connect(protocol_factory, str(host), port)
+
+    async def create_unix_connection(  # type: ignore[override]
+        self, protocol_factory: Factory, path: str, **_: Any
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        return await self._connect(protocol_factory, STORE, path)
+
+    async def _connect(
+        self, factory: Factory, host: str, port: Any
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        own = _HOST.get()
+        assert own is not None
+        answered: asyncio.Future[HostServer | None] = self.create_future()
+
+        def knock() -> None:
+            if not answered.done():
+                self.call_later(self.latency(), self._answer, port, answered)
+
+        there, back = (own.name, host), (host, own.name)
+        self.carry(there, lambda: self.carry(back, knock))
+        server = await answered
+        if server is None or not server.serving:
+            raise ConnectionRefusedError(111, f"nobody listens on {host}:{port}")
+        near = Wire(self, own, server.host, (host, 0))
+        far = Wire(self, server.host, own, (own.name, 0))
+        near.peer, far.peer = far, near
+        self.call_soon(far.begin, server.factory, context=server.context)
+        protocol = factory()
+        near.start(protocol)
+        return near, protocol
+
+    def _answer(self, port: Any, answered: "asyncio.Future[HostServer | None]") -> None:
+        if not answered.done():
+            found = self.servers.get(port)
+            answered.set_result(found if isinstance(found, HostServer) else None)
+
+
+class HostServer:
+    """An address of a host."""
+
+    def __init__(self, loop: HostedLoop, host: Host, factory: Factory, port: Any) -> None:
+        self._loop = loop
+        self.host = host
+        self.factory = factory
+        self.port = port
+        self.context = host.context
+        self.serving = False
+
+    async def serve(self) -> None:
+        self.serving = True
+
+    def pause(self) -> None:
+        """There is no queue of the system's: the broker holds whoever comes."""
+
+    def resume(self) -> None:
+        """Nothing was paused."""
+
+    def close(self) -> None:
+        self._loop.servers.pop(self.port, None)
+
+
+class HostNetwork:
+    """A broker's door to sockets."""
+
+    def __init__(self, loop: HostedLoop, host: Host) -> None:
+        self._loop = loop
+        self._host = host
+
+    async def listen(self, factory: Factory, host: str, port: int) -> HostServer:  # noqa: ARG002
+        server = HostServer(self._loop, self._host, factory, port)
+        self._loop.servers[port] = server  # type: ignore[assignment]
+        return server
+
+    async def connect(self, factory: Factory, host: str, port: int) -> object:
+        transport, _ = await self._loop.create_connection(factory, host, port)
+        return transport
+
+
+class Wire(asyncio.Transport):
+    """One end of a connection: bytes arrive whole and in order, later, on the other's host."""
+
+    def __init__(
+        self, loop: HostedLoop, host: Host, other: Host, peername: tuple[str, int]
+    ) -> None:
+        super().__init__({"sockname": (host.name, 0), "peername": peername})
+        self._loop = loop
+        self._host = host
+        self._way = host.name, other.name
+        self._context = host.context
+        self._protocol: Any = None
+        self._inbox = bytearray()
+        self._reading = True
+        self._closing = False
+        self._arrival = 0.0
+        self.peer: Wire
+        host.transports[self] = None
+
+    def begin(self, factory: Factory) -> None:
+        self.start(factory())
+
+    def start(self, protocol: asyncio.BaseProtocol) -> None:
+        if not self._closing:
+            self._protocol = protocol
+            protocol.connection_made(self)
+
+    def write(self, data: Any) -> None:
+        if not self._closing and data:
+            packet = bytes(data)
+            self._loop.note(f"{self._way[0]}>{self._way[1]} {len(packet)}")
+            self._send(lambda: self.peer._receive(packet))
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def _send(self, arrived: Callable[[], None]) -> None:
+        def travel() -> None:
+            # Later than the packet before: timers of one moment have no order.
+            self._arrival = max(self._arrival + 1e-8, self._loop.time() + self._loop.latency())
+            self._loop.call_at(self._arrival, arrived, context=self.peer._context)
+
+        self._loop.carry(self._way, travel)
+
+    def _receive(self, data: bytes) -> None:
+        if not self._closing:
+            self._inbox += data
+            self._deliver()
+
+    def _deliver(self) -> None:
+        while self._inbox and self._reading and not self._closing and self._protocol is not None:
+            if isinstance(self._protocol, asyncio.BufferedProtocol):
+                room = memoryview(self._protocol.get_buffer(-1))
+                size = min(len(room), len(self._inbox))
+                room[:size] = self._inbox[:size]
+                del self._inbox[:size]
+                self._protocol.buffer_updated(size)
+            else:
+                data = bytes(self._inbox)
+                self._inbox.clear()
+                self._protocol.data_received(data)
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        self._loop.call_soon(self._deliver, context=self._context)
+
+    def is_reading(self) -> bool:
+        return self._reading
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """The peer takes everything at once: there is nothing to limit."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_protocol(self) -> Any:
+        return self._protocol
+
+    def set_protocol(self, protocol: Any) -> None:
+        self._protocol = protocol
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        self._end(None, tell=True)
+
+    def abort(self) -> None:
+        self._end(None, tell=True)
+
+    def die(self, *, tell: bool) -> None:
+        """The process is gone."""
+        self._end(None, tell=tell)
+
+    def _end(self, error: Exception | None, *, tell: bool) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        self._host.transports.pop(self, None)
+        if self._protocol is not None:
+            self._loop.call_soon(self._protocol.connection_lost, error, context=self._context)
+        if tell:
+            # What was written before the end still arrives before it.
+            self._send(lambda: self.peer._end(None, tell=False))
+
+
+def _remembered(
+    loop: asyncio.AbstractEventLoop, work: Any, context: Context | None = None
+) -> "asyncio.Task[Any]":
+    task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, context=context)
+    host = _HOST.get() if context is None else context.get(_HOST)
+    if host is not None:
+        host.keep(task)
+    return task
+
+
+def forget_tasks(hosts: Iterable[Host]) -> None:
+    """The history is over: what the dead had begun goes without a word."""
+    for host in hosts:
+        for task in host._tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+__all__ = ["CLIENTS", "STORE", "Host", "HostNetwork", "HostServer", "HostedLoop", "forget_tasks"]

@@ -1,0 +1,149 @@
+"""One broker of the simulated cluster: its disk outlives it, its host is new with every start."""
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING
+
+from barnabas.broker.app import Broker
+from barnabas.broker.doors import Doors
+from barnabas.broker.offload import InlineOffload
+from barnabas.config.broker import BrokerConfig
+from barnabas.storage.cleaner_worker import InlineCleaner
+from barnabas.storage.mem_files import MemFiles
+from tests.simulation.cluster.hosts import Host, HostedLoop, HostNetwork
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BIRTHDAY_MS = 1_700_000_000_000
+STORE_PATH = "/store"
+_STOP_WITHIN = 40.0
+
+
+class HostClock:
+    """Virtual time; the wall clock may be wrong by `skew` seconds."""
+
+    def __init__(self, loop: HostedLoop) -> None:
+        self._loop = loop
+        self.skew = 0.0
+
+    def now_ms(self) -> int:
+        return BIRTHDAY_MS + int((self._loop.time() + self.skew) * 1000)
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+
+class Node:
+    """A broker by its id."""
+
+    def __init__(
+        self, loop: HostedLoop, broker_id: int, seed: int, keys: "Mapping[str, str]"
+    ) -> None:
+        self.id = broker_id
+        self.name = f"n{broker_id}"
+        self.address = f"{self.name}:{self._port(0)}"
+        self.files = MemFiles()
+        self.clock = HostClock(loop)
+        self.boots = 0
+        self.host: Host | None = None
+        self.broker: Broker | None = None
+        self.hosts: list[Host] = []
+        self._loop = loop
+        self._random = Random(seed)
+        self._keys = keys
+        self._life: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+
+    def _port(self, listener: int) -> int:
+        return 9000 + 100 * self.id + listener
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there, paused or not."""
+        return self.host is not None and self.host.alive
+
+    @property
+    def paused(self) -> bool:
+        return self.host is not None and self.host.paused
+
+    def start(self) -> None:
+        assert not self.running
+        host = self.host = Host(self._loop, self.name)
+        self.hosts.append(host)
+        self._stop = asyncio.Event()
+        self.broker = Broker(self._config(), doors=self._doors(host))
+        self._life = host.spawn(self._live(self.broker, self._stop))
+        self._loop.note(f"{self.name} starts")
+
+    async def _live(self, broker: Broker, stop: asyncio.Event) -> None:
+        await broker.start()
+        waits = [asyncio.ensure_future(event.wait()) for event in (stop, broker.failed)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        await broker.stop()
+        if broker.failed.is_set():
+            raise AssertionError(f"{self.name} could not go on")
+
+    async def stop(self) -> None:
+        """SIGTERM; a process that does not end is killed, as its supervisor would."""
+        assert self.host is not None
+        assert self._life is not None
+        self._loop.note(f"{self.name} stops")
+        self._stop.set()
+        done, _ = await asyncio.wait([self._life], timeout=_STOP_WITHIN)
+        if done:
+            self._life.result()
+            self.files.kill()
+        else:
+            self.kill()
+        self.host.alive = False
+
+    def kill(self) -> None:
+        """kill -9: the page cache stays."""
+        assert self.host is not None
+        self._loop.note(f"{self.name} is killed")
+        self.host.kill()
+        self.files.kill()
+
+    def lose_power(self) -> None:
+        """What was not synced may be lost."""
+        assert self.host is not None
+        self._loop.note(f"{self.name} loses power")
+        self.host.kill(silently=True)
+        self.files.crash(self._random.getrandbits(32))
+        self.boots += 1
+
+    def failure(self) -> BaseException | None:
+        """What ended a broker that nobody ended."""
+        life = self._life
+        if life is None or not life.done() or life.cancelled():
+            return None
+        return life.exception()
+
+    def _config(self) -> BrokerConfig:
+        between = f"BETWEEN://{self.name}:{self._port(1)}"
+        properties = {
+            "broker.id": str(self.id),
+            "listeners": f"PLAINTEXT://{self.address},{between}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BETWEEN:PLAINTEXT",
+            "inter.broker.listener.name": "BETWEEN",
+            "metadata.socket": STORE_PATH,
+            "log.dirs": "/data",
+            **self._keys,
+        }
+        return BrokerConfig.from_properties(properties)
+
+    def _doors(self, host: Host) -> Doors:
+        return Doors(
+            files=self.files,
+            clock=self.clock,
+            random=Random(self._random.getrandbits(64)),
+            network=HostNetwork(self._loop, host),
+            offload=InlineOffload(),
+            cleaner=InlineCleaner(self.files),
+            hostname=self.name,
+            boot_id=f"boot-{self.boots}",
+            working_directory="/",
+        )

@@ -1,0 +1,146 @@
+"""What clients do to the simulated cluster, what they were told, and what must then be there."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer import Consumer, FetchSettings
+from barnabas.client.offsets import EARLIEST
+from barnabas.client.producer import Producer, ProducerSettings
+from barnabas.client.transactional_producer import (
+    AbortableError,
+    FatalError,
+    TransactionalProducer,
+)
+from barnabas.protocol.errors import KafkaError
+
+PARTITIONS = 3
+PLAIN, TRANSACTED = "plain", "transacted"
+_GIVE_UP = 20.0
+"""Seconds after which a producer takes a record for lost; it does not know, then."""
+
+
+@dataclass
+class Told:
+    """What the clients know, by value."""
+
+    acknowledged: set[bytes] = field(default_factory=set)
+    unknown: set[bytes] = field(default_factory=set)
+    refused: set[bytes] = field(default_factory=set)
+    transactions: list[tuple[str, list[bytes]]] = field(default_factory=list)
+    """`committed`, `aborted` or `unknown`, and the values of each."""
+
+
+class Workload:
+    """Producers that go on until told to stop."""
+
+    def __init__(self, bootstrap: str, seed: int, now: Callable[[], float]) -> None:
+        self.told = Told()
+        self._bootstrap = bootstrap
+        self._random = Random(seed)
+        self._now = now
+        self._stopping = False
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def idempotent(self, name: str) -> None:
+        """Records one after the other, a few of them under way at once."""
+        told = self.told
+        count = 0
+        while not self._stopping:
+            settings = ProducerSettings(delivery_timeout=_GIVE_UP, linger=0.01)
+            async with Cluster(self._bootstrap) as cluster:
+                producer = Producer(cluster, settings, now=self._now)
+                try:
+                    while not self._stopping:
+                        values = [f"{name}-{count + each}".encode() for each in range(5)]
+                        count += 5
+                        partition = self._random.randrange(PARTITIONS)
+                        sends = [producer.send(PLAIN, v, partition=partition) for v in values]
+                        results = await asyncio.gather(*sends, return_exceptions=True)
+                        for value, result in zip(values, results, strict=True):
+                            failed = isinstance(result, BaseException)
+                            (told.unknown if failed else told.acknowledged).add(value)
+                        if any(isinstance(result, BaseException) for result in results):
+                            break
+                        await asyncio.sleep(self._random.uniform(0.01, 0.2))
+                finally:
+                    await producer.abandon()
+
+    async def transactional(self, name: str) -> None:
+        """Transactions of some records in some partitions; a fifth of them aborted."""
+        count = 0
+        while not self._stopping:
+            settings = ProducerSettings(delivery_timeout=_GIVE_UP)
+            async with Cluster(self._bootstrap) as cluster:
+                producer = TransactionalProducer(
+                    cluster, name, settings, transaction_timeout=15.0, now=self._now
+                )
+                try:
+                    await producer.init_transactions()
+                    while not self._stopping:
+                        count += 1
+                        await self._transaction(producer, f"{name}-{count}")
+                        await asyncio.sleep(self._random.uniform(0.01, 0.2))
+                except (AbortableError, FatalError, KafkaError, TimeoutError, OSError):
+                    await asyncio.sleep(0.5)
+                finally:
+                    await producer.abandon()
+
+    async def _transaction(self, producer: TransactionalProducer, name: str) -> None:
+        values = [f"{name}-{each}".encode() for each in range(self._random.randint(1, 4))]
+        outcome = "aborted"
+        await producer.begin_transaction()
+        try:
+            for value in values:
+                partition = self._random.randrange(PARTITIONS)
+                await producer.send(TRANSACTED, value, partition=partition)
+            if self._random.random() < 0.8:
+                outcome = "unknown"
+                await producer.commit_transaction()
+                outcome = "committed"
+            else:
+                await producer.abort_transaction()
+        finally:
+            self.told.transactions.append((outcome, values))
+
+
+async def read_everything(bootstrap: str, topic: str, *, read_committed: bool) -> list[bytes]:
+    """All values of a topic, as a new reader sees them."""
+    settings = FetchSettings(max_wait=0.1, offset_reset=None, read_committed=read_committed)
+    found: list[bytes] = []
+    async with Cluster(bootstrap) as cluster:
+        consumer = Consumer(cluster, settings)
+        places = [(topic, partition) for partition in range(PARTITIONS)]
+        consumer.assign(dict.fromkeys(places, EARLIEST))
+        quiet = 0
+        while quiet < 3:
+            messages = await consumer.poll()
+            found += [message.value or b"" for message in messages]
+            quiet = 0 if messages else quiet + all(map(consumer.at_end, places))
+    return found
+
+
+def judge(told: Told, plain: list[bytes], transacted: list[bytes]) -> None:
+    """Raises AssertionError where the readers' truth is not what the writers were told."""
+    counts = Counter(plain)
+    twice = [value for value, count in counts.items() if count > 1]
+    lost = told.acknowledged - counts.keys()
+    assert not twice, f"read twice: {twice[:5]}"
+    assert not lost, f"acknowledged and lost: {sorted(lost)[:5]} of {len(lost)}"
+    strange = counts.keys() - told.acknowledged - told.unknown
+    assert not strange, f"never written: {sorted(strange)[:5]}"
+    seen = Counter(transacted)
+    twice = [value for value, count in seen.items() if count > 1]
+    assert not twice, f"read twice: {twice[:5]}"
+    for outcome, values in told.transactions:
+        there = [value for value in values if value in seen]
+        assert len(there) in (0, len(values)), f"{outcome}, and torn: {there} of {values}"
+        if outcome == "committed":
+            assert there, f"committed and lost: {values}"
+        elif outcome == "aborted":
+            assert not there, f"aborted and read: {values}"

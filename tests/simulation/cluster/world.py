@@ -1,0 +1,309 @@
+"""Three whole brokers, their store and their clients: one seed, one history with its faults.
+
+quiet start -> faults, drawn anew again and again -> everything mended -> all must be well
+"""
+
+import asyncio
+import gc
+import sys
+import warnings
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from barnabas.broker.metadata.embedded import EmbeddedStore, open_store
+from barnabas.broker.metadata.served import StoreServer
+from barnabas.broker.offload import InlineOffload
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.storage.mem_files import MemFiles
+from tests.simulation.cluster.audit import Audit, partitions_of
+from tests.simulation.cluster.hosts import (
+    CLIENTS,
+    STORE,
+    Host,
+    HostedLoop,
+    HostServer,
+    forget_tasks,
+)
+from tests.simulation.cluster.node import BIRTHDAY_MS, STORE_PATH, Node
+from tests.simulation.cluster.workload import (
+    PARTITIONS,
+    PLAIN,
+    TRANSACTED,
+    Workload,
+    judge,
+    read_everything,
+)
+
+BROKERS = (1, 2, 3)
+KEYS = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "2",
+    "metadata.session.timeout.ms": "3000",
+    "replica.lag.time.max.ms": "4000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+}
+FAULTS = (
+    "kill", "stop", "pause", "partition", "one way", "store", "expire", "lose power", "stalls",
+)  # fmt: skip
+CONVERGES_WITHIN = 60.0
+COMPARE_EVERY = 0.25
+
+
+class World:
+    """One history."""
+
+    def __init__(self, seed: int, loop: HostedLoop, *, faulty_for: float = 15.0) -> None:
+        self.random = Random(seed)
+        self.loop = loop
+        self.audit = Audit()
+        self.faults: list[str] = []
+        self._faulty_for = faulty_for
+        self._enabled = [each for each in FAULTS if self.random.random() < 0.5] or ["kill"]
+        self._clients = Host(loop, CLIENTS)
+        self._store_host = Host(loop, STORE)
+        self._store: EmbeddedStore
+        self._server: StoreServer
+        self.nodes = [Node(loop, each, self.random.getrandbits(32), KEYS) for each in BROKERS]
+        self.bootstrap = ",".join(node.address for node in self.nodes)
+        self.workload = Workload(
+            self.bootstrap, self.random.getrandbits(32), lambda: BIRTHDAY_MS / 1000 + loop.time()
+        )
+        self._broken: BaseException | None = None
+
+    async def run(self) -> "World":
+        """Raises AssertionError where a promise is broken."""
+        await self._store_host.spawn(self._serve_store())
+        for node in self.nodes:
+            node.start()
+        self.loop.after_turn = self._look
+        history = self._clients.spawn(self._history())
+        try:
+            await asyncio.wait([history])
+            if self._broken is not None:
+                raise self._broken
+            history.result()
+        finally:
+            self.loop.after_turn = lambda: None
+            forget_tasks(
+                [self._clients, self._store_host, *(h for n in self.nodes for h in n.hosts)]
+            )
+        return self
+
+    def _look(self) -> None:
+        try:
+            self.audit.glance(self.nodes)
+        except AssertionError as error:
+            self._broken = self._broken or error
+
+    async def _serve_store(self) -> None:
+        self._store = await open_store(MemFiles(), "/metadata", InlineOffload())
+        self._server = StoreServer(self._store)
+        factory = self._server.connection
+        server = HostServer(self.loop, self._store_host, factory, STORE_PATH)
+        server.serving = True
+        self.loop.servers[STORE_PATH] = server  # type: ignore[index, assignment]
+
+    # -- the history -------------------------------------------------------------------------------
+
+    async def _history(self) -> None:
+        await self._create_topics()
+        work = [
+            asyncio.ensure_future(self.workload.idempotent("a")),
+            asyncio.ensure_future(self.workload.transactional("t")),
+            asyncio.ensure_future(self.workload.transactional("u")),
+        ]
+        comparing = asyncio.ensure_future(self._compare())
+        await asyncio.sleep(2.0)
+        end = self.loop.time() + self._faulty_for
+        while self.loop.time() < end:
+            await self._fault()
+            await asyncio.sleep(self.random.uniform(0.1, 3.0))
+        self._heal()
+        await self._within(CONVERGES_WITHIN, "all in-sync sets full", self._all_in_sync)
+        await asyncio.sleep(2.0)
+        self.workload.stop()
+        await asyncio.wait(work)
+        for each in work:
+            each.result()
+        await self._within(CONVERGES_WITHIN, "no transaction open", self._nothing_open)
+        comparing.cancel()
+        self.audit.compare(self.nodes)
+        plain = await read_everything(self.bootstrap, PLAIN, read_committed=False)
+        transacted = await read_everything(self.bootstrap, TRANSACTED, read_committed=True)
+        told = self.workload.told
+        self.loop.note(f"told {len(told.acknowledged)} {len(told.transactions)}")
+        judge(told, plain, transacted)
+
+    async def _create_topics(self) -> None:
+        for topic in (PLAIN, TRANSACTED):
+            while True:
+                try:
+                    async with Cluster(self.bootstrap) as cluster:
+                        await Admin(cluster).create_topic(
+                            topic, partitions=PARTITIONS, replication_factor=3
+                        )
+                    break
+                except (KafkaError, TimeoutError, OSError) as error:
+                    if getattr(error, "code", None) is ErrorCode.TOPIC_ALREADY_EXISTS:
+                        break
+                    assert self.loop.time() < CONVERGES_WITHIN, f"{topic} cannot be made"
+                    await asyncio.sleep(0.2)
+
+    async def _compare(self) -> None:
+        while True:
+            self.audit.compare(self.nodes)
+            await asyncio.sleep(COMPARE_EVERY)
+
+    async def _within(self, seconds: float, what: str, reached: Callable[[], bool]) -> None:
+        end = self.loop.time() + seconds
+        while not reached():
+            assert self.loop.time() < end, f"not within {seconds:g} s: {what}"
+            for node in self.nodes:
+                if (failure := node.failure()) is not None:
+                    raise AssertionError(f"{node.name} failed") from failure
+            await asyncio.sleep(0.1)
+
+    def _all_in_sync(self) -> bool:
+        leading = [p for node in self.nodes if node.running for p in partitions_of(node)]
+        led = [each for each in leading if each.is_leader]
+        places = {(each.topic, each.index) for each in leading}
+        return len(led) == len(places) >= 2 * PARTITIONS and all(
+            len(each.isr) == len(BROKERS) for each in led
+        )
+
+    def _nothing_open(self) -> bool:
+        return all(
+            each.log.last_stable_offset == each.log.log_end_offset
+            for node in self.nodes
+            for each in partitions_of(node)
+            if each.is_leader and each.topic in (PLAIN, TRANSACTED)
+        )
+
+    # -- faults ------------------------------------------------------------------------------------
+
+    async def _fault(self) -> None:
+        kind = self.random.choice(self._enabled)
+        await getattr(self, f"fault_{kind.replace(' ', '_')}")()
+
+    def _note(self, what: str) -> None:
+        self.faults.append(what)
+        self.loop.note(f"fault: {what}")
+
+    def _healthy(self) -> list[Node]:
+        return [node for node in self.nodes if node.running and not node.paused]
+
+    def _victim(self) -> Node | None:
+        """Somebody, while the others can go on: what the promises are about."""
+        healthy = self._healthy()
+        return self.random.choice(healthy) if len(healthy) == len(self.nodes) else None
+
+    async def _for_a_while(self, undo: Callable[[], None]) -> None:
+        await asyncio.sleep(self.random.uniform(0.3, 8.0))
+        undo()
+
+    async def fault_kill(self) -> None:
+        if (node := self._victim()) is not None:
+            self._note(f"kill {node.name}")
+            node.kill()
+            await self._for_a_while(node.start)
+
+    async def fault_lose_power(self) -> None:
+        if (node := self._victim()) is not None:
+            self._note(f"power {node.name}")
+            node.lose_power()
+            await self._for_a_while(node.start)
+
+    async def fault_stop(self) -> None:
+        if (node := self._victim()) is not None:
+            self._note(f"stop {node.name}")
+            await node.stop()
+            await self._for_a_while(node.start)
+
+    async def fault_pause(self) -> None:
+        node = self._victim()
+        if node is not None and node.host is not None:
+            self._note(f"pause {node.name}")
+            node.host.pause()
+            await self._for_a_while(node.host.resume)
+
+    async def fault_partition(self) -> None:
+        alone = self.random.choice(self.nodes).name
+        self._note(f"cut off {alone}")
+        for other in (*(node.name for node in self.nodes), STORE, CLIENTS):
+            if other != alone:
+                self.loop.cut(alone, other)
+                self.loop.cut(other, alone)
+        await self._for_a_while(self.loop.mend)
+
+    async def fault_one_way(self) -> None:
+        sender, receiver = self.random.sample([*(n.name for n in self.nodes), CLIENTS], 2)
+        self._note(f"nothing from {sender} to {receiver}")
+        self.loop.cut(sender, receiver)
+        await self._for_a_while(self.loop.mend)
+
+    async def fault_store(self) -> None:
+        self._note("store away")
+        for node in self.nodes:
+            self.loop.cut(node.name, STORE)
+        await self._for_a_while(self.loop.mend)
+
+    async def fault_expire(self) -> None:
+        node = self.random.choice(self.nodes)
+        found = self._store.tree.find(f"/brokers/ids/{node.id}")
+        if found is not None:
+            self._note(f"expire {node.name}")
+            expiring = self._server.expire(found.ephemeral_owner)
+            await self._store_host.spawn(_tolerant(expiring))
+
+    async def fault_stalls(self) -> None:
+        self._note("packets are lost")
+        self.loop.stalls = self.random.choice((0.01, 0.05))
+        await self._for_a_while(self._no_stalls)
+
+    def _no_stalls(self) -> None:
+        self.loop.stalls = 0.0
+
+    def _heal(self) -> None:
+        self._note("heal")
+        self.loop.mend()
+        self._no_stalls()
+        for node in self.nodes:
+            if not node.running:
+                node.start()
+            elif node.host is not None and node.paused:
+                node.host.resume()
+
+
+async def _tolerant(work: Awaitable[None]) -> None:
+    try:
+        await work
+    except KeyError:
+        return
+
+
+def history(seed: int, **options: float) -> World:
+    """Runs the history of a seed."""
+    loop = HostedLoop(seed)
+    loop.set_exception_handler(lambda _loop, _context: None)
+    try:
+        asyncio.set_event_loop(loop)
+        return loop.run_until_complete(World(seed, loop, **options).run())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+        _sweep()
+
+
+def _sweep() -> None:
+    """What hosts had begun when the history ended goes, whatever it would like to say."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            gc.collect()
+    finally:
+        sys.unraisablehook = hook

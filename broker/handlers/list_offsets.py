@@ -4,6 +4,9 @@ Timestamps with a meaning of their own: -1 the end (by isolation level), -2 the 
 greatest timestamp (v7), -4 the start on this broker's disk (v8), -5 the end of what lies in remote
 storage (v9), -6 the first offset not yet there (v11). There is no remote storage here, so -4 is
 -2, and -5 and -6 find nothing, as Kafka answers without it.
+
+Consumers are answered up to what is committed and stable; followers, who name their replica id, up
+to the log's end; the replica id -2 asks whichever replica is here.
 """
 
 from collections import Counter
@@ -41,11 +44,13 @@ _SINCE = {
 }
 _LEADER_EPOCH_SINCE = 4
 _READ_UNCOMMITTED, _READ_COMMITTED = range(2)
+_CONSUMER, _DEBUGGER = -1, -2
+"""Replica ids that are none."""
 _log = get_logger(__name__)
 
 
 class ListOffsetsHandler:
-    """Answers from the logs this broker leads."""
+    """Answers from the logs of this broker."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
@@ -58,7 +63,6 @@ class ListOffsetsHandler:
         )
         if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        read_committed = request.isolation_level == _READ_COMMITTED
         topics = []
         for topic in request.topics:
             if not topic.partitions:
@@ -70,8 +74,11 @@ class ListOffsetsHandler:
                     if asked_for[topic.name, asked.partition_index] > 1:
                         raise KafkaError(ErrorCode.INVALID_REQUEST)
                     partition = self._replicas.partition(topic.name, asked.partition_index)
-                    partition.require_leader(asked.current_leader_epoch)
-                    answer = _find(partition, asked, context.api_version, read_committed)
+                    if request.replica_id == _DEBUGGER:
+                        partition.require_replica(asked.current_leader_epoch)
+                    else:
+                        partition.require_leader(asked.current_leader_epoch)
+                    answer = _find(partition, asked, context.api_version, request)
                 except KafkaError as error:
                     code = downgrade(API.key, context.api_version, error.code)
                     answer = _error(asked, code)
@@ -84,17 +91,20 @@ class ListOffsetsHandler:
 
 
 def _find(
-    partition: Partition, asked: ListOffsetsPartition, version: int, read_committed: bool
+    partition: Partition,
+    asked: ListOffsetsPartition,
+    version: int,
+    request: ListOffsetsRequest,
 ) -> ListOffsetsPartitionResponse:
     log, timestamp = partition.log, asked.timestamp
-    end = partition.readable_end(read_committed=read_committed)
     answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     if timestamp < 0 and version < _SINCE.get(timestamp, SERVES.stop):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return answer
     if timestamp == LATEST:
-        answer.offset = end
+        answer.offset = _end(partition, request)
+        _require_settled(partition, request)
         epoch = partition.leader_epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = log.log_start_offset
@@ -105,7 +115,8 @@ def _find(
             if timestamp == MAX_TIMESTAMP
             else log.offset_for_timestamp(timestamp)
         )
-        if found is None or found.offset >= end:
+        if found is None or found.offset >= _end(partition, request):
+            _require_settled(partition, request)
             return answer
         answer.offset = found.offset
         answer.timestamp = found.timestamp
@@ -113,6 +124,18 @@ def _find(
     if version >= _LEADER_EPOCH_SINCE:
         answer.leader_epoch = epoch
     return answer
+
+
+def _end(partition: Partition, request: ListOffsetsRequest) -> int:
+    if request.replica_id != _CONSUMER:
+        return partition.log.log_end_offset
+    return partition.readable_end(read_committed=request.isolation_level == _READ_COMMITTED)
+
+
+def _require_settled(partition: Partition, request: ListOffsetsRequest) -> None:
+    """A consumer must not be told an end that an earlier leader may have passed (KIP-207)."""
+    if request.replica_id == _CONSUMER and partition.is_catching_up:
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
 def _error(asked: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:

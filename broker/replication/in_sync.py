@@ -57,7 +57,7 @@ class Follower:
         self.log_end = self.log_start = UNKNOWN
         self.broker_epoch = UNKNOWN
         self.asked = False
-        """Since it last left the in-sync set, if it did."""
+        """Since it last left the in-sync set or its connection was closed, if that happened."""
         self._leader_end = UNKNOWN
         self._attendance = Attendance(caught_up_at)
         self._caught_up_at = caught_up_at
@@ -117,8 +117,8 @@ class InSyncSet:
 
     __slots__ = (
         "_broker_id",
-        "_epoch_start",
         "_shared",
+        "epoch_start",
         "followers",
         "isr",
         "proposed",
@@ -128,7 +128,8 @@ class InSyncSet:
     def __init__(self, broker_id: int, shared: InSyncSets) -> None:
         self._broker_id = broker_id
         self._shared = shared
-        self._epoch_start = 0
+        self.epoch_start = 0
+        """Where the log ended when this leader was elected."""
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
         """As the controller last decided."""
@@ -161,7 +162,7 @@ class InSyncSet:
     def begin(self, epoch_start: int, now: float) -> None:
         """This broker leads in a new epoch, from `epoch_start` on: what followers have is unknown,
         since each of them may first have to truncate."""
-        self._epoch_start = epoch_start
+        self.epoch_start = epoch_start
         self.followers = {}
         self.lead(now)
 
@@ -172,7 +173,7 @@ class InSyncSet:
             if follower.log_end < end and (
                 replica in self.isr
                 or (self.proposed is not None and replica in self.proposed)
-                or self._shared.awaits(replica, follower, leader_end)
+                or (follower.asked and self._shared.awaits(replica, follower, leader_end))
             ):
                 end = follower.log_end
         return end
@@ -184,7 +185,7 @@ class InSyncSet:
             return False
         follower = self.followers[replica]
         end = follower.log_end
-        return follower.asked and end >= high_watermark and end >= self._epoch_start
+        return follower.asked and end >= high_watermark and end >= self.epoch_start
 
     def lagging(self, leader_end: int, now: float, max_lag: float) -> Iterator[int]:
         """Members that are behind for longer than `max_lag` seconds."""
@@ -193,11 +194,15 @@ class InSyncSet:
             if follower is not None and not follower.is_caught_up(leader_end, now, max_lag):
                 yield replica
 
-    def cut_off(self, connection_id: int, closed_at: float) -> Iterator[int]:
-        """Members that fetched over a connection and were not heard of since it was closed."""
-        for replica in self.isr:
-            follower = self.followers.get(replica)
-            if follower is not None:
-                last = follower.attendance
-                if last.connection_id == connection_id and last.at <= closed_at:
-                    yield replica
+    def cut_off(self, connection_id: int, closed_at: float) -> list[int]:
+        """Members that fetched over a connection and were not heard of since it was closed; those
+        who were to become members are waited for no more."""
+        gone = [
+            replica
+            for replica, follower in self.followers.items()
+            if follower.attendance.connection_id == connection_id
+            and follower.attendance.at <= closed_at
+        ]
+        for replica in gone:
+            self.followers[replica].asked = False
+        return [replica for replica in self.isr if replica in gone]

@@ -148,6 +148,7 @@ class InSyncKeeper:
             self._leave_out(partition, partition.in_sync.lagging(end, now, self._max_lag))
             if partition.is_under_replicated:
                 self.invite(partition)
+                partition.advance()
 
     def connection_closed(self, connection_id: int) -> None:
         """A broker has closed a connection: if followers fetched over it, they are to be back
@@ -157,8 +158,12 @@ class InSyncKeeper:
 
     def _cut_off(self, connection_id: int, closed_at: float) -> None:
         for partition in tuple(self._partitions):
-            if partition.is_leader and partition.in_sync.proposed is None:
-                self._leave_out(partition, partition.in_sync.cut_off(connection_id, closed_at))
+            if not partition.is_leader:
+                continue
+            gone = partition.in_sync.cut_off(connection_id, closed_at)
+            if partition.in_sync.proposed is None:
+                self._leave_out(partition, gone)
+            partition.advance()
 
     def _leave_out(self, partition: Partition, replicas: Iterable[int]) -> None:
         out = set(replicas)

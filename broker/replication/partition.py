@@ -219,7 +219,7 @@ class Partition:
         end, messages = log.log_end_offset, self._flush_messages
         if end >= messages and end - log.flushed_offset >= messages:
             self._request_flush(self)
-        self._advance()
+        self.advance()
         if self.tails:
             self._wake_tails()
 
@@ -230,7 +230,7 @@ class Partition:
     def log_flushed(self) -> None:
         """The log's fsynced end moved (told by the flusher)."""
         self.flushed.reached(self.log.flushed_offset)
-        self._advance()
+        self.advance()
 
     def log_failed(self, error: KafkaError) -> None:
         """The disk failed under the log: what waits is not acknowledged."""
@@ -257,18 +257,18 @@ class Partition:
         follower.fetched(log_end, log_start, broker_epoch, self.log.log_end_offset, at)
         if self.in_sync.may_join(replica_id, self.log.high_watermark):
             self._in_sync_sets.invite(self)
-        self._advance()
+        self.advance()
 
     def in_sync_set_changed(self, isr: Iterable[int], partition_epoch: int) -> None:
         """The controller has answered a proposal, or told of its decision otherwise."""
         self.in_sync.decided(self.in_sync.replicas, isr)
         self.partition_epoch = partition_epoch
-        self._advance()
+        self.advance()
 
     def proposal_refused(self) -> None:
         """What was proposed is certainly not so: the set is as it was decided before."""
         self.in_sync.proposed = None
-        self._advance()
+        self.advance()
 
     def learn_high_watermark(self, offset: int) -> None:
         """A follower is told what is committed; no more of it counts than is here."""
@@ -283,7 +283,8 @@ class Partition:
         for tail in tuple(self.tails):
             tail.committed()
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
+        """Commit what all have who count: one of them has more, or counts no more."""
         if not self.is_leader:
             return
         log = self.log
@@ -372,7 +373,12 @@ class Partition:
         self.flushes_first = config.flushes_each_append
         self._flush_messages = config.flush_messages
         self._min_isr = effective_min_isr(config.min_insync_replicas, len(self.replicas))
-        self._advance()
+        self.advance()
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether a new leader cannot tell yet how much of what it found is committed (KIP-207)."""
+        return self.is_leader and self.in_sync.epoch_start > self.log.high_watermark
 
     def readable_end(self, *, read_committed: bool) -> int:
         """Where a consumer's reading ends: the last stable offset or the high watermark."""

@@ -87,7 +87,7 @@ class Shared:
     def now(self) -> float:
         return self.time
 
-    def awaits(self, replica: int, follower: Follower, leader_end: int) -> bool:
+    def awaits(self, replica: int, follower: Follower, leader_end: int) -> bool:  # noqa: ARG002
         return follower.is_caught_up(leader_end, self.time, MAX_LAG)
 
     def invite(self, partition: object) -> None:
@@ -186,9 +186,27 @@ def test_only_who_used_the_connection_and_did_not_come_back_is_cut_off() -> None
     members = led((0, 1, 2))
     fetched(members, 1, 5, 5, 10.0, connection=7)
     fetched(members, 2, 5, 5, 10.0, connection=8)
-    assert list(members.cut_off(7, 10.0)) == [1]
+    assert members.cut_off(7, 10.0) == [1]
     fetched(members, 1, 5, 5, 10.2, connection=9)
-    assert list(members.cut_off(7, 10.0)) == []
+    assert members.cut_off(7, 10.0) == []
+
+
+def test_nobody_waits_for_a_follower_that_was_about_to_join_and_is_gone() -> None:
+    members = led((0,), (0, 1))
+    fetched(members, 1, 5, 5, 10.0, connection=7)
+    assert members.end(6) == 5
+    assert members.cut_off(7, 10.0) == []
+    assert members.end(6) == 6
+
+
+def test_nobody_waits_for_a_member_that_the_controller_has_left_out() -> None:
+    members = led((0, 1), (0, 1))
+    fetched(members, 1, 5, 5, 10.0)
+    assert members.end(6) == 5
+    members.decided((0, 1), (0,))
+    assert members.end(6) == 6
+    fetched(members, 1, 5, 5, 10.0)
+    assert members.end(6) == 5
 
 
 def test_a_new_epoch_forgets_where_followers_were() -> None:

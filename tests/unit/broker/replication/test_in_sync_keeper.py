@@ -101,7 +101,7 @@ class Rig:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(5):
-            while not condition():
+            while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
     def counted(self) -> tuple[float, float, float]:

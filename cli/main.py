@@ -13,6 +13,7 @@ _COMMANDS = {
     "serve": ("Run a broker.", "barnabas.cli.serve:serve"),
     "cluster": ("Run several brokers on this machine.", "barnabas.cli.cluster:cluster"),
     "topics": ("List, describe, create, alter and delete topics.", "barnabas.cli.topics:topics"),
+    "partitions": ("Move replicas and leaders.", "barnabas.cli.partitions:partitions"),
     "groups": ("Consumer groups: members, lag, offsets.", "barnabas.cli.groups:groups"),
     "transactions": (
         "What is open and why readers wait; abort, fence, repair.",

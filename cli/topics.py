@@ -6,6 +6,7 @@ import click
 
 from barnabas.cli.arguments import parse_pairs
 from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.unhealthy import COLUMNS, FILTERS, find_unhealthy
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster, TopicInfo
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
@@ -45,10 +46,27 @@ def _replication_factor(topic: TopicInfo) -> int:
 
 
 @topics.command()
-@click.argument("name")
+@click.argument("name", required=False)
+@click.option("--under-replicated", is_flag=True, help="Only partitions with replicas out of sync.")
+@click.option("--under-min-isr", is_flag=True, help="Only those below min.insync.replicas.")
+@click.option("--at-min-isr", is_flag=True, help="Only those that can lose no further replica.")
+@click.option("--unavailable", is_flag=True, help="Only those without a leader that is alive.")
 @cluster_options
-def describe(target: Target, name: str) -> None:
-    """Show a topic's partitions: leader, replicas, in-sync set, offsets."""
+def describe(target: Target, name: str | None, **wanted: bool) -> None:
+    """Show a topic's partitions: leader, replicas, in-sync set, offsets.
+
+    Or only those that lack something, of one topic or of all.
+    """
+    filters = [each for each in FILTERS if wanted[each.replace("-", "_")]]
+    if filters:
+        target.show(COLUMNS, target.run(lambda c: find_unhealthy(c, name, filters)))
+    elif name is None:
+        raise click.UsageError("name a topic, or say what its partitions shall lack")
+    else:
+        _describe(target, name)
+
+
+def _describe(target: Target, name: str) -> None:
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
         topic = await cluster.topic(name)

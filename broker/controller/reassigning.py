@@ -35,8 +35,10 @@ class Reassigning:
         steps: dict[TopicPartition, Step] = {}
         for at, target in wanted.items():
             try:
-                steps[at] = await self._first_step(at, target, allow_factor_change)
+                step = await self._first_step(at, target, allow_factor_change)
                 answers[at] = None
+                if step is not None:
+                    steps[at] = step
             except KafkaError as error:
                 answers[at] = error
         return answers, await self._take(steps)
@@ -66,7 +68,8 @@ class Reassigning:
 
     async def _first_step(
         self, at: TopicPartition, target: Sequence[int] | None, allow_factor_change: bool
-    ) -> Step:
+    ) -> Step | None:
+        """None where the partition is what it shall be."""
         topic = self._tenure.state.topics.get(at.topic)
         if topic is None:
             text = f"Unable to find a topic named {at.topic}."
@@ -84,6 +87,8 @@ class Reassigning:
         if not allow_factor_change and len(target) != len(now.target):
             text = f"The replication factor is changed from {len(now.target)} to {len(target)}"
             raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+        if now == Assignment(tuple(target)):
+            return None
         return begin(now, target, partition.state, situation, epoch)
 
     async def _policy(self, at: TopicPartition) -> ElectionPolicy:

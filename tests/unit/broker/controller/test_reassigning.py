@@ -175,6 +175,12 @@ async def test_what_cannot_be_is_refused(cluster: Cluster) -> None:
     assert await cluster.reassign((3, 4), factor_may=False) is None
 
 
+async def test_what_is_where_it_shall_be_is_left_alone(cluster: Cluster) -> None:
+    before = await cluster.state()
+    assert await cluster.reassign((1, 2)) is None
+    assert await cluster.state() == before
+
+
 async def test_a_replica_whose_broker_is_away_may_stay(cluster: Cluster) -> None:
     await cluster.kill(2)
     assert await cluster.reassign((2, 3)) is None

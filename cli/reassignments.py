@@ -1,0 +1,181 @@
+"""What `barnabas partitions` does to move replicas: the steps of Kafka's own tool (KIP-455).
+
+A throttle (KIP-73) is two rates on every broker that takes part and, on the topics, who counts
+against them. It holds until somebody takes it away: verifying does, once nothing moves any more.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Container, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import click
+
+from barnabas.broker.controller.placement import place
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.partition_admin import Outcomes, PartitionAdmin
+from barnabas.client.reassignment_plan import Plan, throttle_for
+from barnabas.protocol.config_resources import ConfigOperation, ResourceType
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
+
+_RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+_LEADERS = "leader.replication.throttled.replicas"
+_FOLLOWERS = "follower.replication.throttled.replicas"
+_NEWS_SECONDS = 2.0
+
+
+class Progress(NamedTuple):
+    """How far a plan has come: rows to show, and whether anything moves in the cluster."""
+
+    rows: list[dict[str, Any]]
+    moving: bool
+
+
+async def current_plan(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Plan:
+    """Where partitions are now; raises UNKNOWN_TOPIC_OR_PARTITION."""
+    wanted = list(partitions)
+    await cluster.refresh(sorted({topic for topic, _ in wanted}))
+    found = {
+        (topic.name, row.partition_index): tuple(row.replica_nodes)
+        for topic in cluster.topics.values()
+        for row in topic.description.partitions
+    }
+    for topic, index in wanted:
+        if (topic, index) not in found:
+            text = f"there is no partition {topic}-{index}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+    return {each: found[each] for each in wanted}
+
+
+async def proposed_plan(
+    cluster: Cluster, partitions: Iterable[TopicPartition], brokers: list[int], *, racks: bool
+) -> Plan:
+    """Places for partitions on some brokers, as if their topics were new.
+
+    Each keeps its number of replicas. With `racks` they are spread over racks first, which every
+    broker must have then, or none.
+    """
+    described = await Admin(cluster).describe_cluster()
+    rack_of = {row.broker_id: row.rack if racks else None for row in described.brokers}
+    if unknown := [each for each in brokers if each not in rack_of]:
+        raise click.ClickException(f"no such broker: {', '.join(map(str, unknown))}")
+    chosen = {each: rack_of[each] for each in brokers}
+    if len({rack is None for rack in chosen.values()}) > 1:
+        raise click.ClickException("not every broker has a rack; try --ignore-racks")
+    now = await current_plan(cluster, partitions)
+    plan: Plan = {}
+    for topic in sorted({topic for topic, _ in now}):
+        indexes = [index for name, index in now if name == topic]
+        factor = len(now[topic, indexes[0]])
+        placed = place(chosen, len(indexes), factor, random.Random())
+        plan |= zip(((topic, index) for index in indexes), placed.values(), strict=True)
+    return plan
+
+
+async def execute(
+    cluster: Cluster,
+    plan: Plan,
+    *,
+    throttle: int | None,
+    additional: bool,
+    allow_factor_change: bool,
+) -> Outcomes:
+    """Begin to move; `throttle` is in bytes per second of each broker, in and out.
+
+    While anything moves, only with `additional`: then the throttle covers that too.
+    """
+    admin = PartitionAdmin(cluster)
+    ongoing = await admin.reassignments()
+    if ongoing and not additional:
+        raise click.ClickException(
+            f"{len(ongoing)} partition(s) are being reassigned; --additional adds to them"
+        )
+    await current_plan(cluster, plan)
+    if throttle is not None:
+        whole = {place: running.target for place, running in ongoing.items()} | plan
+        here = await current_plan(cluster, whole)
+        moved = throttle_for(whole, here, ongoing)
+        await _set_throttle(cluster, moved.leaders, moved.followers, moved.brokers, throttle)
+    return await admin.reassign(plan, allow_factor_change=allow_factor_change)
+
+
+async def verify(cluster: Cluster, plan: Plan, *, keep_throttle: bool) -> Progress:
+    """How far the plan is; where nothing moves any more, its throttle is taken away."""
+    ongoing = await PartitionAdmin(cluster).reassignments()
+    here = await _where_they_are(cluster, plan, ongoing)
+    rows = []
+    for place_, wanted in sorted(plan.items()):
+        running = ongoing.get(place_)
+        if running is not None and running.target == wanted:
+            state = "moving"
+        elif running is not None:
+            state = "moving elsewhere"
+        else:
+            state = "done" if here[place_] == wanted else "elsewhere"
+        topic, index = place_
+        rows.append(
+            {
+                "topic": topic,
+                "partition": index,
+                "state": state,
+                "replicas": list(here[place_]),
+                "wanted": list(wanted),
+            }
+        )
+    if not ongoing and not keep_throttle:
+        await clear_throttle(cluster, {topic for topic, _ in plan})
+    return Progress(rows, bool(ongoing))
+
+
+async def _where_they_are(cluster: Cluster, plan: Plan, moving: Container[TopicPartition]) -> Plan:
+    """Brokers hear of the end of a reassignment a moment later than the controller."""
+    deadline = time.monotonic() + _NEWS_SECONDS
+    while True:
+        here = await current_plan(cluster, plan)
+        elsewhere = (each for each in plan if each not in moving and here[each] != plan[each])
+        if next(elsewhere, None) is None or time.monotonic() > deadline:
+            return here
+        await asyncio.sleep(_NEWS_SECONDS / 20)
+
+
+async def cancel(cluster: Cluster, plan: Plan | None, *, keep_throttle: bool) -> Outcomes:
+    """Bring what moves back, of a plan or of all; partitions that do not move are left out."""
+    admin = PartitionAdmin(cluster)
+    ongoing = await admin.reassignments()
+    wanted = [place for place in ongoing if plan is None or place in plan]
+    outcomes = await admin.reassign(dict.fromkeys(wanted)) if wanted else {}
+    if not keep_throttle:
+        await clear_throttle(cluster, {topic for topic, _ in (wanted if plan is None else plan)})
+    return outcomes
+
+
+async def clear_throttle(cluster: Cluster, topics: Iterable[str]) -> None:
+    """Take the rates from every broker, and from these topics who counts against them."""
+    admin = Admin(cluster)
+    for node in sorted(cluster.nodes):
+        resets = [(key, ConfigOperation.DELETE, None) for key in _RATES]
+        await admin.alter_configs(ResourceType.BROKER, str(node), resets)
+    for topic in sorted(topics):
+        resets = [(key, ConfigOperation.DELETE, None) for key in (_LEADERS, _FOLLOWERS)]
+        await admin.alter_configs(ResourceType.TOPIC, topic, resets)
+
+
+async def _set_throttle(
+    cluster: Cluster,
+    leaders: Mapping[str, list[str]],
+    followers: Mapping[str, list[str]],
+    brokers: Iterable[int],
+    rate: int,
+) -> None:
+    """Who counts comes first: a rate without it would hold up nobody, and too late."""
+    admin = Admin(cluster)
+    for topic in leaders:
+        lists = ((_LEADERS, leaders[topic]), (_FOLLOWERS, followers[topic]))
+        changes = [(key, ConfigOperation.SET, ",".join(replicas)) for key, replicas in lists]
+        await admin.alter_configs(ResourceType.TOPIC, topic, changes)
+    for broker in brokers:
+        rates = [(key, ConfigOperation.SET, str(rate)) for key in _RATES]
+        await admin.alter_configs(ResourceType.BROKER, str(broker), rates)

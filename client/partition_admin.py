@@ -1,0 +1,158 @@
+"""Administration of replicas and leaders: reassignments (KIP-455) and elections (KIP-460)."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from barnabas.client.cluster import Cluster, check
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import (
+    alter_partition_reassignments,
+    elect_leaders,
+    list_partition_reassignments,
+)
+from barnabas.protocol.topic_partition import TopicPartition
+
+Outcomes = dict[TopicPartition, KafkaError | None]
+"""What became of each partition; None where it was done."""
+
+
+class Reassignment(NamedTuple):
+    """A partition's replicas while they change: all of them, those that come, those that go."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas when it is over."""
+        return tuple(each for each in self.replicas if each not in self.removing)
+
+
+class PartitionAdmin:
+    """Asks the controller of `cluster`; errors that pass are retried until its timeout."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    @property
+    def _timeout_ms(self) -> int:
+        return int(self._cluster.timeout * 1000)
+
+    async def reassign(
+        self,
+        wanted: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        allow_factor_change: bool = True,
+    ) -> Outcomes:
+        """Begins to move partitions to other replicas, or goes back where those are None.
+
+        Without `allow_factor_change` another number of replicas is refused; raises
+        UNSUPPORTED_VERSION where the broker cannot be told so (Kafka before 4.0).
+        """
+        api = alter_partition_reassignments.API
+        request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(
+            timeout_ms=self._timeout_ms,
+            allow_replication_factor_change=allow_factor_change,
+            topics=[
+                alter_partition_reassignments.ReassignableTopic(
+                    name=topic,
+                    partitions=[
+                        alter_partition_reassignments.ReassignablePartition(
+                            partition_index=index, replicas=None if ids is None else list(ids)
+                        )
+                        for index, ids in partitions.items()
+                    ],
+                )
+                for topic, partitions in _by_topic(wanted).items()
+            ],
+        )
+        if not allow_factor_change:
+            connection = await self._cluster.any_connection()
+            if connection.version_for(api) < 1:
+                text = "the broker lets any reassignment change the replication factor"
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, text)
+
+        async def attempt() -> Outcomes:
+            response = await self._cluster.ask_controller(api, request)
+            check(response.error_code, response.error_message)
+            return {
+                (topic.name, row.partition_index): _error(row.error_code, row.error_message)
+                for topic in response.responses
+                for row in topic.partitions
+            }
+
+        return await self._cluster.retrying(attempt)
+
+    async def reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """What is being reassigned, of these partitions or of all."""
+        messages = list_partition_reassignments
+        topics = None
+        if partitions is not None:
+            topics = [
+                messages.ListPartitionReassignmentsTopics(name=name, partition_indexes=list(found))
+                for name, found in _by_topic(dict.fromkeys(partitions)).items()
+            ]
+        request = messages.ListPartitionReassignmentsRequest(
+            timeout_ms=self._timeout_ms, topics=topics
+        )
+
+        async def attempt() -> dict[TopicPartition, Reassignment]:
+            response = await self._cluster.ask_controller(messages.API, request)
+            check(response.error_code, response.error_message)
+            return {
+                (topic.name, row.partition_index): Reassignment(
+                    tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas)
+                )
+                for topic in response.topics
+                for row in topic.partitions
+            }
+
+        return await self._cluster.retrying(attempt)
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
+    ) -> Outcomes:
+        """Has the preferred replicas lead, of these partitions or of all.
+
+        With `unclean`, partitions without a leader get any replica that is alive: records may be
+        lost. Asked for all, partitions that need no election are left out of the answer.
+        """
+        topics = None
+        if partitions is not None:
+            topics = [
+                elect_leaders.TopicPartitions(topic=name, partitions=list(found))
+                for name, found in _by_topic(dict.fromkeys(partitions)).items()
+            ]
+        request = elect_leaders.ElectLeadersRequest(
+            election_type=elect_leaders.UNCLEAN if unclean else elect_leaders.PREFERRED,
+            topic_partitions=topics,
+            timeout_ms=self._timeout_ms,
+        )
+
+        async def attempt() -> Outcomes:
+            response = await self._cluster.ask_controller(elect_leaders.API, request)
+            check(response.error_code)
+            return {
+                (topic.topic, row.partition_id): _error(row.error_code, row.error_message)
+                for topic in response.replica_election_results
+                for row in topic.partition_result
+            }
+
+        return await self._cluster.retrying(attempt)
+
+
+def _error(code: int, message: str | None) -> KafkaError | None:
+    return KafkaError(ErrorCode.of(code), message) if code else None
+
+
+def _by_topic(
+    partitions: Mapping[TopicPartition, Sequence[int] | None],
+) -> dict[str, dict[int, Sequence[int] | None]]:
+    found: dict[str, dict[int, Sequence[int] | None]] = defaultdict(dict)
+    for (topic, index), replicas in partitions.items():
+        found[topic][index] = replicas
+    return found

@@ -1,0 +1,173 @@
+"""`barnabas partitions` moves replicas and leaders of a cluster with records in it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.testing import Cluster
+from tests.integration.command_line import Cli
+
+NAMES = ("fragile", "healthy", "lonely")
+RECORDS = b"".join(b"%d\n" % number for number in range(2000))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(configs={"auto.leader.rebalance.enable": "false"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cli(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    tmp_path: Path,
+) -> Cli:
+    return Cli(cluster.bootstrap_servers, (monkeypatch, capfdbinary), tmp_path)
+
+
+def plan(path: Path, topic: str, *replicas: list[int]) -> str:
+    rows = [
+        {"topic": topic, "partition": index, "replicas": ids} for index, ids in enumerate(replicas)
+    ]
+    path.write_text(json.dumps({"version": 1, "partitions": rows}))
+    return str(path)
+
+
+def topic_with(cli: Cli, name: str, tmp_path: Path, *replicas: list[int]) -> None:
+    """A topic whose partitions are on these brokers, each led by the first, with records in one."""
+    factor = str(len(replicas[0]))
+    cli("topics", "create", name, "-p", str(len(replicas)), "-r", factor)
+    cli("partitions", "reassign", plan(tmp_path / "first", name, *replicas), "--wait")
+    cli("partitions", "elect", name)
+    cli("produce", name, "-p", "0", stdin=RECORDS)
+
+
+def throttles(cli: Cli, kind: str, name: str) -> dict[str, str]:
+    rows = cli.json("configs", "describe", kind, name)
+    return {
+        row["key"]: row["value"]
+        for row in rows
+        if "throttled" in row["key"] and row["source"] == kind
+    }
+
+
+def test_replicas_move_and_come_back_with_every_record(cli: Cli, tmp_path: Path) -> None:
+    topic_with(cli, "moved", tmp_path, [1], [2])
+    back = str(tmp_path / "back")
+    there = plan(tmp_path / "there", "moved", [3], [3, 1])
+    rows = cli.json("partitions", "reassign", there, "--wait", "--rollback", back)
+    assert [(row["state"], row["replicas"]) for row in rows] == [("done", [3]), ("done", [3, 1])]
+    shown = cli.json("topics", "describe", "moved")
+    assert [(row["leader"], set(row["isr"]), row["end"]) for row in shown] == [
+        (3, {3}, 2000),
+        (3, {3, 1}, 0),
+    ]
+    assert cli("consume", "moved", "-p", "0", "-o", "beginning", "-e") == RECORDS
+    cli("partitions", "reassign", back, "--wait")
+    assert [row["replicas"] for row in cli.json("topics", "describe", "moved")] == [[1], [2]]
+    assert cli("consume", "moved", "-p", "0", "-o", "beginning", "-e") == RECORDS
+    assert cli.json("partitions", "list") == []
+
+
+def test_a_throttled_move_takes_its_time_and_its_throttle_goes(cli: Cli, tmp_path: Path) -> None:
+    """2.7 MB at 200 KB/s: each record is a batch, and the second has to wait for the first."""
+    topic_with(cli, "slow", tmp_path, [1])
+    for _ in range(3):
+        cli("produce", "slow", "-p", "0", stdin=b"x" * 900_000 + b"\n")
+    there = plan(tmp_path / "there", "slow", [2])
+    code, _, said = cli.run("partitions", "reassign", there, "--throttle", "200000")
+    assert code == 0
+    assert b"throttle stays" in said
+    assert throttles(cli, "topic", "slow") == {
+        "leader.replication.throttled.replicas": "0:1",
+        "follower.replication.throttled.replicas": "0:2",
+    }
+    for broker in ("1", "2"):
+        assert set(throttles(cli, "broker", broker).values()) == {"200000"}
+    assert throttles(cli, "broker", "3") == {}
+    code, out, _ = cli.run("partitions", "verify", there, "--json")
+    assert (code, json.loads(out)[0]["state"]) == (1, "moving")
+    (row,) = cli.json("partitions", "list")
+    assert (row["replicas"], row["adding"], row["removing"]) == ([2, 1], [2], [1])
+    code, _, said = cli.run("partitions", "reassign", there)
+    assert code == 1
+    assert b"--additional" in said
+    assert cli("partitions", "cancel", there, "--keep-throttle").endswith(b"slow\t0\tcancelled\n")
+    assert throttles(cli, "topic", "slow") != {}
+    cli("partitions", "reassign", there, "--throttle", "100000000", "--wait")
+    assert throttles(cli, "topic", "slow") == throttles(cli, "broker", "1") == {}
+    assert cli.json("topics", "describe", "slow")[0]["replicas"] == [2]
+
+
+def test_leaders_go_back_to_the_first_replica(cluster: Cluster, cli: Cli, tmp_path: Path) -> None:
+    topic_with(cli, "led", tmp_path, [1, 2], [2, 1])
+    cli("partitions", "reassign", plan(tmp_path / "turned", "led", [2, 1], [2, 1]), "--wait")
+    assert [row["leader"] for row in cli.json("topics", "describe", "led")] == [1, 2]
+    cluster.wait_until_in_sync()
+    rows = cli.json("partitions", "elect", "led")
+    assert [row["result"] for row in rows] == [
+        "elected",
+        "the partition has the wanted leader already",
+    ]
+    assert [row["leader"] for row in cli.json("topics", "describe", "led")] == [2, 2]
+    cli("partitions", "elect", "--all")
+
+
+def test_a_plan_for_other_brokers_keeps_the_number_of_replicas(cli: Cli) -> None:
+    cli("topics", "create", "planned", "-p", "4", "-r", "2")
+    planned = json.loads(cli("partitions", "plan", "planned", "--brokers", "2,3"))
+    assert {tuple(sorted(row["replicas"])) for row in planned["partitions"]} == {(2, 3)}
+    assert len(planned["partitions"]) == 4
+    current = json.loads(cli("partitions", "plan", "planned", "--current"))
+    shown = cli.json("topics", "describe", "planned")
+    assert [row["replicas"] for row in current["partitions"]] == [row["replicas"] for row in shown]
+
+
+def test_partitions_that_lack_something_are_found(
+    cluster: Cluster, cli: Cli, tmp_path: Path
+) -> None:
+    topic_with(cli, "healthy", tmp_path, [1, 2, 3])
+    topic_with(cli, "fragile", tmp_path, [2, 3])
+    topic_with(cli, "lonely", tmp_path, [3])
+    filters = ("--under-replicated", "--under-min-isr", "--at-min-isr", "--unavailable")
+
+    def lacking(*arguments: str) -> dict[str, list[str]]:
+        rows = cli.json("topics", "describe", *arguments)
+        return {row["topic"]: row["lacks"] for row in rows if row["topic"] in NAMES}
+
+    cluster.wait_until_in_sync()
+    assert lacking("--under-replicated") == {}
+    assert lacking("--at-min-isr") == {"fragile": ["at-min-isr"]}
+    cluster.stop_broker(3)
+    assert lacking("fragile", *filters) == {"fragile": ["under-replicated", "under-min-isr"]}
+    assert lacking(*filters) == {
+        "fragile": ["under-replicated", "under-min-isr"],
+        "healthy": ["under-replicated", "at-min-isr"],
+        "lonely": ["under-min-isr", "unavailable"],
+    }
+    cluster.start_broker(3)
+    cluster.wait_until_in_sync()
+    assert lacking("--under-replicated", "--unavailable") == {}
+
+
+def test_what_cannot_be_done_is_said_in_a_line(cli: Cli, tmp_path: Path) -> None:
+    def refused(*arguments: str) -> bytes:
+        code, out, said = cli.run(*arguments)
+        assert code != 0
+        return out + said
+
+    cli("topics", "create", "still")
+    elsewhere = plan(tmp_path / "elsewhere", "still", [9])
+    assert b"no such broker is registered" in refused("partitions", "reassign", elsewhere)
+    unknown = plan(tmp_path / "unknown", "nowhere", [1])
+    assert b"UNKNOWN_TOPIC_OR_PARTITION" in refused("partitions", "reassign", unknown)
+    assert b"no such broker: 9" in refused("partitions", "plan", "still", "--brokers", "9")
+    (tmp_path / "bad").write_text("{")
+    assert b"not JSON" in refused("partitions", "verify", str(tmp_path / "bad"))
+    assert b"--all" in refused("partitions", "cancel")
+    assert b"--all" in refused("partitions", "elect")
+    assert cli.json("partitions", "cancel", "--all") == []

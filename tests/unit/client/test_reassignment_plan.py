@@ -1,0 +1,86 @@
+"""Plans in the JSON of Kafka's tool, and what their throttles cover."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.client.partition_admin import Reassignment
+from barnabas.client.reassignment_plan import parse_plan, plan_text, throttle_for
+
+
+def row(**fields: object) -> dict[str, object]:
+    return {"topic": "t", "partition": 0, "replicas": [1, 2], **fields}
+
+
+def text(*rows: dict[str, object], **fields: object) -> str:
+    return json.dumps({"version": 1, "partitions": list(rows), **fields})
+
+
+def test_a_plan_of_kafkas_tool_is_read() -> None:
+    plan = parse_plan(
+        '{"version":1,"partitions":[{"topic":"a","partition":1,"replicas":[3,1],'
+        '"log_dirs":["any","any"]},{"topic":"b","partition":0,"replicas":[2]}]}'
+    )
+    assert plan == {("a", 1): (3, 1), ("b", 0): (2,)}
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        ("{", "not JSON"),
+        ("[]", 'no list of "partitions"'),
+        (text(row(), version=2), "version 2"),
+        (text(), "names no partition"),
+        (text(row(), row(replicas=[3])), "t-0 more than once"),
+        (text({"topic": "t"}), "not a topic, a partition and its replicas"),
+        (text(row(partition="0")), "not a topic, a partition and its replicas"),
+        (text(row(partition=True)), "not a topic, a partition and its replicas"),
+        (text(row(replicas=[])), "t-0 needs different broker ids"),
+        (text(row(replicas=[1, 1])), "t-0 needs different broker ids"),
+        (text(row(partition=-1)), "t--1 needs different broker ids"),
+        (text(row(replicas=[1, "2"])), "t-0 needs numbers of brokers"),
+        (text(row(replicas=[1 << 31])), "t-0 needs numbers of brokers"),
+        (text(row(replicas=[-1])), "t-0 needs numbers of brokers"),
+        (text(row(log_dirs=["/data", "any"])), "log_dirs"),
+    ],
+)
+def test_what_is_no_plan_is_refused_with_a_reason(plan: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse_plan(plan)
+
+
+PLANS = st.dictionaries(
+    st.tuples(st.text(min_size=1), st.integers(0, 99)),
+    st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True).map(tuple),
+    min_size=1,
+)
+
+
+@given(PLANS)
+def test_a_plan_comes_back_as_it_was_written(plan: dict[tuple[str, int], tuple[int, ...]]) -> None:
+    assert parse_plan(plan_text(plan)) == plan
+
+
+def test_a_throttle_covers_who_sends_and_who_fetches() -> None:
+    plan = {("a", 0): (2, 3), ("a", 1): (1, 2), ("b", 0): (4,)}
+    here = {("a", 0): (1, 2), ("a", 1): (2, 1), ("b", 0): (1,)}
+    throttle = throttle_for(plan, here, {})
+    assert throttle.leaders == {"a": ["0:1", "0:2"], "b": ["0:1"]}
+    assert throttle.followers == {"a": ["0:3"], "b": ["0:4"]}
+    assert throttle.brokers == [1, 2, 3, 4]
+
+
+def test_what_is_on_its_way_already_still_has_to_fetch() -> None:
+    plan = {("a", 0): (3, 4)}
+    here = {("a", 0): (3, 4, 1, 2)}
+    running = {("a", 0): Reassignment((3, 4, 1, 2), adding=(3, 4), removing=(1, 2))}
+    throttle = throttle_for(plan, here, running)
+    assert throttle.leaders == {"a": ["0:1", "0:2"]}
+    assert throttle.followers == {"a": ["0:3", "0:4"]}
+
+
+def test_what_only_changes_its_order_is_not_throttled() -> None:
+    throttle = throttle_for({("a", 0): (2, 1)}, {("a", 0): (1, 2)}, {})
+    assert throttle == ({}, {}, [])

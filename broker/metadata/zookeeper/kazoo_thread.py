@@ -116,5 +116,5 @@ class KazooLog(logging.Logger):
         self.level = logging.INFO
 
     def handle(self, record: logging.LogRecord) -> None:
-        say = _log.warning if record.levelno >= logging.WARNING else _log.info
-        say("kazoo", said=record.getMessage(), exc_info=record.exc_info)
+        say = _log.warning if record.levelno >= logging.WARNING else _log.debug
+        say("zookeeper", said=record.getMessage(), exc_info=record.exc_info)

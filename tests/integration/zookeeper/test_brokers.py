@@ -1,0 +1,312 @@
+"""Whole brokers on ZooKeeper: what they write there, and what becomes of them without it."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from barnabas.broker.app import Broker
+from barnabas.broker.metadata import znodes
+from barnabas.config.broker import BrokerConfig
+from barnabas.protocol.types import uuid_from_text
+from tests.integration.command_line import Served, run
+from tests.zookeeper import ZooKeeperServer
+
+SECONDS = 20.0
+
+
+def properties(server: ZooKeeperServer, chroot: str, broker_id: int, data: Path) -> dict[str, str]:
+    return {
+        "broker.id": str(broker_id),
+        "broker.rack": f"r{broker_id}",
+        "zookeeper.connect": server.connect + chroot,
+        "listeners": "PLAINTEXT://127.0.0.1:0,BROKERS://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT",
+        "inter.broker.listener.name": "BROKERS",
+        "log.dirs": str(data),
+        "zookeeper.session.timeout.ms": "6000",
+    }
+
+
+@contextlib.asynccontextmanager
+async def cluster(
+    server: ZooKeeperServer, chroot: str, directory: Path, **more: str
+) -> AsyncIterator[list[Broker]]:
+    """Three brokers in this process."""
+    async with contextlib.AsyncExitStack() as exits:
+        brokers = []
+        for broker_id in (1, 2, 3):
+            given = properties(server, chroot, broker_id, directory / str(broker_id))
+            given |= {key.replace("_", "."): value for key, value in more.items()}
+            broker = Broker(BrokerConfig.from_properties(given))
+            await broker.start()
+            exits.push_async_callback(broker.stop)
+            brokers.append(broker)
+        yield brokers
+
+
+def servers(brokers: Sequence[Broker]) -> str:
+    return ",".join(broker.bootstrap_servers for broker in brokers)
+
+
+def create_topic(at: str, name: str, partitions: int) -> None:
+    config = {"min.insync.replicas": "2"}
+    admin = AdminClient({"bootstrap.servers": at, "log_level": 0})
+    for done in admin.create_topics([NewTopic(name, partitions, 3, config=config)]).values():
+        done.result(SECONDS)
+
+
+def created(at: str, name: str) -> bool:
+    """False while there is no controller."""
+    try:
+        create_topic(at, name, 3)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.NOT_CONTROLLER:
+            raise
+        return False
+    return True
+
+
+def produce(at: str, topic: str, partitions: int, count: int = 60) -> None:
+    """Returns when all in-sync replicas have everything."""
+    failures: list[Any] = []
+    producer = Producer({"bootstrap.servers": at, "acks": "all", "log_level": 0})
+    for number in range(count):
+        producer.produce(
+            topic,
+            b"value",
+            partition=number % partitions,
+            on_delivery=lambda error, _: failures.append(error) if error else None,
+        )
+    assert producer.flush(SECONDS) == 0
+    assert failures == []
+
+
+def state(server: ZooKeeperServer, chroot: str, partition: int) -> dict[str, Any]:
+    with server.looking(chroot) as client:
+        data, _ = client.get(znodes.state_path("t", partition))
+        value: dict[str, Any] = json.loads(data)
+        return value
+
+
+async def until(holds: Callable[[], bool], seconds: float = SECONDS) -> None:
+    async with asyncio.timeout(seconds):
+        while not await asyncio.to_thread(holds):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def test_nodes_are_kafkas(server: ZooKeeperServer, chroot: str, tmp_path: Path) -> None:
+    async with cluster(server, chroot, tmp_path) as brokers:
+        await asyncio.to_thread(create_topic, servers(brokers), "t", 2)
+        producer = Producer(
+            {"bootstrap.servers": servers(brokers), "enable.idempotence": True, "log_level": 0}
+        )
+        producer.produce("t", b"")
+        assert await asyncio.to_thread(producer.flush, SECONDS) == 0
+        nodes = await asyncio.to_thread(all_nodes, server, chroot)
+    registration = nodes["/brokers/ids/2"]
+    assert registration["version"] == 5
+    assert registration["endpoints"] == [
+        f"{name}://127.0.0.1:{brokers[1].ports[name]}" for name in ("PLAINTEXT", "BROKERS")
+    ]
+    assert registration["listener_security_protocol_map"] == {
+        "PLAINTEXT": "PLAINTEXT",
+        "BROKERS": "PLAINTEXT",
+    }
+    assert (registration["rack"], registration["restart"]) == ("r2", "clean")
+    topic = nodes["/brokers/topics/t"]
+    assert topic["version"] == 3
+    assert {tuple(sorted(ids)) for ids in topic["partitions"].values()} == {(1, 2, 3)}
+    assert len(uuid_from_text(topic["topic_id"])) == 16
+    for partition in ("0", "1"):
+        leader_and_isr = nodes[f"/brokers/topics/t/partitions/{partition}/state"]
+        assert sorted(leader_and_isr.pop("isr")) == [1, 2, 3]
+        assert leader_and_isr == {
+            "controller_epoch": 1,
+            "leader": topic["partitions"][partition][0],
+            "version": 1,
+            "leader_epoch": 0,
+        }
+    assert nodes["/controller"].keys() == {"version", "brokerid", "timestamp"}
+    assert nodes["/controller_epoch"] == 1
+    assert nodes["/cluster/id"] == {"version": "1", "id": brokers[0]._cluster_id}
+    assert nodes["/config/topics/t"] == {"version": 1, "config": {"min.insync.replicas": "2"}}
+    block = nodes["/latest_producer_id_block"]
+    assert (block["version"], int(block["block_end"]) - int(block["block_start"])) == (1, 999)
+    assert (nodes["/feature"]["version"], nodes["/feature"]["status"]) == (2, 1)
+    assert {"/admin/delete_topics", "/config/changes", "/config/brokers"} <= nodes.keys()
+
+
+def all_nodes(server: ZooKeeperServer, chroot: str) -> dict[str, Any]:
+    with server.looking(chroot) as client:
+
+        def below(path: str) -> Iterator[tuple[str, Any]]:
+            data, _ = client.get(path or "/")
+            yield path, json.loads(data) if data else None
+            for child in client.get_children(path or "/"):
+                yield from below(f"{path}/{child}")
+
+        return dict(below(""))
+
+
+@pytest.mark.parametrize("broker_id", [1, 3], ids=["the controller", "a follower"])
+async def test_an_expired_session_costs_a_broker_its_epoch_and_nothing_else(
+    server: ZooKeeperServer, chroot: str, tmp_path: Path, broker_id: int
+) -> None:
+    async with cluster(server, chroot, tmp_path) as brokers:
+        at = servers(brokers)
+        await asyncio.to_thread(create_topic, at, "t", 3)
+        await asyncio.to_thread(produce, at, "t", 3)
+        core = brokers[broker_id - 1]._core
+        before, key = core.membership.broker_epoch, core.store.key  # type: ignore[attr-defined]
+        await asyncio.to_thread(server.expire, *key)
+        await until(lambda: core.membership.broker_epoch > before)
+        await asyncio.to_thread(produce, at, "t", 3)
+        for partition in range(3):
+            await until(lambda p=partition: len(state(server, chroot, p)["isr"]) == 3)  # type: ignore[misc]
+        assert not any(broker.failed.is_set() for broker in brokers)
+
+
+async def test_without_zookeeper_healthy_partitions_are_written(
+    own_server: ZooKeeperServer, tmp_path: Path
+) -> None:
+    session = {"zookeeper_session_timeout_ms": "1500"}
+    async with cluster(own_server, "/kafka", tmp_path, **session) as brokers:
+        at = servers(brokers)
+        await asyncio.to_thread(create_topic, at, "t", 3)
+        await asyncio.to_thread(produce, at, "t", 3)
+        own_server.kill()
+        members = [broker._core.membership for broker in brokers]
+        await until(lambda: not any(member.in_touch for member in members))
+        gone = time.monotonic()
+        while time.monotonic() - gone < 2.0:
+            await asyncio.to_thread(produce, at, "t", 3)
+        await asyncio.to_thread(own_server.start)
+        await until(lambda: all(member.in_touch for member in members))
+        await until(lambda: created(at, "later"))
+        await asyncio.to_thread(produce, at, "later", 3)
+        for partition in range(3):
+            await until(lambda p=partition: len(state(own_server, "/kafka", p)["isr"]) == 3)  # type: ignore[misc]
+        assert not any(broker.failed.is_set() for broker in brokers)
+
+
+# -- processes -------------------------------------------------------------------------------------
+
+
+class Process:
+    """`barnabas serve` on ZooKeeper."""
+
+    def __init__(self, given: dict[str, str]) -> None:
+        sets = [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
+        self.served = Served(*sets)
+        host, _, port = self.served.servers.rpartition(":")
+        self.address = host, int(port)
+
+    def signal(self, number: int) -> None:
+        os.kill(self.served.process.pid, number)
+
+    def end(self) -> None:
+        self.served.process.kill()
+        self.served.process.communicate()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[dict[str, str]], Process]]:
+    running: list[Process] = []
+
+    def started(given: dict[str, str]) -> Process:
+        running.append(Process(given))
+        return running[-1]
+
+    yield started
+    for process in running:
+        process.end()
+
+
+def test_a_killed_broker_need_not_wait_for_its_old_session(
+    server: ZooKeeperServer,
+    chroot: str,
+    tmp_path: Path,
+    start: Callable[[dict[str, str]], Process],
+) -> None:
+    given = properties(server, chroot, 1, tmp_path) | {"zookeeper.session.timeout.ms": "30000"}
+    for restart in ("clean", "killed", "killed"):
+        began = time.monotonic()
+        process = start(given)
+        assert time.monotonic() - began < 10
+        with server.looking(chroot) as client:
+            assert json.loads(client.get("/brokers/ids/1")[0])["restart"] == restart
+        process.end()
+
+
+def test_another_broker_that_lives_keeps_its_id(
+    server: ZooKeeperServer,
+    chroot: str,
+    tmp_path: Path,
+    start: Callable[[dict[str, str]], Process],
+) -> None:
+    start(properties(server, chroot, 1, tmp_path / "one"))
+    given = properties(server, chroot, 1, tmp_path / "other")
+    sets = [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
+    done = run("serve", *sets)
+    assert done.returncode == 1
+    assert b"a broker with id 1 is running: give this one another broker.id" in done.stderr
+
+
+def test_a_zookeeper_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
+    done = run(
+        *("serve", "--set", "zookeeper.connect=127.0.0.1:1", "--set", f"log.dirs={tmp_path}"),
+        *("--set", "zookeeper.connection.timeout.ms=300"),
+        *("--set", "listeners=PLAINTEXT://127.0.0.1:0,BROKERS://127.0.0.1:0"),
+        *("--set", "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT"),
+        *("--set", "inter.broker.listener.name=BROKERS"),
+    )
+    assert done.returncode == 1
+    assert b"barnabas: ZooKeeper cannot be reached at 127.0.0.1:1" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
+
+
+def test_a_broker_paused_past_its_session_answers_nothing_before_it_is_registered_again(
+    own_server: ZooKeeperServer,
+    tmp_path: Path,
+    start: Callable[[dict[str, str]], Process],
+) -> None:
+    given = properties(own_server, "", 1, tmp_path) | {"zookeeper.session.timeout.ms": "1500"}
+    process = start(given)
+    with socket.create_connection(process.address, SECONDS) as client:
+        client.sendall(API_VERSIONS)
+        assert client.recv(4)
+        client.settimeout(0.2)
+        with contextlib.suppress(TimeoutError):
+            while client.recv(1 << 16):
+                pass
+        process.signal(signal.SIGSTOP)
+        with own_server.looking() as looking:
+            give_up = time.monotonic() + SECONDS
+            while looking.exists("/brokers/ids/1") and time.monotonic() < give_up:
+                time.sleep(0.02)
+            assert not looking.exists("/brokers/ids/1")
+        own_server.pause()
+        client.sendall(API_VERSIONS)
+        process.signal(signal.SIGCONT)
+        client.settimeout(1.0)
+        with pytest.raises(TimeoutError):
+            client.recv(4)
+        own_server.resume()
+        client.settimeout(SECONDS)
+        assert client.recv(4)
+    with own_server.looking() as looking:
+        assert looking.exists("/brokers/ids/1")

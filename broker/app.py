@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 from barnabas.broker.assembly.control import make_control
@@ -169,21 +170,22 @@ class Broker:
         new_id = self._cluster_id or uuid_text(doors.random.getrandbits(128).to_bytes(16, "big"))
         found = await prepare_cluster(store, new_id)
         self._cluster_id = require_cluster(found, self._cluster_id, self._paths[0])
+        membership = Membership(
+            store, clock=doors.clock, soon=self._soon, end_earlier=opened.end_earlier
+        )
         configs = Configs(store, self._dynamic, config.broker_id)
-        await configs.start(lambda: self._soon(configs.catch_up()))
+        await configs.start(lambda: self._soon(membership.see_through(configs.catch_up)))
         self._exits.callback(configs.stop)
         features = Features(store)
         self._exits.callback(features.stop)
-        await features.start(lambda: self._soon(features.catch_up()))
+        await features.start(lambda: self._soon(membership.see_through(features.catch_up)))
         cache = MetadataCache(self._cluster_id)
         self._core = Core(
             doors=doors,
             dynamic=self._dynamic,
             metrics=self._metrics,
             store=store,
-            membership=Membership(
-                store, clock=doors.clock, soon=self._soon, end_earlier=opened.end_earlier
-            ),
+            membership=membership,
             configs=configs,
             features=features,
             cache=cache,
@@ -322,7 +324,8 @@ class Broker:
         if not self._replication.logs.online_dirs:
             self._fatal(error)
             return
-        self._soon(announce_log_dir_failure(self._core.store, self._config.broker_id))
+        announce = partial(announce_log_dir_failure, self._core.store, self._config.broker_id)
+        self._soon(self._core.membership.see_through(announce))
 
     def _soon(self, work: Coroutine[Any, Any, None]) -> None:
         """Run what nobody waits for; its failure is the broker's."""

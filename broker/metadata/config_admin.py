@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.configs import Configs
-from barnabas.broker.metadata.store import NoNode
+from barnabas.broker.metadata.store import NoNode, SessionExpired, StoreUnavailable
 from barnabas.broker.metadata.topic_names import check_name
 from barnabas.broker.metadata.znodes import DEFAULT_ENTITY
 from barnabas.broker.observability.logging import ROOT, LoggerLevels
@@ -218,6 +218,8 @@ async def one_by_one(
             await alter(each)
         except KafkaError as error:
             outcomes.append((each, error.code, error.message))
+        except (SessionExpired, StoreUnavailable):
+            outcomes.append((each, ErrorCode.REQUEST_TIMED_OUT, "The metadata cannot be reached."))
         else:
             outcomes.append((each, ErrorCode.NONE, None))
     return outcomes

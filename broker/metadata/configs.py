@@ -121,17 +121,28 @@ class Configs:
         await self._apply(kind, name)
 
     async def catch_up(self) -> None:
-        """Apply what other brokers have altered since the last time."""
+        """Apply what other brokers have altered since the last time.
+
+        Can be done again where it was interrupted, as by the loss of the store.
+        """
         changes = await self._store.children(znodes.CONFIG_CHANGES)
+        if self._newest_change and self._newest_change not in changes:
+            # Away for longer than changes are kept: nobody knows what was missed.
+            await self._apply_all()
         for change in changes:
             if change > self._newest_change:
-                self._newest_change = change
                 with suppress(NoNode):
                     data, _ = await self._store.get(f"{znodes.CONFIG_CHANGES}/{change}")
                     await self._apply(*znodes.decode_config_change(data))
+                self._newest_change = change
         for change in changes[:-KEPT_CHANGES]:
             with suppress(NoNode):
                 await self._store.multi([Delete(f"{znodes.CONFIG_CHANGES}/{change}")])
+
+    async def _apply_all(self) -> None:
+        await self._apply("brokers", str(self._broker_id))
+        for name in {*self._topics, *self._overrides}:
+            await self._apply("topics", name)
 
     async def _apply(self, kind: str, name: str) -> None:
         if kind == "brokers" and name in (str(self._broker_id), znodes.DEFAULT_ENTITY):

@@ -117,6 +117,19 @@ class Membership:
             except StoreUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
 
+    async def see_through(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do what needs the store, again and again while it is out of reach; not once the broker
+        has left. Raises what else goes wrong, and StoreUnavailable of a store of its own: that has
+        failed for good."""
+        while not self._left:
+            try:
+                await work()
+                return
+            except (SessionExpired, StoreUnavailable):
+                if self._store.session_timeout == math.inf and not self._left:
+                    raise
+                await asyncio.sleep(RETRY_SECONDS)
+
     def leave(self) -> None:
         """Register no more. The node goes with the session."""
         self._left = True

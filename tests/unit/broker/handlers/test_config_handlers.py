@@ -4,12 +4,13 @@ does, and what they alter takes effect at once and for good."""
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.configs import KEPT_CHANGES, Configs
+from barnabas.broker.metadata.store import StoreUnavailable
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import ErrorCode
@@ -294,6 +295,54 @@ async def test_old_notifications_are_cleared_away(plane: ControlPlane) -> None:
     await plane.configs.catch_up()
     session = plane.cluster.store.session()
     assert len(await session.children(znodes.CONFIG_CHANGES)) == KEPT_CHANGES
+
+
+async def test_a_broker_that_missed_more_than_is_kept_reads_everything_anew(
+    plane: ControlPlane,
+) -> None:
+    session = plane.cluster.store.session()
+    away = Configs(session, DynamicConfig(plane.configs.broker.static), 2)
+    await alter(plane, TOPIC, "t", ("retention.ms", SET, "1"))
+    await away.start(lambda: None)
+    await away.load_topics(["t"])
+    await alter(plane, TOPIC, "t", ("retention.ms", SET, "5000"))
+    await alter(plane, BROKER, "", (DYNAMIC_KEY, SET, "3"))
+    for round_ in range(KEPT_CHANGES + 5):
+        await alter(plane, GROUP, "g", ("consumer.session.timeout.ms", SET, str(50_000 + round_)))
+    await plane.configs.catch_up()
+    await away.catch_up()
+    assert away.topic("t").retention_ms == 5000
+    assert away.broker.current.log_cleaner_backoff_ms == 3
+    away.stop()
+
+
+async def test_a_change_that_could_not_be_read_is_read_the_next_time(plane: ControlPlane) -> None:
+    session = plane.cluster.store.session()
+    other = Configs(session, DynamicConfig(plane.configs.broker.static), 2)
+    await other.start(lambda: None)
+    await other.load_topics(["t"])
+    await alter(plane, TOPIC, "t", ("retention.ms", SET, "5000"))
+    get, session.get = session.get, lost  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable):
+        await other.catch_up()
+    session.get = get  # type: ignore[method-assign]
+    await other.catch_up()
+    assert other.topic("t").retention_ms == 5000
+    other.stop()
+
+
+async def lost(_path: str) -> NoReturn:
+    raise StoreUnavailable
+
+
+async def test_an_alteration_while_the_store_is_away_can_be_tried_again(
+    plane: ControlPlane,
+) -> None:
+    session = plane.configs._store
+    get, session.get = session.get, lost  # type: ignore[method-assign]
+    answer = await alter(plane, TOPIC, "t", ("retention.ms", SET, "5000"))
+    session.get = get  # type: ignore[method-assign]
+    assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
 async def test_resources_are_listed_by_type(plane: ControlPlane) -> None:

@@ -201,6 +201,31 @@ async def test_out_of_touch_past_two_thirds_of_the_session(store: EmbeddedStore)
     member.membership.leave()
 
 
+async def test_what_needs_the_store_is_done_when_it_is_back(store: EmbeddedStore) -> None:
+    far = FarStore(store.session())
+    membership = Member(far).membership
+    far.away = True
+    seen = list[Any]()
+
+    async def look() -> None:
+        seen.append(await far.exists("/brokers"))
+
+    looking = asyncio.create_task(membership.see_through(look))
+    done, _ = await asyncio.wait([looking], timeout=0.3)
+    assert not done
+    far.away = False
+    await asyncio.wait_for(looking, 5)
+    assert len(seen) == 1
+
+
+async def test_a_store_of_ones_own_that_failed_is_not_waited_for(store: EmbeddedStore) -> None:
+    async def fail() -> None:
+        raise StoreUnavailable
+
+    with pytest.raises(StoreUnavailable):
+        await Member(store.session()).membership.see_through(fail)
+
+
 async def test_who_has_left_does_not_come_back(store: EmbeddedStore) -> None:
     session = store.session()
     member = Member(session)

@@ -145,11 +145,27 @@ class Membership:
             self._info = await register_broker(self._store, self._info, self._clock.now_ms())
         except BrokerIdInUse as error:
             if not await self._end_earlier(error.session_id):
-                raise
+                await self._outlive(error)
             self._info = await register_broker(self._store, self._info, self._clock.now_ms())
         self._joined.set()
         for follower in self._followers:
             follower(self._info)
+
+    async def _outlive(self, found: BrokerIdInUse) -> None:
+        """Wait for the end of a session that may be an earlier run's; the broker of a session that
+        outlives its timeout is alive. Raises what was found, then."""
+        assert self._info is not None
+        timeout = self._store.session_timeout
+        if timeout == math.inf:
+            raise found
+        _log.warning("a broker with this id is registered: waiting whether it lives", reason=found)
+        deadline = self._clock.monotonic() + 1.5 * timeout
+        while self._clock.monotonic() < deadline:
+            stat = await self._store.exists(znodes.broker_path(self._info.id))
+            if stat is None or stat.ephemeral_owner != found.session_id:
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+        raise found
 
     async def _is_registered(self) -> bool:
         assert self._info is not None

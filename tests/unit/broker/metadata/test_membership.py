@@ -235,3 +235,22 @@ async def test_who_has_left_does_not_come_back(store: EmbeddedStore) -> None:
     await asyncio.wait_for(member.membership.after_pause(), 5)
     assert member.tasks == []
     assert await store.session().exists(PATH) is None
+
+
+async def test_a_broker_waits_for_the_end_of_a_session_that_its_last_run_left(
+    store: EmbeddedStore,
+) -> None:
+    """The power failed and came back sooner than the store could miss the broker."""
+    left = store.session()
+    await Member(left).membership.join(INFO)
+    member = Member(FarStore(store.session()))
+    joining = asyncio.ensure_future(member.membership.join(INFO))
+    await asyncio.sleep(0)
+    await store.expire(left.session_id)
+    assert (await joining).epoch > 0
+
+
+async def test_a_broker_that_outlives_a_session_has_the_id(store: EmbeddedStore) -> None:
+    await Member(store.session()).membership.join(INFO)
+    with pytest.raises(BrokerIdInUse):
+        await Member(FarStore(store.session())).membership.join(INFO)

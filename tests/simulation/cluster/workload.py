@@ -60,8 +60,11 @@ class Workload:
                         values = [f"{name}-{count + each}".encode() for each in range(5)]
                         count += 5
                         partition = self._random.randrange(PARTITIONS)
-                        sends = [producer.send(PLAIN, v, partition=partition) for v in values]
-                        results = await asyncio.gather(*sends, return_exceptions=True)
+                        sent = [
+                            await producer.send(PLAIN, value, partition=partition)
+                            for value in values
+                        ]
+                        results = await asyncio.gather(*sent, return_exceptions=True)
                         for value, result in zip(values, results, strict=True):
                             failed = isinstance(result, BaseException)
                             (told.unknown if failed else told.acknowledged).add(value)

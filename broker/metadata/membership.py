@@ -14,7 +14,9 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.cluster import BrokerIdInUse, register_broker
 from barnabas.broker.metadata.store import (
+    Check,
     MetadataStore,
+    NoNode,
     SessionExpired,
     StoreError,
     StoreUnavailable,
@@ -169,7 +171,13 @@ class Membership:
 
     async def _is_registered(self) -> bool:
         assert self._info is not None
-        stat = await self._store.exists(znodes.broker_path(self._info.id))
+        path = znodes.broker_path(self._info.id)
+        try:
+            # A read may come from a server that lags behind; a transaction is everybody's.
+            await self._store.multi([Check(path)])
+        except NoNode:
+            return False
+        stat = await self._store.exists(path)
         return stat is not None and stat.czxid == self._info.epoch
 
     def _lost(self) -> None:

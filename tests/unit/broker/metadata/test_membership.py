@@ -1,7 +1,7 @@
 """A broker stays registered, or knows that it is not."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.cluster import BrokerIdInUse, prepare_cluster
 from barnabas.broker.metadata.embedded import EmbeddedSession, EmbeddedStore, open_store
 from barnabas.broker.metadata.membership import Membership
-from barnabas.broker.metadata.store import StoreUnavailable
+from barnabas.broker.metadata.store import Op, StoreUnavailable
 from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo, Restart
 from barnabas.broker.offload import InlineOffload
 from barnabas.storage.mem_files import MemFiles
@@ -42,6 +42,11 @@ class FarStore:
         if self.away:
             raise StoreUnavailable
         return await self._session.exists(path)
+
+    async def multi(self, ops: Sequence[Op]) -> Any:
+        if self.away:
+            raise StoreUnavailable
+        return await self._session.multi(ops)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)

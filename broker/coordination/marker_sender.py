@@ -118,7 +118,7 @@ class MarkerSender:
         """A transaction of partition `index` of the transaction topic is decided."""
         unfinished = _Unfinished(index, coordinator_epoch, markers)
         self._unfinished[markers.transactional_id] = unfinished
-        self._due += [_Errand(self, unfinished, each) for each in unfinished.waiting]
+        self._due += [_Errand(self, unfinished, each) for each in sorted(unfinished.waiting)]
         self._schedule()
 
     def resigned(self, index: int) -> None:

@@ -35,12 +35,16 @@ class WriteTxnMarkersHandler:
 
     def __init__(self, writer: MarkerWriter) -> None:
         self._writer = writer
+        self._newest: dict[str | None, int] = {}
+        """By the name of a broker, the latest connection on which it sent markers."""
 
     def handle(
         self,
         request: WriteTxnMarkersRequest,
         context: RequestContext,
     ) -> Soon[WriteTxnMarkersResponse]:
+        if context.inter_broker and self._is_given_up(context):
+            return _results(request, ErrorCode.NETWORK_EXCEPTION)
         response = _results(request, ErrorCode.REQUEST_TIMED_OUT)
         open_results = _OpenResults(response, context.api_version)
         for marker, result in zip(request.markers, response.markers, strict=True):
@@ -58,6 +62,14 @@ class WriteTxnMarkersHandler:
                         topic.name, each.partition_index, end, open_results.done(each)
                     )
         return open_results.answer(PATIENCE_S if context.inter_broker else None)
+
+    def _is_given_up(self, context: RequestContext) -> bool:
+        """A broker has one line for markers: what comes over an older one was held up somewhere,
+        and has been sent again. Of the older protocol it could end the producer's next transaction.
+        """
+        newest = self._newest.get(context.client_id, context.connection_id)
+        self._newest[context.client_id] = max(newest, context.connection_id)
+        return context.connection_id < newest
 
 
 class _OpenResults:

@@ -155,6 +155,19 @@ async def test_slow_followers_of_one_partition_hold_up_no_other_marker(
         assert await coordinator.mark() == "REQUEST_TIMED_OUT"
 
 
+async def test_markers_over_a_line_that_was_given_up_are_not_written(
+    broker: Broker, between: Client, producer: Transactor
+) -> None:
+    """They were held up somewhere and sent again; an operator's come over whatever connection."""
+    async with connected_to(broker, BROKERS) as newer, connected_to(broker, CLIENTS) as operator:
+        told = []
+        for line in (between, newer, between, operator):
+            sender = Transactor(line)
+            sender.producer_id, sender.epoch = producer.producer_id, producer.epoch
+            told.append(await sender.mark())
+    assert told == ["NONE", "NONE", "NETWORK_EXCEPTION", "NONE"]
+
+
 async def test_an_operator_waits_for_the_marker_as_long_as_it_takes(
     client: Client,
     producer: Transactor,

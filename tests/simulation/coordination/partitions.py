@@ -1,0 +1,186 @@
+"""Partitions whose leaders change: what is committed stays, what is not may go, and a leader that
+has not heard of the next one goes on for itself."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import read_header, set_base_offset_and_epoch
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.log_parts import Appended
+from barnabas.storage.producer_state import ProducerStateManager
+from barnabas.storage.validator import Origin
+from barnabas.storage.verification import Guard
+from tests.simulation.transactions.broker import DataPartition
+
+if TYPE_CHECKING:
+    from tests.simulation.coordination.world import World
+
+Waiter = Callable[[KafkaError | None], None]
+NOBODY = -1
+
+
+def end_of(batches: list[bytes]) -> int:
+    return read_header(batches[-1]).next_offset if batches else 0
+
+
+class Term(NamedTuple):
+    """Who leads a partition from some moment on, and what the log is then."""
+
+    place: TopicPartition
+    leader: int
+    epoch: int
+    batches: tuple[bytes, ...]
+
+
+class Replicated:
+    """A partition as nobody sees it: its log as the leader of the latest epoch has it."""
+
+    def __init__(self, world: "World", place: TopicPartition) -> None:
+        self.place = place
+        self.leader = NOBODY
+        self.epoch = 0
+        self.batches: list[bytes] = []
+        self.committed = 0
+        self.slow = False
+        """Followers have stopped: what is appended is committed when they are back."""
+        self._world = world
+
+    def elect(self, leader: int) -> Term:
+        """Of what is not committed the new leader has a part."""
+        tail = sum(read_header(each).next_offset > self.committed for each in self.batches)
+        del self.batches[len(self.batches) - self._world.rng.randint(0, tail) :]
+        self.leader = leader
+        self.epoch += 1
+        return Term(self.place, leader, self.epoch, tuple(self.batches))
+
+    def replicate(self, epoch: int, end: int, told: Callable[[int], None]) -> None:
+        """Followers will have what lies before `end`, if nobody else leads until then."""
+
+        def arrived() -> None:
+            if epoch != self.epoch:
+                return
+            if self.slow:
+                self._world.later(0.5, arrived)
+                return
+            if end > self.committed:
+                self.committed = end
+                self._world.committed(self)
+            told(self.committed)
+
+        self._world.later(self._world.latency(), arrived)
+
+    def replayed(self, end: int) -> DataPartition:
+        """What the log says, up to an offset."""
+        view = DataPartition(self.place, lambda _: None)
+        for batch in self.batches:
+            if read_header(batch).next_offset <= end:
+                view.append(batch, origin=Origin.REPLICATION)
+        return view
+
+
+class Replica:
+    """What one broker leads, as `Partition` and `Log` at once; in one leader epoch."""
+
+    log_start_offset = 0
+
+    def __init__(self, truth: Replicated, term: Term) -> None:
+        self._truth = truth
+        self.topic, self.index = term.place
+        self.leader_epoch = term.epoch
+        self.is_leader = True
+        self.refusal: ErrorCode | None = None
+        self._batches = list(term.batches)
+        self._high_watermark = 0
+        self._waiters: list[tuple[int, Waiter]] = []
+        self.producers = ProducerStateManager()
+        for batch in self._batches:
+            header = read_header(batch)
+            update = self.producers.prepare(batch, [(0, header)], Origin.REPLICATION)
+            self.producers.commit(update, header.next_offset)
+        # The high watermark lags until the followers have asked again.
+        truth.replicate(self.leader_epoch, self.log_end_offset, self._advance)
+
+    @property
+    def log(self) -> "Replica":
+        return self
+
+    @property
+    def log_end_offset(self) -> int:
+        return end_of(self._batches)
+
+    def read(self, offset: int, _max_bytes: int, *, limit: int) -> "_Read":
+        return _Read(
+            [each for each in self._batches if offset < read_header(each).next_offset <= limit]
+        )
+
+    def begin_verification(self, *whose: Any, epoch_per_transaction: bool) -> Guard | None:
+        self._require_leader()
+        return self.producers.begin_verification(
+            *whose, epoch_per_transaction=epoch_per_transaction
+        )
+
+    def append_as_leader(
+        self,
+        data: bytes | bytearray | memoryview,
+        *,
+        now_ms: int,  # noqa: ARG002
+        origin: Origin = Origin.CLIENT,
+        guard: Guard | None = None,
+        transaction_version: int = 0,
+    ) -> Appended:
+        self._require_leader()
+        if self.refusal is not None:
+            raise KafkaError(self.refusal)
+        batch, offset = bytearray(data), self.log_end_offset
+        update = self.producers.prepare(
+            batch, [(0, read_header(batch))], origin, offset, guard, transaction_version
+        )
+        if update.duplicate is not None:
+            first, last = update.duplicate.first_offset, update.duplicate.last_offset
+            return Appended(first, last, -1, 0, duplicate=True)
+        set_base_offset_and_epoch(batch, 0, offset, self.leader_epoch)
+        self._batches.append(bytes(batch))
+        self.producers.commit(update, self.log_end_offset)
+        truth = self._truth
+        if self.leader_epoch == truth.epoch:
+            truth.batches.append(bytes(batch))
+        truth.replicate(self.leader_epoch, self.log_end_offset, self._advance)
+        return Appended(offset, self.log_end_offset - 1, -1, 0)
+
+    def add_waiter(self, offset: int, waiter: Waiter) -> None:
+        if self._high_watermark >= offset:
+            waiter(None)
+        else:
+            self._waiters.append((offset, waiter))
+
+    def _require_leader(self) -> None:
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _advance(self, end: int) -> None:
+        if self.is_leader and end > self._high_watermark:
+            self._high_watermark = end
+            self.producers.on_high_watermark(end)
+            self._tell([each for each in self._waiters if each[0] <= end], None)
+
+    def resign(self) -> None:
+        self.is_leader = False
+        self._tell(list(self._waiters), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def _tell(self, reached: Iterable[tuple[int, Waiter]], error: KafkaError | None) -> None:
+        for each in reached:
+            self._waiters.remove(each)
+        for _, waiter in reached:
+            waiter(error)
+
+
+class _Read:
+    """What was found, to be read by a thread."""
+
+    def __init__(self, batches: list[bytes]) -> None:
+        self._batches = batches
+
+    def read_bytes(self) -> bytes:
+        # A few at a time: a load takes its time, and may be overtaken.
+        return b"".join(self._batches[:3])

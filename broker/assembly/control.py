@@ -52,7 +52,9 @@ def make_control(core: Core, replication: Replication) -> Control:
         on_fatal=core.fatal,
     )
     core.configs.follow_topics(lambda topic, _config: controller.reconsider(topic))
-    reach = ToController(core.broker_id, controller, cache, core.peers)
+    reach = ToController(
+        core.broker_id, controller, cache, core.peers, lambda: core.membership.in_touch
+    )
     replication.in_sync.begin(reach, lambda: core.membership.broker_epoch, replication.replicas)
     handover = Handover(core.broker_id, reach, cache, lambda: core.config)
     creator = TopicCreator(reach, cache, internal_topics(lambda: core.config))

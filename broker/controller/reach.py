@@ -1,7 +1,7 @@
 """From any broker to the controller, which may be on this one."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -47,12 +47,20 @@ class ToController:
     """
 
     def __init__(
-        self, broker_id: int, controller: Controller, cache: MetadataCache, peers: Peers
+        self,
+        broker_id: int,
+        controller: Controller,
+        cache: MetadataCache,
+        peers: Peers,
+        in_touch: Callable[[], bool] = lambda: True,
     ) -> None:
+        """A broker that is not `in_touch` with the metadata may have been counted out: it proposes
+        no in-sync sets."""
         self._broker_id = broker_id
         self._controller = controller
         self._cache = cache
         self._peers = peers
+        self._in_touch = in_touch
         self._lines: dict[int, _Line] = {}
         self._closing: set[asyncio.Task[None]] = set()
         cache.on_change(self._drop_lines)
@@ -64,6 +72,8 @@ class ToController:
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         """Propose in-sync sets; raises STALE_BROKER_EPOCH too."""
+        if not self._in_touch():
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
         if self._controller.active:
             return await self._local(self._controller.alter_partition(request))
         answer: AlterPartitionResponse = await self._remote(alter_partition.API, request)

@@ -79,7 +79,8 @@ class Reaching:
         self.made: list[tuple[int, FakePeer]] = []
         self.controller: Any = SimpleNamespace(active=False)
         peers: Any = SimpleNamespace(to=self._to)
-        self.reach = ToController(ME, self.controller, self.cache, peers)
+        self.in_touch = True
+        self.reach = ToController(ME, self.controller, self.cache, peers, lambda: self.in_touch)
 
     def _to(self, broker_id: int) -> FakePeer:
         peer = FakePeer(self.answers)
@@ -303,3 +304,16 @@ async def test_the_controller_itself_hands_over() -> None:
     await Handover(1, reach, first.cache, lambda: config).run(first.info.epoch)
     await until(lambda: second.cache.partition("t", 0).leader == 2)  # type: ignore[union-attr]
     await cluster.close()
+
+
+@pytest.mark.parametrize("active", [False, True])
+async def test_who_is_out_of_touch_with_the_metadata_proposes_nothing(
+    reaching: Reaching, active: bool
+) -> None:
+    reaching.know(2, 1, 2)
+    reaching.controller.active = active
+    reaching.in_touch = False
+    with pytest.raises(KafkaError) as refused:
+        await reaching.reach.alter_partition(proposal())
+    assert refused.value.code is ErrorCode.BROKER_NOT_AVAILABLE
+    assert reaching.made == []

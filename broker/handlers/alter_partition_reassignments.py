@@ -66,7 +66,7 @@ def _result(partition: int, error: KafkaError | None) -> ReassignablePartitionRe
     return ReassignablePartitionResponse(
         partition_index=partition,
         error_code=error.code,
-        error_message=error.message or error.code.text,
+        error_message=error.message,
     )
 
 

@@ -6,6 +6,7 @@ ELIGIBLE_LEADERS_NOT_AVAILABLE.
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 
 from barnabas.broker.controller.replica_admin import Outcomes, ReplicaAdmin
 from barnabas.broker.controller.state import TopicPartition
@@ -44,9 +45,9 @@ class ElectLeadersHandler:
             unclean=request.election_type == UNCLEAN,
             timeout=request.timeout_ms / 1000,
         )
-        # Who asks for all is not told of those that have the leader they should have.
-        left_out = ErrorCode.ELECTION_NOT_NEEDED if request.topic_partitions is None else None
-        return _response(outcomes, left_out)
+        if request.topic_partitions is None:
+            return _all(outcomes)
+        return ElectLeadersResponse(replica_election_results=_named_results(request, outcomes.get))
 
 
 def _named(request: ElectLeadersRequest) -> list[TopicPartition] | None:
@@ -59,12 +60,28 @@ def _named(request: ElectLeadersRequest) -> list[TopicPartition] | None:
     ]
 
 
-def _response(outcomes: Outcomes, left_out: ErrorCode | None = None) -> ElectLeadersResponse:
+def _named_results(
+    request: ElectLeadersRequest, outcome: Callable[[TopicPartition], KafkaError | None]
+) -> list[ReplicaElectionResult]:
+    return [
+        ReplicaElectionResult(
+            topic=topic.topic,
+            partition_result=[
+                _result(index, outcome(TopicPartition(topic.topic, index)))
+                for index in topic.partitions
+            ],
+        )
+        for topic in request.topic_partitions or ()
+    ]
+
+
+def _all(outcomes: Outcomes) -> ElectLeadersResponse:
+    """Every topic, and of its partitions those that needed an election."""
     topics: dict[str, list[PartitionResult]] = defaultdict(list)
     for at, error in outcomes.items():
-        of_topic = topics[at.topic]
-        if error is None or error.code is not left_out:
-            of_topic.append(_result(at.partition, error))
+        needed = topics[at.topic]
+        if error is None or error.code is not ErrorCode.ELECTION_NOT_NEEDED:
+            needed.append(_result(at.partition, error))
     return ElectLeadersResponse(
         replica_election_results=[
             ReplicaElectionResult(topic=name, partition_result=results)
@@ -86,7 +103,10 @@ def _result(partition: int, error: KafkaError | None) -> PartitionResult:
 def error_response(
     request: ElectLeadersRequest, code: ErrorCode, version: int
 ) -> ElectLeadersResponse:
-    """The error as a whole; before v1, which has no room for it, for every partition named."""
+    """The error for every partition that is named and, from v1 on, for the whole."""
+    response = ElectLeadersResponse(
+        replica_election_results=_named_results(request, lambda _: KafkaError(code))
+    )
     if version >= 1:
-        return ElectLeadersResponse(error_code=code, replica_election_results=[])
-    return _response(dict.fromkeys(_named(request) or [], KafkaError(code)))
+        response.error_code = code
+    return response

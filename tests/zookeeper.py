@@ -50,7 +50,12 @@ class ZooKeeperServer:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Returns when it answers."""
+        """Returns when sessions can begin."""
+        self.launch()
+        self.await_sessions()
+
+    def launch(self) -> None:
+        """Start the process."""
         self.directory.mkdir(parents=True, exist_ok=True)
         settings = {
             "tickTime": TICK_MS,
@@ -60,7 +65,7 @@ class ZooKeeperServer:
             "clientPortAddress": "127.0.0.1",
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
-            "4lw.commands.whitelist": "isro, cons",
+            "4lw.commands.whitelist": "isro, cons, srvr",
             # What a test writes need not outlive the machine.
             "forceSync": "no",
             **self._properties,
@@ -80,7 +85,6 @@ class ZooKeeperServer:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
             )
-        self._await()
 
     def kill(self) -> None:
         """As kill -9; what it has answered is on disk."""
@@ -110,10 +114,18 @@ class ZooKeeperServer:
 
     def sessions(self) -> int:
         """Connections that clients have now, this question apart."""
-        with socket.create_connection(("127.0.0.1", self.port), 5) as asking:
-            asking.sendall(b"cons")
+        return self.ask("cons").count("sid=")
+
+    def ask(self, command: str) -> str:
+        """The answer to a command of four letters; empty where nobody answers."""
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", self.port), 5) as asking,
+        ):
+            asking.sendall(command.encode())
             with asking.makefile("rb") as answer:
-                return sum(b"sid=" in line for line in answer)
+                return answer.read().decode()
+        return ""
 
     def expire(self, session_id: int, password: bytes) -> None:
         """End a session at once, as if its owner had been silent: another connection takes it over
@@ -138,23 +150,52 @@ class ZooKeeperServer:
             client.stop()
             client.close()
 
-    def _await(self) -> None:
+    def await_sessions(self) -> None:
+        """Returns when sessions can begin."""
         give_up = time.monotonic() + _START_SECONDS
         while time.monotonic() < give_up:
             assert self._process is not None
             if self._process.poll() is not None:
                 break
-            with (
-                contextlib.suppress(OSError),
-                socket.create_connection(("127.0.0.1", self.port), 1) as asking,
-            ):
-                # "null" until sessions can begin.
-                asking.sendall(b"isro")
-                if asking.recv(4) == b"rw":
-                    return
+            # "null" until sessions can begin.
+            if self.ask("isro") == "rw":
+                return
             time.sleep(0.02)
         log = (self.directory / "log").read_text(errors="replace")
         raise RuntimeError(f"ZooKeeper does not start:\n{log[-3000:]}")
+
+
+class ZooKeeperEnsemble:
+    """Three servers, of which any two are enough."""
+
+    def __init__(self, directory: Path) -> None:
+        members = {
+            f"server.{number}": f"127.0.0.1:{free_port()}:{free_port()}" for number in (1, 2, 3)
+        }
+        common = {"initLimit": "10", "syncLimit": "5", "electionAlg": "3"}
+        self.servers = []
+        for number in (1, 2, 3):
+            home = directory / str(number)
+            (home / "data").mkdir(parents=True)
+            (home / "data" / "myid").write_text(str(number))
+            self.servers.append(ZooKeeperServer(home, properties=members | common))
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(server.connect for server in self.servers)
+
+    def start(self) -> None:
+        for server in self.servers:
+            server.launch()
+        for server in self.servers:
+            server.await_sessions()
+
+    def leader(self) -> ZooKeeperServer:
+        return next(each for each in self.servers if "leader" in each.ask("srvr"))
+
+    def kill(self) -> None:
+        for server in self.servers:
+            server.kill()
 
 
 def installed() -> bool:

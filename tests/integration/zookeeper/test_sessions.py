@@ -26,7 +26,7 @@ from barnabas.broker.metadata.zookeeper.store import ZooKeeperStore, open_zookee
 from barnabas.broker.offload import InlineOffload
 from barnabas.storage.files import OsFiles
 from tests.integration.zookeeper.conftest import Stores
-from tests.zookeeper import ZooKeeperServer
+from tests.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
 
 async def until(holds: Callable[[], bool], seconds: float = 15.0) -> None:
@@ -194,6 +194,31 @@ async def test_a_transaction_of_a_thousand_partitions_fits(
     await store.create("/partitions")
     results = await store.multi([Create(f"/partitions/{each}", b"x" * 120) for each in range(1000)])
     assert len(results) == len(await store.children("/partitions")) == 1000
+
+
+async def test_a_session_outlives_the_leader_of_the_ensemble(tmp_path: Path) -> None:
+    ensemble = ZooKeeperEnsemble(tmp_path)
+    await asyncio.to_thread(ensemble.start)
+    try:
+        settings = Settings(ensemble.addresses, "/kafka", 10.0, 10.0)
+        stores = [await open_zookeeper(settings) for _ in range(4)]
+        first, told = stores[0], list[str]()
+        registered = await first.create("/registration", b"1", ephemeral=True)
+        await first.create("/epoch", b"1")
+        first.watch_data("/epoch", told.append)
+        sessions = [store.session_id for store in stores]
+        leader = ensemble.leader()
+        await asyncio.to_thread(leader.kill)
+        for number, store in enumerate(stores):
+            await until_answered(lambda s=store, n=number: s.set("/epoch", b"%d" % n))  # type: ignore[misc]
+        await until(lambda: "/epoch" in told)
+        assert [store.session_id for store in stores] == sessions
+        for store in stores:
+            stat = await store.exists("/registration")
+            assert stat == registered.stat
+        await asyncio.gather(*(store.close() for store in stores))
+    finally:
+        await asyncio.to_thread(ensemble.kill)
 
 
 # -- the session that a killed process leaves ----------------------------------------------------

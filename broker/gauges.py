@@ -131,6 +131,8 @@ def read_transactions(
 
     gauges.ids.read_each_with(states)
     gauges.markers_queued.read_with(lambda: transactions.markers.queued)
+    gauges.markers_leaderless.read_with(lambda: transactions.routes.leaderless)
+    gauges.completions_refused.read_with(transactions.coordinator.refused_ends)
     gauges.waiters.read_with(lambda: transactions.waiting.count)
     gauges.open.read_each_with(
         lambda: ((_name(each.log), each.log.producers.open_count) for each in replicas.leading)

@@ -268,6 +268,14 @@ class TransactionMetrics:
             _TRANSACTIONS + "transactionmarkerchannelmanager_queuedmarkers",
             "Markers of decided transactions that are not written yet.",
         )
+        self.markers_leaderless = registry.gauge(
+            _TRANSACTIONS + "transactionmarkerchannelmanager_unknowndestinationqueuesize",
+            "Markers that wait for their partition to have a leader.",
+        )
+        self.completions_refused = registry.gauge(
+            _TRANSACTIONS + "transactionmarkerchannelmanager_logappendretryqueuesize",
+            "Transactions with all their markers, whose end is written again to the log.",
+        )
         self.waiters = registry.gauge(
             _TRANSACTIONS + "waiters",
             "Calls that wait for the markers of the transaction before (KIP-609).",

@@ -254,9 +254,11 @@ async def test_a_completion_that_the_log_refuses_is_written_later() -> None:
     here.mark()
     here.time.pass_ms(3 * COMPLETION_RETRY_MS)
     assert here.state == "PrepareCommit"
+    assert here.coordinator.refused_ends() == 1
     here.log.refusal = None
     here.time.pass_ms(COMPLETION_RETRY_MS)
     assert here.state == "CompleteCommit"
+    assert here.coordinator.refused_ends() == 0
     assert here.time.running == 0
 
 

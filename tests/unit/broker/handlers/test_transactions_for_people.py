@@ -169,8 +169,11 @@ async def test_metrics_show_what_is_open_and_what_it_holds_back(
     assert sample("kafka_log_producerstatemanager_opentransactions", *place) == 1
     assert sample("kafka_cluster_partition_laststableoffset", *place) == 0
     assert sample("kafka_cluster_partition_laststableoffsetlag", *place) == 2
+    sender = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
     await producer.end()
     await producer.settled()
+    for queue in ("queuedmarkers", "unknowndestinationqueuesize", "logappendretryqueuesize"):
+        assert sample(sender + queue) == 0
     assert sample(states, "CompleteCommit") == 1
     assert sample("kafka_log_producerstatemanager_opentransactions", *place) == 0
     assert sample("kafka_cluster_partition_laststableoffset", *place) == 3

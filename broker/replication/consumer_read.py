@@ -115,9 +115,9 @@ class ConsumerRead:
             aborted_transactions=[] if self._read_committed else None,
             records=b"",
         )
-        if self._is_elsewhere(partition, wanted.fetch_offset, answer):
+        if self.request.rack_id and self._is_elsewhere(partition, wanted.fetch_offset, answer):
             return answer
-        if diverges(partition, wanted, answer):
+        if wanted.last_fetched_epoch >= 0 and diverges(partition, wanted, answer):
             self.hurries = True
             return answer
         end = last_stable if self._read_committed else high_watermark
@@ -136,10 +136,11 @@ class ConsumerRead:
 
     def _is_elsewhere(self, partition: Partition, offset: int, answer: PartitionData) -> bool:
         """Whether the consumer is sent to a follower near to it."""
-        rack = self.request.rack_id
-        if not rack or not partition.is_leader:
+        if not partition.is_leader:
             return False
-        preferred = self._selector.preferred(partition, offset, rack, self.context.listener)
+        preferred = self._selector.preferred(
+            partition, offset, self.request.rack_id, self.context.listener
+        )
         if preferred is None:
             return False
         answer.preferred_read_replica = preferred

@@ -63,8 +63,6 @@ def diverges(partition: Partition, wanted: FetchPartition, answer: PartitionData
 
     The answer says then where. Raises KafkaError(OFFSET_OUT_OF_RANGE) for an epoch unheard of.
     """
-    if wanted.last_fetched_epoch < 0:
-        return False
     epoch, end = partition.log.offset_for_epoch(wanted.last_fetched_epoch)
     if end < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)

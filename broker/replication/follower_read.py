@@ -142,7 +142,7 @@ class FollowerRead:
             aborted_transactions=None,
             records=b"",
         )
-        if diverges(partition, wanted, answer):
+        if wanted.last_fetched_epoch >= 0 and diverges(partition, wanted, answer):
             self.hurries = True
             return answer
         records: LogSlice | bytes = b""

@@ -24,7 +24,7 @@ class ReplicaSelector:
         Only from the in-sync set: another one may fall behind more and more, and the consumer with
         it. Of several the one that has most, then the one that caught up last.
         """
-        if not rack or self._selector() != RACK_AWARE_SELECTOR:
+        if self._selector() != RACK_AWARE_SELECTOR:
             return None
         near = {
             node.id

@@ -235,12 +235,18 @@ DIFFERENCES = (
         "They have no effect on classic groups.",
     ),
     Difference(
-        "Keys about several brokers",
-        "The topic keys leader.replication.throttled.replicas "
-        "and follower.replication.throttled.replicas are checked and shown; they have nothing to "
-        "act on.",
-        "They steer replication.",
-        "One broker replicates nothing; files and tools that carry them must work.",
+        "Reassignments: /admin/reassign_partitions",
+        "Nothing comes of the node. AlterPartitionReassignments moves partitions, and what moves "
+        "stands in /brokers/topics, as in Kafka.",
+        "Before 4.0 a controller took the node for an order of its older tool.",
+        "The tool has not used it since Kafka 2.6.",
+    ),
+    Difference(
+        "auto.leader.rebalance.enable",
+        "leader.imbalance.per.broker.percentage holds for each broker, as in Kafka before 4.0; "
+        "nothing returns while partitions are reassigned.",
+        "The controller looks at all partitions and at no percentage.",
+        "A key that is accepted has its effect.",
     ),
     Difference(
         "Producer snapshots",

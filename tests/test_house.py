@@ -187,9 +187,7 @@ READ_THROUGH = {
 
 
 NOTHING_TO_ACT_ON = {
-    "follower_replication_throttled_replicas",
     "inter_broker_listener_name",
-    "leader_replication_throttled_replicas",
     "offsets_topic_replication_factor",
     "transaction_state_log_min_isr",
     "transaction_state_log_replication_factor",

@@ -154,7 +154,6 @@ class Following:
         """Whether the answer to `asked` still is one to this follower's question."""
         return (
             not self.stopped
-            and not self._held
             and asked.current_leader_epoch == self.leader_epoch
             and asked.fetch_offset == self.partition.log.log_end_offset
         )

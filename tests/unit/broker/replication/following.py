@@ -1,6 +1,7 @@
 """A broker reduced to its following side: logs in memory, and fetchers of a leader of tests."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -56,6 +57,16 @@ class Alone:
         raise AssertionError("nobody leads here")
 
 
+class JumpingClock(SystemClock):
+    """Monotonic time that may be put forward."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:  # type: ignore[override]
+        return time.monotonic() + self.ahead
+
+
 class FollowingBroker:
     """Broker 1, which follows broker 0."""
 
@@ -66,15 +77,15 @@ class FollowingBroker:
         properties = QUICK | {key.replace("_", "."): value for key, value in configs.items()}
         self.config = BrokerConfig.from_properties(properties)
         metrics = BrokerMetrics(Registry())
-        clock, offload = SystemClock(), offload or InlineOffload()
-        self.flusher = Flusher(offload, clock, metrics.logs.flush_time_ms.cell())
+        self.clock, offload = JumpingClock(), offload or InlineOffload()
+        self.flusher = Flusher(offload, self.clock, metrics.logs.flush_time_ms.cell())
         self._cells = TopicCells(metrics.topics, "t")
         self.bytes_in = Cell()
         self.quota = ReplicationQuotas(
             ME, lambda: self.config, lambda _: self.topic_config
         ).follower
         means = Means(
-            ME, lambda: self.config, clock, offload, self.quota, self.bytes_in, lambda: 77
+            ME, lambda: self.config, self.clock, offload, self.quota, self.bytes_in, lambda: 77
         )
         self.fetchers = FetcherManager(leader.connect, means)
 

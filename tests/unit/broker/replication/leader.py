@@ -75,8 +75,11 @@ class Leader:
         self.reachable = True
         self.lines = 0
         self.tries = 0
+        self.in_flight = 0
         self.session_id = 0
         self.session_epoch = 0
+        self.held: asyncio.Event | None = None
+        """While it is not set, answers that have been made wait."""
         self._sessions = 0
         self._wanted: dict[Key, FetchPartition] = {}
         self._told: dict[Key, tuple[int, int]] = {}
@@ -91,7 +94,7 @@ class Leader:
         self._news.set()
 
     def drop_session(self) -> None:
-        self.session_id = 0
+        self.session_id = -1
 
     def connect(self, _: int) -> "Leader":
         self.lines += 1
@@ -111,7 +114,13 @@ class Leader:
         if api is fetch.API:
             version = 17 if version is None else version
             asked = decode(FetchRequest, version, encode(request, version))
-            response = await self._fetch(asked)
+            self.in_flight += 1
+            try:
+                response = await self._fetch(asked)
+                if self.held is not None:
+                    await self.held.wait()
+            finally:
+                self.in_flight -= 1
             return decode(FetchResponse, version, encode(response, version))
         version = 9 if version is None else version
         bounds = decode(ListOffsetsRequest, version, encode(request, version))

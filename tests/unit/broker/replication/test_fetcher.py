@@ -294,6 +294,9 @@ async def test_a_stopping_broker_completes_what_it_cuts(leader: Leader) -> None:
     broker.follow(partition, epoch=2)
     await until(lambda: offload.waiting)
     stopping = asyncio.create_task(broker.stop())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not stopping.done()
     while not stopping.done():
         offload.let_go()
         await asyncio.sleep(0)
@@ -383,6 +386,58 @@ async def test_where_flush_comes_first_only_what_is_flushed_is_told_to_the_leade
     await broker.stop()
 
 
+async def test_what_was_not_flushed_before_following_is_flushed_first(leader: Leader) -> None:
+    broker = FollowingBroker(leader)
+    broker.topic_config = TopicConfig(flush_messages=1)
+    log, partition = led(leader), broker.partition()
+    add(leader, log, b"a", b"b")
+    write(partition.log, b"a", epoch=0)
+    assert partition.log.flushed_offset == 0
+    broker.follow(partition)
+    await until(equal(partition, log))
+    assert partition.log.flushed_offset >= 1
+    await broker.stop()
+
+
+async def test_an_answer_of_an_epoch_that_is_over_is_dropped(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    log, partition = led(leader), broker.partition()
+    broker.follow(partition)
+    await until(lambda: leader.tries > 1)
+    leader.held = asyncio.Event()
+    add(leader, log, b"of epoch 0")
+    tries = leader.tries
+    other = led(leader, 1)
+    broker.follow(broker.partition(1))
+    broker.follow(partition, epoch=1)
+    leader.held.set()
+    add(leader, other, b"meanwhile")
+    await until(lambda: leader.tries > tries + 2)
+    assert partition.log.log_end_offset == 0
+    leader.epochs[KEY] = 1
+    lead(log, 1)
+    await until(equal(partition, log))
+
+
+async def test_a_session_that_nothing_is_left_of_is_not_gone_on_with(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    log, first = led(leader), broker.partition()
+    broker.follow(first)
+    await until(lambda: len(leader.requests) > 2)
+    broker.fetchers.unfollow(first)
+    await until(lambda: not leader.in_flight)
+    second = led(leader, 1)
+    seen = len(leader.requests)
+    follower = broker.partition(1)
+    broker.follow(follower)
+    add(leader, second, b"a")
+    add(leader, log, b"of nobody's interest")
+    await until(equal(follower, second))
+    assert leader.requests[seen].session_epoch == 0
+
+
 async def test_partitions_out_of_sync_wait_for_the_quota(leader: Leader) -> None:
     broker = FollowingBroker(
         leader,
@@ -408,6 +463,8 @@ async def test_partitions_out_of_sync_wait_for_the_quota(leader: Leader) -> None
     add(leader, free, b"free")
     await until(equal(partitions[1], free))
     assert partitions[0].log.log_end_offset == 21
+    broker.clock.ahead += 10.0
+    await until(equal(partitions[0], log))
     await broker.stop()
 
 

@@ -345,11 +345,10 @@ def test_a_session_that_ends_is_followed_by_another(barnabas_cluster: Cluster) -
     assert read(cluster, topic, 10) == numbered(0, 10)
 
 
-@pytest.mark.parametrize("processes", [False, True], ids=["thread", "processes"])
-def test_it_is_ready_in_a_second_and_a_half(processes: bool) -> None:
+def test_it_is_ready_in_a_second_and_a_half() -> None:
     def seconds() -> float:
         began = time.perf_counter()
-        with Cluster(processes=processes):
+        with Cluster():
             return time.perf_counter() - began
 
     assert min(seconds() for _ in range(2)) < 1.5

@@ -1,6 +1,5 @@
 """Broker keys of ZooKeeper: where it is, and how a broker proves to it who it is."""
 
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from barnabas.config.declare import (
@@ -15,7 +14,6 @@ from barnabas.config.key import ConfigError
 from barnabas.config.table import Table
 
 _DEFAULT_PORT: Final = 2181
-_PEM: Final = "PEM"
 
 
 class ZooKeeperAddress(NamedTuple):
@@ -78,29 +76,11 @@ class ZooKeeperKeys(Table):
             raise ConfigError.invalid("zookeeper.connect", text, f"{chroot} is no path")
         return ZooKeeperAddress(servers, chroot)
 
-    def zookeeper_credentials(self) -> str | None:
-        """`user:password`, read from its file; ConfigError where there is none. Never log it."""
-        path = self.zookeeper_digest_file
-        if path is None:
-            return None
-        try:
-            line = Path(path).read_text().strip()
-        except (OSError, UnicodeDecodeError) as cause:
-            raise ConfigError(f"zookeeper.digest.file cannot be read: {path}") from cause
-        user, colon, secret = line.partition(":")
-        if not (user and colon and secret) or "\n" in line:
-            raise ConfigError(f"zookeeper.digest.file must hold one line, user:password: {path}")
-        return line
-
     def check_zookeeper(self) -> None:
         """ConfigError where the keys do not go together."""
         if not self.zookeeper_connect:
             return
         self.zookeeper_address()
-        for kind in ("zookeeper.ssl.keystore.type", "zookeeper.ssl.truststore.type"):
-            value = self.text(kind)
-            if value is not None and value.upper() != _PEM:
-                raise ConfigError.invalid(kind, value, "Only PEM is served")
         if not self.zookeeper_ssl_client_enable and (
             self.zookeeper_ssl_keystore_location or self.zookeeper_ssl_truststore_location
         ):

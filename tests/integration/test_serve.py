@@ -17,7 +17,7 @@ from tests.referee.kafka import free_port
 NEVER_BEFORE_SERVING = {
     *("structlog", "rich", "importlib.metadata", "email", "argparse", "multiprocessing"),
     *("prometheus_client", "h11", "http", "cramjam", "barnabas.client", "barnabas.testing"),
-    *("shutil", "hashlib", "re2", "barnabas.storage.compaction"),
+    *("shutil", "hashlib", "re2", "barnabas.storage.compaction", "kazoo"),
 }
 """Modules that cost much and have their use elsewhere: a terminal, a scrape, compressed batches,
 deletion, compaction, a listing by pattern."""

@@ -2,6 +2,7 @@
 
 import ssl
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError
@@ -33,12 +34,28 @@ def settings_of(config: BrokerConfig) -> Settings:
         config.zookeeper_session_timeout_ms / 1000,
         connection_ms / 1000,
         _tls(config) if config.zookeeper_ssl_client_enable else None,
-        config.zookeeper_credentials(),
+        _credentials(config.zookeeper_digest_file),
         config.zookeeper_set_acl,
     )
 
 
+def _credentials(path: str | None) -> str | None:
+    """What the file holds. Never in a log."""
+    if path is None:
+        return None
+    try:
+        line = Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as cause:
+        raise ConfigError(f"zookeeper.digest.file cannot be read: {path}") from cause
+    user, colon, secret = line.partition(":")
+    if not (user and colon and secret) or "\n" in line:
+        raise ConfigError(f"zookeeper.digest.file must hold one line, user:password: {path}")
+    return line
+
+
 def _tls(config: BrokerConfig) -> ssl.SSLContext:
+    _require_pem("zookeeper.ssl.keystore.type", config.zookeeper_ssl_keystore_type)
+    _require_pem("zookeeper.ssl.truststore.type", config.zookeeper_ssl_truststore_type)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = bool(config.zookeeper_ssl_endpoint_identification_algorithm)
@@ -61,3 +78,8 @@ def _tls(config: BrokerConfig) -> ssl.SSLContext:
             f"{cause}"
         ) from cause
     return context
+
+
+def _require_pem(key: str, kind: str | None) -> None:
+    if kind is not None and kind.upper() != "PEM":
+        raise ConfigError.invalid(key, kind, "Only PEM is served")

@@ -255,8 +255,9 @@ def test_another_broker_that_lives_keeps_its_id(
     tmp_path: Path,
     start: Callable[[dict[str, str]], Process],
 ) -> None:
-    start(properties(server, chroot, 1, tmp_path / "one"))
-    given = properties(server, chroot, 1, tmp_path / "other")
+    short = {"zookeeper.session.timeout.ms": "1500"}
+    start(properties(server, chroot, 1, tmp_path / "one") | short)
+    given = properties(server, chroot, 1, tmp_path / "other") | short
     sets = [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
     done = run("serve", *sets)
     assert done.returncode == 1

@@ -1,7 +1,5 @@
 """What a broker is told of ZooKeeper, and what of it is refused."""
 
-from pathlib import Path
-
 import pytest
 
 from barnabas.config.broker import BrokerConfig
@@ -50,8 +48,6 @@ def test_an_address_that_is_none_is_refused(connect: str) -> None:
         ({"metadata.socket": "/run/b.sock"}, "name two stores"),
         ({"zookeeper.set.acl": "true"}, "needs a broker that ZooKeeper knows"),
         ({"zookeeper.ssl.truststore.location": "/ca.pem"}, "client.enable is true"),
-        ({"zookeeper.ssl.keystore.type": "JKS"}, "Only PEM"),
-        ({"zookeeper.ssl.truststore.type": "JKS"}, "Only PEM"),
         ({"zookeeper.ssl.truststore.password": "x"}, "Security is not part"),
         ({"zookeeper.ssl.protocol": "TLSv1"}, "Security is not part"),
         ({"zookeeper.ssl.crl.enable": "true"}, "Security is not part"),
@@ -60,33 +56,6 @@ def test_an_address_that_is_none_is_refused(connect: str) -> None:
 def test_what_does_not_go_together_is_refused(more: dict[str, str], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         BrokerConfig.from_properties(CLUSTER | more)
-
-
-def test_credentials_come_from_a_file_and_are_not_shown(tmp_path: Path) -> None:
-    file = tmp_path / "digest"
-    file.write_text("broker:s3cret:with colon\n")
-    config = BrokerConfig.from_properties(
-        CLUSTER | {"zookeeper.digest.file": str(file), "zookeeper.set.acl": "true"}
-    )
-    assert config.zookeeper_credentials() == "broker:s3cret:with colon"
-    assert "s3cret" not in repr(config)
-
-
-@pytest.mark.parametrize("content", ["", "broker", "broker:", ":x", "a:b\nc:d"])
-def test_a_file_that_holds_no_credentials_is_refused(tmp_path: Path, content: str) -> None:
-    file = tmp_path / "digest"
-    file.write_text(content)
-    config = BrokerConfig.from_properties(CLUSTER | {"zookeeper.digest.file": str(file)})
-    with pytest.raises(ConfigError, match="one line, user:password"):
-        config.zookeeper_credentials()
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    config = BrokerConfig.from_properties(
-        CLUSTER | {"zookeeper.digest.file": str(tmp_path / "nothing")}
-    )
-    with pytest.raises(ConfigError, match="cannot be read"):
-        config.zookeeper_credentials()
 
 
 def test_a_password_is_shown_to_nobody() -> None:

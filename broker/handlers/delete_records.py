@@ -1,11 +1,13 @@
 """DeleteRecords (key 21): move the start of logs forward (KIP-107). v2 is flexible.
 
-The answer waits until the new starts are on disk: what was deleted does not come back with a crash.
+The answer waits until the new starts are on disk, and until all replicas that are alive have them:
+what was deleted comes back neither with a crash nor with another leader.
 Refused for topics that are only compacted (POLICY_VIOLATION), whose readers expect the last value
 of every key, and for internal topics.
 """
 
 from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS
+from barnabas.broker.replication.record_deletion import Deletion, delete_records, followed
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -34,55 +36,71 @@ class DeleteRecordsHandler:
     async def handle(
         self, request: DeleteRecordsRequest, _context: RequestContext
     ) -> DeleteRecordsResponse:
-        moved: dict[LogDir, list[DeleteRecordsPartitionResult]] = {}
+        deletions: dict[Deletion, DeleteRecordsPartitionResult] = {}
         topics = [
             DeleteRecordsTopicResult(
                 name=topic.name,
                 # A partition that is named twice is deleted from once, as it was named last.
                 partitions=[
-                    self._delete(topic.name, asked, moved)
+                    self._delete(topic.name, asked, deletions)
                     for asked in {each.partition_index: each for each in topic.partitions}.values()
                 ],
             )
             for topic in request.topics
             if topic.partitions
         ]
+        await self._checkpoint(deletions)
+        for deletion, error in (await followed(deletions, request.timeout_ms / 1000)).items():
+            if not deletions[deletion].error_code:
+                _fail(deletions[deletion], error)
+        return DeleteRecordsResponse(topics=topics)
+
+    async def _checkpoint(self, deletions: dict[Deletion, DeleteRecordsPartitionResult]) -> None:
+        """Write down where the logs start now."""
+        moved: dict[LogDir, list[DeleteRecordsPartitionResult]] = {}
+        for deletion, result in deletions.items():
+            moved.setdefault(deletion.partition.log.log_dir, []).append(result)
         for log_dir, results in moved.items():
             try:
                 await self._replicas.checkpoint(log_dir)
             except KafkaError as error:
                 for result in results:
-                    result.error_code, result.low_watermark = error.code, NO_OFFSET
-        return DeleteRecordsResponse(topics=topics)
+                    _fail(result, error)
 
     def _delete(
         self,
         topic: str,
         asked: DeleteRecordsPartition,
-        moved: dict[LogDir, list[DeleteRecordsPartitionResult]],
+        deletions: dict[Deletion, DeleteRecordsPartitionResult],
     ) -> DeleteRecordsPartitionResult:
-        """Delete from one log; `moved` gathers the answers for logs whose start has changed."""
+        """Delete from one log; `deletions` gathers the answers for logs whose start has changed."""
+        answer = _answer(asked)
         try:
             if topic in INTERNAL_TOPICS:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
             partition = self._replicas.partition(topic, asked.partition_index)
             partition.require_leader()
             start = partition.log.log_start_offset
-            low_watermark = partition.delete_records(asked.offset)
+            deletion = delete_records(partition, asked.offset)
         except KafkaError as error:
-            return _error(asked, error.code)
-        result = DeleteRecordsPartitionResult(
-            partition_index=asked.partition_index, low_watermark=low_watermark
-        )
-        if low_watermark > start:
-            moved.setdefault(partition.log.log_dir, []).append(result)
-        return result
+            _fail(answer, error)
+            return answer
+        answer.low_watermark = partition.log.log_start_offset
+        if answer.low_watermark > start or partition.low_watermark < deletion.offset:
+            deletions[deletion] = answer
+        return answer
 
 
-def _error(asked: DeleteRecordsPartition, code: ErrorCode) -> DeleteRecordsPartitionResult:
+def _answer(
+    asked: DeleteRecordsPartition, code: ErrorCode = ErrorCode.NONE
+) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(
         partition_index=asked.partition_index, low_watermark=NO_OFFSET, error_code=code
     )
+
+
+def _fail(answer: DeleteRecordsPartitionResult, error: KafkaError) -> None:
+    answer.error_code, answer.low_watermark = error.code, NO_OFFSET
 
 
 def error_response(
@@ -94,7 +112,7 @@ def error_response(
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_error(asked, code) for asked in topic.partitions]
+                name=topic.name, partitions=[_answer(asked, code) for asked in topic.partitions]
             )
             for topic in request.topics
         ]

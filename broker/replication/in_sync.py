@@ -103,6 +103,10 @@ class InSyncSets(Protocol):
         """Monotonic time in seconds."""
         ...
 
+    def is_alive(self, replica: int, /) -> bool:
+        """Whether the cluster knows the broker."""
+        ...
+
     def awaits(self, replica: int, follower: Follower, leader_end: int, /) -> bool:
         """Whether a follower outside the set is so near that its joining should be waited for."""
         ...
@@ -177,6 +181,17 @@ class InSyncSet:
             ):
                 end = follower.log_end
         return end
+
+    def start(self, leader_start: int) -> int:
+        """The first offset of the replica that starts first, of those that are alive."""
+        return min(
+            (
+                follower.log_start
+                for replica, follower in self.followers.items()
+                if follower.log_start < leader_start and self._shared.is_alive(replica)
+            ),
+            default=leader_start,
+        )
 
     def may_join(self, replica: int, high_watermark: int) -> bool:
         """Whether a follower may be proposed: it has what is committed, and its log goes on where

@@ -116,9 +116,13 @@ class InSyncKeeper:
 
     # -- what partitions ask and tell -------------------------------------------------------------
 
+    def is_alive(self, replica: int) -> bool:
+        """Whether the controller says so."""
+        return replica in self._cache.brokers
+
     def awaits(self, replica: int, follower: Follower, leader_end: int) -> bool:
         """Whether the high watermark waits for a follower that is about to join the set."""
-        return replica in self._cache.brokers and follower.is_caught_up(
+        return self.is_alive(replica) and follower.is_caught_up(
             leader_end, self.now(), self._max_lag
         )
 
@@ -131,7 +135,7 @@ class InSyncKeeper:
             if in_sync.may_join(replica, partition.high_watermark)
             and follower.attendance.at >= oldest
         ]
-        alive = [replica for replica in near if replica in self._cache.brokers]
+        alive = [replica for replica in near if self.is_alive(replica)]
         if alive:
             self._propose(partition, (*in_sync.isr, *alive))
         elif near:

@@ -27,8 +27,6 @@ NO_LEADER = -1
 NO_EPOCH = -1
 NO_OFFSET = -1
 ACKS_ALL = -1
-HIGH_WATERMARK = -1
-"""Asked for as an offset in DeleteRecords: everything that is committed."""
 
 
 class Partition:
@@ -36,7 +34,7 @@ class Partition:
 
     __slots__ = (
         "_broker_id", "_flush_messages", "_in_sync_sets", "_min_isr", "_request_flush", "adding",
-        "appends", "cells", "committed", "flushed", "flushes_first", "in_sync", "index",
+        "appends", "cells", "committed", "deleted", "flushed", "flushes_first", "in_sync", "index",
         "is_follower", "is_leader", "leader_epoch", "leader_id", "log", "partition_epoch",
         "readers", "tails", "topic", "topic_id",
     )  # fmt: skip
@@ -68,6 +66,8 @@ class Partition:
         """Another broker leads, and this one keeps up: consumers may read what it has."""
         self.committed = OffsetWaiters()
         self.flushed = OffsetWaiters()
+        self.deleted = OffsetWaiters()
+        """Those who wait until the log starts at an offset on every replica."""
         self.readers: set[Reader] = set()
         self.tails: set[Tail] = set()
         self.appends: deque[Append] = deque()
@@ -120,6 +120,7 @@ class Partition:
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.committed.fail(error)
         self.flushed.fail(error)
+        self.deleted.fail(error)
         self._wake_readers()
         self._wake_tails()
 
@@ -258,6 +259,8 @@ class Partition:
         if self.in_sync.may_join(replica_id, self.log.high_watermark):
             self._in_sync_sets.invite(self)
         self.advance()
+        if self.deleted:
+            self.deleted.reached(self.low_watermark)
 
     def in_sync_set_changed(self, isr: Iterable[int], partition_epoch: int) -> None:
         """The controller has answered a proposal, or told of its decision otherwise."""
@@ -314,21 +317,6 @@ class Partition:
         for tail in tails:
             tail.grown()
 
-    def delete_records(self, offset: int) -> int:
-        """Let the log start at `offset`, -1 for the high watermark; the new low watermark.
-
-        Raises KafkaError: OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION on a log that is not deleted.
-        """
-        if "delete" not in self.log.config.cleanup_policy:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION)
-        if offset == HIGH_WATERMARK:
-            offset = self.log.high_watermark
-        if offset < 0:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        self.log.delete_records_before(offset)
-        self.log_start_moved()
-        return self.log.log_start_offset
-
     # -- state that others read ------------------------------------------------------------------
 
     @property
@@ -351,6 +339,11 @@ class Partition:
     def high_watermark(self) -> int:
         """The end of what is committed."""
         return self.log.high_watermark
+
+    @property
+    def low_watermark(self) -> int:
+        """Where the log starts on all replicas that are alive; -1 while that is unknown."""
+        return self.in_sync.start(self.log.log_start_offset)
 
     @property
     def is_under_min_isr(self) -> bool:

@@ -277,6 +277,12 @@ class ReplicaManager:
                 partition.log.configure(config)
                 partition.config_changed()
 
+    def log_start_moved(self, log: Log) -> None:
+        """Retention has taken the beginning of a log."""
+        partition = self._partitions.get((log.topic, log.partition))
+        if partition is not None:
+            partition.log_start_moved()
+
     def log_dir_failed(self, path: str) -> None:
         """A log directory is offline: its replicas serve nobody until the next start."""
         failed = [each for each in self if each.log.log_dir.path == path]

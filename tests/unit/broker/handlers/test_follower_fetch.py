@@ -11,6 +11,7 @@ from barnabas.broker.replication.fetch_lookup import FetchLookup
 from barnabas.broker.replication.fetch_session import FetchedPartition, FetchSessionCache
 from barnabas.broker.replication.follower_read import FollowerServices
 from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.record_deletion import delete_records
 from barnabas.broker.replication.replica_selector import ReplicaSelector
 from barnabas.broker.server.context import RequestContext
 from barnabas.config.replication_keys import RACK_AWARE_SELECTOR
@@ -197,7 +198,7 @@ async def test_deleted_records_are_told_to_a_follower_that_is_parked() -> None:
     leader.session(leader.ask())
     leader.session(leader.ask({0: 1}))
     waiting = leader.ask({}, max_wait_ms=20_000)
-    leader.partition().delete_records(1)
+    delete_records(leader.partition(), 1)
     answer = leader.session(await asyncio.wait_for(waiting, 5))
     assert answer[0].log_start_offset == 1
 

@@ -36,6 +36,38 @@ class Reader:
         self.wakes += 1
 
 
+class Follower:
+    """At the end of the log; counts what it is told."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.grows = self.commits = 0
+        partition.tails.add(self)
+
+    def grown(self) -> None:
+        self.grows += 1
+
+    def committed(self) -> None:
+        self.commits += 1
+
+
+async def test_a_follower_is_told_once_that_there_is_more() -> None:
+    partition = await led(Replicas(), isr=(0, 1), replicas=(0, 1))
+    follower = Follower(partition)
+    append(partition)
+    append(partition)
+    assert (follower.grows, follower.commits) == (1, 0)
+
+
+async def test_a_follower_is_told_what_is_committed_and_what_retention_has_taken() -> None:
+    replicas = Replicas()
+    partition = await led(replicas, isr=(0, 1), replicas=(0, 1))
+    append(partition)
+    follower = Follower(partition)
+    replicas.fetched(1, 1)
+    replicas.manager.log_start_moved(partition.log)
+    assert (follower.grows, follower.commits) == (0, 2)
+
+
 async def test_one_replica_commits_at_once_and_wakes_its_readers() -> None:
     partition = await led(Replicas())
     reader, told = Reader(), []

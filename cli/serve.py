@@ -161,6 +161,7 @@ async def _serve(
     from barnabas.broker.metadata.cluster import BrokerIdInUse
     from barnabas.broker.metadata.journal_format import JournalError
     from barnabas.broker.metadata.store import StoreError
+    from barnabas.config.key import ConfigError
     from barnabas.storage.meta_properties import MetaPropertiesError
 
     broker = Broker(config, cluster_id=cluster_id)
@@ -170,7 +171,7 @@ async def _serve(
     await follow(stop)
     try:
         await broker.start()
-    except (BrokerIdInUse, JournalError, MetaPropertiesError, StoreError) as error:
+    except (BrokerIdInUse, ConfigError, JournalError, MetaPropertiesError, StoreError) as error:
         raise click.ClickException(str(error)) from error
     # What is here now stays: later collections need not look at it.
     gc.freeze()

@@ -264,16 +264,25 @@ def test_another_broker_that_lives_keeps_its_id(
     assert b"a broker with id 1 is running: give this one another broker.id" in done.stderr
 
 
-def test_a_zookeeper_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("connection.timeout.ms", "300", b"ZooKeeper cannot be reached at 127.0.0.1:1: "),
+        ("digest.file", "/nowhere", b"zookeeper.digest.file cannot be read: /nowhere"),
+    ],
+)
+def test_what_keeps_a_broker_from_zookeeper_is_told_in_one_line(
+    tmp_path: Path, key: str, value: str, said: bytes
+) -> None:
     done = run(
         *("serve", "--set", "zookeeper.connect=127.0.0.1:1", "--set", f"log.dirs={tmp_path}"),
-        *("--set", "zookeeper.connection.timeout.ms=300"),
+        *("--set", f"zookeeper.{key}={value}"),
         *("--set", "listeners=PLAINTEXT://127.0.0.1:0,BROKERS://127.0.0.1:0"),
         *("--set", "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT"),
         *("--set", "inter.broker.listener.name=BROKERS"),
     )
     assert done.returncode == 1
-    assert b"barnabas: ZooKeeper cannot be reached at 127.0.0.1:1" in done.stderr
+    assert b"\nbarnabas: " + said in b"\n" + done.stderr
     assert b"Traceback" not in done.stderr
 
 

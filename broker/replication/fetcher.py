@@ -39,6 +39,7 @@ from barnabas.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
+from barnabas.protocol.records.batch import CorruptRecordError
 from barnabas.protocol.records.varint import Buffer
 from barnabas.protocol.schema import Api
 from barnabas.storage.errors import LogDirFailed
@@ -60,6 +61,8 @@ _HEARSAY: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
 """One of the two brokers has not heard yet what the controller decided."""
+_OF_ONE_PARTITION: Final = (KafkaError, CorruptRecordError)
+"""Errors that hold up no other partition: also of a log here that is damaged where it is cut."""
 _PATIENCE: Final = 4
 """Times in a row that this is nothing to tell anybody."""
 _log = get_logger(__name__)
@@ -253,7 +256,7 @@ class Fetcher:
                     self._followed(following, asked)
             else:
                 self._carry_out(following, step)
-        except KafkaError as error:
+        except _OF_ONE_PARTITION as error:
             self._failed(following, error)
 
     async def _append(self, following: Following, records: Buffer) -> None:
@@ -306,13 +309,14 @@ class Fetcher:
             case Retry(error):
                 self._failed(following, KafkaError(error))
 
-    def _failed(self, following: Following, error: KafkaError) -> None:
+    def _failed(self, following: Following, error: Exception) -> None:
         """Leave a partition alone for a while; for good where its disk is gone."""
         following.hold()
         self._session.changed(following.key)
         if isinstance(error, LogDirFailed):
             return
-        if following.failures == (_PATIENCE if error.code in _HEARSAY else 0):
+        hearsay = isinstance(error, KafkaError) and error.code in _HEARSAY
+        if following.failures == (_PATIENCE if hearsay else 0):
             place = repr(following.partition.log)
             _log.warning("cannot follow", log=place, leader=self.leader_id, reason=str(error))
         pause = self._pause(following.failures)
@@ -345,7 +349,7 @@ class Fetcher:
                 change.advance()
             await self._append(following, records)
             self._release(following)
-        except KafkaError as error:
+        except _OF_ONE_PARTITION as error:
             self._failed(following, error)
         finally:
             following.work = None
@@ -367,5 +371,5 @@ class Fetcher:
                 if isinstance(found, ErrorCode):
                     raise KafkaError(found)
                 self._carry_out(following, judge_bounds(following.partition.log, *found))
-            except KafkaError as error:
+            except _OF_ONE_PARTITION as error:
                 self._failed(following, error)

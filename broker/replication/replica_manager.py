@@ -4,7 +4,9 @@ Opening and deleting logs waits for the disk and therefore leaves the loop; who 
 sync and what is committed changes only on it.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Protocol
 
 from barnabas.broker.metadata.cache import MetadataCache
@@ -39,6 +41,7 @@ from barnabas.storage.log_dir import LogDir
 from barnabas.storage.log_manager import LogManager
 
 _LANE = "logs"
+_PARTITIONS_IN_A_TURN = 50
 FULL = 2
 """Type of a LeaderAndIsr that names all replicas of a broker."""
 _ANY_EPOCH = -2
@@ -129,15 +132,19 @@ class ReplicaManager:
         """
         if request.type == FULL:
             await self._keep_only(request)
-        topics = []
+        topics, turns = [], count(1)
         for topic in request.topic_states:
-            errors = [
-                LeaderAndIsrPartitionError(
-                    partition_index=state.partition_index,
-                    error_code=await self._apply(topic, state),
+            errors = []
+            for state in topic.partition_states:
+                code = await self._apply(topic, state)
+                errors.append(
+                    LeaderAndIsrPartitionError(
+                        partition_index=state.partition_index, error_code=code
+                    )
                 )
-                for state in topic.partition_states
-            ]
+                if next(turns) % _PARTITIONS_IN_A_TURN == 0:
+                    # A broker may be told of thousands at once, and others have their own haste.
+                    await asyncio.sleep(0)
             topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
         await self._fetchers.close_idle()
         return LeaderAndIsrResponse(topics=topics)
@@ -156,6 +163,7 @@ class ReplicaManager:
                 return ErrorCode.INCONSISTENT_TOPIC_ID
             if state.leader_epoch > partition.leader_epoch:
                 await self._unfollow(partition)
+                partition.log.log_dir.require_online()
             changed = partition.apply(state)
         except KafkaError as error:
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:

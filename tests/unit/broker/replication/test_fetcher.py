@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.broker.offload import T
 from barnabas.broker.replication import fetcher
+from barnabas.broker.replication.follower import Following
 from barnabas.broker.replication.partition import Partition
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import ErrorCode
@@ -222,6 +223,30 @@ async def test_a_damaged_answer_is_fetched_again(leader: Leader, broker: Followi
     add(leader, log, b"a", b"b")
     await until(equal(partition, log))
     assert spoiled == 1
+
+
+async def test_a_log_that_is_damaged_where_it_is_cut_holds_up_no_other(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    damaged, good = led(leader, 0), led(leader, 1)
+    partitions = [broker.partition(index) for index in range(2)]
+    for log in (damaged, partitions[0].log):
+        write(log, b"o" * 9000, epoch=0)
+    write(partitions[0].log, b"p" * 9000, epoch=1)
+    lead(damaged, 2)
+    leader.epochs[KEY] = 2
+    file = partitions[0].log.segments.active.active_file
+    assert file is not None
+    file.truncate(100)
+    broker.follow(partitions[0], epoch=2)
+    await until(lambda: following(broker, 0).failures > 1)
+    broker.follow(partitions[1])
+    add(leader, good, b"a")
+    await until(equal(partitions[1], good))
+
+
+def following(broker: FollowingBroker, index: int) -> Following:
+    return next(each for each in broker.fetchers if each.partition.index == index)
 
 
 async def test_a_failed_disk_costs_only_its_partitions(

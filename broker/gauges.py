@@ -95,6 +95,9 @@ def read_cluster(metrics: BrokerMetrics, controller: Controller, cache: Metadata
     gauges.partitions.read_with(lambda: sum(1 for _ in leaderless()) if controller.active else 0)
     gauges.offline_partitions.read_with(lambda: sum(leaderless()) if controller.active else 0)
     gauges.preferred_imbalance.read_with(lambda: sum(misled()) if controller.active else 0)
+    gauges.queued.read_with(lambda: controller.queued)
+    gauges.elections.read_with(lambda: controller.elections.elections)
+    gauges.unclean_elections.read_with(lambda: controller.elections.unclean)
 
 
 def read_groups(gauges: GroupMetrics, groups: GroupCoordination, replicas: ReplicaManager) -> None:

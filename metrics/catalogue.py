@@ -9,6 +9,7 @@ _REQUEST: Final = "kafka_network_requestmetrics_"
 _REPLICAS: Final = "kafka_server_replicamanager_"
 _GROUPS: Final = "kafka_server_group_coordinator_metrics_"
 _CONTROLLER: Final = "kafka_controller_kafkacontroller_"
+_ELECTIONS: Final = "kafka_controller_controllerstats_"
 _TRANSACTIONS: Final = "kafka_coordinator_transaction_"
 _PARTITION: Final = ("topic", "partition")
 
@@ -223,6 +224,17 @@ class ControllerMetrics:
         self.preferred_imbalance = registry.gauge(
             _CONTROLLER + "preferredreplicaimbalancecount",
             "Partitions that another replica leads than the first.",
+        )
+        self.queued = registry.gauge(
+            "kafka_controller_controllereventmanager_eventqueuesize",
+            "Events that wait for the controller.",
+        )
+        self.elections = registry.counter(
+            _ELECTIONS + "leaderelections_total", "Partitions that were given another leader."
+        )
+        self.unclean_elections = registry.counter(
+            _ELECTIONS + "uncleanleaderelections_total",
+            "Of those, by a replica that may lack what was acknowledged.",
         )
 
 

@@ -149,7 +149,7 @@ events = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(events, st.booleans()), max_size=14))
 def test_a_history(history: list[tuple[tuple[Any, ...], bool]]) -> None:
     async def run() -> None:

@@ -152,6 +152,13 @@ DIFFERENCES = (
         "Only the store can tell what is gone from what is not known yet.",
     ),
     Difference(
+        "`replica.fetch.backoff.ms`",
+        "The longest pause after an error of a partition; the first is a sixteenth of it.",
+        "Every pause has this length.",
+        "Most of these errors are over as soon as a leader has heard that it leads: new topics and "
+        "leaders take acks=all that much sooner.",
+    ),
+    Difference(
         "ApiVersions: features",
         "transaction.version, and `barnabas.transaction.registration`: KIP-609 is understood.",
         "metadata.version, kraft.version, group.version, share.version and others are told too.",

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from barnabas.broker.clock import SystemClock
 from barnabas.broker.offload import InlineOffload, Offload
@@ -24,9 +24,11 @@ from barnabas.storage.log_parts import LogOptions, LogPlace
 from barnabas.storage.mem_files import MemFiles
 from barnabas.storage.recovery import load_log
 from tests.unit.broker.replication.leader import Leader
+from tests.unit.broker.replication.test_follower import content, lead, write
 
 ME, LEADER = 1, 0
 T = TypeVar("T")
+KEY = (b"t" * 16, 0)
 QUICK = {"replica.fetch.wait.max.ms": "20", "replica.fetch.backoff.ms": "16"}
 
 
@@ -55,6 +57,46 @@ class Alone:
 
     def invite(self, *_: object) -> None:
         raise AssertionError("nobody leads here")
+
+
+def led(leader: Leader, index: int = 0, epoch: int = 0) -> Log:
+    log = make_log(MemFiles(), index)
+    lead(log, epoch)
+    leader.add(log, epoch)
+    return log
+
+
+def add(leader: Leader, log: Log, *values: bytes, epoch: int = 0) -> None:
+    write(log, *values, epoch=epoch)
+    leader.changed()
+
+
+def equal(partition: Partition, log: Log) -> Callable[[], bool]:
+    return lambda: (
+        partition.log.log_end_offset == log.log_end_offset
+        and not partition.log.truncating
+        and content(partition.log) == content(log)
+    )
+
+
+class HeldOffload:
+    """Work waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[asyncio.Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, lane: str, work: Callable[[], T]) -> asyncio.Future[T]:  # noqa: ARG002
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.waiting.append((future, work))
+        return future
+
+    def let_go(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for future, work in waiting:
+            future.set_result(work())
+
+    def close(self) -> None:
+        pass
 
 
 class JumpingClock(SystemClock):

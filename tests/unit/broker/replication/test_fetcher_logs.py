@@ -1,0 +1,240 @@
+"""What a fetcher does to logs: slices, cuts in a thread, fsyncs, nothing after the leader changed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from barnabas.broker.replication import fetcher
+from barnabas.broker.replication.follower import Following
+from barnabas.config.topic import TopicConfig
+from tests.unit.broker.replication.following import (
+    KEY,
+    FollowingBroker,
+    HeldOffload,
+    Leader,
+    add,
+    equal,
+    led,
+    until,
+)
+from tests.unit.broker.replication.test_follower import lead, write
+
+
+@pytest.fixture
+def leader() -> Leader:
+    return Leader()
+
+
+@pytest.fixture
+async def broker(leader: Leader) -> AsyncIterator[FollowingBroker]:
+    broker = FollowingBroker(leader)
+    yield broker
+    await broker.stop()
+    assert leader.lines == 0
+
+
+async def test_a_log_that_is_damaged_where_it_is_cut_holds_up_no_other(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    damaged, good = led(leader, 0), led(leader, 1)
+    partitions = [broker.partition(index) for index in range(2)]
+    for log in (damaged, partitions[0].log):
+        write(log, b"o" * 9000, epoch=0)
+    write(partitions[0].log, b"p" * 9000, epoch=1)
+    lead(damaged, 2)
+    leader.epochs[KEY] = 2
+    file = partitions[0].log.segments.active.active_file
+    assert file is not None
+    file.truncate(100)
+    broker.follow(partitions[0], epoch=2)
+    await until(lambda: following(broker, 0).failures > 1)
+    broker.follow(partitions[1])
+    add(leader, good, b"a")
+    await until(equal(partitions[1], good))
+
+
+def following(broker: FollowingBroker, index: int) -> Following:
+    return next(each for each in broker.fetchers if each.partition.index == index)
+
+
+async def test_logs_that_diverge_are_cut_until_they_agree(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    log, partition = led(leader), broker.partition()
+    for epoch in (0, 2, 4):
+        add(leader, log, b"x", b"y", epoch=epoch)
+    for epoch in (0, 1, 3, 3):
+        write(partition.log, b"x", b"y", epoch=epoch)
+    leader.epochs[KEY] = 5
+    lead(log, 5)
+    broker.follow(partition, epoch=5)
+    await until(equal(partition, log))
+
+
+async def test_a_follower_that_is_too_far_behind_begins_at_the_leaders_start(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    log, partition = led(leader), broker.partition()
+    add(leader, log, *(b"x" * 100 for _ in range(50)))
+    log.advance_high_watermark(50)
+    log.delete_records_before(30)
+    write(partition.log, b"x" * 100, epoch=0)
+    broker.follow(partition)
+    await until(equal(partition, log))
+    assert partition.log.log_start_offset == 30
+
+
+async def test_whoever_leads_next_waits_for_a_cut_in_a_thread(leader: Leader) -> None:
+    offload = HeldOffload()
+    broker = FollowingBroker(leader, offload)
+    log, partition = led(leader), broker.partition()
+    add(leader, log, b"x", epoch=2)
+    leader.epochs[KEY] = 2
+    write(partition.log, b"p", b"q", epoch=1)
+    broker.follow(partition, epoch=2)
+    await until(lambda: offload.waiting)
+    work = broker.fetchers.unfollow(partition)
+    assert work is not None
+    while not work.done():
+        offload.let_go()
+        await asyncio.sleep(0)
+    assert not partition.log.truncating
+    assert partition.log.log_end_offset == 0
+    await broker.stop()
+
+
+async def test_a_stopping_broker_completes_what_it_cuts(leader: Leader) -> None:
+    offload = HeldOffload()
+    broker = FollowingBroker(leader, offload)
+    log, partition = led(leader), broker.partition()
+    add(leader, log, b"x", epoch=2)
+    leader.epochs[KEY] = 2
+    write(partition.log, b"p", b"q", epoch=1)
+    broker.follow(partition, epoch=2)
+    await until(lambda: offload.waiting)
+    stopping = asyncio.create_task(broker.stop())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not stopping.done()
+    while not stopping.done():
+        offload.let_go()
+        await asyncio.sleep(0)
+    assert not partition.log.truncating
+    assert leader.lines == 0
+
+
+async def test_others_are_fetched_while_one_log_is_cut(leader: Leader) -> None:
+    offload = HeldOffload()
+    broker = FollowingBroker(leader, offload)
+    cut, other = led(leader, 0), led(leader, 1)
+    partitions = [broker.partition(index) for index in range(2)]
+    write(partitions[0].log, b"p", b"q", epoch=1)
+    add(leader, cut, b"x", epoch=2)
+    leader.epochs[KEY] = 2
+    broker.follow(partitions[0], epoch=2)
+    broker.follow(partitions[1])
+    await until(lambda: offload.waiting)
+    add(leader, other, b"meanwhile")
+    await until(equal(partitions[1], other))
+    while not equal(partitions[0], cut)():
+        offload.let_go()
+        await asyncio.sleep(0)
+    await broker.stop()
+
+
+async def test_a_large_answer_lets_others_have_their_turn(
+    leader: Leader, broker: FollowingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "SLICE_S", 0.0)
+    log, partition = led(leader), broker.partition()
+    add(leader, log, *(b"x" for _ in range(1000)))
+    ends = set()
+
+    async def watch() -> None:
+        while partition.log.log_end_offset < 1000:
+            ends.add(partition.log.log_end_offset)
+            await asyncio.sleep(0)
+
+    broker.follow(partition)
+    await watch()
+    assert len(ends) >= 1000 // fetcher.SLICE_BATCHES
+
+
+async def test_a_leader_that_changes_within_an_answer_has_the_rest_dropped(
+    leader: Leader, broker: FollowingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "SLICE_S", 0.0)
+    log, partition = led(leader), broker.partition()
+    add(leader, log, *(b"x" for _ in range(1000)))
+    other = led(leader, 1)
+    broker.follow(partition)
+    broker.follow(broker.partition(1))
+    while not partition.log.log_end_offset:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert broker.fetchers.unfollow(partition) is None
+    end = partition.log.log_end_offset
+    assert end < 1000
+    seen = len(leader.requests)
+    add(leader, other, b"meanwhile")
+    await until(lambda: len(leader.requests) > seen + 1)
+    assert partition.log.log_end_offset == end
+
+
+async def test_where_flush_comes_first_only_what_is_flushed_is_told_to_the_leader(
+    leader: Leader,
+) -> None:
+    offload = HeldOffload()
+    broker = FollowingBroker(leader, offload)
+    broker.topic_config = TopicConfig(flush_messages=1)
+    log, partition = led(leader), broker.partition()
+    broker.follow(partition)
+    add(leader, log, b"a", b"b")
+    await until(lambda: partition.log.log_end_offset == 2)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    told = {each.fetch_offset for request in leader.requests for topic in request.topics
+            for each in topic.partitions}  # fmt: skip
+    assert told == {0}
+    offload.let_go()
+    seen = len(leader.requests)
+    await until(lambda: len(leader.requests) > seen)
+    assert leader.requests[seen].topics[0].partitions[0].fetch_offset == 2
+    add(leader, log, b"c")
+    await until(lambda: partition.log.log_end_offset == 3)
+    offload.let_go()
+    await broker.stop()
+
+
+async def test_what_was_not_flushed_before_following_is_flushed_first(leader: Leader) -> None:
+    broker = FollowingBroker(leader)
+    broker.topic_config = TopicConfig(flush_messages=1)
+    log, partition = led(leader), broker.partition()
+    add(leader, log, b"a", b"b")
+    write(partition.log, b"a", epoch=0)
+    assert partition.log.flushed_offset == 0
+    broker.follow(partition)
+    await until(equal(partition, log))
+    assert partition.log.flushed_offset >= 1
+    await broker.stop()
+
+
+async def test_an_answer_of_an_epoch_that_is_over_is_dropped(
+    leader: Leader, broker: FollowingBroker
+) -> None:
+    log, partition = led(leader), broker.partition()
+    broker.follow(partition)
+    await until(lambda: leader.tries > 1)
+    leader.held = asyncio.Event()
+    add(leader, log, b"of epoch 0")
+    tries = leader.tries
+    other = led(leader, 1)
+    broker.follow(broker.partition(1))
+    broker.follow(partition, epoch=1)
+    leader.held.set()
+    add(leader, other, b"meanwhile")
+    await until(lambda: leader.tries > tries + 2)
+    assert partition.log.log_end_offset == 0
+    leader.epochs[KEY] = 1
+    lead(log, 1)
+    await until(equal(partition, log))

@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeVar
 
 from barnabas.coordinator.decision import Decision, Turn
 from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records.claim import Claim
 
 R = TypeVar("R")
 
@@ -63,15 +64,7 @@ class PartitionLog(Protocol):
         """Whole batches from the one that has `offset` on, empty at the end; raises KafkaError."""
         ...
 
-    def begin_verification(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        base_sequence: int,
-        *,
-        epoch_per_transaction: bool,
-    ) -> object | None:
+    def begin_verification(self, claim: Claim) -> object | None:
         """The guard that a producer's first batch of a transaction needs (KIP-890).
 
         None where its transaction is open here already, and nothing is to be verified. Raises

@@ -22,7 +22,7 @@ from barnabas.coordinator.hosted import EndOfTransaction, Hosted, Mode
 from barnabas.coordinator.loading import load
 from barnabas.coordinator.ports import Clock, PartitionLog, Shard, Timers
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import NO_SEQUENCE
+from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.compression import Compression
 
 S = TypeVar("S", bound=Shard[Any])
@@ -109,15 +109,7 @@ class CoordinatorRuntime(Generic[S]):
         """
         return self._serving(index).ask(lane, decide, mode)
 
-    def begin_verification(
-        self,
-        index: int,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        epoch_per_transaction: bool,
-    ) -> object | None:
+    def begin_verification(self, index: int, claim: Claim) -> object | None:
         """What a `Transaction` needs as its guard, None where nothing is to be verified.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, and the errors of
@@ -125,13 +117,7 @@ class CoordinatorRuntime(Generic[S]):
         """
         log = self._serving(index).log
         try:
-            return log.begin_verification(
-                transactional_id,
-                producer_id,
-                producer_epoch,
-                NO_SEQUENCE,
-                epoch_per_transaction=epoch_per_transaction,
-            )
+            return log.begin_verification(claim)
         except KafkaError as error:
             raise as_coordinator(error) from None
 

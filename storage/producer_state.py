@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import CONTROL, TRANSACTIONAL, BatchHeader
+from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.control import read_marker
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.producer_entry import WINDOW, CompletedTxn, ProducerEntry, Update
@@ -128,43 +129,31 @@ class ProducerStateManager:
             return _NOTHING
         return Update(tuple(entries.values()), started, completed, marked, guard=guard)
 
-    def begin_verification(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        sequence: int,
-        *,
-        epoch_per_transaction: bool,
-    ) -> Guard | None:
+    def begin_verification(self, claim: Claim) -> Guard | None:
         """What the coordinator must be asked before the producer's batch, as a guard (KIP-890).
 
         None where its transaction of this epoch is open here, and was verified for this very
         transactional id and protocol: one that the older protocol opened may only wait for its
         marker, and what a client of the newer one writes be of the next (KAFKA-18227). Raises
-        KafkaError: INVALID_PRODUCER_EPOCH for an older epoch,
-        INVALID_PRODUCER_ID_MAPPING where the open transaction is another transactional id's.
+        KafkaError: INVALID_PRODUCER_EPOCH for an older epoch, INVALID_PRODUCER_ID_MAPPING where
+        the open transaction is another transactional id's.
         """
+        producer_id, epoch = claim.producer_id, claim.producer_epoch
         entry = self._entries.get(producer_id)
         if entry is not None:
             if epoch < entry.producer_epoch:
                 raise stale_epoch(epoch, entry)
             if entry.current_txn_first_offset is not None and epoch == entry.producer_epoch:
                 opener = self._verifications.opener(producer_id)
-                if opener == (transactional_id, epoch_per_transaction):
+                if opener == (claim.transactional_id, claim.epoch_per_transaction):
                     return None
-                if opener is not None and opener.transactional_id != transactional_id:
+                if opener is not None and opener.transactional_id != claim.transactional_id:
                     raise KafkaError(
                         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-                        f"The open transaction of producer {producer_id} is not {transactional_id}",
+                        f"The open transaction of producer {producer_id} is not "
+                        f"{claim.transactional_id}",
                     )
-        return self._verifications.begin(
-            transactional_id,
-            producer_id,
-            epoch,
-            sequence,
-            epoch_per_transaction=epoch_per_transaction,
-        )
+        return self._verifications.begin(claim)
 
     def forget_verification(self, producer_id: int, guard: Guard) -> None:
         """The coordinator knows no such producer: its guard is void."""

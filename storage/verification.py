@@ -9,6 +9,8 @@ of this is written down: after a restart the coordinator is asked again.
 
 from typing import Final, NamedTuple
 
+from barnabas.protocol.records.claim import Claim
+
 
 class Guard:
     """An object that only one verification has."""
@@ -32,19 +34,18 @@ class Verification:
         "transactional_id",
     )
 
-    def __init__(
-        self, transactional_id: str, epoch: int, sequence: int, epoch_per_transaction: bool
-    ) -> None:
+    def __init__(self, claim: Claim) -> None:
         self.guard = Guard()
-        self.transactional_id = transactional_id
-        self.epoch = epoch
-        self.lowest_sequence = sequence
-        self.epoch_per_transaction = epoch_per_transaction
+        self.transactional_id = claim.transactional_id
+        self.epoch = claim.producer_epoch
+        self.lowest_sequence = claim.base_sequence
+        self.epoch_per_transaction = claim.epoch_per_transaction
         self.seen_before = False
         """It was there already when the last sweep came by."""
 
-    def joined_by(self, epoch: int, sequence: int) -> None:
+    def joined_by(self, claim: Claim) -> None:
         """Another batch of the producer waits for the same answer."""
+        epoch, sequence = claim.producer_epoch, claim.base_sequence
         if epoch > self.epoch:
             self.epoch, self.lowest_sequence = epoch, sequence
         elif epoch == self.epoch:
@@ -65,22 +66,13 @@ class Verifications:
         self._waiting: dict[int, Verification] = {}
         self._opened_by: dict[int, Opener] = {}
 
-    def begin(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        sequence: int,
-        *,
-        epoch_per_transaction: bool,
-    ) -> Guard:
+    def begin(self, claim: Claim) -> Guard:
         """The guard that the producer's first batch must show."""
-        waiting = self._waiting.get(producer_id)
-        if waiting is None or waiting.transactional_id != transactional_id:
-            waiting = Verification(transactional_id, epoch, sequence, epoch_per_transaction)
-            self._waiting[producer_id] = waiting
+        waiting = self._waiting.get(claim.producer_id)
+        if waiting is None or waiting.transactional_id != claim.transactional_id:
+            waiting = self._waiting[claim.producer_id] = Verification(claim)
         else:
-            waiting.joined_by(epoch, sequence)
+            waiting.joined_by(claim)
         return waiting.guard
 
     def of(self, producer_id: int) -> Verification | None:

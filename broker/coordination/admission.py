@@ -18,6 +18,7 @@ from barnabas.coordinator.soon import Soon, then
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import HEADER_SIZE, TRANSACTIONAL
+from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.verification import UNVERIFIED, Guard
 
@@ -114,9 +115,8 @@ class ProduceAdmission:
             if batch.place[0] in INTERNAL_TOPICS:
                 # Not even asked about: the coordinator would add it.
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-            return self._replicas.partition(*batch.place).begin_verification(
-                transactional_id, *batch.producer, batch.sequence, epoch_per_transaction=adds
-            )
+            claim = Claim(transactional_id, *batch.producer, batch.sequence, adds)
+            return self._replicas.partition(*batch.place).begin_verification(claim)
         except KafkaError as error:
             return Refused(error.code)
 

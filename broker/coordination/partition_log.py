@@ -6,6 +6,7 @@ from typing import cast
 from barnabas.broker.offload import Offload
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.claim import Claim
 from barnabas.storage.validator import Origin
 from barnabas.storage.verification import Guard
 
@@ -43,23 +44,9 @@ class LedPartition:
         found = log.read(offset, max_bytes, limit=log.log_end_offset)
         return await self._offload.submit(LANE, found.read_bytes)
 
-    def begin_verification(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        base_sequence: int,
-        *,
-        epoch_per_transaction: bool,
-    ) -> Guard | None:
+    def begin_verification(self, claim: Claim) -> Guard | None:
         self._require_led()
-        return self._partition.begin_verification(
-            transactional_id,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            epoch_per_transaction=epoch_per_transaction,
-        )
+        return self._partition.begin_verification(claim)
 
     def append(
         self,

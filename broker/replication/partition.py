@@ -14,6 +14,7 @@ from barnabas.broker.replication.purgatory import OffsetWaiters, Reader, Tail, W
 from barnabas.broker.replication.topic_cells import TopicCells
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
+from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.log import Log
 from barnabas.storage.log_parts import Appended
@@ -194,25 +195,11 @@ class Partition:
         self._grown()
         return size
 
-    def begin_verification(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        sequence: int,
-        *,
-        epoch_per_transaction: bool,
-    ) -> Guard | None:
+    def begin_verification(self, claim: Claim) -> Guard | None:
         """See `ProducerStateManager.begin_verification`; raises NOT_LEADER_OR_FOLLOWER too."""
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return self.log.producers.begin_verification(
-            transactional_id,
-            producer_id,
-            epoch,
-            sequence,
-            epoch_per_transaction=epoch_per_transaction,
-        )
+        return self.log.producers.begin_verification(claim)
 
     def _grown(self) -> None:
         log = self.log

@@ -28,6 +28,8 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+from barnabas.protocol.records.batch import NO_SEQUENCE
+from barnabas.protocol.records.claim import Claim
 
 T = TypeVar("T")
 
@@ -109,13 +111,14 @@ class GroupCoordinator:
         its transaction is open in the group's partition already. INVALID_PRODUCER_EPOCH too, and
         INVALID_PRODUCER_ID_MAPPING where that one is of another transactional id."""
         _require_id(request.group_id)
-        return self._runtime.begin_verification(
-            self.partition_of(request.group_id),
+        claim = Claim(
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,
-            epoch_per_transaction=epoch_per_transaction,
+            NO_SEQUENCE,
+            epoch_per_transaction,
         )
+        return self._runtime.begin_verification(self.partition_of(request.group_id), claim)
 
     def commit_transactional(
         self, request: TxnOffsetCommitRequest, guard: object | None

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.protocol.records.claim import Claim
 from barnabas.storage.producer_state import ProducerStateManager
 from tests.simulation.transactions.world import World
 
@@ -82,8 +83,8 @@ def test_a_leader_that_forgets_the_protocol_takes_the_newer_into_the_transaction
     run(seed, bumps=False)
     begin = ProducerStateManager.begin_verification
 
-    def forgetful(*whose: Any, epoch_per_transaction: bool) -> Any:  # noqa: ARG001
-        return begin(*whose, epoch_per_transaction=False)
+    def forgetful(producers: ProducerStateManager, claim: Claim) -> Any:
+        return begin(producers, claim._replace(epoch_per_transaction=False))
 
     monkeypatch.setattr(ProducerStateManager, "begin_verification", forgetful)
     run(seed)

@@ -2,10 +2,11 @@
 has not heard of the next one goes on for itself."""
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import read_header, set_base_offset_and_epoch
+from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log_parts import Appended
 from barnabas.storage.producer_state import ProducerStateManager
@@ -114,11 +115,9 @@ class Replica:
             [each for each in self._batches if offset < read_header(each).next_offset <= limit]
         )
 
-    def begin_verification(self, *whose: Any, epoch_per_transaction: bool) -> Guard | None:
+    def begin_verification(self, claim: Claim) -> Guard | None:
         self._require_leader()
-        return self.producers.begin_verification(
-            *whose, epoch_per_transaction=epoch_per_transaction
-        )
+        return self.producers.begin_verification(claim)
 
     def append_as_leader(
         self,

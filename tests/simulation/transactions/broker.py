@@ -15,6 +15,7 @@ from barnabas.coordinator.transaction.shard import TransactionShard
 from barnabas.coordinator.transaction.waiting import WaitingRoom
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import read_header
+from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.control import ControlType, Marker, build_marker, read_marker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.protocol.topic_partition import TopicPartition
@@ -272,9 +273,8 @@ class Brokers:
         partition = self.partitions[place]
 
         def begin() -> Guard | None:
-            return partition.producers.begin_verification(
-                transactional_id, *producer, sequence, epoch_per_transaction=adds
-            )
+            claim = Claim(transactional_id, *producer, sequence, adds)
+            return partition.producers.begin_verification(claim)
 
         guard = begin()
         if guard is not None:

@@ -11,6 +11,7 @@ from barnabas.protocol.records.batch import (
     read_header,
     set_base_offset_and_epoch,
 )
+from barnabas.protocol.records.claim import Claim
 
 
 @dataclass
@@ -43,20 +44,12 @@ class FakeLog:
                 found[header.producer_id] = header.producer_epoch
         return found
 
-    def begin_verification(
-        self,
-        transactional_id: str,  # noqa: ARG002
-        producer_id: int,
-        producer_epoch: int,
-        base_sequence: int,
-        *,
-        epoch_per_transaction: bool,  # noqa: ARG002
-    ) -> object | None:
-        assert base_sequence == NO_SEQUENCE
+    def begin_verification(self, claim: Claim) -> object | None:
+        assert claim.base_sequence == NO_SEQUENCE
         if self.refusal is not None:
             raise self.refusal
-        open_epoch = self.open_transactions.get(producer_id)
-        return None if open_epoch == producer_epoch else object()
+        open_epoch = self.open_transactions.get(claim.producer_id)
+        return None if open_epoch == claim.producer_epoch else object()
 
     async def read(self, offset: int, max_bytes: int) -> bytes:  # noqa: ARG002
         await asyncio.sleep(0)

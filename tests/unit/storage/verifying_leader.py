@@ -1,6 +1,7 @@
 """A partition that verifies transactions, without a log."""
 
 from barnabas.protocol.records.batch import BatchHeader, read_header
+from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.control import ControlType, Marker, build_marker
 from barnabas.storage.producer_entry import BatchMetadata
 from barnabas.storage.producer_state import ProducerStateManager
@@ -27,9 +28,7 @@ class Leader:
         producer_id: int = PID,
         newer: bool = False,
     ) -> Guard | None:
-        return self.state.begin_verification(
-            key, producer_id, epoch, sequence, epoch_per_transaction=newer
-        )
+        return self.state.begin_verification(Claim(key, producer_id, epoch, sequence, newer))
 
     def guard(self, sequence: int = 0, **options: object) -> Guard:
         guard = self.begin(sequence, **options)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from random import Random
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings
+from barnabas.client.group_offsets import fetch_offsets
 from barnabas.client.offsets import EARLIEST
 from barnabas.client.producer import Producer, ProducerSettings
 from barnabas.client.transactional_producer import (
@@ -18,7 +19,8 @@ from barnabas.client.transactional_producer import (
 from barnabas.protocol.errors import KafkaError
 
 PARTITIONS = 3
-PLAIN, TRANSACTED = "plain", "transacted"
+PLAIN, TRANSACTED, PROCESSED = "plain", "transacted", "processed"
+GROUP = "processors"
 _GIVE_UP = 20.0
 """Seconds after which a producer takes a record for lost; it does not know, then."""
 
@@ -43,8 +45,10 @@ class Workload:
         self._random = Random(seed)
         self._now = now
         self._stopping = False
+        self._finished = False
 
     def stop(self) -> None:
+        """Write nothing new; what was written is processed yet."""
         self._stopping = True
 
     async def idempotent(self, name: str) -> None:
@@ -94,6 +98,40 @@ class Workload:
                 finally:
                     await producer.abandon()
 
+    async def pipeline(self, name: str) -> None:
+        """Consume, transform, produce: what was read is committed with what was made of it."""
+        while not self._finished:
+            settings = ProducerSettings(delivery_timeout=_GIVE_UP)
+            async with Cluster(self._bootstrap) as cluster:
+                producer = TransactionalProducer(
+                    cluster, name, settings, transaction_timeout=15.0, now=self._now
+                )
+                try:
+                    await producer.init_transactions()
+                    await self._process(cluster, producer)
+                except (AbortableError, FatalError, KafkaError, TimeoutError, OSError):
+                    await asyncio.sleep(0.5)
+                finally:
+                    await producer.abandon()
+
+    async def _process(self, cluster: Cluster, producer: TransactionalProducer) -> None:
+        places = [(PLAIN, partition) for partition in range(PARTITIONS)]
+        known = await fetch_offsets(cluster, GROUP, places, require_stable=True)
+        consumer = Consumer(cluster, FetchSettings(max_wait=0.2, offset_reset=None))
+        consumer.assign({place: known.get(place, EARLIEST) for place in places})
+        while not self._finished:
+            messages = await consumer.poll()
+            if not messages:
+                self._finished = self._stopping and all(map(consumer.at_end, places))
+                continue
+            await producer.begin_transaction()
+            for message in messages:
+                await producer.send(PROCESSED, message.value, partition=message.partition)
+            offsets = {place: consumer.positions[place] for place in places}
+            read = {place: offset for place, offset in offsets.items() if offset >= 0}
+            await producer.send_offsets_to_transaction(read, GROUP)
+            await producer.commit_transaction()
+
     async def _transaction(self, producer: TransactionalProducer, name: str) -> None:
         values = [f"{name}-{each}".encode() for each in range(self._random.randint(1, 4))]
         outcome = "aborted"
@@ -128,7 +166,7 @@ async def read_everything(bootstrap: str, topic: str, *, read_committed: bool) -
     return found
 
 
-def judge(told: Told, plain: list[bytes], transacted: list[bytes]) -> None:
+def judge(told: Told, plain: list[bytes], transacted: list[bytes], processed: list[bytes]) -> None:
     """Raises AssertionError where the readers' truth is not what the writers were told."""
     counts = Counter(plain)
     twice = [value for value, count in counts.items() if count > 1]
@@ -137,6 +175,8 @@ def judge(told: Told, plain: list[bytes], transacted: list[bytes]) -> None:
     assert not lost, f"acknowledged and lost: {sorted(lost)[:5]} of {len(lost)}"
     strange = counts.keys() - told.acknowledged - told.unknown
     assert not strange, f"never written: {sorted(strange)[:5]}"
+    made = Counter(processed)
+    assert made == counts, f"processed twice or never: {[*(made - counts), *(counts - made)][:5]}"
     seen = Counter(transacted)
     twice = [value for value, count in seen.items() if count > 1]
     assert not twice, f"read twice: {twice[:5]}"

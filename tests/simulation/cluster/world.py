@@ -15,6 +15,7 @@ from barnabas.broker.metadata.served import StoreServer
 from barnabas.broker.offload import InlineOffload
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
+from barnabas.client.partition_admin import Outcomes, PartitionAdmin
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.storage.mem_files import MemFiles
 from tests.simulation.cluster.audit import Audit, partitions_of
@@ -30,6 +31,7 @@ from tests.simulation.cluster.node import BIRTHDAY_MS, STORE_PATH, Node
 from tests.simulation.cluster.workload import (
     PARTITIONS,
     PLAIN,
+    PROCESSED,
     TRANSACTED,
     Workload,
     judge,
@@ -49,7 +51,9 @@ KEYS = {
 }
 FAULTS = (
     "kill", "stop", "pause", "partition", "one way", "store", "expire", "lose power", "stalls",
+    "prefer", "reassign",
 )  # fmt: skip
+TOPICS = (PLAIN, TRANSACTED, PROCESSED)
 CONVERGES_WITHIN = 60.0
 COMPARE_EVERY = 0.25
 
@@ -116,15 +120,18 @@ class World:
             asyncio.ensure_future(self.workload.idempotent("a")),
             asyncio.ensure_future(self.workload.transactional("t")),
             asyncio.ensure_future(self.workload.transactional("u")),
+            asyncio.ensure_future(self.workload.pipeline("p")),
         ]
         comparing = asyncio.ensure_future(self._compare())
         await asyncio.sleep(2.0)
         end = self.loop.time() + self._faulty_for
         while self.loop.time() < end:
             await self._fault()
-            await asyncio.sleep(self.random.uniform(0.1, 3.0))
+            await asyncio.sleep(self.random.choice((0.1, 0.5, 3.0)) * self.random.random())
         self._heal()
+        restoring = asyncio.ensure_future(self._restore_replicas())
         await self._within(CONVERGES_WITHIN, "all in-sync sets full", self._all_in_sync)
+        restoring.cancel()
         await asyncio.sleep(2.0)
         self.workload.stop()
         await asyncio.wait(work)
@@ -135,12 +142,13 @@ class World:
         self.audit.compare(self.nodes)
         plain = await read_everything(self.bootstrap, PLAIN, read_committed=False)
         transacted = await read_everything(self.bootstrap, TRANSACTED, read_committed=True)
+        processed = await read_everything(self.bootstrap, PROCESSED, read_committed=True)
         told = self.workload.told
         self.loop.note(f"told {len(told.acknowledged)} {len(told.transactions)}")
-        judge(told, plain, transacted)
+        judge(told, plain, transacted, processed)
 
     async def _create_topics(self) -> None:
-        for topic in (PLAIN, TRANSACTED):
+        for topic in TOPICS:
             while True:
                 try:
                     async with Cluster(self.bootstrap) as cluster:
@@ -172,7 +180,7 @@ class World:
         leading = [p for node in self.nodes if node.running for p in partitions_of(node)]
         led = [each for each in leading if each.is_leader]
         places = {(each.topic, each.index) for each in leading}
-        return len(led) == len(places) >= 2 * PARTITIONS and all(
+        return len(led) == len(places) >= len(TOPICS) * PARTITIONS and all(
             len(each.isr) == len(BROKERS) for each in led
         )
 
@@ -181,7 +189,7 @@ class World:
             each.log.last_stable_offset == each.log.log_end_offset
             for node in self.nodes
             for each in partitions_of(node)
-            if each.is_leader and each.topic in (PLAIN, TRANSACTED)
+            if each.is_leader and each.topic in TOPICS
         )
 
     # -- faults ------------------------------------------------------------------------------------
@@ -203,7 +211,9 @@ class World:
         return self.random.choice(healthy) if len(healthy) == len(self.nodes) else None
 
     async def _for_a_while(self, undo: Callable[[], None]) -> None:
-        await asyncio.sleep(self.random.uniform(0.3, 8.0))
+        await asyncio.sleep(
+            self.random.choice((0.2, 1.0, 3.0, 8.0)) * self.random.uniform(0.5, 1.0)
+        )
         undo()
 
     async def fault_kill(self) -> None:
@@ -213,7 +223,9 @@ class World:
             await self._for_a_while(node.start)
 
     async def fault_lose_power(self) -> None:
-        if (node := self._victim()) is not None:
+        node = self._victim()
+        # What its disk may lose must be elsewhere: nobody promises more.
+        if node is not None and self._all_in_sync():
             self._note(f"power {node.name}")
             node.lose_power()
             await self._for_a_while(node.start)
@@ -264,6 +276,39 @@ class World:
         self._note("packets are lost")
         self.loop.stalls = self.random.choice((0.01, 0.05))
         await self._for_a_while(self._no_stalls)
+
+    async def fault_prefer(self) -> None:
+        """Leaderships go home."""
+        self._note("preferred leaders")
+        await self._administer(lambda admin: admin.elect_leaders())
+
+    async def fault_reassign(self) -> None:
+        """A partition gets its replicas in another order, or on two brokers for a while."""
+        topic, partition = self.random.choice(TOPICS), self.random.randrange(PARTITIONS)
+        replicas = self.random.sample(BROKERS, self.random.choice((2, 3)))
+        self._note(f"{topic}-{partition} to {replicas}")
+        await self._administer(lambda admin: admin.reassign({(topic, partition): replicas}))
+        await asyncio.sleep(self.random.uniform(0.5, 4.0))
+        everywhere = self.random.sample(BROKERS, 3)
+        await self._administer(lambda admin: admin.reassign({(topic, partition): everywhere}))
+
+    async def _restore_replicas(self) -> None:
+        """Every partition on every broker again, whatever was asked for before."""
+        places = [(topic, index) for topic in TOPICS for index in range(PARTITIONS)]
+        wanted = dict.fromkeys(places, BROKERS)
+        for _ in range(int(CONVERGES_WITHIN)):
+            if await self._administer(lambda admin: admin.reassign(wanted)):
+                return
+            await asyncio.sleep(1.0)
+
+    async def _administer(self, work: Callable[[PartitionAdmin], Awaitable[Outcomes]]) -> bool:
+        try:
+            async with Cluster(self.bootstrap, timeout=10.0) as cluster:
+                outcomes = await work(PartitionAdmin(cluster))
+        except (KafkaError, TimeoutError, OSError) as error:
+            self.loop.note(f"refused: {error!r}")
+            return False
+        return not any(outcomes.values())
 
     def _no_stalls(self) -> None:
         self.loop.stalls = 0.0

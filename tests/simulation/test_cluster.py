@@ -1,0 +1,32 @@
+"""Three whole brokers through faults that a seed draws; what was promised then holds.
+
+Thousands by hand: BARNABAS_CLUSTER_HISTORIES=5000 pytest -n 2 tests/simulation/test_cluster.py
+"""
+
+import os
+
+import pytest
+
+from tests.simulation.cluster.world import history
+
+SEEDS = int(os.environ.get("BARNABAS_CLUSTER_HISTORIES", "16"))
+FIRST = int(os.environ.get("BARNABAS_CLUSTER_FIRST", "0"))
+_BLOCKS = 4
+
+
+@pytest.mark.timeout(36_000)
+@pytest.mark.parametrize("block", range(_BLOCKS))
+def test_any_history_of_three_brokers_keeps_its_promises(block: int) -> None:
+    for seed in range(FIRST + block, FIRST + SEEDS, _BLOCKS):
+        try:
+            world = history(seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        assert world.faults
+        assert world.workload.told.acknowledged, seed
+
+
+def test_one_seed_is_one_history_of_three_brokers() -> None:
+    first, second = (history(7, faulty_for=4.0).loop.trace for _ in range(2))
+    assert first == second
+    assert first != history(8, faulty_for=4.0).loop.trace

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from barnabas.broker.controller.election import CAREFUL, ElectionPolicy
-from barnabas.broker.controller.reassignment import Assignment, Step, begin, cancel, finish
+from barnabas.broker.controller.reassignment import Assignment, Step, begin, cancel, finish, is_due
 from barnabas.broker.controller.register import install
 from barnabas.broker.controller.state import Topic, TopicPartition, assignment_of
 from barnabas.broker.controller.tenure import Tenure
@@ -48,9 +48,9 @@ class Reassigning:
         state, steps = self._tenure.state, {}
         for at in sorted(state.reassigning):
             now = state.partition(at)
-            situation = state.situation(now, CAREFUL)
-            step = finish(now.assignment, now.state, situation, self._tenure.sender.epoch)
-            if step is not None:
+            if now.state is not None and is_due(now.assignment, now.state):
+                situation = state.situation(now, CAREFUL)
+                step = finish(now.assignment, now.state, situation, self._tenure.sender.epoch)
                 _log.info("reassigned", topic=at.topic, partition=at.partition, to=step.assignment)
                 steps[at] = step
         await self._take(steps)

@@ -86,12 +86,15 @@ def begin(
     return _take(now, on_the_way, state, situation, controller_epoch)
 
 
+def is_due(now: Assignment, state: LeaderAndIsr) -> bool:
+    """Whether it is time to finish: the whole target is in sync."""
+    return now.ongoing and set(now.target) <= set(state.isr)
+
+
 def finish(
-    now: Assignment, state: LeaderAndIsr | None, situation: Situation, controller_epoch: int
-) -> Step | None:
-    """The end of a reassignment whose whole target is in sync; None for every other."""
-    if not now.ongoing or state is None or not set(now.target) <= set(state.isr):
-        return None
+    now: Assignment, state: LeaderAndIsr, situation: Situation, controller_epoch: int
+) -> Step:
+    """The end of a reassignment that is due."""
     return _take(now, Assignment(now.target), state, situation, controller_epoch)
 
 

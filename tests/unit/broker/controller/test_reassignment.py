@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from barnabas.broker.controller.election import ElectionPolicy, Situation, decide
-from barnabas.broker.controller.reassignment import Assignment, Step, begin, cancel, finish
+from barnabas.broker.controller.reassignment import Assignment, Step, begin, cancel, finish, is_due
 from barnabas.broker.metadata.cache import NO_LEADER
 from barnabas.broker.metadata.znodes import LeaderAndIsr
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -32,8 +32,11 @@ def test_a_partition_has_both_sides_replicas_on_its_way() -> None:
 def test_it_ends_when_the_whole_target_is_in_sync_and_not_before() -> None:
     going = begin(START, (4, 5), LED, EVERYBODY, 1).assignment
     almost = replace(LED, isr=(1, 2, 3, 4))
-    assert finish(going, almost, EVERYBODY, 1) is None
-    step = finish(going, replace(LED, isr=(1, 2, 3, 4, 5)), EVERYBODY, 1)
+    assert not is_due(going, almost)
+    caught_up = replace(LED, isr=(1, 2, 3, 4, 5))
+    assert is_due(going, caught_up)
+    assert not is_due(START, caught_up)
+    step = finish(going, caught_up, EVERYBODY, 1)
     assert step == Step(Assignment((4, 5)), LeaderAndIsr(4, 7, (4, 5), 1), dropped=(1, 2, 3))
 
 
@@ -41,7 +44,6 @@ def test_a_leader_that_stays_goes_on_leading() -> None:
     going = Assignment((4, 3, 1, 2), adding=(4,), removing=(1, 2))
     led_by_3 = LeaderAndIsr(3, 5, (1, 2, 3, 4), 1)
     step = finish(going, led_by_3, EVERYBODY, 1)
-    assert step is not None
     assert step.state == LeaderAndIsr(3, 6, (3, 4), 1)
 
 
@@ -145,9 +147,8 @@ class Reassignments(RuleBasedStateMachine):
 
     def advance(self) -> None:
         """What the controller does after every event."""
-        step = finish(self.assignment, self.state, self.situation(), 1)
-        if step is not None:
-            self.take(step)
+        if is_due(self.assignment, self.state):
+            self.take(finish(self.assignment, self.state, self.situation(), 1))
 
     @rule(wanted=TARGETS)
     def reassign(self, wanted: tuple[int, ...]) -> None:

@@ -52,6 +52,10 @@ class _Answer:
         self._handler.completion_queue.put(partial(self._deliver, None, error))
 
 
+def _nobody(_value: Any, _error: Exception | None) -> None:
+    """Waits for the answer to a farewell."""
+
+
 class ZooKeeperSession:
     """Begun by `begin`. Every method and every call back is on the event loop."""
 
@@ -153,8 +157,6 @@ class ZooKeeperSession:
         """End the session, where ZooKeeper can be reached; otherwise it ends by itself."""
         if not self.over:
             self._end()
-            self._client._stopped.set()
-            self._client._call(zk.CloseInstance, None)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._gone.wait(), _CLOSING_SECONDS)
 
@@ -182,6 +184,7 @@ class ZooKeeperSession:
         if state == KazooState.CONNECTED and key is not None:
             first = not self.key.session_id
             if not first and key[0] != self.key.session_id:
+                # Not asked for, and nothing of ours is in it.
                 self._lose()
                 return
             self.key = SessionKey(*key)
@@ -222,6 +225,8 @@ class ZooKeeperSession:
     def _end(self) -> None:
         """Nothing that is asked or comes from now on belongs to a session."""
         self.over = True
+        self._client._stopped.set()
+        self._client._call(zk.CloseInstance, _Answer(self._handler, _nobody))
         self._connected.set()
         if self._heart is not None:
             self._heart.cancel()

@@ -98,14 +98,17 @@ class ZooKeeperStore:
             on_over=lambda: self._over(session),
         )
         await session.begin()
+        try:
+            await self._keep(session.key)
+            if self._session is None:
+                await self._make_chroot(session)
+        except BaseException:
+            await session.close()
+            raise
         if self._closed:
             await session.close()
             raise SessionExpired
-        await self._keep(session.key)
-        first = self._session is None
         self._session = session
-        if first:
-            await self._make_chroot()
         self._watches.begin_anew()
 
     def _over(self, session: ZooKeeperSession) -> None:
@@ -113,13 +116,13 @@ class ZooKeeperStore:
             for callback in list(self._on_expired):
                 callback()
 
-    async def _make_chroot(self) -> None:
+    async def _make_chroot(self, session: ZooKeeperSession) -> None:
         """The path in `zookeeper.connect` need not exist: as in Kafka the first broker makes it."""
         path = ""
         for part in self._settings.chroot.split("/")[1:]:
             path += "/" + part
             with suppress(NodeExists):
-                await self._write([Create(path)], chroot="")
+                await self._write(session, [Create(path)], chroot="")
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -148,7 +151,9 @@ class ZooKeeperStore:
         await self.multi((Delete(path, version),))
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        return await self._write(ops, chroot=self._settings.chroot) if ops else []
+        if not ops:
+            return []
+        return await self._write(self._living(), ops, chroot=self._settings.chroot)
 
     def watch_data(self, path: str, watch: Watch) -> Watching:
         return self._watches.watch_data(path, watch)
@@ -156,9 +161,11 @@ class ZooKeeperStore:
     def watch_children(self, path: str, watch: Watch) -> Watching:
         return self._watches.watch_children(path, watch)
 
-    async def _write(self, ops: Sequence[Op], *, chroot: str) -> list[OpResult]:
+    async def _write(
+        self, session: ZooKeeperSession, ops: Sequence[Op], *, chroot: str
+    ) -> list[OpResult]:
         """Sent once: where the answer is lost with the connection, nobody knows."""
-        session, set_acl, first = self._living(), self._settings.set_acl, ops[0]
+        set_acl, first = self._settings.set_acl, ops[0]
         if len(ops) == 1 and isinstance(first, Create):
             creation = wire.creation(first, chroot, set_acl=set_acl)
             await session.ready(PATIENCE)

@@ -36,7 +36,7 @@ class Stores:
         self._open: list[ZooKeeperStore] = []
 
     async def open(self, server: ZooKeeperServer, chroot: str, **settings: Any) -> ZooKeeperStore:
-        options = {"session_timeout": 4.0, "connection_timeout": 10.0} | settings
+        options = {"session_timeout": 20.0, "connection_timeout": 20.0} | settings
         store = await open_zookeeper(Settings((server.connect,), chroot, **options))
         self._open.append(store)
         return store

@@ -18,7 +18,7 @@ class ZooKeeperHarness:
 
     def __init__(self, server: ZooKeeperServer) -> None:
         self.server = server
-        self.settings = Settings((server.connect,), chroot_of("machine"), 8.0, 8.0)
+        self.settings = Settings((server.connect,), chroot_of("machine"), 30.0, 30.0)
         self.sessions: list[ZooKeeperStore] = []
 
     async def session(self) -> MetadataStore:

@@ -159,6 +159,25 @@ DIFFERENCES = (
         "leaders take acks=all that much sooner.",
     ),
     Difference(
+        "In-sync followers that go",
+        "A follower whose connection is closed from its side, and who does not fetch again within "
+        "500 ms, is proposed to leave the in-sync set.",
+        "It leaves when replica.lag.time.max.ms is over or the controller has seen it go.",
+        "After kill -9 of a follower acks=all goes on in half a second.",
+    ),
+    Difference(
+        "High watermark of parked followers",
+        "It reaches a follower whose Fetch is parked after 10 ms, if no records do before.",
+        "It waits for replica.fetch.wait.max.ms, if no records come before.",
+        "A replica that is elected, or read from (KIP-392), knows then what is committed.",
+    ),
+    Difference(
+        "replica.selector.class",
+        "LeaderSelector or RackAwareReplicaSelector of org.apache.kafka.common.replica.",
+        "Any class on the class path.",
+        "Java classes cannot be loaded here.",
+    ),
+    Difference(
         "ApiVersions: features",
         "transaction.version, and `barnabas.transaction.registration`: KIP-609 is understood.",
         "metadata.version, kraft.version, group.version, share.version and others are told too.",

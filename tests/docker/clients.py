@@ -2,19 +2,35 @@
 
 from collections.abc import Iterable
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.docker.engine import wait_for
 
 SECONDS = 60.0
 QUIET = {"log_level": 0}
 """librdkafka tells of every connection that breaks, and here they are meant to."""
+NO_CONTROLLER = {KafkaError.NOT_CONTROLLER, KafkaError.BROKER_NOT_AVAILABLE}
 
 
 def create_topic(servers: str, topic: str, partitions: int = 3) -> None:
-    """With as many replicas as docker-compose.yml makes the default."""
+    """With as many replicas as docker-compose.yml makes the default.
+
+    Asks again while a controller is being elected: librdkafka leaves that to its user.
+    """
+    wait_for(f"topic {topic} created", SECONDS, lambda: _created(servers, topic, partitions))
+
+
+def _created(servers: str, topic: str, partitions: int) -> bool:
     admin = AdminClient({"bootstrap.servers": servers} | QUIET)
-    for created in admin.create_topics([NewTopic(topic, partitions)]).values():
+    (created,) = admin.create_topics([NewTopic(topic, partitions)]).values()
+    try:
         created.result(SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() not in NO_CONTROLLER:
+            raise
+        return False
+    return True
 
 
 def brokers(servers: str) -> dict[int, str]:

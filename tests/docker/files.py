@@ -58,6 +58,11 @@ def compose_brokers() -> dict[str, dict[str, Any]]:
     return {name: service for name, service in services.items() if service["image"] == "barnabas"}
 
 
+def compose_config(name: str) -> BrokerConfig:
+    """Of the broker that has this name as a service."""
+    return broker_config(compose_brokers()[name]["environment"])
+
+
 def manifests() -> Iterator[dict[str, Any]]:
     """Those that kustomize would apply."""
     listed = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"]

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from barnabas.config.broker import BrokerConfig
 from tests.docker.files import (
     ROOT,
     broker_config,
     compose,
     compose_brokers,
+    compose_config,
     dockerfile,
     final_stage,
     image_environment,
@@ -18,10 +18,6 @@ from tests.docker.files import (
 )
 
 BROKERS = ("broker-1", "broker-2", "broker-3")
-
-
-def compose_config(name: str) -> BrokerConfig:
-    return broker_config(compose_brokers()[name]["environment"])
 
 
 def pod_template() -> dict[str, object]:

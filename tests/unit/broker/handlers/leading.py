@@ -1,0 +1,135 @@
+"""A broker that leads, and what a follower asks of its Fetch handler."""
+
+from typing import Any
+
+from barnabas.broker.handlers.fetch import FetchHandler
+from barnabas.broker.replication.fetch_lookup import FetchLookup
+from barnabas.broker.replication.fetch_session import FetchedPartition, FetchSessionCache
+from barnabas.broker.replication.follower_read import FollowerServices
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica_selector import ReplicaSelector
+from barnabas.broker.server.context import RequestContext
+from barnabas.protocol.messages.fetch import (
+    API,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from barnabas.protocol.records.record import Record, build_batch
+from tests.unit.broker.replication.replicas import Replicas
+
+BATCH = build_batch([Record(0, 1, b"k", b"v" * 50, ())])
+
+
+def topic_id(number: int) -> bytes:
+    return bytes(15) + bytes([number + 1])
+
+
+class CountingLookup(FetchLookup):
+    """Says how many partitions a request looked at."""
+
+    looks = 0
+
+    def find(self, fetched: FetchedPartition) -> Partition:
+        self.looks += 1
+        return super().find(fetched)
+
+
+class Leader:
+    """A broker that leads topics 0, 1, 2 ... of one partition, and a follower of them."""
+
+    def __init__(self, topics: int, **configs: str) -> None:
+        self.topics = range(topics)
+        self.replicas = Replicas(**configs)
+        self.lookup = CountingLookup(self.replicas.manager, self.replicas.cache)
+        self.sessions = FetchSessionCache(10, iter(range(1, 100)).__next__)
+        self.selector: str | None = None
+        self.handler = FetchHandler(
+            self.replicas.cache,
+            self.sessions,
+            self.replicas.clock,
+            lookup=self.lookup,
+            selector=ReplicaSelector(0, self.replicas.cache, lambda: self.selector),
+            followers=FollowerServices(
+                self.lookup, self.replicas.quotas.leader, self.replicas.metrics.replication
+            ),
+            max_bytes=lambda: 1 << 20,
+        )
+        self.session_id, self.session_epoch = 0, 0
+        self.ends: dict[int, int] = {}
+
+    async def lead(self, topic: int, **state: Any) -> None:
+        state = {"isr": (0, 1), "replicas": (0, 1)} | state
+        await self.replicas.lead(topic=f"t{topic}", topic_id=topic_id(topic), **state)
+        self.replicas.cache._names[topic_id(topic)] = f"t{topic}"
+
+    def partition(self, topic: int = 0) -> Partition:
+        return self.replicas.manager.partition(f"t{topic}", 0)
+
+    def append(self, topic: int = 0) -> None:
+        self.partition(topic).append_as_leader(BATCH, now_ms=1)
+
+    def ask(
+        self,
+        ends: dict[int, int] | None = None,
+        *,
+        replica: int = 1,
+        broker_epoch: int = 1,
+        inter_broker: bool = True,
+        leader_epoch: int = 0,
+        epochs: dict[int, int] | None = None,
+        forget: tuple[int, ...] = (),
+        **fields: Any,
+    ) -> Any:
+        """The next request of the follower's session; `ends` says what has changed in it."""
+        ends = dict.fromkeys(self.topics, 0) if ends is None else ends
+        request = FetchRequest(
+            **{"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20} | fields,
+            replica_state=ReplicaState(replica_id=replica, replica_epoch=broker_epoch),
+            session_id=self.session_id,
+            session_epoch=self.session_epoch,
+            topics=[
+                FetchTopic(
+                    topic_id=topic_id(topic),
+                    partitions=[
+                        FetchPartition(
+                            partition=0,
+                            current_leader_epoch=leader_epoch,
+                            fetch_offset=end,
+                            last_fetched_epoch=(epochs or {}).get(topic, -1),
+                            log_start_offset=0,
+                            partition_max_bytes=1 << 20,
+                        )
+                    ],
+                )
+                for topic, end in ends.items()
+            ],
+            forgotten_topics_data=[
+                ForgottenTopic(topic_id=topic_id(topic), partitions=[0]) for topic in forget
+            ],
+        )
+        context = RequestContext(
+            API.key, 17, 1, "c", "User:ANONYMOUS", "BROKERS", "h", 1, 0, inter_broker
+        )
+        self.lookup.looks = 0
+        return self.handler.handle(request, context)
+
+    def session(self, response: Any) -> dict[int, PartitionData]:
+        """Go on in the session of an answer; what it says, by topic."""
+        self.session_id = response.session_id
+        self.session_epoch += 1
+        return {topic.topic_id[-1] - 1: topic.partitions[0] for topic in response.responses}
+
+
+async def leading(topics: int = 1, **configs: str) -> Leader:
+    leader = Leader(topics, **configs)
+    for topic in leader.topics:
+        await leader.lead(topic)
+    return leader
+
+
+def sizes(answers: dict[int, PartitionData]) -> dict[int, int]:
+    return {topic: len(answer.records or b"") // len(BATCH) for topic, answer in answers.items()}

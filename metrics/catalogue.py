@@ -169,6 +169,10 @@ class FetcherMetrics:
         self.bytes_in = registry.counter(
             _TOPIC + "replicationbytesin_total", "Bytes of record batches fetched from leaders."
         )
+        self.reassignment_bytes_in = registry.counter(
+            _TOPIC + "reassignmentbytesin_total",
+            "Bytes of record batches fetched for replicas that a reassignment brings here.",
+        )
 
 
 class ReplicationMetrics:

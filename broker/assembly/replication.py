@@ -50,7 +50,7 @@ def make_replication(
         clock=doors.clock,
         offload=doors.offload,
         quota=quotas.follower,
-        bytes_in=metrics.fetchers.bytes_in.cell(),
+        metrics=metrics.fetchers,
         broker_epoch=lambda: core.membership.broker_epoch,
     )
     fetchers = FetcherManager(core.peers.to, means)

@@ -27,9 +27,10 @@ from barnabas.broker.replication.follower import (
     judge_bounds,
 )
 from barnabas.broker.replication.leader_bounds import ask_bounds
+from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.quota import ByteRate, ReplicationQuota
 from barnabas.config.broker import BrokerConfig
-from barnabas.metrics.registry import Cell
+from barnabas.metrics.catalogue import FetcherMetrics
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import fetch
 from barnabas.protocol.messages.fetch import (
@@ -87,8 +88,7 @@ class Means:
     clock: Clock
     offload: Offload
     quota: ReplicationQuota
-    bytes_in: Cell
-    """Bytes of records that came from leaders."""
+    metrics: FetcherMetrics
     broker_epoch: Callable[[], int]
     """Of this broker's registration: a leader tells its incarnations apart (KIP-903)."""
 
@@ -104,6 +104,8 @@ class Fetcher:
         self._followings: dict[Key, Following] = {}
         self._throttled: list[Following] = []
         self._out_of_range: list[Following] = []
+        self._bytes_in = means.metrics.bytes_in.cell()
+        self._reassignment_bytes_in = means.metrics.reassignment_bytes_in.cell()
         self._wake = asyncio.Event()
         self._failures = 0
         self._turn_ends = 0.0
@@ -226,14 +228,18 @@ class Fetcher:
                     # It was moved, cut or held meanwhile, and wants something else by now.
                     continue
                 await self._follow(following, answer, asked)
-                size = len(answer.records or NOTHING)
-                self._means.bytes_in.value += size
-                partition = following.partition
-                if size and self._means.quota.is_throttled(partition.topic, partition.index):
-                    throttled_bytes += size
+                if size := len(answer.records or NOTHING):
+                    throttled_bytes += self._count(following.partition, size)
                 await self._end_turn()
         if throttled_bytes:
             self._means.quota.record(throttled_bytes, self._means.clock.monotonic())
+
+    def _count(self, partition: Partition, size: int) -> int:
+        """Count what came in; the bytes of it that the quota is for."""
+        self._bytes_in.value += size
+        if self._means.broker_id in partition.adding:
+            self._reassignment_bytes_in.value += size
+        return size if self._means.quota.is_throttled(partition.topic, partition.index) else 0
 
     def _begin_turn(self) -> None:
         self._turn_ends = self._means.clock.monotonic() + SLICE_S

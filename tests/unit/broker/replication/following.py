@@ -16,7 +16,7 @@ from barnabas.broker.replication.topic_cells import TopicCells
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.topic import TopicConfig
 from barnabas.metrics.catalogue import BrokerMetrics
-from barnabas.metrics.registry import Cell, Registry
+from barnabas.metrics.registry import Registry
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
 from barnabas.storage.log import Log
 from barnabas.storage.log_dir import LogDir
@@ -122,12 +122,12 @@ class FollowingBroker:
         self.clock, offload = JumpingClock(), offload or InlineOffload()
         self.flusher = Flusher(offload, self.clock, metrics.logs.flush_time_ms.cell())
         self._cells = TopicCells(metrics.topics, "t")
-        self.bytes_in = Cell()
+        self.metrics = metrics.fetchers
         self.quota = ReplicationQuotas(
             ME, lambda: self.config, lambda _: self.topic_config
         ).follower
         means = Means(
-            ME, lambda: self.config, self.clock, offload, self.quota, self.bytes_in, lambda: 77
+            ME, lambda: self.config, self.clock, offload, self.quota, self.metrics, lambda: 77
         )
         self.fetchers = FetcherManager(leader.connect, means)
 
@@ -146,6 +146,7 @@ class FollowingBroker:
                 isr=[LEADER],
                 partition_epoch=epoch,
                 replicas=[LEADER, ME],
+                adding_replicas=[ME],
             )
         )
         self.fetchers.follow(partition)

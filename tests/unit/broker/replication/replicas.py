@@ -98,7 +98,7 @@ class Replicas:
                 clock=self.clock,
                 offload=InlineOffload(),
                 quota=quotas.follower,
-                bytes_in=metrics.fetchers.bytes_in.cell(),
+                metrics=metrics.fetchers,
                 broker_epoch=lambda: 1,
             ),
         )
@@ -124,6 +124,7 @@ class Replicas:
         epoch: int = 0,
         isr: tuple[int, ...] = (ME,),
         replicas: tuple[int, ...] = (ME,),
+        adding: tuple[int, ...] = (),
         topic_id: bytes = TOPIC_ID,
         topic: str = "t",
         full: bool = False,
@@ -138,6 +139,7 @@ class Replicas:
             isr=list(isr),
             partition_epoch=self._partition_epoch,
             replicas=list(replicas),
+            adding_replicas=list(adding),
             is_new=epoch == 0,
         )
         states = LeaderAndIsrTopicState(

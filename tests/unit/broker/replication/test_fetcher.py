@@ -48,7 +48,9 @@ async def test_a_follower_takes_records_the_high_watermark_and_the_log_start(
     leader.changed()
     await until(lambda: partition.high_watermark == 40)
     assert partition.log.log_start_offset == 7
-    assert broker.bytes_in.value == len(content(make_whole(log)))
+    whole = len(content(make_whole(log)))
+    assert broker.metrics.bytes_in.cell().value == whole
+    assert broker.metrics.reassignment_bytes_in.cell().value == whole
     request = leader.requests[0]
     assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (ME, 77)
     assert request.isolation_level == 0

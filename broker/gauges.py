@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from barnabas.broker.clock import Clock
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.coordination.groups import GroupCoordination
 from barnabas.broker.coordination.transactions import TransactionCoordination
 from barnabas.broker.metadata.cache import NO_LEADER, MetadataCache
 from barnabas.broker.replication.fetcher_manager import FetcherManager
+from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.listener import Listener
@@ -16,6 +18,7 @@ from barnabas.metrics.catalogue import (
     BrokerMetrics,
     FetcherMetrics,
     GroupMetrics,
+    ReplicationMetrics,
     TransactionMetrics,
 )
 from barnabas.metrics.registry import Labels
@@ -43,6 +46,7 @@ def read_replicas(metrics: BrokerMetrics, replicas: ReplicaManager, logs: LogMan
     )
     gauges.under_min_isr.read_with(lambda: sum(each.is_under_min_isr for each in replicas.leading))
     gauges.at_min_isr.read_with(lambda: sum(each.is_at_min_isr for each in replicas.leading))
+    gauges.reassigning.read_with(lambda: sum(each.reassigning for each in replicas.leading))
     gauges.offline.read_with(lambda: replicas.offline_count)
     gauges.producer_ids.read_with(lambda: sum(len(each.log.producers) for each in replicas))
     metrics.logs.size.read_each_with(
@@ -69,6 +73,12 @@ def read_fetchers(gauges: FetcherMetrics, fetchers: FetcherManager) -> None:
     gauges.lag.read_each_with(
         lambda: ((_name(each.partition.log), each.lag or 0) for each in fetchers)
     )
+
+
+def read_quotas(gauges: ReplicationMetrics, quotas: ReplicationQuotas, clock: Clock) -> None:
+    """What moves of throttled partitions."""
+    gauges.leader_byte_rate.read_with(lambda: quotas.leader.rate(clock.monotonic()))
+    gauges.follower_byte_rate.read_with(lambda: quotas.follower.rate(clock.monotonic()))
 
 
 def read_cluster(metrics: BrokerMetrics, controller: Controller, cache: MetadataCache) -> None:

@@ -276,6 +276,13 @@ DIFFERENCES = (
         "The tool has not used it since Kafka 2.6.",
     ),
     Difference(
+        "min.insync.replicas while a partition is reassigned",
+        "It counts no more replicas than there are without those that are being added.",
+        "It counts all of them: a partition of one replica takes no acks=all until its new "
+        "replicas have caught up, where min.insync.replicas is 2.",
+        "A reassignment keeps nobody from writing.",
+    ),
+    Difference(
         "auto.leader.rebalance.enable",
         "leader.imbalance.per.broker.percentage holds for each broker, as in Kafka before 4.0; "
         "nothing returns while partitions are reassigned.",

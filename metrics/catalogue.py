@@ -131,6 +131,9 @@ class ReplicaMetrics:
             _REPLICAS + "atminisrpartitioncount",
             "Partitions led here whose in-sync set is exactly min.insync.replicas.",
         )
+        self.reassigning = registry.gauge(
+            _REPLICAS + "reassigningpartitions", "Partitions led here that get other replicas."
+        )
         self.isr_shrinks = registry.counter(
             _REPLICAS + "isrshrinks_total", "In-sync sets that lost a replica."
         )
@@ -185,6 +188,14 @@ class ReplicationMetrics:
         self.reassignment_bytes_out = registry.counter(
             _TOPIC + "reassignmentbytesout_total",
             "Bytes of record batches sent to followers that a reassignment brings.",
+        )
+        self.leader_byte_rate = registry.gauge(
+            "kafka_server_leaderreplication_byte_rate",
+            "Bytes per second sent of throttled partitions, as the throttle measures them.",
+        )
+        self.follower_byte_rate = registry.gauge(
+            "kafka_server_followerreplication_byte_rate",
+            "Bytes per second fetched of throttled partitions, as the throttle measures them.",
         )
 
 

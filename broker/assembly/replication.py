@@ -76,5 +76,6 @@ def make_replication(
     core.configs.follow_topics(replicas.configure)
     gauges.read_replicas(metrics, replicas, logs)
     gauges.read_fetchers(metrics.fetchers, fetchers)
+    gauges.read_quotas(metrics.replication, quotas, doors.clock)
     cleaner = LogCleaner(doors.files, doors.cleaner.clean)
     return Replication(logs, cleaner, flusher, replicas, fetchers, quotas, in_sync)

@@ -37,7 +37,7 @@ class Partition:
         "_broker_id", "_flush_messages", "_in_sync_sets", "_min_isr", "_request_flush", "adding",
         "appends", "cells", "committed", "deleted", "flushed", "flushes_first", "in_sync", "index",
         "is_follower", "is_leader", "leader_epoch", "leader_id", "log", "partition_epoch",
-        "readers", "tails", "topic", "topic_id",
+        "readers", "reassigning", "tails", "topic", "topic_id",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +58,7 @@ class Partition:
         self._in_sync_sets = in_sync_sets
         self.in_sync = InSyncSet(broker_id, in_sync_sets)
         self.adding: tuple[int, ...] = ()
+        self.reassigning = False
         """Replicas that a reassignment brings."""
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
@@ -95,6 +96,7 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
         self.adding = tuple(state.adding_replicas)
+        self.reassigning = bool(state.adding_replicas or state.removing_replicas)
         was_leader, self.is_leader = self.is_leader, state.leader == self._broker_id
         if self.is_leader:
             self._lead(new_epoch=new_epoch)
@@ -345,14 +347,20 @@ class Partition:
     @property
     def is_under_replicated(self) -> bool:
         """Whether a replica is missing from the in-sync set."""
-        return len(self.isr) < len(self.replicas)
+        return len(self.isr) < self._settled
+
+    @property
+    def _settled(self) -> int:
+        """How many replicas there are beside those that a reassignment is only bringing: nobody who
+        writes has to wait for these."""
+        return len(self.replicas) - len(self.adding)
 
     def config_changed(self) -> None:
         """Read again what the partition keeps of the topic's configuration."""
         config = self.log.config
         self.flushes_first = config.flushes_each_append
         self._flush_messages = config.flush_messages
-        self._min_isr = effective_min_isr(config.min_insync_replicas, len(self.replicas))
+        self._min_isr = effective_min_isr(config.min_insync_replicas, self._settled)
         self.advance()
 
     @property

@@ -121,6 +121,19 @@ async def test_below_min_insync_acks_all_is_refused_and_nothing_is_committed() -
     assert partition.is_under_replicated
 
 
+async def test_replicas_that_a_reassignment_only_brings_hold_nobody_up() -> None:
+    broker = Replicas(min_insync_replicas="2")
+    moving = {"replicas": (1, 2, 0), "adding": (1, 2)}
+    partition = await led(broker, **moving)
+    append(partition)
+    assert partition.high_watermark == 1
+    assert partition.reassigning
+    assert partition.is_at_min_isr
+    assert not partition.is_under_replicated
+    assert not (await led(broker, replicas=(1, 0), isr=(0, 1), epoch=1)).reassigning
+    assert refused(await led(broker, replicas=(1, 0), epoch=2)) is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
 async def test_min_insync_counts_no_more_replicas_than_there_are() -> None:
     partition = await led(Replicas(min_insync_replicas="2"))
     append(partition)

@@ -1,108 +1,24 @@
-"""The controller moves replicas and leaders on request, whoever comes or goes meanwhile."""
+"""The controller moves replicas on request, whoever comes or goes meanwhile."""
 
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from barnabas.broker.controller.balance import LeaderBalance
-from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.reassignment import Assignment
-from barnabas.broker.controller.replica_admin import ReplicaAdmin
 from barnabas.broker.controller.state import TopicPartition
 from barnabas.broker.controller.topic_admin import NewPartitions
 from barnabas.broker.controller.topics import NewTopic
 from barnabas.broker.metadata import znodes
-from barnabas.broker.metadata.embedded import open_store
-from barnabas.broker.metadata.znodes import LeaderAndIsr, TopicAssignment
-from barnabas.broker.offload import InlineOffload
-from barnabas.config.broker import BrokerConfig
-from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.broker.metadata.znodes import LeaderAndIsr
+from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
     PartitionData,
     TopicData,
 )
-from barnabas.storage.mem_files import MemFiles
-from tests.unit.broker.controller.harness import FakeCluster, eventually, until
-
-AT = TopicPartition("t", 0)
-
-
-class Cluster(FakeCluster):
-    """A cluster of four, of which the one that started first is controller."""
-
-    @classmethod
-    async def of_four(cls, *replicas: Sequence[int]) -> "Cluster":
-        """With a topic whose partitions have these replicas."""
-        cluster = cls(await open_store(MemFiles(), "/metadata", InlineOffload()))
-        for broker in (1, 2, 3, 4):
-            await cluster.start(broker)
-        assignments = list(enumerate(replicas))
-        await cluster.controller.create_topics([NewTopic("t", assignments=assignments)], timeout=5)
-        return cluster
-
-    @property
-    def controller(self) -> Controller:
-        return next(each for each in self.brokers.values() if each.controller.active).controller
-
-    @property
-    def admin(self) -> ReplicaAdmin:
-        return ReplicaAdmin(self.controller)
-
-    async def reassign(
-        self, replicas: Sequence[int] | None, at: TopicPartition = AT, *, factor_may: bool = True
-    ) -> KafkaError | None:
-        answers = await self.admin.alter_reassignments(
-            {at: replicas}, allow_factor_change=factor_may, timeout=5
-        )
-        return answers[at]
-
-    async def ongoing(self) -> dict[TopicPartition, Assignment]:
-        return await self.admin.list_reassignments(None, timeout=5)
-
-    async def state(self, at: TopicPartition = AT) -> LeaderAndIsr:
-        data, stat = await self.read(znodes.state_path(*at))
-        return znodes.decode_state(data, stat)
-
-    async def assignment(self) -> TopicAssignment:
-        return znodes.decode_topic((await self.read(znodes.topic_path("t")))[0])
-
-    async def read(self, path: str) -> tuple[bytes, int]:
-        session = self.store.session()
-        data, stat = await session.get(path)
-        await session.close()
-        return data, stat.version
-
-    async def in_sync(self, *isr: int, at: TopicPartition = AT) -> int:
-        """The leader proposes an in-sync set; returns the error of the answer."""
-        state, topic = await self.state(at), await self.assignment()
-        leader = self.brokers[state.leader]
-        answer = await self.controller.alter_partition(
-            AlterPartitionRequest(
-                broker_id=leader.info.id,
-                broker_epoch=leader.info.epoch,
-                topics=[
-                    TopicData(
-                        topic_id=topic.topic_id,
-                        partitions=[
-                            PartitionData(
-                                partition_index=at.partition,
-                                leader_epoch=state.leader_epoch,
-                                new_isr_with_epochs=[
-                                    BrokerState(
-                                        broker_id=each, broker_epoch=self.brokers[each].info.epoch
-                                    )
-                                    for each in isr
-                                ],
-                                partition_epoch=state.partition_epoch,
-                            )
-                        ],
-                    )
-                ],
-            )
-        )
-        return answer.topics[0].partitions[0].error_code
+from tests.unit.broker.controller.four_brokers import AT, Cluster
+from tests.unit.broker.controller.harness import eventually, until
 
 
 @pytest.fixture
@@ -280,125 +196,3 @@ async def _leads(cluster: Cluster, broker: int) -> bool:
 
 async def _has_replicas(cluster: Cluster, replicas: tuple[int, ...]) -> bool:
     return (await cluster.assignment()).replicas[0] == replicas
-
-
-# -- leaders -------------------------------------------------------------------------------------
-
-
-async def elect(
-    cluster: Cluster, *partitions: TopicPartition, unclean: bool = False
-) -> dict[TopicPartition, ErrorCode | None]:
-    answers = await cluster.admin.elect_leaders(partitions or None, unclean=unclean, timeout=5)
-    return {at: None if error is None else error.code for at, error in answers.items()}
-
-
-async def test_the_preferred_replica_leads_again_once_it_is_in_sync(cluster: Cluster) -> None:
-    other = TopicPartition("t", 1)
-    await cluster.kill(2)
-    await eventually(lambda: _leader_of(cluster, other, 3))
-    assert await elect(cluster, other) == {other: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
-    await cluster.start(2)
-    assert await elect(cluster, other) == {other: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
-    await cluster.in_sync(3, 2, at=other)
-    before = await cluster.state(other)
-    assert await elect(cluster, other) == {other: None}
-    after = await cluster.state(other)
-    assert (after.leader, after.leader_epoch) == (2, before.leader_epoch + 1)
-    assert set(after.isr) == {2, 3}
-    assert cluster.brokers[2].replicas.states["t", 1].leader == 2
-    assert await elect(cluster, other) == {other: ErrorCode.ELECTION_NOT_NEEDED}
-    assert await elect(cluster) == {
-        AT: ErrorCode.ELECTION_NOT_NEEDED,
-        other: ErrorCode.ELECTION_NOT_NEEDED,
-    }
-
-
-async def test_partitions_that_do_not_exist_have_no_leader(cluster: Cluster) -> None:
-    nowhere = [TopicPartition("u", 0), TopicPartition("t", 9)]
-    assert await elect(cluster, *nowhere) == dict.fromkeys(
-        nowhere, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    )
-
-
-async def test_an_unclean_election_takes_whoever_is_left(cluster: Cluster) -> None:
-    other = TopicPartition("t", 1)
-    assert await elect(cluster, other, unclean=True) == {other: ErrorCode.ELECTION_NOT_NEEDED}
-    await cluster.in_sync(2, at=other)
-    await cluster.kill(2)
-    await eventually(lambda: _leader_of(cluster, other, -1))
-    assert await elect(cluster, other) == {other: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
-    assert await elect(cluster, other, unclean=True) == {other: None}
-    state = await cluster.state(other)
-    assert (state.leader, state.isr) == (3, (3,))
-    await cluster.kill(3)
-    await eventually(lambda: _leader_of(cluster, other, -1))
-    assert await elect(cluster, other, unclean=True) == {
-        other: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-    }
-
-
-async def _leader_of(cluster: Cluster, at: TopicPartition, leader: int) -> bool:
-    return (await cluster.state(at)).leader == leader
-
-
-# -- balance -------------------------------------------------------------------------------------
-
-
-def balance(cluster: Cluster, **keys: object) -> LeaderBalance:
-    config = BrokerConfig().replace(**keys)
-    broker = next(each for each in cluster.brokers.values() if each.controller.active)
-    return LeaderBalance(broker.controller, lambda: config)
-
-
-async def lose_and_regain(cluster: Cluster, broker: int, *led: TopicPartition) -> None:
-    """Its partitions are led by others, and it is in sync again."""
-    await cluster.kill(broker)
-    for at in led:
-        await eventually(lambda at=at: _leader_is_not(cluster, at, broker))  # type: ignore[misc]
-    await cluster.start(broker)
-    for at in led:
-        state = await cluster.state(at)
-        await cluster.in_sync(*state.isr, broker, at=at)
-
-
-async def _leader_is_not(cluster: Cluster, at: TopicPartition, leader: int) -> bool:
-    return (await cluster.state(at)).leader not in (leader, -1)
-
-
-async def test_leaderships_return_to_a_broker_that_came_back(cluster: Cluster) -> None:
-    other = TopicPartition("t", 1)
-    await lose_and_regain(cluster, 2, other)
-    await balance(cluster, auto_leader_rebalance_enable=False).balance()
-    assert (await cluster.state(other)).leader == 3
-    await balance(cluster, leader_imbalance_per_broker_percentage=100).balance()
-    assert (await cluster.state(other)).leader == 3
-    await balance(cluster).balance()
-    assert (await cluster.state(other)).leader == 2
-    before = await cluster.state(AT)
-    await balance(cluster).balance()
-    assert await cluster.state(AT) == before
-
-
-async def test_leaderships_stay_while_replicas_move_or_the_preferred_one_lags(
-    cluster: Cluster,
-) -> None:
-    other = TopicPartition("t", 1)
-    await lose_and_regain(cluster, 2, other)
-    await cluster.in_sync(3, at=other)
-    await balance(cluster).balance()
-    assert (await cluster.state(other)).leader == 3
-    await cluster.in_sync(3, 2, at=other)
-    await cluster.reassign((3, 4))
-    await balance(cluster).balance()
-    assert (await cluster.state(other)).leader == 3
-    await cluster.in_sync(1, 3, 4)
-    await balance(cluster).balance()
-    assert (await cluster.state(other)).leader == 2
-
-
-async def test_who_is_not_controller_balances_nothing(cluster: Cluster) -> None:
-    other = TopicPartition("t", 1)
-    await lose_and_regain(cluster, 2, other)
-    config = BrokerConfig()
-    await LeaderBalance(cluster.brokers[3].controller, lambda: config).balance()
-    assert (await cluster.state(other)).leader == 3

@@ -21,30 +21,26 @@ if TYPE_CHECKING:
     from barnabas.config.broker import BrokerConfig
 
 
-class _Input(asyncio.Protocol):
-    """Standard input, which ends with the parent."""
-
-    def __init__(self, stop: "Stop", hand_over: bool) -> None:
-        self._stop = stop
-        self._hand_over = hand_over
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._stop.hand_over = self._hand_over
-        self._stop.set()
-
-
 async def _follow_parent(stop: "Stop", *, store_is_parents: bool) -> None:
-    """With the parent its store has gone, and nobody can be made a leader any more."""
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: _Input(stop, not store_is_parents), sys.stdin)
+    """Stops with the parent: its store is gone too, and nobody can be made a leader any more."""
+    from barnabas.broker.pipes import read_pipe
+
+    commands = read_pipe(sys.stdin.fileno())
+
+    def ended(_: "asyncio.Task[bytes]") -> None:
+        stop.hand_over = not store_is_parents
+        stop.set()
+
+    asyncio.create_task(commands.read()).add_done_callback(ended)
 
 
-def _say(broker: "Broker", config: "BrokerConfig") -> None:  # noqa: ARG001
-    os.write(1, json.dumps({"serves": broker.bootstrap_servers}).encode() + b"\n")
+def _say(output: int, broker: "Broker", config: "BrokerConfig") -> None:  # noqa: ARG001
+    os.write(output, json.dumps({"serves": broker.bootstrap_servers}).encode() + b"\n")
 
 
 def main() -> int:
     """Runs until the parent wants it otherwise; the exit code."""
+    from barnabas.broker.pipes import take_output
     from barnabas.cli.failures import explain
     from barnabas.cli.serve import run
     from barnabas.config.broker import BrokerConfig
@@ -59,7 +55,7 @@ def main() -> int:
             config,
             log_level=orders["log_level"],
             cluster_id=orders["cluster_id"],
-            started=_say,
+            started=partial(_say, take_output()),
             follow=partial(_follow_parent, store_is_parents=SOCKET in orders["properties"]),
             logged={"broker": int(broker)},
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import click
 
+from barnabas.broker.pipes import close_pipe, read_pipe
 from barnabas.cli.several import METADATA, SOCKET, Several
 
 STOP_SECONDS = 30.0
@@ -46,7 +47,6 @@ class Child:
         """Where clients reach it, once it has served."""
         self._orders = orders
         self._process: subprocess.Popen[bytes] | None = None
-        self._out: asyncio.StreamReader | None = None
 
     async def start(self) -> bool:
         """Whether it serves; if not it has ended, and said why on standard error."""
@@ -54,11 +54,8 @@ class Child:
         assert process.stdin is not None
         process.stdin.write(self._orders.line())
         process.stdin.flush()
-        self._out = asyncio.StreamReader()
-        loop = asyncio.get_running_loop()
-        out = self._out
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(out), process.stdout)
-        line = await self._out.readline()
+        assert process.stdout is not None
+        line = await read_pipe(process.stdout.fileno()).readline()
         if not line:
             await self.ended()
             return False
@@ -67,11 +64,11 @@ class Child:
 
     async def ended(self) -> int:
         """Wait until the process has ended; its exit code, negative for a signal."""
-        assert self._process is not None
-        assert self._out is not None
-        # It holds the pipe's other end as long as it lives.
-        await self._out.read()
-        return await asyncio.get_running_loop().run_in_executor(None, self._process.wait)
+        process = self._process
+        assert process is not None
+        code = await asyncio.get_running_loop().run_in_executor(None, process.wait)
+        close_pipe(process.stdout)
+        return code
 
     async def stop(self) -> None:
         """Stop it in order, or kill it where that takes too long."""

@@ -13,19 +13,19 @@ import sys
 from typing import Any
 
 from barnabas.broker.observability.logging import configure
+from barnabas.broker.pipes import read_pipe, take_output
 from barnabas.testing.node import Node
 
 
 async def main() -> int:
     """Serve until the input ends. The exit code is 1 where the broker failed."""
     loop = asyncio.get_running_loop()
-    commands = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+    commands, answers = read_pipe(sys.stdin.fileno()), take_output()
     node = Node(json.loads(await commands.readline()))
-    _say({"ports": await node.start()})
+    _say(answers, {"ports": await node.start()})
     gc.freeze()
     gc.enable()
-    ends = [loop.create_task(_obey(node, commands)), loop.create_task(node.failed())]
+    ends = [loop.create_task(_obey(node, commands, answers)), loop.create_task(node.failed())]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     failed = ends[1].done()
     for end in ends:
@@ -34,27 +34,29 @@ async def main() -> int:
     return int(failed)
 
 
-async def _obey(node: Node, commands: asyncio.StreamReader) -> None:
+async def _obey(node: Node, commands: asyncio.StreamReader, answers: int) -> None:
     """Calls run side by side: one may wait for what another lets go."""
     calls: set[asyncio.Task[None]] = set()
     while line := await commands.readline():
-        call = asyncio.create_task(_call(node, **json.loads(line)))
+        call = asyncio.create_task(_call(node, answers, **json.loads(line)))
         calls.add(call)
         call.add_done_callback(calls.discard)
     for call in calls:
         call.cancel()
 
 
-async def _call(node: Node, id: int, method: str, arguments: dict[str, Any]) -> None:
+async def _call(
+    node: Node, answers: int, *, id: int, method: str, arguments: dict[str, Any]
+) -> None:
     try:
         answer = {"id": id, "is": await getattr(node, method)(**arguments)}
     except Exception as error:
         answer = {"id": id, "error": repr(error)}
-    _say(answer)
+    _say(answers, answer)
 
 
-def _say(message: dict[str, Any]) -> None:
-    os.write(1, json.dumps(message).encode() + b"\n")
+def _say(answers: int, message: dict[str, Any]) -> None:
+    os.write(answers, json.dumps(message).encode() + b"\n")
 
 
 if __name__ == "__main__":

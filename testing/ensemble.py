@@ -179,14 +179,20 @@ class Ensemble:
         return Node(properties)
 
     async def _stop(self) -> None:
-        nodes, self._nodes = self._nodes, {}
-        try:
-            # One after another: each hands over what it leads, and the last has nobody to.
-            for broker in sorted(nodes):
-                self._store.line(broker).mend()
-                await nodes[broker].stop()
-        finally:
-            await self._store.stop()
+        """One after another: each hands over what it leads, and the last has nobody to."""
+        errors: list[Exception] = []
+        for broker, node in self._nodes.items():
+            self._store.line(broker).mend()
+            await node.release()
+        while self._nodes:
+            _, node = self._nodes.popitem()
+            try:
+                await node.stop()
+            except Exception as error:
+                errors.append(error)
+        await self._store.stop()
+        if errors:
+            raise errors[0]
 
     def _process(self, broker: int) -> "ProcessNode":
         if not self._processes:

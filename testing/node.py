@@ -56,9 +56,16 @@ class Node:
         return self.broker.ports
 
     async def stop(self) -> None:
+        """Raises RuntimeError where the broker had failed before, so that a test learns of it."""
+        await self.release()
+        await self.broker.stop()
+        if self.broker.failed.is_set():
+            raise RuntimeError("a broker could not go on; its log says why")
+
+    async def release(self) -> None:
+        """Take every lever away, and mend every line."""
         self._levers.remove_all()
         self._network.mend()
-        await self.broker.stop()
 
     async def pull(self, number: int, api: int | str, **lever: Any) -> None:
         """Set a lever; its fields are those of `Lever`."""

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import barnabas
+from barnabas.broker.pipes import close_pipe, read_pipe
 
 STOP_TIMEOUT = 30.0
 _LOG_SHOWN = 4000
@@ -36,13 +38,12 @@ class ProcessNode:
     async def start(self) -> dict[str, int]:
         """The ports it listens on, by listener. Raises BrokerDied."""
         self._process = self._spawn()
-        answers = asyncio.StreamReader()
-        await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(answers), self._process.stdout
-        )
+        assert self._process.stdout is not None
+        answers = read_pipe(self._process.stdout.fileno())
         self._write(self._properties)
         first = await answers.readline()
         if not first:
+            await self._ended()
             raise self._death()
         self._listening = asyncio.create_task(self._listen(answers))
         ports: dict[str, int] = json.loads(first)["ports"]
@@ -51,12 +52,18 @@ class ProcessNode:
     async def stop(self) -> None:
         """Stop in order. Raises BrokerDied where it had failed or does not stop."""
         process = self._running()
-        process.send_signal(signal.SIGCONT)
+        await self.resume()
         assert process.stdin is not None
         process.stdin.close()
         code = await self._ended()
         if code:
             raise self._death()
+
+    async def release(self) -> None:
+        """Let it go on where it was paused, take every lever away, and mend every line."""
+        await self.resume()
+        with suppress(BrokerDied):
+            await self._call("release", {})
 
     async def kill(self) -> None:
         """kill -9."""
@@ -94,6 +101,20 @@ class ProcessNode:
                 waiting.set_exception(RuntimeError(message["error"]))
             else:
                 waiting.set_result(message["is"])
+        self._fail_waiting()
+
+    def _part_with(self, process: "subprocess.Popen[bytes]") -> None:
+        """The process has ended."""
+        close_pipe(process.stdout)
+        if process.stdin is not None:
+            # What it has not taken nobody will.
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+        if self._listening is not None:
+            self._listening.cancel()
+        self._fail_waiting()
+
+    def _fail_waiting(self) -> None:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(self._death())
@@ -134,8 +155,7 @@ class ProcessNode:
             return await loop.run_in_executor(None, process.wait)
         finally:
             self._process = None
-            if self._listening is not None:
-                await self._listening
+            self._part_with(process)
 
     def _death(self) -> BrokerDied:
         text = self._log.read_text(errors="replace") if self._log.exists() else ""

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -200,6 +202,33 @@ def test_levers_work_from_any_thread(cluster: Cluster) -> None:
     thread.start()
     thread.join(DEADLINE)
     assert done == [1]
+
+
+def test_a_cluster_stops_whatever_was_done_to_it() -> None:
+    with Cluster(brokers=2, processes=True) as cluster:
+        cluster.hold("Fetch")
+        cluster.isolate(1)
+        cluster.pause(2)
+    with Cluster(brokers=2) as cluster:
+        cluster.hold("Fetch")
+        cluster.isolate(1)
+
+
+def test_a_broker_that_failed_is_told_when_the_cluster_stops(tmp_path: Path) -> None:
+    cluster = Cluster(brokers=2, data_dir=tmp_path).start()
+    directory = tmp_path / "broker-1"
+    directory.rename(tmp_path / "gone")
+    directory.write_text("in the way")
+    # What it cannot write down it takes offline, and it has no other directory.
+    with suppress(KafkaError, BrokerUnreachable, TimeoutError):
+        asyncio.run(create(cluster, "t"))
+    with pytest.raises(RuntimeError, match="could not go on"):
+        cluster.stop()
+
+
+async def create(cluster: Cluster, topic: str) -> None:
+    async with ClientCluster(cluster.bootstrap_servers, timeout=2) as client:
+        await Admin(client).create_topic(topic, partitions=4)
 
 
 def test_what_needs_a_process_says_so() -> None:

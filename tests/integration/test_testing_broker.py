@@ -213,12 +213,12 @@ def test_the_plugin_costs_nothing_in_a_run_that_does_not_use_it(tmp_path: Path) 
     )
 
 
-def test_the_plugin_gives_both_fixtures(tmp_path: Path) -> None:
+def test_the_plugin_gives_all_fixtures(tmp_path: Path) -> None:
     pytest_run(
         tmp_path,
-        "def test_both(barnabas_broker, barnabas_session_broker):\n"
-        "    one, two = barnabas_broker, barnabas_session_broker\n"
-        "    assert one.bootstrap_servers != two.bootstrap_servers\n",
+        "def test_all(barnabas_broker, barnabas_session_broker, barnabas_cluster):\n"
+        "    fixtures = barnabas_broker, barnabas_session_broker, barnabas_cluster\n"
+        "    assert len({each.bootstrap_servers for each in fixtures}) == 3\n",
     )
 
 

@@ -64,12 +64,12 @@ class ConsumerRead:
     def watch(self, reader: Reader) -> None:
         """Have `reader` woken by everything that may change what is found."""
         for partition in self.partitions:
-            partition.readers.add(reader)
+            partition.readers[reader] = None
 
     def unwatch(self, reader: Reader) -> None:
         """Let `reader` sleep."""
         for partition in self.partitions:
-            partition.readers.discard(reader)
+            partition.readers.pop(reader, None)
 
     def close(self) -> list[tuple[FetchedPartition, PartitionData]]:
         """What was found, by partition."""

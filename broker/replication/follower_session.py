@@ -45,7 +45,7 @@ class FollowedPartition(FetchedPartition):
     def leave(self) -> None:
         self._session.unread.pop(self, None)
         if self.replica is not None:
-            self.replica.tails.discard(self)
+            self.replica.tails.pop(self, None)
             follower = self.replica.in_sync.followers.get(self._session.replica_id)
             if follower is not None and follower.attendance is self._session.attendance:
                 follower.left()
@@ -54,7 +54,7 @@ class FollowedPartition(FetchedPartition):
     def watch(self, partition: Partition) -> None:
         """Be told of what happens to the replica from now on."""
         self.replica = partition
-        partition.tails.add(self)
+        partition.tails[self] = None
 
     def is_read(self) -> None:
         """There is no more of it, and the answer says so."""

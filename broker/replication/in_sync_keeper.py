@@ -87,7 +87,7 @@ class InSyncKeeper:
         self._broker_epoch: Callable[[], int] = lambda: -1
         self._partitions: Iterable[Partition] = ()
         self._proposals: Proposals = {}
-        self._reconsidered: set[Partition] = set()
+        self._reconsidered: dict[Partition, None] = {}
         self._carrier: asyncio.Task[None] | None = None
 
     def begin(
@@ -183,10 +183,10 @@ class InSyncKeeper:
     def _reconsider_later(self, partition: Partition) -> None:
         if not self._reconsidered:
             asyncio.get_running_loop().call_later(RECONSIDER_S, self._reconsider)
-        self._reconsidered.add(partition)
+        self._reconsidered[partition] = None
 
     def _reconsider(self) -> None:
-        partitions, self._reconsidered = self._reconsidered, set()
+        partitions, self._reconsidered = self._reconsidered, {}
         for partition in partitions:
             self.invite(partition)
 

@@ -70,8 +70,9 @@ class Partition:
         self.flushed = OffsetWaiters()
         self.deleted = OffsetWaiters()
         """Those who wait until the log starts at an offset on every replica."""
-        self.readers: set[Reader] = set()
-        self.tails: set[Tail] = set()
+        self.readers: dict[Reader, None] = {}
+        """Woken in the order in which they came: a history can be replayed."""
+        self.tails: dict[Tail, None] = {}
         self.appends: deque[Append] = deque()
         """Appends that have to wait, oldest first; every later one waits behind them."""
         self.flushes_first = False
@@ -302,7 +303,7 @@ class Partition:
             reader.woken()
 
     def _wake_tails(self) -> None:
-        tails, self.tails = self.tails, set()
+        tails, self.tails = self.tails, {}
         for tail in tails:
             tail.grown()
 

@@ -55,7 +55,7 @@ class PauseGuard(Unguarded):
         self._allowed = allowed
         self._recheck = recheck
         self._soon = soon
-        self._held: set[Held] = set()
+        self._held: dict[Held, None] = {}
         self._checking = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -69,7 +69,7 @@ class PauseGuard(Unguarded):
             self._timer.cancel()
 
     def hold(self, held: Held) -> None:
-        self._held.add(held)
+        self._held[held] = None
         self._check()
 
     def _tick(self) -> None:
@@ -94,6 +94,6 @@ class PauseGuard(Unguarded):
         self._checking = False
         self.until = self._monotonic() + self._allowed
         _log.info("still registered, or again: requests are served")
-        held, self._held = self._held, set()
+        held, self._held = self._held, {}
         for each in held:
             each.released()

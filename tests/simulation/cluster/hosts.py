@@ -5,9 +5,11 @@ timers and packets are dropped; while it stands still they gather, as they would
 """
 
 import asyncio
+import warnings
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
-from typing import Any
+from typing import Any, cast
 
 from tests.simulation.loop import Factory, VirtualLoop
 
@@ -27,7 +29,7 @@ class Host:
         self.transports: dict[Wire, None] = {}
         self._loop = loop
         self._backlog: list[tuple[Callable[..., Any], tuple[Any, ...], Context]] = []
-        self._tasks: list[asyncio.Task[Any]] = []
+        self.tasks: list[asyncio.Task[Any]] = []
 
     @property
     def context(self) -> Context:
@@ -48,9 +50,9 @@ class Host:
 
     def keep(self, task: "asyncio.Task[Any]") -> None:
         # What a dead host had begun must not be finished by the garbage collector.
-        if len(self._tasks) > _MOST_TASKS:
-            self._tasks = [each for each in self._tasks if not each.done()]
-        self._tasks.append(task)
+        if len(self.tasks) > _MOST_TASKS:
+            self.tasks = [each for each in self.tasks if not each.done()]
+        self.tasks.append(task)
 
     def kill(self, *, silently: bool = False) -> None:
         """kill -9: its connections are closed by its system, or by nobody if the power fails."""
@@ -336,11 +338,13 @@ def _remembered(
     return task
 
 
-def forget_tasks(hosts: Iterable[Host]) -> None:
-    """The history is over: what the dead had begun goes without a word."""
-    for host in hosts:
-        for task in host._tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-
-
-__all__ = ["CLIENTS", "STORE", "Host", "HostNetwork", "HostServer", "HostedLoop", "forget_tasks"]
+def end_tasks(loop: HostedLoop, hosts: Iterable[Host]) -> None:
+    """The history is over: what goes on yet ends without a word, and whatever it has to say."""
+    tasks = {task: None for host in hosts for task in host.tasks}
+    tasks.update(dict.fromkeys(asyncio.all_tasks(loop)))
+    with warnings.catch_warnings(action="ignore"):
+        for task in tasks:
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                with suppress(BaseException):
+                    cast("Coroutine[Any, Any, Any]", task.get_coro()).close()

@@ -4,9 +4,6 @@ quiet start -> faults, drawn anew again and again -> everything mended -> all mu
 """
 
 import asyncio
-import gc
-import sys
-import warnings
 from collections.abc import Awaitable, Callable
 from random import Random
 
@@ -25,7 +22,7 @@ from tests.simulation.cluster.hosts import (
     Host,
     HostedLoop,
     HostServer,
-    forget_tasks,
+    end_tasks,
 )
 from tests.simulation.cluster.node import BIRTHDAY_MS, STORE_PATH, Node
 from tests.simulation.cluster.workload import (
@@ -93,10 +90,12 @@ class World:
             history.result()
         finally:
             self.loop.after_turn = lambda: None
-            forget_tasks(
-                [self._clients, self._store_host, *(h for n in self.nodes for h in n.hosts)]
-            )
         return self
+
+    @property
+    def hosts(self) -> list[Host]:
+        """All there were."""
+        return [self._clients, self._store_host, *(h for n in self.nodes for h in n.hosts)]
 
     def _look(self) -> None:
         try:
@@ -335,20 +334,11 @@ def history(seed: int, **options: float) -> World:
     """Runs the history of a seed."""
     loop = HostedLoop(seed)
     loop.set_exception_handler(lambda _loop, _context: None)
+    world = World(seed, loop, **options)
     try:
         asyncio.set_event_loop(loop)
-        return loop.run_until_complete(World(seed, loop, **options).run())
+        return loop.run_until_complete(world.run())
     finally:
         asyncio.set_event_loop(None)
+        end_tasks(loop, world.hosts)
         loop.close()
-        _sweep()
-
-
-def _sweep() -> None:
-    """What hosts had begun when the history ended goes, whatever it would like to say."""
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            gc.collect()
-    finally:
-        sys.unraisablehook = hook

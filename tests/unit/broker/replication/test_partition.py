@@ -71,7 +71,7 @@ async def test_a_follower_is_told_what_is_committed_and_what_retention_has_taken
 async def test_one_replica_commits_at_once_and_wakes_its_readers() -> None:
     partition = await led(Replicas())
     reader, told = Reader(), []
-    partition.readers.add(reader)
+    partition.readers[reader] = None
     partition.add_waiter(1, told.append)
     append(partition)
     assert partition.high_watermark == 1
@@ -147,7 +147,7 @@ async def test_a_leader_that_resigns_appends_nothing_and_tells_those_who_wait() 
     append(partition)
     told: list[KafkaError | None] = []
     reader = Reader()
-    partition.readers.add(reader)
+    partition.readers[reader] = None
     partition.add_waiter(1, told.append)
     await replicas.lead(leader=1, epoch=1, isr=(0, 1), replicas=(0, 1))
     assert [error.code for error in told if error] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]

@@ -41,7 +41,7 @@ class Follower:
 
     def __init__(self, partition: Partition) -> None:
         self.grows = self.commits = 0
-        partition.tails.add(self)
+        partition.tails[self] = None
 
     def grown(self) -> None:
         self.grows += 1

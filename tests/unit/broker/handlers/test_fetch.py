@@ -7,9 +7,9 @@ from barnabas.broker.handlers.fetch import FetchHandler
 from barnabas.broker.replication.fetch_lookup import FetchLookup
 from barnabas.broker.replication.fetch_session import FetchSessionCache
 from barnabas.broker.replication.follower_read import FollowerServices
-from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_selector import ReplicaSelector
 from barnabas.broker.server.context import RequestContext
+from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import (
     API,
     FetchPartition,
@@ -27,8 +27,9 @@ from tests.unit.broker.replication.replicas import Replicas
 class Reading:
     """A partition that this broker leads, and a consumer of it."""
 
-    def __init__(self, partition: Partition, handler: FetchHandler) -> None:
-        self.partition = partition
+    def __init__(self, replicas: Replicas, handler: FetchHandler) -> None:
+        self.replicas = replicas
+        self.partition = replicas.manager.partition("t", 0)
         self._handler = handler
 
     def fetch(self, offset: int, size: int = 1 << 20, **fields: Any) -> Any:
@@ -44,6 +45,15 @@ class Reading:
     def append(self, **producer: Any) -> None:
         batch = build_batch([Record(0, 1, b"k", b"v", ())], **producer)
         self.partition.append_as_leader(bytearray(batch), now_ms=1, guard=UNVERIFIED)
+
+    def damage(self) -> None:
+        """The second batch says that it is of another format."""
+        segment = self.partition.log.segments.active
+        file = segment.file()
+        content = bytearray(file.read(10_000, 0))
+        content[len(content) // 3 + 16] = 9
+        file.truncate(0)
+        file.append(content)
 
     def aborted(self, producer_id: int) -> None:
         """A transaction of one record, and its marker."""
@@ -72,7 +82,7 @@ async def reading() -> Reading:
         followers=FollowerServices(lookup, replicas.quotas.leader, replicas.metrics.replication),
         max_bytes=lambda: 1 << 20,
     )
-    return Reading(replicas.manager.partition("t", 0), handler)
+    return Reading(replicas, handler)
 
 
 def data(response: Any) -> PartitionData:
@@ -104,6 +114,18 @@ async def test_a_parked_fetch_is_answered_when_enough_has_come() -> None:
     answer = await asyncio.wait_for(waiting, 5)
     assert len(data(answer).records or b"") == 2 * size
     assert not consumer.partition.readers
+
+
+async def test_a_damaged_log_is_counted_and_a_wrong_offset_is_not() -> None:
+    consumer = await reading()
+    failed = consumer.replicas.topics.failed_fetch_requests.cell("t")
+    for _ in range(3):
+        consumer.append()
+    assert data(consumer.fetch(9)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert failed.value == 0
+    consumer.damage()
+    assert data(consumer.fetch(1, 10)).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert failed.value == 1
 
 
 async def test_a_limit_below_min_bytes_is_enough() -> None:

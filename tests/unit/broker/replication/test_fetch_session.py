@@ -5,12 +5,15 @@ from itertools import count
 import pytest
 
 from barnabas.broker.replication.fetch_session import (
+    CONSUMER,
     EVICTION_MS,
     FINAL_EPOCH,
     INITIAL_EPOCH,
     FetchContext,
     FetchSessionCache,
+    Owner,
 )
+from barnabas.broker.replication.follower_session import FollowerSession
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -69,8 +72,13 @@ def answer(
     return session_id, [data.partition_index for _, data in answers]
 
 
-def opened(sessions: FetchSessionCache, partitions: dict[int, int], now_ms: int = 0) -> int:
-    session_id, _ = answer(sessions.open(request(partitions), V_NAMES, now_ms))
+def opened(
+    sessions: FetchSessionCache,
+    partitions: dict[int, int],
+    now_ms: int = 0,
+    owner: Owner = CONSUMER,
+) -> int:
+    session_id, _ = answer(sessions.open(request(partitions), V_NAMES, now_ms, owner))
     return session_id
 
 
@@ -182,6 +190,21 @@ def test_an_old_smaller_session_makes_room_for_a_larger_one() -> None:
     sessions.open(request({}, session_id=first, epoch=1), V_NAMES, late)
     assert opened(sessions, {0: 1}, now_ms=late) == 0
     assert opened(sessions, {0: 1, 1: 1}, now_ms=late) not in (0, first)
+
+
+def test_a_consumer_makes_room_for_a_follower_and_no_follower_for_a_consumer() -> None:
+    sessions = cache(slots=1)
+    opened(sessions, {0: 1, 1: 1, 2: 1})
+    follower = opened(sessions, {0: 1}, owner=FollowerSession(1))
+    assert follower != 0
+    assert opened(sessions, {0: 1, 1: 1}) == 0
+    assert opened(sessions, {0: 1, 1: 1}, owner=FollowerSession(2)) == 0
+    late = EVICTION_MS + 1
+    sessions.open(
+        request({}, session_id=follower, epoch=1), V_NAMES, late, owner=FollowerSession(1)
+    )
+    assert opened(sessions, {0: 1, 1: 1}, late) == 0
+    assert opened(sessions, {0: 1, 1: 1}, late, FollowerSession(2)) != 0
 
 
 def test_without_slots_there_are_no_sessions() -> None:

@@ -1,0 +1,67 @@
+"""A topic is deleted whoever is away: brokers, or the controller that began it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from barnabas.broker.controller.topics import CreatedTopic, NewTopic
+from barnabas.broker.metadata import znodes
+from tests.unit.broker.controller.harness import FakeBroker, FakeCluster, open_cluster, until
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    cluster = await open_cluster()
+    for broker in (1, 2, 3):
+        await cluster.start(broker)
+    yield cluster
+    await cluster.close()
+    assert not cluster.fatal
+
+
+async def create(broker: FakeBroker, name: str, replicas: tuple[int, ...] = (1, 2, 3)) -> bytes:
+    new = NewTopic(name, assignments=[(0, replicas)])
+    answer = (await broker.controller.create_topics([new], timeout=5))[name]
+    assert isinstance(answer, CreatedTopic)
+    return answer.topic_id
+
+
+async def test_a_broker_that_was_away_is_not_told_of_what_was_deleted(cluster: FakeCluster) -> None:
+    controller = cluster.brokers[1]
+    await create(controller, "gone")
+    await create(controller, "kept")
+    await cluster.kill(3)
+    await controller.controller.delete_topics(["gone"], timeout=5)
+    await until(lambda: cluster.brokers[2].replicas.deleted == [("gone", 0)])
+    assert cluster.store.tree.children(znodes.DELETE_TOPICS) == []
+    back = await cluster.start(3)
+    assert list(back.replicas.states) == [("kept", 0)]
+    assert list(back.cache.topics) == ["kept"]
+
+
+async def test_a_broker_that_was_away_hears_of_the_topic_that_is_there_now(
+    cluster: FakeCluster,
+) -> None:
+    controller = cluster.brokers[1]
+    before = await create(controller, "t")
+    await cluster.kill(3)
+    await controller.controller.delete_topics(["t"], timeout=5)
+    after = await create(controller, "t", (1, 2))
+    back = await cluster.start(3)
+    assert not back.replicas.states
+    assert back.cache.topic_by_id(before) is None
+    assert back.cache.topic_by_id(after) is not None
+
+
+async def test_the_next_controller_ends_a_deletion(cluster: FakeCluster) -> None:
+    await create(cluster.brokers[1], "t")
+    session = cluster.store.session()
+    await session.create(znodes.delete_topic_path("t"))
+    await session.close()
+    await cluster.kill(1)
+    for broker in (2, 3):
+        known = cluster.brokers[broker]
+        await until(lambda known=known: known.replicas.deleted == [("t", 0)])
+        await until(lambda known=known: not known.cache.topics)
+    assert cluster.store.tree.children(znodes.TOPICS) == []
+    assert cluster.store.tree.children(znodes.DELETE_TOPICS) == []

@@ -1,0 +1,29 @@
+"""Replicas of topics that were deleted while nobody could tell their broker."""
+
+from barnabas.protocol.errors import ErrorCode
+from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
+
+REMADE = bytes(reversed(TOPIC_ID))
+
+
+async def test_a_topic_that_was_made_again_does_not_bring_the_old_records_back() -> None:
+    replicas = Replicas()
+    await replicas.lead()
+    old = replicas.manager.partition("t", 0)
+    # A broker is told of changes in their order, so this can only be an old one.
+    assert await replicas.lead(epoch=1, topic_id=REMADE) == ErrorCode.INCONSISTENT_TOPIC_ID
+    # A controller that came into office meanwhile says what is.
+    assert await replicas.lead(topic_id=REMADE, full=True) == ErrorCode.NONE
+    new = replicas.manager.partition("t", 0)
+    assert new.topic_id == REMADE
+    assert new.log is not old.log
+    assert not old.is_leader
+    assert sum("-stray" in name for name in replicas.files.listdir("/data")) == 1
+
+
+async def test_a_log_of_the_topic_before_is_set_aside_before_anybody_leads() -> None:
+    replicas = Replicas()
+    await replicas.lead()
+    await replicas.stop(delete=False)
+    assert await replicas.lead(topic_id=REMADE, full=True) == ErrorCode.NONE
+    assert replicas.manager.partition("t", 0).topic_id == REMADE

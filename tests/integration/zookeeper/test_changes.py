@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from kazoo.protocol.serialization import Exists
 
 from barnabas.broker.metadata.store import (
     UNKNOWN_ZXID,
@@ -12,6 +13,7 @@ from barnabas.broker.metadata.store import (
     Delete,
     NodeExists,
     SetData,
+    StoreUnavailable,
 )
 from tests.integration.zookeeper.conftest import Stores
 from tests.zookeeper import ZooKeeperServer
@@ -152,3 +154,14 @@ async def test_a_watch_that_was_cancelled_and_set_again_tells_once(
     assert told == ["/n"]
     await store.set("/n", b"1")
     assert told == ["/n", "/n"]
+
+
+async def test_what_waits_when_the_connection_is_lost_waits_no_longer(
+    server: ZooKeeperServer, stores: Stores, chroot: str
+) -> None:
+    store = await stores.open(server, chroot)
+    assert store._session is not None
+    answer = store._session.call(Exists(chroot, None), "/")
+    store._session._on_state("SUSPENDED", None)
+    with pytest.raises(StoreUnavailable):
+        await answer

@@ -155,6 +155,18 @@ async def test_partitions_of_a_session_that_is_over_are_watched_no_more() -> Non
     assert [len(leader.partition(topic).tails) for topic in range(3)] == [0, 0, 0]
 
 
+async def test_a_partition_that_left_its_session_is_not_caught_up_because_the_session_is() -> None:
+    leader = await leading(2)
+    clock = leader.replicas.clock
+    leader.session(leader.ask())
+    leader.session(leader.ask({}, forget=(1,)))
+    forgotten_at = clock.seconds
+    clock.seconds += 60
+    leader.session(leader.ask({}))
+    followers = [leader.partition(topic).in_sync.followers[1] for topic in range(2)]
+    assert [each.caught_up_at for each in followers] == [clock.seconds, forgotten_at]
+
+
 async def test_a_request_whose_connection_is_gone_leaves_nothing_behind() -> None:
     leader = await leading(2)
     waiting = leader.ask(max_wait_ms=20_000)

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from barnabas.broker import gauges
 from barnabas.broker.assembly.core import Core
-from barnabas.broker.replication.fetcher import Means
 from barnabas.broker.replication.fetcher_manager import FetcherManager
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.in_sync_keeper import InSyncKeeper
+from barnabas.broker.replication.means import Means
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.storage.cleaner import LogCleaner

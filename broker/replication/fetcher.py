@@ -5,14 +5,13 @@ answer brings is appended in slices, so that a large one does not hold the event
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import Iterator
+from math import ceil
+from typing import Final
 
-from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.offload import Offload
 from barnabas.broker.peers.peer import PeerUnreachable
+from barnabas.broker.replication import pauses
 from barnabas.broker.replication.fetching_session import FetchingSession, Key
 from barnabas.broker.replication.follower import (
     NOTHING,
@@ -27,10 +26,10 @@ from barnabas.broker.replication.follower import (
     judge_bounds,
 )
 from barnabas.broker.replication.leader_bounds import ask_bounds
+from barnabas.broker.replication.means import Line, Means
 from barnabas.broker.replication.partition import Partition
-from barnabas.broker.replication.quota import ByteRate, ReplicationQuota
-from barnabas.config.broker import BrokerConfig
-from barnabas.metrics.catalogue import FetcherMetrics
+from barnabas.broker.replication.pauses import Pauses
+from barnabas.broker.replication.quota import ByteRate
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import fetch
 from barnabas.protocol.messages.fetch import (
@@ -42,7 +41,6 @@ from barnabas.protocol.messages.fetch import (
 )
 from barnabas.protocol.records.batch import CorruptRecordError
 from barnabas.protocol.records.varint import Buffer
-from barnabas.protocol.schema import Api
 from barnabas.storage.errors import LogDirFailed
 from barnabas.storage.rearrangement import Rearrangement
 from barnabas.storage.truncation import start_again, truncate
@@ -51,9 +49,9 @@ VERSION: Final = 17
 SLICE_S: Final = 0.002
 """How long an answer is worked on before others have their turn."""
 SLICE_BATCHES: Final = 64
+SETTLE_S: Final = 0.1
+"""How long a request waits for fsyncs and cuts of logs that are under way."""
 _LANE: Final = "logs"
-_FIRST_PAUSE: Final = 1 / 16
-"""Of the longest one: most errors are over as soon as the leader has heard that it leads."""
 _HEARSAY: Final = (
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -69,30 +67,6 @@ _PATIENCE: Final = 4
 _log = get_logger(__name__)
 
 
-class Line(Protocol):
-    """A connection to the leader, opened when it is used; see `broker/peers`."""
-
-    async def request(
-        self, api: Api, request: object, *, version: int | None = None, timeout: float = 30.0
-    ) -> Any: ...
-
-    async def close(self) -> None: ...
-
-
-@dataclass(slots=True)
-class Means:
-    """What the fetchers of a broker work with."""
-
-    broker_id: int
-    config: Callable[[], BrokerConfig]
-    clock: Clock
-    offload: Offload
-    quota: ReplicationQuota
-    metrics: FetcherMetrics
-    broker_epoch: Callable[[], int]
-    """Of this broker's registration: a leader tells its incarnations apart (KIP-903)."""
-
-
 class Fetcher:
     """Fetches from one leader over one line, as long as `run` runs."""
 
@@ -106,6 +80,9 @@ class Fetcher:
         self._out_of_range: list[Following] = []
         self._bytes_in = means.metrics.bytes_in.cell()
         self._reassignment_bytes_in = means.metrics.reassignment_bytes_in.cell()
+        self._pauses = Pauses()
+        self._unsettled = 0
+        """Fsyncs and cuts of logs that are under way."""
         self._wake = asyncio.Event()
         self._failures = 0
         self._turn_ends = 0.0
@@ -153,12 +130,15 @@ class Fetcher:
     async def _round(self) -> None:
         """Ask, and do what the answer says; or wait until there is something to ask for."""
         config = self._means.config()
+        for following in self._pauses.over(self._means.clock.monotonic()):
+            self._release(following)
+        await self._settle()
         self._throttle()
         request = FetchRequest(
             replica_state=ReplicaState(
                 replica_id=self._means.broker_id, replica_epoch=self._means.broker_epoch()
             ),
-            max_wait_ms=config.replica_fetch_wait_max_ms,
+            max_wait_ms=self._longest_wait_ms(),
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             topics=[],
@@ -177,13 +157,31 @@ class Fetcher:
         if self._out_of_range:
             await self._find_bounds(timeout)
 
-    async def _wait(self) -> None:
-        """Until a partition wants something, or until the quota may allow more."""
-        if not self._throttled:
-            await self._wake.wait()
-            return
+    async def _settle(self) -> None:
+        """Let fsyncs and cuts end that end soon: what a request leaves out has to wait for the
+        answer, which may come late where all others are quiet."""
         try:
-            async with asyncio.timeout(self._means.config().replica_fetch_backoff_ms / 1000):
+            async with asyncio.timeout(SETTLE_S):
+                while self._unsettled:
+                    self._wake.clear()
+                    await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _longest_wait_ms(self) -> int:
+        """How long the leader may keep an answer: no longer than somebody here wants to wait."""
+        longest = self._means.config().replica_fetch_wait_max_ms
+        left = SETTLE_S if self._unsettled else self._pauses.left(self._means.clock.monotonic())
+        return longest if left is None else min(longest, ceil(left * 1000))
+
+    async def _wait(self) -> None:
+        """Until a partition wants something, a pause is over, or the quota may allow more."""
+        left = self._pauses.left(self._means.clock.monotonic())
+        if self._throttled:
+            longest = self._means.config().replica_fetch_backoff_ms / 1000
+            left = longest if left is None else min(left, longest)
+        try:
+            async with asyncio.timeout(left):
                 await self._wake.wait()
         except TimeoutError:
             return
@@ -196,8 +194,7 @@ class Fetcher:
         await asyncio.sleep(pause)
 
     def _pause(self, failures: int) -> float:
-        longest = self._means.config().replica_fetch_backoff_ms / 1000
-        return min(longest, longest * _FIRST_PAUSE * 2.0 ** min(failures, 10))
+        return pauses.length(failures, self._means.config().replica_fetch_backoff_ms / 1000)
 
     def _throttle(self) -> None:
         """Leave partitions that are out of sync out while the quota is exceeded (KIP-73)."""
@@ -290,10 +287,15 @@ class Fetcher:
         partition = following.partition
         self._changed(following)
         if partition.flushes_first and not following.ready and not following.stopped:
+            self._unsettled += 1
             partition.flush_soon()
             partition.add_flush_waiter(
-                partition.log.log_end_offset, lambda _: self._changed(following)
+                partition.log.log_end_offset, lambda _: self._settled(following)
             )
+
+    def _settled(self, following: Following) -> None:
+        self._unsettled -= 1
+        self._changed(following)
 
     def _changed(self, following: Following) -> None:
         self._session.changed(following.key)
@@ -327,7 +329,8 @@ class Fetcher:
             _log.warning("cannot follow", log=place, leader=self.leader_id, reason=str(error))
         pause = self._pause(following.failures)
         following.failures += 1
-        asyncio.get_running_loop().call_later(pause, self._release, following)
+        self._pauses.add(following, self._means.clock.monotonic() + pause)
+        self._wake.set()
 
     def _release(self, following: Following) -> None:
         if not following.stopped:
@@ -346,6 +349,7 @@ class Fetcher:
         following.hold()
         self._session.changed(following.key)
         work = self._complete(following, change, records)
+        self._unsettled += 1
         following.work = asyncio.get_running_loop().create_task(work)
 
     async def _complete(self, following: Following, change: Rearrangement, records: Buffer) -> None:
@@ -359,6 +363,7 @@ class Fetcher:
             self._failed(following, error)
         finally:
             following.work = None
+            self._settled(following)
 
     async def _find_bounds(self, timeout: float) -> None:
         """Ask where the leader's logs begin and end that have nothing at their followers' ends."""

@@ -1,9 +1,9 @@
 """Asks a leader where its logs begin and end: ListOffsets, as a replica."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from barnabas.broker.replication.follower import Following
+from barnabas.broker.replication.means import Line
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import list_offsets
 from barnabas.protocol.messages.list_offsets import (
@@ -12,16 +12,13 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.replication.fetcher import Line
-
 _LATEST, _EARLIEST = -1, -2
 Bounds = tuple[int, int]
 """Log start and log end."""
 
 
 async def ask_bounds(
-    line: "Line", broker_id: int, followings: Sequence[Following], timeout: float
+    line: Line, broker_id: int, followings: Sequence[Following], timeout: float
 ) -> list[Bounds | ErrorCode]:
     """Of each partition the leader's bounds, or why it does not tell; raises PeerUnreachable."""
     starts = await _ask(line, broker_id, followings, _EARLIEST, timeout)
@@ -34,7 +31,7 @@ async def ask_bounds(
 
 
 async def _ask(
-    line: "Line", broker_id: int, followings: Sequence[Following], timestamp: int, timeout: float
+    line: Line, broker_id: int, followings: Sequence[Following], timestamp: int, timeout: float
 ) -> list[int | ErrorCode]:
     topics: dict[str, ListOffsetsTopic] = {}
     for following in followings:

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from barnabas.broker.clock import SystemClock
 from barnabas.broker.offload import InlineOffload, Offload
-from barnabas.broker.replication.fetcher import Means
 from barnabas.broker.replication.fetcher_manager import FetcherManager
 from barnabas.broker.replication.flusher import Flusher
+from barnabas.broker.replication.means import Means
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.topic_cells import TopicCells

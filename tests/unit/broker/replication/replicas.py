@@ -7,11 +7,11 @@ from typing import Any
 from barnabas.broker.clock import SystemClock
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.offload import InlineOffload
-from barnabas.broker.replication.fetcher import Means
 from barnabas.broker.replication.fetcher_manager import FetcherManager
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.in_sync import Attendance
 from barnabas.broker.replication.in_sync_keeper import InSyncKeeper
+from barnabas.broker.replication.means import Means
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import FULL, ReplicaManager
 from barnabas.config.broker import BrokerConfig

@@ -1,13 +1,15 @@
-"""What a fetcher does to logs: slices, cuts in a thread, fsyncs, nothing after the leader changed."""
+"""What a fetcher does to logs: slices, cuts in a thread, fsyncs, nothing for the leader before."""
 
 import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
+from barnabas.broker.offload import ThreadOffload
 from barnabas.broker.replication import fetcher
 from barnabas.broker.replication.follower import Following
 from barnabas.config.topic import TopicConfig
+from barnabas.protocol.errors import ErrorCode
 from tests.unit.broker.replication.following import (
     KEY,
     FollowingBroker,
@@ -238,3 +240,62 @@ async def test_an_answer_of_an_epoch_that_is_over_is_dropped(
     leader.epochs[KEY] = 1
     lead(log, 1)
     await until(equal(partition, log))
+
+
+@pytest.fixture
+async def patient(leader: Leader) -> AsyncIterator[FollowingBroker]:
+    """Follows a quiet partition too: an answer that brings nothing comes only after a minute."""
+    broker = FollowingBroker(leader, ThreadOffload(), replica_fetch_wait_max_ms="60000")
+    led(leader, 1)
+    broker.follow(broker.partition(1))
+    await until(lambda: leader.in_flight)
+    yield broker
+    await broker.stop()
+
+
+async def test_what_is_flushed_is_told_at_once_though_all_others_are_quiet(
+    leader: Leader, patient: FollowingBroker
+) -> None:
+    patient.topic_config = TopicConfig(flush_messages=1)
+    log, partition = led(leader), patient.partition()
+    patient.follow(partition)
+    leader.changed()
+    for value in (b"a", b"b", b"c"):
+        add(leader, log, value)
+        await until(lambda: told(leader) == log.log_end_offset)
+    assert partition.log.flushed_offset == 3
+
+
+async def test_what_was_cut_is_fetched_at_once_though_all_others_are_quiet(
+    leader: Leader, patient: FollowingBroker
+) -> None:
+    log, partition = led(leader), patient.partition()
+    for epoch in (0, 2):
+        add(leader, log, b"x", epoch=epoch)
+    for epoch in (0, 1):
+        write(partition.log, b"x", b"y", epoch=epoch)
+    lead(log, 3)
+    leader.epochs[KEY] = 3
+    patient.follow(partition, epoch=3)
+    leader.changed()
+    await until(equal(partition, log))
+
+
+async def test_a_pause_ends_in_time_though_all_others_are_quiet(
+    leader: Leader, patient: FollowingBroker
+) -> None:
+    log, partition = led(leader), patient.partition()
+    leader.errors[KEY] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    patient.follow(partition)
+    leader.changed()
+    await until(lambda: following(patient, 0).failures > 2)
+    del leader.errors[KEY]
+    add(leader, log, b"a")
+    await until(equal(partition, log))
+
+
+def told(leader: Leader) -> int:
+    """What the leader was last told of partition 0."""
+    asked = [each for request in leader.requests for topic in request.topics
+             for each in topic.partitions if each.partition == 0]  # fmt: skip
+    return asked[-1].fetch_offset if asked else -1

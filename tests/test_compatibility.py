@@ -31,8 +31,9 @@ KAFKA_4_3 = {
 } | {*range(83, 93)}
 """Keys of the APIs that a broker of Kafka 4.3 answers clients and other brokers."""
 
-BETWEEN_BROKERS = {4, 5, 6}
-"""LeaderAndIsr, StopReplica, UpdateMetadata: Kafka had them until 4.0."""
+BETWEEN_BROKERS = {4, 5, 6, 7, 56, 67}
+"""LeaderAndIsr, StopReplica, UpdateMetadata and ControlledShutdown, which Kafka had until 4.0, and
+AlterPartition and AllocateProducerIds, which its brokers ask their controller."""
 
 
 def test_the_document_is_what_the_code_generates():

@@ -70,13 +70,17 @@ class Child:
         close_pipe(process.stdout)
         return code
 
-    async def stop(self) -> None:
+    async def stop(self, *, hand_over: bool = True) -> None:
         """Stop it in order, or kill it where that takes too long."""
         process = self._process
         if process is None or process.poll() is not None:
             return
         process.send_signal(signal.SIGCONT)
-        process.terminate()
+        if hand_over:
+            process.terminate()
+        else:
+            assert process.stdin is not None
+            process.stdin.close()
         try:
             await asyncio.wait_for(self.ended(), STOP_SECONDS)
         except TimeoutError:
@@ -117,18 +121,22 @@ class Supervisor:
             await asyncio.wait(starts)
             raise click.ClickException(f"broker {failed[0]} did not start")
 
-    async def run(self) -> None:
-        """Start again what dies, until SIGINT or SIGTERM; then stop all, one after another."""
+    async def run(self, failed: asyncio.Event) -> None:
+        """Start again what dies, until SIGINT, SIGTERM or a failure; then stop all, one after
+        another."""
         self._watches = [asyncio.create_task(self._watch(child)) for child in self._children]
-        await self._stop.wait()
-        await self.stop()
+        ends = [asyncio.create_task(event.wait()) for event in (self._stop, failed)]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+        await self.stop(hand_over=not failed.is_set())
 
-    async def stop(self) -> None:
+    async def stop(self, *, hand_over: bool = True) -> None:
         for watch in self._watches:
             watch.cancel()
         # Each hands over what it leads to those that are left.
         for child in self._children:
-            await child.stop()
+            await child.stop(hand_over=hand_over)
 
     def _told(self) -> None:
         """The first time stop in order; whoever asks again has no time for that."""
@@ -183,18 +191,20 @@ def run_several(
 
 
 async def _run(children: list[Child], socket_path: str | None) -> None:
-    async with _store(socket_path):
+    async with _store(socket_path) as failed:
         supervisor = Supervisor(children)
         await supervisor.start()
         click.echo(greeting([child.address for child in children]))
-        await supervisor.run()
+        await supervisor.run(failed)
+        if failed.is_set():
+            raise click.ClickException("the metadata could not be written, and all was stopped")
 
 
 @asynccontextmanager
-async def _store(socket_path: str | None) -> AsyncIterator[None]:
-    """The metadata store behind a socket, in the directory beside it."""
+async def _store(socket_path: str | None) -> AsyncIterator[asyncio.Event]:
+    """The metadata store behind a socket, in the directory beside it, and whether it has failed."""
     if socket_path is None:
-        yield
+        yield asyncio.Event()
         return
     from barnabas.broker.metadata.embedded import open_store
     from barnabas.broker.metadata.journal_format import JournalError
@@ -212,7 +222,7 @@ async def _store(socket_path: str | None) -> AsyncIterator[None]:
     server = StoreServer(store)
     try:
         await server.serve(socket_path)
-        yield
+        yield server.failed
     finally:
         await server.close()
         await store.close()

@@ -46,6 +46,8 @@ class StoreServer:
         self._connections: set[_Connection] = set()
         self._servers: list[tuple[asyncio.Server, str]] = []
         self._closing = False
+        self.failed = asyncio.Event()
+        """Set when the store could not write: it answers nobody before its next start."""
 
     async def serve(
         self, path: str, connection: Callable[[], asyncio.BaseProtocol] | None = None
@@ -317,6 +319,8 @@ class _Connection(asyncio.BufferedProtocol):
         try:
             results = await session.multi(ops)
         except (StoreError, ValueError) as error:
+            if isinstance(error, StoreUnavailable):
+                self._server.failed.set()
             self.send({"id": number, **served_format.error_to_json(error)})
         else:
             self.send({"id": number, "is": served_format.results_to_json(results)})

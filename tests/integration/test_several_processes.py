@@ -3,6 +3,7 @@
 import os
 import queue
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -14,9 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.integration.command_line import environment
+from tests.zookeeper import chroot_of, shared_server
 
 DEADLINE = 30.0
 UP = ("cluster", "up", "--listen", "127.0.0.1:0")
@@ -185,6 +187,19 @@ def test_one_that_cannot_start_is_the_end_of_all(tmp_path: Path) -> None:
     assert said.rstrip().splitlines()[-1] == "barnabas: broker 3 did not start"
 
 
+def test_metadata_that_cannot_be_written_are_the_end_of_all(tmp_path: Path) -> None:
+    with running(*UP, "--data", str(tmp_path)) as parent:
+        servers = parent.serves()
+        children = parent.children()
+        resource.prlimit(parent.process.pid, resource.RLIMIT_FSIZE, (0, 0))
+        admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        admin.create_topics([NewTopic("t", 1, 3)], request_timeout=1)
+        assert parent.ends() == 1
+        assert not any(map(alive, children))
+    said = "".join(parent.said).rstrip().splitlines()
+    assert said[-1] == "barnabas: the metadata could not be written, and all was stopped"
+
+
 def test_a_second_ctrl_c_is_obeyed_at_once(tmp_path: Path) -> None:
     with running(*UP, "--data", str(tmp_path)) as parent:
         parent.serves()
@@ -208,5 +223,23 @@ def test_one_broker_becomes_several_and_keeps_its_data(tmp_path: Path) -> None:
         admin = AdminClient({"bootstrap.servers": servers})
         assert sorted(admin.list_topics(timeout=DEADLINE).brokers) == [0, 1]
         assert consume(servers, "kept", 1) == [b"1"]
+        parent.process.terminate()
+        assert parent.ends() == 0
+
+
+def test_several_on_zookeeper_are_brokers_of_its_cluster(tmp_path: Path) -> None:
+    connect = shared_server().connect + chroot_of("several")
+    settings = (
+        *("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path), "--processes", "2"),
+        *("--set", f"zookeeper.connect={connect}", "--set", "broker.id=7"),
+        *("--set", "offsets.topic.replication.factor=2"),
+    )
+    with running(*settings) as parent:
+        servers = parent.serves()
+        admin = AdminClient({"bootstrap.servers": servers})
+        assert sorted(admin.list_topics(timeout=DEADLINE).brokers) == [7, 8]
+        produce(servers, "kept", b"1")
+        assert consume(servers, "kept", 1) == [b"1"]
+        assert not (tmp_path / "metadata.socket").exists()
         parent.process.terminate()
         assert parent.ends() == 0

@@ -19,7 +19,7 @@ class TransactionKeys(Table):
         at_least=0,
     )
     add_partitions_to_txn_retry_backoff_ms = integer(
-        20, "How long a leader waits before it asks again.", at_least=1
+        20, "Longest pause before a leader asks again; the first ones are shorter.", at_least=1
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms = integer(
         10_000, "How often transactions are looked for whose time is over.", at_least=1

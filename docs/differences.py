@@ -125,6 +125,20 @@ DIFFERENCES = (
         "A producer id can be guessed, a record in a stranger's transaction cannot be taken back.",
     ),
     Difference(
+        "Produce: a transaction that the older protocol opened",
+        "Takes nothing from Produce v12 and later: the coordinator is asked, and the batch belongs "
+        "to the next transaction.",
+        "Clients are to take another epoch before they change the protocol (KAFKA-18227).",
+        "One that does not would write into a transaction that is being ended.",
+    ),
+    Difference(
+        "WriteTxnMarkers between brokers",
+        "What comes over an older connection than the coordinator's broker has used since is not "
+        "written.",
+        "It is, and may end the next transaction of a producer of the older protocol.",
+        "A request that was held up has long been sent again.",
+    ),
+    Difference(
         "`__transaction_state` in a transaction",
         "TOPIC_AUTHORIZATION_FAILED from AddPartitionsToTxn of brokers (v4 and v5) and "
         "WriteTxnMarkers too.",

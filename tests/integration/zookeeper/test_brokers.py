@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.exceptions import NoAuthError
 
 from barnabas.broker.app import Broker
 from barnabas.broker.metadata import znodes
@@ -147,7 +148,28 @@ async def test_nodes_are_kafkas(server: ZooKeeperServer, chroot: str, tmp_path: 
     assert {"/admin/delete_topics", "/config/changes", "/config/brokers"} <= nodes.keys()
 
 
-def all_nodes(server: ZooKeeperServer, chroot: str) -> dict[str, Any]:
+async def test_brokers_with_a_digest_share_nodes_that_nobody_else_changes(
+    server: ZooKeeperServer, chroot: str, tmp_path: Path
+) -> None:
+    digest = tmp_path / "digest"
+    digest.write_text("broker:s3cret")
+    more = {"zookeeper_set_acl": "true", "zookeeper_digest_file": str(digest)}
+    async with cluster(server, chroot, tmp_path, **more) as brokers:
+        await asyncio.to_thread(create_topic, servers(brokers), "t", 3)
+        await asyncio.to_thread(produce, servers(brokers), "t", 3)
+        nodes = await asyncio.to_thread(all_nodes, server, chroot, "/brokers")
+        assert "/brokers/topics/t/partitions/2/state" in nodes
+
+        def intrude() -> None:
+            with server.looking(chroot) as stranger:
+                for path in nodes:
+                    with pytest.raises(NoAuthError):
+                        stranger.set(path, b"")
+
+        await asyncio.to_thread(intrude)
+
+
+def all_nodes(server: ZooKeeperServer, chroot: str, path: str = "") -> dict[str, Any]:
     with server.looking(chroot) as client:
 
         def below(path: str) -> Iterator[tuple[str, Any]]:
@@ -156,7 +178,7 @@ def all_nodes(server: ZooKeeperServer, chroot: str) -> dict[str, Any]:
             for child in client.get_children(path or "/"):
                 yield from below(f"{path}/{child}")
 
-        return dict(below(""))
+        return dict(below(path))
 
 
 @pytest.mark.parametrize("broker_id", [1, 3], ids=["the controller", "a follower"])

@@ -181,8 +181,8 @@ class FollowerRead:
         """Whether a follower that is not in sync has had its share of the network."""
         quota = self._services.quota
         return (
-            quota.is_throttled(partition.topic, partition.index)
-            and self._state.replica_id not in partition.in_sync.isr
+            self._state.replica_id not in partition.in_sync.isr
+            and quota.is_throttled(partition.topic, partition.index)
             and quota.exceeded(self._now)
         )
 

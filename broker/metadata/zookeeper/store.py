@@ -121,8 +121,10 @@ class ZooKeeperStore:
         path = ""
         for part in self._settings.chroot.split("/")[1:]:
             path += "/" + part
-            with suppress(NodeExists):
-                await self._write(session, [Create(path)], chroot="")
+            # Looked at first: what is above may be for others to create in.
+            if await session.call(zk.Exists(path, None), path) is None:
+                with suppress(NodeExists):
+                    await self._write(session, [Create(path)], chroot="")
 
     # -- requests ----------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.cluster import prepare_cluster, register_broker
@@ -118,6 +118,19 @@ async def test_without_credentials_an_acl_for_the_creator_is_refused(
     store = await stores.open(server, "", set_acl=True)
     with pytest.raises(NotAllowed):
         await store.create(chroot)
+
+
+async def test_a_path_that_is_there_may_lie_below_somebody_elses(
+    server: ZooKeeperServer, stores: Stores, chroot: str
+) -> None:
+    with server.looking() as client:
+        client.create(chroot)
+        client.create(f"{chroot}/ours")
+        client.set_acls(chroot, READ_ACL_UNSAFE)
+    store = await stores.open(server, f"{chroot}/ours")
+    await store.create("/n")
+    with pytest.raises(NotAllowed):
+        await stores.open(server, f"{chroot}/new")
 
 
 # -- TLS -------------------------------------------------------------------------------------------

@@ -61,20 +61,16 @@ class TransactionCoordination:
         settings = transaction_settings(config())
         timers = LoopTimers()
         self.waiting = WaitingRoom(timers, lambda: config().transaction_blocking_max_wait_ms)
-        self._runtime = CoordinatorRuntime(
-            lambda: TransactionShard(
+
+        def new_shard() -> TransactionShard:
+            return TransactionShard(
                 settings,
                 take_producer_id=producer_ids.take,
                 transaction_version=transaction_version,
                 settled=self.waiting.wake,
-            ),
-            clock=clock,
-            timers=timers,
-            write_timeout_ms=_WRITE_TIMEOUT_MS,
-            load_buffer_bytes=config().transaction_state_log_load_buffer_size,
-            send=lambda index, epoch, markers: self.markers.send(index, epoch, markers),
-            report=_report,
-        )
+            )
+
+        self._runtime = self._make_runtime(new_shard, clock, timers)
         self.coordinator = TransactionCoordinator(
             self._runtime,
             self.waiting,
@@ -98,6 +94,19 @@ class TransactionCoordination:
             noted=self.coordinator.note,
         )
         replicas.observe(TRANSACTION_STATE, self)
+
+    def _make_runtime(
+        self, new_shard: Callable[[], TransactionShard], clock: Clock, timers: LoopTimers
+    ) -> CoordinatorRuntime[TransactionShard]:
+        return CoordinatorRuntime(
+            new_shard,
+            clock=clock,
+            timers=timers,
+            write_timeout_ms=_WRITE_TIMEOUT_MS,
+            load_buffer_bytes=self._config().transaction_state_log_load_buffer_size,
+            send=lambda index, epoch, markers: self.markers.send(index, epoch, markers),
+            report=_report,
+        )
 
     def partitions(self) -> int:
         """How many `__transaction_state` has, or will have when it is created."""

@@ -135,6 +135,13 @@ class Kafka:
             self._process.wait()
         self._process = None
 
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
     def _defaults(self) -> dict[str, str]:
         controller = free_port()
         return {

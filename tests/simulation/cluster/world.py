@@ -228,6 +228,8 @@ class World:
             self._note(f"power {node.name}")
             node.lose_power()
             await self._for_a_while(node.start)
+            # Nor that the others may go before they know that it has not all it had.
+            await self._within(CONVERGES_WITHIN, "in sync after a loss", self._all_in_sync)
 
     async def fault_stop(self) -> None:
         if (node := self._victim()) is not None:

@@ -172,6 +172,24 @@ DIFFERENCES = (
         "After kill -9 of a follower acks=all goes on in half a second.",
     ),
     Difference(
+        "Elections: brokers that were not shut down cleanly",
+        "A broker's registration says how its last run ended. Unless it was closed cleanly it "
+        "leaves every in-sync set that has another member, before any election. The last member "
+        "leads again if its machine has not rebooted or its topic flushes first "
+        "(flush.messages=1); else only an unclean election makes it the leader, and the "
+        "partition's node says so (`doubtful`).",
+        "With ZooKeeper it stayed in the sets and led again. KRaft keeps eligible leaders beside "
+        "the in-sync set (KIP-966).",
+        "What was acknowledged to several replicas is not lost to one machine's reboot.",
+    ),
+    Difference(
+        "Elections: all brokers away at once",
+        "A controller that comes into office and finds nobody registered who was, waits "
+        "zookeeper.session.timeout.ms before it moves a leader.",
+        "With ZooKeeper: leaders moved to whoever registered first.",
+        "It is the metadata store that was away, and the brokers come back.",
+    ),
+    Difference(
         "High watermark of parked followers",
         "It reaches a follower whose Fetch is parked after 10 ms, if no records do before.",
         "It waits for replica.fetch.wait.max.ms, if no records come before.",

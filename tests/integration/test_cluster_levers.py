@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from barnabas.client.admin import Admin
@@ -94,21 +95,24 @@ async def test_a_held_request_happens_though_its_client_has_gone(cluster: Cluste
 
 
 async def test_a_held_record_is_the_one_that_was_sent(cluster: Cluster) -> None:
-    async with ClientCluster(cluster.bootstrap_servers) as client, Producer(client) as producer:
+    async with ClientCluster(cluster.bootstrap_servers) as client:
         await Admin(client).create_topic("held", partitions=1)
-        with cluster.hold("Produce", topic="held") as held:
-            first = await producer.send("held", b"x" * 10_000, partition=0)
-            await asyncio.to_thread(held.wait, DEADLINE)
-            # What the connection receives next lies where the request lay.
-            second = await producer.send("held", b"y" * 10_000, partition=0)
-        await producer.flush()
-        assert (first.result().offset, second.result().offset) == (0, 1)
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0, "acks": 1}
+    producer = confluent_kafka.Producer(settings)
+    with cluster.hold("Produce", topic="held") as held:
+        producer.produce("held", b"x" * 10_000, partition=0)
+        await asyncio.to_thread(held.wait, DEADLINE)
+        # What the connection receives next lies where the request lay.
+        producer.produce("held", b"y" * 30_000, partition=0)
+        assert await asyncio.to_thread(producer.flush, QUIET) == 2
+    assert await asyncio.to_thread(producer.flush, DEADLINE) == 0
+    async with ClientCluster(cluster.bootstrap_servers) as client:
         consumer = Consumer(client, FetchSettings(max_wait=0.1))
         consumer.assign({("held", 0): EARLIEST})
         values: list[bytes | None] = []
         while len(values) < 2:
             values += [message.value for message in await consumer.poll()]
-    assert values == [b"x" * 10_000, b"y" * 10_000]
+    assert values == [b"x" * 10_000, b"y" * 30_000]
 
 
 async def test_errors_are_for_those_who_match_and_as_often_as_was_said(

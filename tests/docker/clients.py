@@ -51,8 +51,17 @@ def in_sync(servers: str, topic: str) -> list[set[int]]:
 
 def produce(servers: str, topic: str, values: Iterable[str]) -> None:
     """Returns when all are acknowledged by all in-sync replicas; AssertionError otherwise."""
+    write(producer(servers), topic, values)
+
+
+def producer(servers: str) -> Producer:
+    """An idempotent one."""
+    return Producer({"bootstrap.servers": servers, "enable.idempotence": True} | QUIET)
+
+
+def write(producer: Producer, topic: str, values: Iterable[str]) -> None:
+    """As `produce`, by a producer that lives on."""
     failed: list[KafkaError] = []
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True} | QUIET)
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: error and failed.append(error))
     assert producer.flush(SECONDS) == 0, "not acknowledged in time"

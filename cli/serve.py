@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -170,7 +171,8 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await follow(stop)
     try:
-        await broker.start()
+        if not await _started(broker, stop):
+            return
     except (BrokerIdInUse, ConfigError, JournalError, MetaPropertiesError, StoreError) as error:
         raise click.ClickException(str(error)) from error
     # What is here now stays: later collections need not look at it.
@@ -186,6 +188,20 @@ async def _serve(
         await broker.stop(hand_over=stop.hand_over)
     if broker.failed.is_set():
         raise click.ClickException("the broker could not go on; its log says why")
+
+
+async def _started(broker: "Broker", stop: Stop) -> bool:
+    """Starts the broker; False where it was told to stop first, say while it waited for others."""
+    starting, stopping = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        with suppress(asyncio.CancelledError):
+            await starting
+        return False
+    await starting
+    return True
 
 
 def _greet(broker: "Broker", config: "BrokerConfig") -> None:

@@ -22,10 +22,20 @@ async def main() -> int:
     loop = asyncio.get_running_loop()
     commands, answers = read_pipe(sys.stdin.fileno()), take_output()
     node = Node(json.loads(await commands.readline()))
-    _say(answers, {"ports": await node.start()})
+    obeying, starting = (
+        loop.create_task(_obey(node, commands, answers)),
+        loop.create_task(node.start()),
+    )
+    await asyncio.wait((obeying, starting), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        # The test has gone while this broker waited for the others.
+        starting.cancel()
+        await asyncio.wait((starting,))
+        return 1
+    _say(answers, {"ports": await starting})
     gc.freeze()
     gc.enable()
-    ends = [loop.create_task(_obey(node, commands, answers)), loop.create_task(node.failed())]
+    ends = [obeying, loop.create_task(node.failed())]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     failed = ends[1].done()
     for end in ends:

@@ -1,5 +1,6 @@
 """`barnabas cluster up` and `serve --processes`: several brokers under one parent."""
 
+import asyncio
 import os
 import queue
 import re
@@ -17,6 +18,11 @@ from pathlib import Path
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from barnabas.broker.metadata.embedded import open_store
+from barnabas.broker.metadata.served import StoreServer
+from barnabas.broker.metadata.znodes import encode_controller
+from barnabas.broker.offload import InlineOffload
+from barnabas.storage.files import OsFiles
 from tests.integration.command_line import environment
 from tests.zookeeper import chroot_of, shared_server
 
@@ -171,6 +177,34 @@ def test_brokers_do_not_outlive_their_parent_and_the_next_one_takes_over(tmp_pat
         until("they end", lambda: not any(map(alive, children)))
     with running(*UP, "--data", str(tmp_path)) as parent:
         assert consume(parent.serves(), "kept", 1) == [b"1"]
+
+
+async def test_a_broker_that_waits_for_others_still_stops_when_it_is_told(tmp_path: Path) -> None:
+    store = await open_store(OsFiles(), str(tmp_path / "metadata"), InlineOffload())
+    server = StoreServer(store)
+    await server.serve(str(tmp_path / "socket"))
+    session = store.session()
+    for path in ("/brokers", "/brokers/ids"):
+        await session.create(path)
+    # A controller that says nothing: it is none.
+    await session.create("/controller", encode_controller(99, 0), ephemeral=True)
+    registered = asyncio.Event()
+    session.watch_children("/brokers/ids", lambda _: registered.set())
+    properties = {
+        "metadata.socket": str(tmp_path / "socket"),
+        "listeners": "PLAINTEXT://127.0.0.1:0,BROKERS://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT",
+        "inter.broker.listener.name": "BROKERS",
+        "log.dirs": str(tmp_path / "logs"),
+    }
+    settings = (f"--set={key}={value}" for key, value in properties.items())
+    waiting = Parent("serve", *settings)
+    async with asyncio.timeout(DEADLINE):
+        await registered.wait()
+    waiting.process.terminate()
+    assert await asyncio.to_thread(waiting.ends) == 0
+    await server.close()
+    await store.close()
 
 
 def test_one_that_cannot_start_is_the_end_of_all(tmp_path: Path) -> None:

@@ -198,11 +198,11 @@ async def test_a_broker_that_waits_for_others_still_stops_when_it_is_told(tmp_pa
         "log.dirs": str(tmp_path / "logs"),
     }
     settings = (f"--set={key}={value}" for key, value in properties.items())
-    waiting = Parent("serve", *settings)
-    async with asyncio.timeout(DEADLINE):
-        await registered.wait()
-    waiting.process.terminate()
-    assert await asyncio.to_thread(waiting.ends) == 0
+    with running("serve", *settings) as waiting:
+        async with asyncio.timeout(DEADLINE):
+            await registered.wait()
+        waiting.process.terminate()
+        assert await asyncio.to_thread(waiting.ends) == 0
     await server.close()
     await store.close()
 

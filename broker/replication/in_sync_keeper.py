@@ -150,7 +150,7 @@ class InSyncKeeper:
                 continue
             end = partition.log.log_end_offset
             self._leave_out(partition, partition.in_sync.lagging(end, now, self._max_lag))
-            if partition.is_under_replicated:
+            if partition.lacks_replicas:
                 self.invite(partition)
                 partition.advance()
 
@@ -313,7 +313,7 @@ class InSyncKeeper:
             now=sorted(now),
         )
         partition.in_sync_set_changed(isr, partition_epoch)
-        if partition.is_under_replicated:
+        if partition.lacks_replicas:
             self.invite(partition)
 
 

@@ -351,6 +351,11 @@ class Partition:
         return len(self.isr) < self._settled
 
     @property
+    def lacks_replicas(self) -> bool:
+        """Whether a replica could still join the in-sync set, one that is only coming too."""
+        return len(self.isr) < len(self.replicas)
+
+    @property
     def _settled(self) -> int:
         """How many replicas there are beside those that a reassignment is only bringing: nobody who
         writes has to wait for these."""

@@ -128,6 +128,7 @@ async def test_replicas_that_a_reassignment_only_brings_hold_nobody_up() -> None
     append(partition)
     assert partition.high_watermark == 1
     assert partition.reassigning
+    assert partition.lacks_replicas
     assert partition.is_at_min_isr
     assert not partition.is_under_replicated
     assert not (await led(broker, replicas=(1, 0), isr=(0, 1), epoch=1)).reassigning

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,7 +52,20 @@ def verify() -> None:
     show_default=True,
     help="Seconds a transaction may take.",
 )
-@click.option("--replication-factor", default=-1, help="Of the topics; the broker's default.")
+@click.option("-r", "--replication-factor", default=-1, help="Of the topics; the broker's default.")
+@click.option(
+    "--min-insync-replicas", type=click.IntRange(1), help="Of the topics; the broker's default."
+)
+@click.option(
+    "--churn", is_flag=True, help="Move replicas and leaders meanwhile; topics come and go."
+)
+@click.option(
+    "--recovery",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds after the load by which all replicas must be in sync again.",
+)
 @click.option(
     "--delayed-ends",
     is_flag=True,
@@ -70,7 +84,8 @@ def eos(context: click.Context, /, target: Target, path: Path | None, **chosen: 
     """Load a cluster with transactions, write down what happens, and judge it.
 
     Works on any Kafka cluster, with topics of its own. Exit code 0: nothing was found, 3: something
-    was, 4: too little went well to tell, 1: the cluster could not be used.
+    was, 4: too little went well to tell, 1: the cluster could not be used. Ctrl-C ends the load
+    early.
     """
     if context.invoked_subcommand is not None:
         return
@@ -81,11 +96,24 @@ def eos(context: click.Context, /, target: Target, path: Path | None, **chosen: 
             click.echo(text, err=True)
 
     with _history_file(path) as file:
-        problems = asyncio.run(run(options, file, tell))
+        problems = asyncio.run(_run(options, file, tell))
         file.flush()
         file.seek(0)
         verdict = judge(read_history(file))
     _finish(target, verdict, problems)
+
+
+async def _run(options: Options, file: IO[str], tell: Callable[[str], None]) -> Mapping[str, int]:
+    """A first SIGINT ends the load; the run is judged as ever."""
+    enough = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        enough.set()
+
+    loop.add_signal_handler(signal.SIGINT, end)
+    return await run(options, file, tell, enough)
 
 
 @eos.command()

@@ -1,6 +1,7 @@
 """A run: topics, load, and then every question that can only be asked at the end."""
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -15,6 +16,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.verify.context import Context
 from barnabas.verify.history import INFO, History, Place
 from barnabas.verify.options import Options
+from barnabas.verify.replication import read_replicas, wait_until_whole
 from barnabas.verify.wire.inspection import (
     Ends,
     committed_offset,
@@ -26,13 +28,14 @@ from barnabas.verify.wire.inspection import (
 )
 from barnabas.verify.wire.reader import Reader
 from barnabas.verify.wire.recorder import NotDone
+from barnabas.verify.workloads.churn import churn
 from barnabas.verify.workloads.compacted import Compacted
 from barnabas.verify.workloads.hijack import Hijack
 from barnabas.verify.workloads.idempotent import IdempotentOnly
 from barnabas.verify.workloads.money import Money
 from barnabas.verify.workloads.pipeline import Members, Pipeline
 from barnabas.verify.workloads.queue import Queue
-from barnabas.verify.workloads.watching import watch_topics
+from barnabas.verify.workloads.watching import read_followers, watch_topics
 from barnabas.verify.workloads.workload import Workload
 
 WORKLOADS: Final[dict[str, Callable[[], Workload]]] = {
@@ -56,11 +59,15 @@ _OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
 async def run(
-    options: Options, file: IO[str], progress: Callable[[str], None] = lambda _: None
+    options: Options,
+    file: IO[str],
+    progress: Callable[[str], None] = lambda _: None,
+    enough: asyncio.Event | None = None,
 ) -> Counter[str]:
     """Writes the history to `file`; gives what kept parts of the run from going on, and how often.
 
-    Raises KafkaError and BrokerUnreachable where the cluster cannot be used at all.
+    The load ends after its duration, or when `enough` is set. Raises KafkaError and
+    BrokerUnreachable where the cluster cannot be used at all.
     """
     workload = WORKLOADS[options.workload]()
     history = History(file, time.monotonic)
@@ -71,7 +78,7 @@ async def run(
         try:
             await _prepare(context, cluster, workload, version)
             progress(f"{options.workload} for {options.duration:g} s")
-            await _load(context, workload)
+            await _load(context, workload, enough or asyncio.Event())
             await _settle(context, cluster, workload, progress)
         finally:
             await context.close()
@@ -89,7 +96,7 @@ async def _prepare(context: Context, cluster: Cluster, workload: Workload, versi
             name,
             partitions=options.partitions,
             replication_factor=options.replication_factor,
-            configs=topic.configs,
+            configs={**topic.configs, **_durability(options)},
         )
         topics[name] = {"partitions": options.partitions, "compacted": topic.is_compacted}
     about = {
@@ -112,22 +119,35 @@ async def _prepare(context: Context, cluster: Cluster, workload: Workload, versi
     context.history.note("run", "run", INFO, about)
 
 
-async def _load(context: Context, workload: Workload) -> None:
+def _durability(options: Options) -> dict[str, str]:
+    least = options.min_insync_replicas
+    return {} if least is None else {"min.insync.replicas": str(least)}
+
+
+async def _load(context: Context, workload: Workload, enough: asyncio.Event) -> None:
     watched = [context.topic(topic.name) for topic in workload.topics]
+    places = [at for topic in workload.topics for at in context.places(topic.name)]
+    work = [
+        partial(watch_topics, context, watched),
+        partial(read_followers, context, places),
+        *workload.parts(context),
+    ]
+    if context.options.churn:
+        work.append(partial(churn, context, places))
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_bounded(context, partial(watch_topics, context, watched)))
-        for part in workload.parts(context):
-            tasks.create_task(_bounded(context, part))
-        await asyncio.sleep(context.options.duration)
+        parts = [tasks.create_task(_whole(part)) for part in work]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(context.options.duration):
+                await enough.wait()
         context.stopping.set()
+        _, late = await asyncio.wait(parts, timeout=STOP_PATIENCE)
+        for part in late:
+            part.cancel()
+            context.problem("a part of the run did not stop")
 
 
-async def _bounded(context: Context, part: Callable[[], Awaitable[None]]) -> None:
-    try:
-        async with asyncio.timeout(context.options.duration + STOP_PATIENCE):
-            await part()
-    except TimeoutError:
-        context.problem("a part of the run did not stop")
+async def _whole(part: Callable[[], Awaitable[None]]) -> None:
+    await part()
 
 
 async def _settle(
@@ -136,6 +156,8 @@ async def _settle(
     """The end of a run; without it nothing can be called lost."""
     try:
         progress("the end")
+        names = [context.topic(topic.name) for topic in workload.topics]
+        await wait_until_whole(context, cluster, names)
         await workload.finish(context)
         places = [at for topic in workload.topics for at in context.places(topic.name)]
         limits = await _nothing_open(context, cluster, places)
@@ -145,6 +167,7 @@ async def _settle(
                 await committed_offset(context.history, cluster, "final", group, at)
         for committed in (True, False):
             await _read_all(context, cluster, limits, committed=committed)
+        await read_replicas(context, cluster, limits)
         known = await states(cluster, context.transactional_ids)
         for at, limit in limits.items():
             value = {

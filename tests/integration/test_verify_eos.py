@@ -1,6 +1,10 @@
 """`barnabas verify eos` on a broker without faults: nothing is found in any workload."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -32,6 +36,24 @@ def test_nothing_is_found_where_nothing_is_wrong(workload: str, tmp_path: Path) 
     assert verdict["figures"]["committed"] > 20
     again = eos("check", str(history), "--json")
     assert json.loads(again.stdout)["figures"] == verdict["figures"]
+
+
+def test_an_interrupt_ends_the_load_and_the_run_is_judged(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    with Broker(KEYS) as broker:
+        words = ["verify", "eos", "-b", broker.bootstrap_servers, "-d", "3600", "--json"]
+        running = subprocess.Popen(
+            [sys.executable, "-m", "barnabas", *words, "--history", str(history)],
+            stdout=subprocess.PIPE,
+        )
+        give_up = time.monotonic() + 30
+        while not history.exists() or '"f":"end","type":"ok"' not in history.read_text():
+            assert time.monotonic() < give_up
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        verdict = json.loads(running.communicate(timeout=60)[0])
+    assert (running.returncode, verdict["verdict"]) == (0, "clean")
+    assert verdict["figures"]["committed"] > 0
 
 
 def test_a_history_that_shows_a_fault_is_told_apart(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ hide the broker. What a broker costs is the kernel's accounting of its process. 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -19,9 +20,11 @@ from functools import partial
 from itertools import repeat
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 from barnabas.protocol.records.batch import read_prefix
-from benchmarks import raw, registering, report, transaction_loads
+from benchmarks import raw, registering, report, three_brokers, transaction_loads
+from benchmarks.clusters import BarnabasTrio, KafkaTrio
 from benchmarks.systems import (
     ApacheKafka,
     Barnabas,
@@ -31,6 +34,7 @@ from benchmarks.systems import (
     resident_bytes,
     settled,
 )
+from benchmarks.three_brokers import ThreeBrokers
 from tests.referee.jars import KAFKA_VERSION
 
 HERE = Path(__file__).parent
@@ -46,6 +50,7 @@ SOON_MB = 20
 """What is written before the clock runs, where little warm-up is the point."""
 REQUESTS = 10_000
 
+S = TypeVar("S", System, ThreeBrokers)
 Figures = dict[str, float]
 Round = dict[str, Figures]
 """Figures of one system by the name of the measurement."""
@@ -182,9 +187,7 @@ class Found:
         shown = " ".join(f"{key}={value:.4g}" for key, value in figures.items())
         print(f"{name:28} {whose:13} {shown}", flush=True)
 
-    def rounds(
-        self, systems: list[System], work: Sequence[Callable[[System], Round]], count: int
-    ) -> None:
+    def rounds(self, systems: list[S], work: Sequence[Callable[[S], Round]], count: int) -> None:
         """A round that warms up, and is not told, then others."""
         for number in range(count + 1):
             print("warm-up" if not number else f"round {number} of {count}", flush=True)
@@ -246,6 +249,23 @@ def measure_transactions(found: Found, directory: Path, rounds: int, _megabytes:
                 found.note(name, each.name, figures)
 
 
+def measure_cluster(found: Found, directory: Path, rounds: int, megabytes: int) -> None:
+    """Three brokers of each, three replicas of everything."""
+    systems: list[ThreeBrokers] = [
+        BarnabasTrio(directory / "ours"),
+        KafkaTrio(directory / "theirs"),
+    ]
+    with contextlib.ExitStack() as stack:
+        for each in systems:
+            stack.callback(each.down)
+            each.up()
+        for each in systems:
+            three_brokers.ready(each)
+            for name, figures in three_brokers.idle(each).items():
+                found.note(name, each.name, figures)
+        found.rounds(systems, three_brokers.loads(megabytes), rounds)
+
+
 def measure_registering(found: Found, directory: Path, rounds: int, _megabytes: int) -> None:
     """What KIP-609 is worth; between two of ours, for nobody else has it."""
     for _ in range(rounds):
@@ -258,6 +278,7 @@ def measure_registering(found: Found, directory: Path, rounds: int, _megabytes: 
 PARTS = {
     "log": measure_log,
     "transactions": measure_transactions,
+    "cluster": measure_cluster,
     "registering": measure_registering,
 }
 

@@ -117,6 +117,27 @@ def _of_transactions(_medians: Medians) -> dict[str, list[Row]]:
     }
 
 
+def _of_cluster(_medians: Medians) -> dict[str, list[Row]]:
+    rows = []
+    for size in ("16 KB", "1024 KB"):
+        name = f"three replicas: 1024 B in {size}"
+        rows += [
+            Row(name, "mb_per_s", f"1024 B in {size}, MB/s", _at_least(1)),
+            Row(name, "cpu_s_per_gb", f"1024 B in {size}, CPU s/GB, all brokers", _at_most(0.9)),
+        ]
+    single, gap = "three replicas: one record at a time", "kill -9 of a leader"
+    return {
+        "Three replicas, acks=all": [
+            *rows,
+            Row(single, "p50_ms", "one record at a time, p50 ms", None),
+            Row(single, "p99_ms", "one record at a time, p99 ms", None),
+            Row(single, "cpu_us_per_request", "one record at a time, CPU us, all brokers", None),
+            Row("three brokers at rest", "resident_mb", "memory of a broker, MB", _at_most(0.2)),
+            Row(gap, "seconds", "kill -9 of a leader to the first acknowledged write, s", None),
+        ]
+    }
+
+
 def _loads(medians: Medians, what: str) -> list[Row]:
     rows = []
     for name in medians:
@@ -158,7 +179,7 @@ def _registering(results: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-_TABLES = {"log": _of_log, "transactions": _of_transactions}
+_TABLES = {"log": _of_log, "transactions": _of_transactions, "cluster": _of_cluster}
 
 
 def page(results: Mapping[str, Any], notes: Path) -> str:

@@ -5,6 +5,7 @@ Kafka's nodes replace by their own quorum, is not counted and idles.
 """
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -47,6 +48,14 @@ class ThreeBrokers(Protocol):
 
     def start(self, broker_id: int) -> None:
         """Again, on its data; returns at once."""
+        ...
+
+    def up(self) -> None:
+        """Start all of it, on empty storage."""
+        ...
+
+    def down(self) -> None:
+        """End it, and remove its data."""
         ...
 
 
@@ -119,6 +128,22 @@ def gap_after_kill(system: ThreeBrokers) -> Round:
     system.start(leader)
     asyncio.run(_wait(system, topic, _all_in_sync))
     return {"kill -9 of a leader": {"seconds": seconds}}
+
+
+def ready(system: ThreeBrokers) -> None:
+    """Returns when all three brokers are there."""
+    asyncio.run(_ready(system))
+
+
+async def _ready(system: ThreeBrokers) -> None:
+    end = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError, TimeoutError):
+            async with Cluster(system.bootstrap_servers) as cluster:
+                if len((await cluster.refresh(())).brokers) == len(system.pids):
+                    return
+        await asyncio.sleep(0.1)
+    raise TimeoutError(f"{system.name} is not ready after {READY_WITHIN_S:g} s")
 
 
 def loads(megabytes: int) -> list[Callable[[ThreeBrokers], Round]]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.app import Broker
 from barnabas.broker.doors import Doors
+from barnabas.broker.metadata.store import StoreError
 from barnabas.broker.offload import InlineOffload
 from barnabas.config.broker import BrokerConfig
 from barnabas.storage.cleaner_worker import InlineCleaner
@@ -72,12 +73,11 @@ class Node:
         host = self.host = Host(self._loop, self.name)
         self.hosts.append(host)
         self._stop = asyncio.Event()
-        self.broker = Broker(self._config(), doors=self._doors(host))
-        self._life = host.spawn(self._live(self.broker, self._stop))
+        self._life = host.spawn(self._live(host, self._stop))
         self._loop.note(f"{self.name} starts")
 
-    async def _live(self, broker: Broker, stop: asyncio.Event) -> None:
-        await broker.start()
+    async def _live(self, host: Host, stop: asyncio.Event) -> None:
+        broker = await self._begin(host)
         waits = [asyncio.ensure_future(event.wait()) for event in (stop, broker.failed)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
@@ -85,6 +85,18 @@ class Node:
         await broker.stop()
         if broker.failed.is_set():
             raise AssertionError(f"{self.name} could not go on")
+
+    async def _begin(self, host: Host) -> Broker:
+        """A broker that cannot start while its store is away is started again by its supervisor."""
+        while True:
+            broker = self.broker = Broker(self._config(), doors=self._doors(host))
+            try:
+                await broker.start()
+                return broker
+            except StoreError as error:
+                self._loop.note(f"{self.name} cannot start: {error!r}")
+                self.files.kill()
+                await asyncio.sleep(1.0)
 
     async def stop(self) -> None:
         """SIGTERM; a process that does not end is killed, as its supervisor would."""

@@ -14,11 +14,18 @@ an operation without a second line). Lines stand in the order in which one proce
 | offsets | id, txn, group, offsets: [[topic, partition, offset]] | |
 | end | id, txn, commit, late | |
 | committed | group, at | offset, txn that committed it |
-| read | | reader, isolation, assignment, at, from, to, records: [[offset, value]], hw, lso, epoch |
+| read | | reader, isolation, assignment, at, from, to, records: [[offset, value]], hw, lso, \
+epoch, node |
 | topics | | node, known: [name], unknown: [name] |
 | snapshot | | reader |
+| admin | | did, error |
+| recovery | | seconds, lacking: [[at, leader, in sync, replicas]] |
+| replica | | at, node, batches: [[base offset, bytes, leader epoch, CRC]] |
+| replica-end | | at, node, to, wanted, error |
 | final | | at, start, hw, lso, open: [[producer id, first offset]], states: {id: state} |
 
+`node` of a read is the broker that was asked though it may not lead, else null. `recovery` says
+what had no leader, or replicas out of sync, at the end; a broker that said nothing has no place.
 A place `at` is [topic, partition]. `late` marks what the workload delayed on purpose, as a network
 might. `id` is the transactional id, null for a producer without transactions.
 """

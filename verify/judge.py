@@ -11,6 +11,7 @@ from barnabas.verify.checks.loss import balanced, nothing_lost, nothing_torn
 from barnabas.verify.checks.offsets import offsets_stay
 from barnabas.verify.checks.order import producers_in_order, readers_in_order, watermarks_grow
 from barnabas.verify.checks.pipeline import each_input_once, no_circles
+from barnabas.verify.checks.replicas import replicas_agree, replicas_recover
 from barnabas.verify.checks.topics import no_topic_denied
 from barnabas.verify.checks.values import (
     consistent_offsets,
@@ -49,6 +50,8 @@ CHECKS: Final = (
     Check("C11", "no circle of reads", no_circles),
     Check("C12", "watermarks only grow", watermarks_grow),
     Check("C13", "nothing is left open", nothing_hangs),
+    Check("C13", "everybody is in sync again", replicas_recover),
+    Check("C14", "replicas are equal", replicas_agree),
     Check("C15", "committed offsets stay", offsets_stay),
     Check("C16", "nobody is refused unjustly", no_unjust_refusal),
     Check("C16", "whoever was replaced does nothing", no_zombies),

@@ -23,6 +23,12 @@ class Options:
     transaction_timeout: float = 10.0
     value_size: int = 100
     replication_factor: int = -1
+    min_insync_replicas: int | None = None
+    """Of the topics; the brokers' default without."""
+    churn: bool = False
+    """Whether topics come and go, replicas move and leaders change beside the load."""
+    recovery: float = 60.0
+    """After the load every partition must have a leader and all its replicas in sync by then."""
     delayed_ends: bool = False
     """Whether commits of older clients arrive twice, the second time late (KAFKA-17754)."""
     keep: bool = False

@@ -4,9 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from barnabas.verify.history import COMMITTED, FAIL, INFO, INVOKE, OK, CorruptHistory, Event, Place
+
+_SEEN: Final = frozenset(
+    ("run", "read", "snapshot", "topics", "admin", "recovery", "replica", "replica-end", "final")
+)
+"""Lines that stand for themselves."""
 
 
 class Outcome(Enum):
@@ -86,6 +91,8 @@ class Read:
     high_watermark: int
     last_stable_offset: int
     epoch: int
+    node: int | None
+    """The broker that was asked without regard to who leads; None for the leader."""
     txn: str | None
     final: bool
 
@@ -111,6 +118,32 @@ class View:
     unknown: list[str]
 
 
+class ReplicaBatch(NamedTuple):
+    """A batch as one replica has it; `size` in bytes, `crc` -1 where it does not match."""
+
+    base_offset: int
+    size: int
+    leader_epoch: int
+    crc: int
+
+
+class ReplicaEnd(NamedTuple):
+    """How far a replica was read, how far it should have been, and what was in the way."""
+
+    offset: int
+    wanted: int
+    error: str
+
+
+@dataclass(slots=True)
+class Replica:
+    """What one broker had at the end."""
+
+    node: int
+    batches: dict[Place, list[ReplicaBatch]] = field(default_factory=lambda: defaultdict(list))
+    ends: dict[Place, ReplicaEnd] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Operation:
     """An operation with its two lines; for what has no room of its own."""
@@ -133,6 +166,10 @@ class Run:
     operations: list[Operation] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
     snapshots: list[tuple[int, str]] = field(default_factory=list)
+    lacking: list[tuple[Place | None, int, list[int], list[int]]] = field(default_factory=list)
+    """Partitions that were not whole at the deadline: leader, in sync, replicas."""
+    replicas: dict[int, Replica] = field(default_factory=dict)
+    """By broker."""
     final: dict[Place, dict[str, Any]] = field(default_factory=dict)
     seen_committed: set[str] = field(default_factory=set)
     offsets: dict[str, int] = field(default_factory=dict)
@@ -193,7 +230,7 @@ class _Loader:
                 operation = Operation(event, line)
                 self.run.operations.append(operation)
                 self._open[event.op] = operation, self._invoked(line, event)
-            elif event.f in ("run", "read", "snapshot", "topics", "final"):
+            elif event.f in _SEEN:
                 self._seen(line, event)
             else:
                 self._done(line, event)
@@ -295,10 +332,27 @@ class _Loader:
                 run.snapshots.append((line, value["reader"]))
             case "topics":
                 run.views.append(View(value["node"], value["known"], value["unknown"]))
+            case "admin":
+                pass
+            case "recovery":
+                run.lacking = [
+                    (None if at is None else _place(at), *others)
+                    for at, *others in value["lacking"]
+                ]
+            case "replica" | "replica-end":
+                self._replica(event.f, value)
             case "final":
                 run.final[_place(value["at"])] = value
             case _:
                 self._read(line, value)
+
+    def _replica(self, f: str, value: dict[str, Any]) -> None:
+        at, node = _place(value["at"]), value["node"]
+        replica = self.run.replicas.setdefault(node, Replica(node))
+        if f == "replica":
+            replica.batches[at] += [ReplicaBatch(*each) for each in value["batches"]]
+        else:
+            replica.ends[at] = ReplicaEnd(value["to"], value["wanted"], value["error"])
 
     def _read(self, line: int, value: dict[str, Any]) -> None:
         run = self.run
@@ -314,6 +368,7 @@ class _Loader:
             value["hw"],
             value["lso"],
             value["epoch"],
+            value.get("node"),
             value.get("txn"),
             bool(value.get("final")),
         )

@@ -127,7 +127,7 @@ def _durability(options: Options) -> dict[str, str]:
 async def _load(context: Context, workload: Workload, enough: asyncio.Event) -> None:
     watched = [context.topic(topic.name) for topic in workload.topics]
     places = [at for topic in workload.topics for at in context.places(topic.name)]
-    work = [
+    work: list[Callable[[], Awaitable[None]]] = [
         partial(watch_topics, context, watched),
         partial(read_followers, context, places),
         *workload.parts(context),

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from barnabas.cli.verify import verify
-from barnabas.testing import Broker
+from barnabas.testing import Broker, Cluster
 
 KEYS = {
     "transaction.state.log.num.partitions": "2",
@@ -54,6 +54,23 @@ def test_an_interrupt_ends_the_load_and_the_run_is_judged(tmp_path: Path) -> Non
         verdict = json.loads(running.communicate(timeout=60)[0])
     assert (running.returncode, verdict["verdict"]) == (0, "clean")
     assert verdict["figures"]["committed"] > 0
+
+
+def test_nothing_is_found_where_replicas_and_leaders_move(tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    with Cluster(KEYS) as cluster:
+        words = ["-b", cluster.bootstrap_servers, "-d", "3", "--churn", "--json"]
+        done = eos(*words, "--min-insync-replicas", "2", "--history", str(history))
+    verdict = json.loads(done.stdout)
+    assert (done.exit_code, verdict["verdict"]) == (0, "clean"), done.output
+    assert verdict["problems"] == {}
+    events = [json.loads(line) for line in history.read_text().splitlines()]
+    changes = [each["value"] for each in events if each["f"] == "admin"]
+    assert len([each for each in changes if each["error"] is None]) > 2
+    compared = [each["value"] for each in events if each["f"] == "replica-end"]
+    assert {each["node"] for each in compared} == {1, 2, 3}
+    assert all(each["to"] == each["wanted"] > 0 for each in compared)
+    assert any(each["value"].get("node") for each in events if each["f"] == "read")
 
 
 def test_a_history_that_shows_a_fault_is_told_apart(tmp_path: Path) -> None:

@@ -59,13 +59,18 @@ def _skipped(read: Read, visible: list[int]) -> Iterator[Anomaly]:
 
 def watermarks_grow(run: Run) -> Iterator[Anomaly]:
     """C12: high watermark and last stable offset never go back for one reader within one leader
-    epoch, nor stands the second above the first."""
+    epoch, nor stands the second above the first.
+
+    A replica that does not lead learns both late, and anew after its restart.
+    """
     last: dict[tuple[str, Place, int], tuple[int, int]] = {}
     for read in run.reads:
         stable, high = read.last_stable_offset, read.high_watermark
         if stable > high:
             text = f"last stable offset {stable} above high watermark {high}"
             yield Anomaly("C12", "watermarks-crossed", text, read.at, high)
+        if read.node is not None or read.epoch < 0:
+            continue
         key = read.reader, read.at, read.epoch
         before = last.get(key, (-1, -1))
         for name, was, is_ in (

@@ -2,10 +2,9 @@
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from barnabas.client.cluster import Cluster, check
-from barnabas.client.consumer import whole_batches
+from barnabas.client.cluster import Cluster
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import fetch
 from barnabas.protocol.records.batch import crc_matches, iter_headers
@@ -13,8 +12,7 @@ from barnabas.protocol.records.control import ControlType, read_marker
 from barnabas.protocol.records.record import iter_records
 from barnabas.verify.history import COMMITTED, OK, UNCOMMITTED, History, Place
 from barnabas.verify.wire.batches import unpack
-
-_HIGHEST_WITH_NAMES: Final = 12
+from barnabas.verify.wire.fetching import Fetched, fetch_from
 
 
 class Found(NamedTuple):
@@ -61,69 +59,45 @@ class Reader:
             rows = await self._cluster.retrying(
                 lambda leader=leader, places=places: self._fetch(leader, places, max_wait)  # type: ignore[misc]
             )
-            for topic, row in rows:
-                found += self._take((topic, row.partition_index), row, txn)
+            for each in rows:
+                found += self._take(each, txn)
         return found
 
-    def _epoch(self, at: Place) -> int:
-        for row in self._cluster.topics[at[0]].description.partitions:
-            if row.partition_index == at[1]:
-                return int(row.leader_epoch)
-        return -1
+    async def poll_from(self, node: int, *, max_wait: float = 0.1) -> list[Found]:
+        """One Fetch to one broker that has a replica of every partition, whoever leads; no retry.
 
-    async def _fetch(
-        self, leader: int, places: list[Place], max_wait: float
-    ) -> list[tuple[str, fetch.PartitionData]]:
-        connection = await self._cluster.connection_to(leader)
-        topics: dict[str, fetch.FetchTopic] = {}
-        for at in places:
-            await self._cluster.topic(at[0])
-            topic = topics.setdefault(at[0], fetch.FetchTopic(topic=at[0], partitions=[]))
-            topic.partitions.append(
-                fetch.FetchPartition(
-                    partition=at[1],
-                    current_leader_epoch=self._epoch(at),
-                    fetch_offset=self.positions[at],
-                    partition_max_bytes=1024 * 1024,
-                )
-            )
-        request = fetch.FetchRequest(
-            max_wait_ms=int(max_wait * 1000),
-            min_bytes=1,
-            max_bytes=16 * 1024 * 1024,
-            isolation_level=int(self._committed),
-            topics=list(topics.values()),
-        )
-        response = await connection.request(
-            fetch.API,
-            request,
-            version=min(connection.version_for(fetch.API), _HIGHEST_WITH_NAMES),
-            timeout=self._cluster.timeout + max_wait,
-        )
-        check(response.error_code)
-        rows = [(topic.topic, row) for topic in response.responses for row in topic.partitions]
-        for topic_name, row in rows:
-            check(row.error_code, f"{topic_name}-{row.partition_index}")
-        return rows
+        Raises KafkaError where it has none, or is behind; BrokerUnreachable; TimeoutError.
+        """
+        rows = await self._fetch(node, list(self.positions), max_wait)
+        return [record for each in rows for record in self._take(each, None, node)]
 
-    def _take(self, at: Place, row: fetch.PartitionData, txn: str | None) -> list[Found]:
+    async def _fetch(self, node: int, places: list[Place], max_wait: float) -> list[Fetched]:
+        positions = {at: self.positions[at] for at in places}
+        return await fetch_from(
+            self._cluster, node, positions, committed=self._committed, max_wait=max_wait
+        )
+
+    def _take(self, fetched: Fetched, txn: str | None, node: int | None = None) -> list[Found]:
+        at, row = fetched.at, fetched.row
         start = self.positions[at]
-        data = row.records if isinstance(row.records, bytes | memoryview) else b""
         records: list[list[Any]] = []
         end = start
-        for following, batch in self._batches(row, whole_batches(data)):
+        for following, batch in self._batches(row, fetched.batches):
             end = max(end, following)
             records += [[offset, value] for offset, value in batch if offset >= start]
         self.positions[at] = end
         seen = (end, row.high_watermark, row.last_stable_offset)
         if seen != self._last.get(at):
             self._last[at] = seen
-            self._history.note(self.name, "read", OK, self._said(at, row, start, records, txn))
+            self._history.note(
+                self.name, "read", OK, self._said(fetched, start, records, txn, node)
+            )
         return [Found(at, int(offset), str(value)) for offset, value in records]
 
     def _said(
-        self, at: Place, row: fetch.PartitionData, start: int, records: list[Any], txn: str | None
+        self, fetched: Fetched, start: int, records: list[Any], txn: str | None, node: int | None
     ) -> dict[str, Any]:
+        at, row = fetched.at, fetched.row
         stable = row.last_stable_offset
         return {
             "reader": self.name,
@@ -135,7 +109,8 @@ class Reader:
             "records": records,
             "hw": row.high_watermark,
             "lso": stable if stable >= 0 else row.high_watermark,
-            "epoch": self._epoch(at),
+            "epoch": fetched.epoch,
+            "node": node,
             "txn": txn,
             "final": self._final,
         }

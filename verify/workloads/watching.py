@@ -1,4 +1,4 @@
-"""Asks every broker for the topics of the run, beside whatever workload."""
+"""Beside whatever workload: every broker is asked for the topics, and replicas are read."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,11 +8,18 @@ from barnabas.client.connection import BrokerUnreachable
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import metadata
 from barnabas.verify.context import Context
-from barnabas.verify.history import INFO
+from barnabas.verify.history import INFO, Place
+from barnabas.verify.wire.reader import Reader
+from barnabas.verify.wire.replicas import serves_followers
 
 NAME: Final = "watcher"
 PAUSE: Final = 0.05
 """Between two looks, in s: a broker that came back is asked as early as clients ask it."""
+
+FOLLOWER_READER: Final = "follower-reader"
+STAY: Final = 3
+"""How often one replica is asked before the next one is chosen."""
+READ_PAUSE: Final = 0.02
 
 
 async def watch_topics(context: Context, topics: Sequence[str]) -> None:
@@ -46,3 +53,47 @@ async def _unknown(cluster: Cluster, node: int, topics: Sequence[str]) -> list[s
     answer = await cluster.ask(metadata.API, request, node=node)
     denied = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return sorted(topic.name for topic in answer.topics if topic.error_code == denied)
+
+
+async def read_followers(context: Context, places: Sequence[Place]) -> None:
+    """Reads each partition from a replica by chance, and from another one now and then (KIP-392).
+
+    Ends at once where no partition has several replicas, or none but the leader serves consumers.
+    """
+    chance = context.random(FOLLOWER_READER)
+    cluster = context.cluster()
+    readers = {at: _follower_reader(context, cluster, at) for at in places}
+    while await context.pause(READ_PAUSE):
+        try:
+            if not await _has_followers(cluster, places):
+                return
+            at = chance.choice(places)
+            node = chance.choice(await _followers(cluster, at))
+            for _ in range(STAY):
+                await readers[at].poll_from(node, max_wait=0.0)
+        except (KafkaError, BrokerUnreachable, TimeoutError, IndexError):
+            # It is behind, was not told of its leader yet, or is away: consumers ask another one.
+            cluster.topics.clear()
+
+
+def _follower_reader(context: Context, cluster: Cluster, at: Place) -> Reader:
+    reader = Reader(context.history, cluster, FOLLOWER_READER, committed=True)
+    reader.assign({at: 0})
+    return reader
+
+
+async def _has_followers(cluster: Cluster, places: Sequence[Place]) -> bool:
+    described = [(await cluster.topic(name)).description for name, _ in dict(places).items()]
+    replicated = any(len(row.replica_nodes) > 1 for each in described for row in each.partitions)
+    return replicated and await serves_followers(cluster)
+
+
+async def _followers(cluster: Cluster, at: Place) -> list[int]:
+    description = (await cluster.topic(at[0])).description
+    return [
+        int(node)
+        for row in description.partitions
+        if row.partition_index == at[1]
+        for node in row.isr_nodes
+        if node != row.leader_id
+    ]

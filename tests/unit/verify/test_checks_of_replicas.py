@@ -1,0 +1,88 @@
+"""What several brokers owe at the end: C13 for replicas, C14, and reads of replicas (C12)."""
+
+from typing import Any
+
+import pytest
+
+from barnabas.verify.judge import judge
+from tests.unit.verify.histories import Cluster, names
+
+AT = ("t", 0)
+BATCHES = [[0, 90, 0, 17], [1, 80, 0, 23], [2, 85, 1, 29]]
+"""Of two leader epochs."""
+
+
+def with_replicas(*found: list[list[int]], to: int = 3, **options: Any) -> Cluster:
+    cluster = Cluster(**options)
+    cluster.finish()
+    for node, batches in enumerate(found, 1):
+        value = {"at": AT, "node": node, "batches": batches}
+        cluster.history.note("run", "replica", "ok", value)
+        end = {"at": AT, "node": node, "to": to, "wanted": 3, "error": ""}
+        cluster.history.note("run", "replica-end", "info", end)
+    return cluster
+
+
+def recovered(*lacking: Any) -> Cluster:
+    cluster = Cluster()
+    cluster.finish()
+    value = {"seconds": 60.0, "lacking": list(lacking)}
+    cluster.history.note("run", "recovery", "info", value)
+    return cluster
+
+
+def test_equal_replicas_are_no_anomaly() -> None:
+    assert names(with_replicas(BATCHES, BATCHES, BATCHES).events()) == set()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param([*BATCHES[:1], [1, 80, 0, 24], *BATCHES[2:]], id="other bytes"),
+        pytest.param([*BATCHES[:2], [2, 85, 0, 29]], id="other leader epoch"),
+        pytest.param([*BATCHES[:1], *BATCHES[2:]], id="a batch less"),
+        pytest.param([*BATCHES[:1], [1, 80, 0, -1], *BATCHES[2:]], id="damaged"),
+    ],
+)
+def test_replicas_that_differ(other: list[list[int]]) -> None:
+    events = with_replicas(BATCHES, BATCHES, other).events()
+    assert names(events) == {"replica-divergence"}
+    (anomaly,) = judge(events).anomalies
+    assert "broker 3" in anomaly.text
+
+
+def test_replicas_of_a_compacted_topic_are_cleaned_each_in_its_time() -> None:
+    assert names(with_replicas(BATCHES, BATCHES[1:], compacted=True).events()) == set()
+
+
+def test_a_replica_that_does_not_show_what_is_committed() -> None:
+    assert names(with_replicas(BATCHES, BATCHES[:2], to=2).events()) == {"replica-short"}
+
+
+def test_a_cluster_that_recovered() -> None:
+    assert names(recovered().events()) == set()
+
+
+@pytest.mark.parametrize(
+    ("lacking", "name"),
+    [
+        ([AT, -1, [2], [1, 2, 3]], "no-leader"),
+        ([AT, 3, [1, 2], [1, 2, 3]], "no-leader"),
+        ([AT, 1, [1, 2], [1, 2, 3]], "under-replicated"),
+        ([None, 2, [], []], "no-metadata"),
+        ([None, -1, [], []], "no-metadata"),
+    ],
+)
+def test_what_is_not_whole_at_the_deadline(lacking: list[Any], name: str) -> None:
+    assert names(recovered(lacking).events()) == {name}
+
+
+@pytest.mark.parametrize(("node", "found"), [(None, {"watermark-regression"}), (2, set())])
+def test_only_a_leader_keeps_its_watermarks(node: int | None, found: set[str]) -> None:
+    cluster = Cluster()
+    for high in (5, 4):
+        value = {"reader": "r", "isolation": "uncommitted", "assignment": 0, "at": AT, "from": 0}
+        value |= {"to": 0, "records": [], "hw": high, "lso": high, "epoch": 1, "node": node}
+        cluster.history.note("r", "read", "ok", value)
+    cluster.finish()
+    assert names(cluster.events()) == found

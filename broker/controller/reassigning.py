@@ -125,9 +125,10 @@ class Reassigning:
             }
             data = znodes.encode_topic(assignment_of(topic, assignments))
             groups.append([SetData(znodes.topic_path(topic.name), data)])
+        judged_until = self._tenure.state.newest_registration
         results = await self._tenure.commit(groups)
         for partition, state, number in decided:
-            install(partition, state, results[number])
+            install(partition, state, results[number], judged_until=judged_until)
         for at, step in steps.items():
             self._tenure.state.assign(at, step.assignment)
 

@@ -64,7 +64,7 @@ class Register:
         for at, found in zip(unread, await self.each(self._state, unread), strict=True):
             if found is not None:
                 partition = state.partition(at)
-                partition.state, partition.created_at, partition.decided_at = found
+                partition.state, partition.created_at, partition.judged_until = found
         state.brokers = await self.live_brokers()
         deleting = await self.store.children(znodes.DELETE_TOPICS)
         return state, [state.topics[name] for name in deleting if name in state.topics]
@@ -155,14 +155,16 @@ def next_state(at: TopicPartition, partition: Partition, decision: LeaderAndIsr)
     return [SetData(path, znodes.encode_state(decision), partition.state.partition_epoch)]
 
 
-def install(partition: Partition, decision: LeaderAndIsr, written: OpResult) -> None:
+def install(
+    partition: Partition, decision: LeaderAndIsr, written: OpResult, *, judged_until: int
+) -> None:
     """A decision has become true at the version of its node."""
     stat = written.stat if isinstance(written, Created) else written
     assert stat is not None
     if partition.state is None:
         partition.created_at = stat.czxid
     partition.state = replace(decision, partition_epoch=stat.version)
-    partition.decided_at = stat.mzxid
+    partition.judged_until = judged_until
 
 
 def _size(op: Op) -> int:

@@ -204,7 +204,7 @@ class Sender:
             removing_replicas=list(partition.removing),
             # A replica may be created only where it cannot have existed before: on a broker that
             # was there when the partition got its first leader, or that is to get it only now.
-            is_new=(partition.state.leader_epoch == 0 and broker.epoch < partition.decided_at)
+            is_new=(partition.state.leader_epoch == 0 and broker.epoch < partition.created_at)
             or (broker.id in partition.adding and broker.id not in partition.state.isr),
         )
 

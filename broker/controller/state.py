@@ -20,14 +20,15 @@ class TopicPartition(NamedTuple):
 class Partition:
     """`state` is None until the first leader was chosen.
 
-    `created_at` is the zxid of that choice, `decided_at` of the last one. `offline` has the
-    replicas that their broker reported as not usable (a failed log directory).
+    `created_at` is the zxid of that choice. `offline` has the replicas that their broker reported
+    as not usable (a failed log directory).
     """
 
     replicas: tuple[int, ...]
     state: LeaderAndIsr | None = None
     created_at: int = -1
-    decided_at: int = -1
+    judged_until: int = -1
+    """The last decision knew of registrations up to this zxid, of none that waited in the queue."""
     offline: set[int] = field(default_factory=set)
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
@@ -159,10 +160,15 @@ class ClusterState:
                 replica: broker.restart
                 for replica in partition.replicas
                 if (broker := self.brokers.get(replica)) is not None
-                and broker.epoch > partition.decided_at
+                and broker.epoch > partition.judged_until
             },
             policy,
         )
+
+    @property
+    def newest_registration(self) -> int:
+        """The zxid of the last one that the controller has taken note of."""
+        return max((broker.epoch for broker in self.brokers.values()), default=-1)
 
     def members(self) -> frozenset[int]:
         """Brokers that are in sync somewhere."""
@@ -178,7 +184,8 @@ class ClusterState:
     def established(self) -> bool:
         """Whether a broker that is alive is in sync somewhere since it has registered."""
         return any(
-            (broker := self.brokers.get(member)) is not None and broker.epoch < partition.decided_at
+            (broker := self.brokers.get(member)) is not None
+            and broker.epoch < partition.judged_until
             for topic in self.topics.values()
             for partition in topic.partitions.values()
             if partition.state is not None

@@ -163,10 +163,11 @@ class Tenure:
                 for at, decision in decisions.items()
             ]
         )
+        judged_until = self.state.newest_registration
         for (at, decision), result in zip(decisions.items(), results, strict=True):
             partition = self.state.partition(at)
             self._counts.decided(partition.state, decision)
-            install(partition, decision, result)
+            install(partition, decision, result, judged_until=judged_until)
 
     async def commit(self, groups: Sequence[Sequence[Op]]) -> list[OpResult]:
         """See `Register.commit`."""
@@ -255,6 +256,9 @@ class Tenure:
 
     async def replicas_answered(self, broker: BrokerInfo, answer: LeaderAndIsrResponse) -> None:
         """Take note of replicas that a broker could not serve, and find others to lead."""
+        if self.state.brokers.get(broker.id) != broker:
+            # Its next run may have found the directory repaired.
+            return
         affected = []
         for topic in answer.topics:
             name = self.state.names.get(topic.topic_id)

@@ -209,9 +209,10 @@ class TopicAdmin:
                 if decision is not None:
                     decisions.append((len(groups), partition, decision))
                     groups.append(first_state(TopicPartition(topic.name, index), decision))
+        judged_until = self._tenure.state.newest_registration
         results = await self._tenure.commit(groups)
         for group, partition, decision in decisions:
-            install(partition, decision, results[group])
+            install(partition, decision, results[group], judged_until=judged_until)
         for topic, _ in topics:
             self._tenure.state.add(topic)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.metadata.cache import Endpoint
 from barnabas.broker.server.network import Network
+from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.schema import Api
 
 if TYPE_CHECKING:
@@ -18,7 +19,10 @@ CONNECT_TIMEOUT_S: Final = 5.0
 
 
 class PeerUnreachable(Exception):
-    """The broker could not be asked, or its answer did not come: what it did is unknown."""
+    """The broker could not be asked, or its answer did not come: what it did is unknown.
+
+    Also of whoever is no broker of this cluster, though one has registered that address.
+    """
 
 
 class Peer:
@@ -54,7 +58,7 @@ class Peer:
         except TimeoutError as cause:
             connection.abort()
             raise PeerUnreachable(f"no answer to {api.name} in {timeout:g} s") from cause
-        except ConnectionError as cause:
+        except (ConnectionError, KafkaError) as cause:
             raise PeerUnreachable(str(cause)) from cause
 
     @property
@@ -97,7 +101,7 @@ class Peer:
                     timeout=CONNECT_TIMEOUT_S,
                     connect=self._network.connect,
                 )
-            except ConnectionError as cause:
+            except (ConnectionError, KafkaError) as cause:
                 self._fail()
                 raise PeerUnreachable(str(cause)) from cause
             self._backoff = 0.0

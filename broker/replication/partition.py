@@ -101,10 +101,10 @@ class Partition:
         was_leader, self.is_leader = self.is_leader, state.leader == self._broker_id
         if self.is_leader:
             self._lead(new_epoch=new_epoch)
+        elif was_leader:
+            self.resign()
         else:
             self.in_sync.follow()
-            if was_leader:
-                self.resign()
         self.is_follower = not self.is_leader
         return self.is_leader != was_leader or (new_epoch and self.is_leader)
 
@@ -121,6 +121,7 @@ class Partition:
     def resign(self) -> None:
         """Serve no more: nobody who waits here will be answered by this broker any more."""
         self.is_leader = self.is_follower = False
+        self.in_sync.follow()
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.committed.fail(error)
         self.flushed.fail(error)
@@ -262,6 +263,10 @@ class Partition:
         """What was proposed is certainly not so: the set is as it was decided before."""
         self.in_sync.proposed = None
         self.advance()
+
+    def replace_log(self, log: Log) -> None:
+        """The replica lies in another directory now, and has all that it had."""
+        self.log = log
 
     def learn_high_watermark(self, offset: int) -> None:
         """A follower is told what is committed; no more of it counts than is here."""

@@ -16,6 +16,7 @@ from barnabas.broker.replication.append_queue import AppendQueue
 from barnabas.broker.replication.fetcher_manager import FetcherManager
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.in_sync import InSyncSets
+from barnabas.broker.replication.log_dir_moves import LogDirMoves
 from barnabas.broker.replication.partition import NO_EPOCH, Partition
 from barnabas.broker.replication.topic_cells import TopicCells, forget
 from barnabas.config.topic import TopicConfig
@@ -72,6 +73,7 @@ class ReplicaManager:
         metrics: TopicMetrics,
         in_sync: InSyncSets,
         fetchers: FetcherManager,
+        moves: LogDirMoves,
     ) -> None:
         self._broker_id = broker_id
         self._logs = logs
@@ -82,10 +84,12 @@ class ReplicaManager:
         self._metrics = metrics
         self._in_sync = in_sync
         self._fetchers = fetchers
+        self.moves = moves
         self.appends = AppendQueue(offload)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
         self._cells: dict[str, TopicCells] = {}
+        self._resigned = False
         self._observers: list[tuple[str, LeadershipObserver]] = []
 
     def __iter__(self) -> Iterator[Partition]:
@@ -155,6 +159,8 @@ class ReplicaManager:
         key = (topic.topic_name, state.partition_index)
         if self._broker_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if self._resigned:
+            return ErrorCode.BROKER_NOT_AVAILABLE
         try:
             partition = self._partitions.get(key)
             if partition is None:
@@ -193,6 +199,7 @@ class ReplicaManager:
                 del self._partitions[key]
                 await self._unfollow(partition)
                 self._resign(partition)
+                await self.moves.stop(key)
         for log in self._logs.logs:
             stray = named.get((log.topic, log.partition)) != log.topic_id
             if stray and log.log_dir.failure is None:
@@ -217,12 +224,15 @@ class ReplicaManager:
             )
         else:
             log.configure(config)
+        # Its directory may have failed while it was made, and nobody would find it offline then.
+        log.log_dir.require_online()
         cells = self._cells.get(name)
         if cells is None:
             cells = self._cells[name] = TopicCells(self._metrics, name)
         partition = Partition(log, self._broker_id, cells, self._flusher.request, self._in_sync)
         self._partitions[name, index] = partition
         self._offline.discard((name, index))
+        self.moves.begin(partition)
         return partition
 
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
@@ -252,6 +262,7 @@ class ReplicaManager:
             await self._unfollow(partition)
             self._resign(partition)
             await self._fetchers.close_idle()
+            await self.moves.stop(key)
         if not state.delete_partition:
             return ErrorCode.NONE
         self._offline.discard(key)
@@ -301,9 +312,16 @@ class ReplicaManager:
             self._offline.add(key)
             self._fetchers.unfollow(partition)
             self._resign(partition)
+        self.moves.log_dir_failed(path)
+
+    async def place(self, topic: str, index: int, path: str) -> None:
+        """Have a replica lie in the log directory `path`; raises KafkaError as `LogDirMoves`."""
+        await self.moves.place((topic, index), path, self.partition)
 
     def resign_all(self) -> None:
-        """The broker stops: nobody who waits will be answered, nothing more is appended."""
+        """The broker stops: nobody who waits will be answered, nothing more is appended, whatever
+        the controller still says."""
+        self._resigned = True
         for partition in self:
             self._resign(partition)
 

@@ -1,6 +1,7 @@
 """What the controller says of replicas: led, followed, stopped, deleted, fenced."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -108,6 +109,45 @@ async def test_replicas_of_a_failed_directory_are_offline() -> None:
     assert [error.code for error in told if error] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert observer.told == [("elected", 0), ("resigned", 0)]
     assert replicas.manager.offline_count == 1
+
+
+async def test_a_directory_that_fails_while_a_log_is_made_in_it_takes_the_replica_along() -> None:
+    replicas = Replicas()
+    create = replicas.logs.create
+
+    def create_too_late(*args: Any, **kwargs: Any) -> Any:
+        log = create(*args, **kwargs)
+        log.log_dir.take_offline(OSError(5, "input/output error"))
+        replicas.manager.log_dir_failed("/data")
+        return log
+
+    replicas.logs.create = create_too_late  # type: ignore[method-assign]
+    assert await replicas.lead() == ErrorCode.KAFKA_STORAGE_ERROR
+    assert refused(replicas) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (len(replicas.manager), replicas.manager.offline_count) == (0, 1)
+
+
+async def test_a_broker_that_stops_does_not_lead_again_because_the_controller_repeats_itself() -> (
+    None
+):
+    replicas, observer = Replicas(), Observer()
+    replicas.manager.observe("t", observer)
+    await replicas.lead(replicas=(0, 1), isr=(0, 1))
+    replicas.manager.resign_all()
+    assert await replicas.lead(replicas=(0, 1), isr=(0,)) == ErrorCode.BROKER_NOT_AVAILABLE
+    assert not replicas.manager.partition("t", 0).is_leader
+    assert observer.told == [("elected", 0), ("resigned", 0)]
+
+
+async def test_a_leader_that_resigned_proposes_nothing_any_more() -> None:
+    """Its in-sync set is its successor's business, who may have been elected already."""
+    replicas = Replicas()
+    await replicas.lead(replicas=(0, 1), isr=(0, 1))
+    partition = replicas.manager.partition("t", 0)
+    partition.in_sync.proposed = (0,)
+    replicas.manager.log_dir_failed("/data")
+    assert partition.in_sync.proposed is None
+    assert partition.in_sync.followers == {}
 
 
 async def test_what_a_full_request_does_not_name_is_set_aside() -> None:

@@ -1,0 +1,56 @@
+"""A line to another broker, where something else answers at its address."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from barnabas.broker.controller.remote import RemoteChannel
+from barnabas.broker.metadata.cache import Endpoint
+from barnabas.broker.peers.peer import Peer, PeerUnreachable
+from barnabas.protocol.codec import encode
+from barnabas.protocol.messages import api_versions, leader_and_isr
+from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+
+REQUEST = LeaderAndIsrRequest(controller_id=1, controller_epoch=1, topic_states=[], live_leaders=[])
+
+
+async def serve_clients_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A listener that knows no LeaderAndIsr."""
+    size = int.from_bytes(await reader.readexactly(4), "big")
+    frame = await reader.readexactly(size)
+    versions = [api_versions.ApiVersion(api_key=api_versions.API.key, min_version=0, max_version=4)]
+    body = frame[4:8] + encode(api_versions.ApiVersionsResponse(api_keys=versions), 4)
+    writer.write(len(body).to_bytes(4, "big") + body)
+    await reader.read()
+    writer.close()
+
+
+async def serve_nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(1)
+    writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    writer.close()
+
+
+async def peer_of(server: asyncio.Server) -> Peer:
+    network: Any = SimpleNamespace(connect=asyncio.get_running_loop().create_connection)
+    at = Endpoint(*server.sockets[0].getsockname())
+    return Peer(lambda: at, network, client_id="broker-1")
+
+
+@pytest.mark.parametrize("serve", [serve_clients_only, serve_nonsense])
+async def test_who_does_not_speak_as_brokers_do_is_out_of_reach(serve: Any) -> None:
+    """Brokers whose listeners have other names are told what they cannot serve: a controller that
+    took it for its own failure would take one broker after the other along."""
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        peer = await peer_of(server)
+        with pytest.raises(PeerUnreachable):
+            await peer.request(leader_and_isr.API, REQUEST, timeout=5)
+        channel = RemoteChannel(peer)
+        telling = asyncio.create_task(channel.leader_and_isr(REQUEST))
+        done, _ = await asyncio.wait([telling], timeout=0.05)
+        assert not done, "until its registration is gone it may turn out to be a broker"
+        telling.cancel()
+        await asyncio.wait([telling])
+        await channel.close()

@@ -1,6 +1,6 @@
 """What must hold at every moment, seen from outside of all brokers at once."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from barnabas.broker.replication.partition import Partition
@@ -27,42 +27,63 @@ class Audit:
         self._leaders: dict[tuple[Place, int], int] = {}
         self._committed: dict[Place, dict[int, _Batch]] = {}
         self._looked: dict[tuple[int, Place, int], int] = {}
-        self._glanced: dict[Partition, int] = {}
+        self._glanced: dict[Partition, tuple[int, ...]] = {}
         self.turns = 0
 
-    def glance(self, nodes: Iterable[Node]) -> None:
-        """After every turn: an epoch has one leader, and its offsets are in their order."""
+    def glance(self, nodes: Sequence[Node]) -> None:
+        """After every turn: an epoch has one leader, and its offsets are in their order; when an
+        in-sync set has changed, all its members have what is committed."""
         self.turns += 1
+        changed = False
         for node in nodes:
             if node.running:
                 for partition in partitions_of(node):
                     if partition.is_leader:
                         log = partition.log
                         assert log.high_watermark <= log.log_end_offset, partition.topic
-                        if self._glanced.get(partition) != partition.leader_epoch:
+                        if self._glanced.get(partition) != partition.in_sync.isr:
                             self._check_leader(node, partition)
+                            changed = True
+        if changed:
+            self.compare(nodes)
 
     def _check_leader(self, node: Node, partition: Partition) -> None:
         place, epoch = Place(partition.topic, partition.index), partition.leader_epoch
         known = self._leaders.setdefault((place, epoch), node.id)
         assert known == node.id, f"{place}: {known} and {node.id} lead epoch {epoch}"
-        self._glanced[partition] = epoch
+        self._glanced[partition] = partition.in_sync.isr
 
-    def compare(self, nodes: Iterable[Node]) -> None:
-        """Now and then: below its high watermark every replica holds what was committed first."""
+    def compare(self, nodes: Sequence[Node]) -> None:
+        """Now and then: every replica holds what was committed first, as far as it knows that it is
+        committed, and a replica in sync as far as its leader knows."""
+        leaders: dict[Place, Partition] = {}
         for node in nodes:
-            if node.running:
-                for partition in partitions_of(node):
-                    self._compare(node, partition)
+            for partition in partitions_of(node) if node.running else ():
+                place = Place(partition.topic, partition.index)
+                known = leaders.get(place)
+                if partition.is_leader and (
+                    known is None or known.leader_epoch < partition.leader_epoch
+                ):
+                    leaders[place] = partition
+        for node in nodes:
+            for partition in partitions_of(node) if node.running else ():
+                end = partition.log.high_watermark
+                leader = leaders.get(Place(partition.topic, partition.index))
+                if leader is not None and node.id in leader.isr and _is_settled(leader, partition):
+                    assert partition.log.log_end_offset >= leader.high_watermark, (
+                        f"{node.name} is in sync and lacks what is committed of {partition.topic}"
+                    )
+                    end = max(end, leader.high_watermark)
+                self._compare(node, partition, end)
 
-    def _compare(self, node: Node, partition: Partition) -> None:
+    def _compare(self, node: Node, partition: Partition, end: int) -> None:
         place = Place(partition.topic, partition.index)
         log = partition.log
         committed = self._committed.setdefault(place, {})
         key = node.id, place, len(node.hosts)
         offset = max(self._looked.get(key, 0), log.log_start_offset)
-        while offset < log.high_watermark:
-            found = log.read(offset, _READ_AT_ONCE, limit=log.high_watermark)
+        while offset < end:
+            found = log.read(offset, _READ_AT_ONCE, limit=end)
             if not found:
                 break
             data = found.read_bytes()
@@ -74,6 +95,14 @@ class Audit:
                 )
                 offset = header.next_offset
         self._looked[key] = offset
+
+
+def _is_settled(leader: Partition, follower: Partition) -> bool:
+    """Whether both know of the same leader, and it has heard all that the other has."""
+    return (
+        follower.leader_epoch == leader.leader_epoch
+        and follower.partition_epoch <= leader.partition_epoch
+    )
 
 
 def partitions_of(node: Node) -> Iterable[Partition]:

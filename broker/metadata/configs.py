@@ -75,6 +75,7 @@ class Configs:
     async def load_topics(self, names: Iterable[str]) -> None:
         """Read the configurations of topics whose replicas come to this broker."""
         for name in names:
+            self._overrides.setdefault(name, _NOTHING)
             await self._apply("topics", name)
 
     def forget_topics(self, names: Iterable[str]) -> None:
@@ -126,7 +127,8 @@ class Configs:
         Can be done again where it was interrupted, as by the loss of the store.
         """
         changes = await self._store.children(znodes.CONFIG_CHANGES)
-        if self._newest_change and self._newest_change not in changes:
+        known = self._newest_change
+        if known not in changes if known else len(changes) >= KEPT_CHANGES:
             # Away for longer than changes are kept: nobody knows what was missed.
             await self._apply_all()
         for change in changes:

@@ -297,19 +297,23 @@ async def test_old_notifications_are_cleared_away(plane: ControlPlane) -> None:
     assert len(await session.children(znodes.CONFIG_CHANGES)) == KEPT_CHANGES
 
 
+@pytest.mark.parametrize("altered_before", [True, False])
 async def test_a_broker_that_missed_more_than_is_kept_reads_everything_anew(
-    plane: ControlPlane,
+    plane: ControlPlane, altered_before: bool
 ) -> None:
     session = plane.cluster.store.session()
     away = Configs(session, DynamicConfig(plane.configs.broker.static), 2)
-    await alter(plane, TOPIC, "t", ("retention.ms", SET, "1"))
+    if altered_before:
+        await alter(plane, TOPIC, "t", ("retention.ms", SET, "1"))
     await away.start(lambda: None)
     await away.load_topics(["t"])
     await alter(plane, TOPIC, "t", ("retention.ms", SET, "5000"))
     await alter(plane, BROKER, "", (DYNAMIC_KEY, SET, "3"))
     for round_ in range(KEPT_CHANGES + 5):
-        await alter(plane, GROUP, "g", ("consumer.session.timeout.ms", SET, str(50_000 + round_)))
+        told = await alter(plane, BROKER, "1", (DYNAMIC_KEY, SET, str(round_ + 4)))
+        assert told.error_code == 0
     await plane.configs.catch_up()
+    assert len(await session.children(znodes.CONFIG_CHANGES)) == KEPT_CHANGES
     await away.catch_up()
     assert away.topic("t").retention_ms == 5000
     assert away.broker.current.log_cleaner_backoff_ms == 3

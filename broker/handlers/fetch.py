@@ -104,8 +104,9 @@ class FetchHandler:
     def _for_follower(
         self, request: FetchRequest, context: RequestContext, replica_id: int
     ) -> Read:
-        if not context.inter_broker:
-            # Whoever claims to be a broker where clients are is none.
+        if not context.inter_broker or request.replica_state.replica_epoch < 0:
+            # Whoever claims to be a broker where clients are is none; and who does not say which
+            # run of a broker it is may be an earlier one, with records that the present has not.
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         session = self._sessions.open(
             request, context.api_version, context.received_ms, FollowerSession(replica_id)

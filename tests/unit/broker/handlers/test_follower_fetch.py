@@ -117,11 +117,14 @@ async def test_who_has_no_replica_or_is_of_the_past_gets_nothing(
     assert leader.partition().high_watermark == 0
 
 
-async def test_where_clients_are_nobody_is_a_follower() -> None:
+@pytest.mark.parametrize("claim", [{"inter_broker": False}, {"broker_epoch": -1}])
+async def test_who_is_where_clients_are_or_does_not_say_of_which_run_is_no_follower(
+    claim: dict[str, int],
+) -> None:
     leader = await leading()
     leader.append()
     with pytest.raises(KafkaError) as caught:
-        leader.ask({0: 1}, inter_broker=False)
+        leader.ask({0: 1}, **claim)
     assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert leader.partition().high_watermark == 0
 

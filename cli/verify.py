@@ -11,10 +11,19 @@ from typing import IO, Any
 import click
 
 from barnabas.cli.common import Target, cluster_options
+from barnabas.verify.disk.checkpoints import UnreadableFile
+from barnabas.verify.disk.compare import compare
 from barnabas.verify.history import read_history
 from barnabas.verify.judge import Verdict, judge
 from barnabas.verify.options import BOTH, NEWER, OLDER, Options
-from barnabas.verify.report import as_json, exit_code, show
+from barnabas.verify.report import (
+    as_json,
+    compared_as_json,
+    compared_exit_code,
+    exit_code,
+    show,
+    show_compared,
+)
 from barnabas.verify.runner import WORKLOADS, run
 
 
@@ -137,3 +146,29 @@ def _finish(target: Target, verdict: Verdict, problems: Mapping[str, int]) -> No
     else:
         show(verdict, problems)
     raise click.exceptions.Exit(exit_code(verdict))
+
+
+@verify.command()
+@click.argument(
+    "directories",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+)
+@click.option("-J", "--json", "as_json_", is_flag=True, help="Answer in JSON, for programs.")
+def replicas(directories: tuple[Path, ...], as_json_: bool) -> None:
+    """Compare the log directories of stopped brokers.
+
+    Up to the high watermark replicas must have the same bytes; leader epochs and producer snapshots
+    must be what the batches say. Exit code 0: they are, 3: they are not, 4: there was nothing to
+    compare, 1: no log directory.
+    """
+    try:
+        found = compare(directories)
+    except (FileNotFoundError, UnreadableFile) as error:
+        raise click.ClickException(str(error)) from error
+    if as_json_:
+        click.echo(json.dumps(compared_as_json(found), indent=2))
+    else:
+        show_compared(found)
+    raise click.exceptions.Exit(compared_exit_code(found))

@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from barnabas.verify.checks.anomaly import Anomaly
-from barnabas.verify.judge import Verdict
+from barnabas.verify.disk.compare import Compared
+from barnabas.verify.judge import LISTED, Verdict
 
 CLEAN = 0
 ANOMALIES = 3
@@ -114,6 +115,28 @@ def _show_surroundings(verdict: Verdict, anomaly: Anomaly) -> None:
         outcome = run.outcome(txn).value if txn is not None else "no transaction"
         sees = "read_committed sees it" if offset in committed else "read_uncommitted only"
         click.echo(f"  {offset:8} {value:16} {txn or '-':12} {outcome:14} {sees}")
+
+
+def compared_exit_code(found: Compared) -> int:
+    """0 if replicas are equal, 3 if not, 4 if nothing could be compared."""
+    if found.anomalies:
+        return ANOMALIES
+    return CLEAN if found.batches else VOID
+
+
+def compared_as_json(found: Compared) -> dict[str, Any]:
+    """What a comparison of directories has found, as values of JSON."""
+    return {**found._asdict(), "anomalies": [each._asdict() for each in found.anomalies]}
+
+
+def show_compared(found: Compared) -> None:
+    """Prints what a comparison of directories has found."""
+    click.echo(f"{found.partitions} partitions, {found.batches} batches compared")
+    for anomaly in found.anomalies[:LISTED]:
+        click.echo(_line(anomaly))
+    if len(found.anomalies) > LISTED:
+        click.echo(f"  ... and {len(found.anomalies) - LISTED} more")
+    click.echo({CLEAN: "equal", ANOMALIES: "anomalies", VOID: "void"}[compared_exit_code(found)])
 
 
 def _word(verdict: Verdict) -> str:

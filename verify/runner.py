@@ -92,12 +92,17 @@ async def _prepare(context: Context, cluster: Cluster, workload: Workload, versi
     topics = {}
     for topic in workload.topics:
         name = context.topic(topic.name)
-        await Admin(cluster).create_topic(
-            name,
-            partitions=options.partitions,
-            replication_factor=options.replication_factor,
-            configs={**topic.configs, **_durability(options)},
-        )
+        try:
+            await Admin(cluster).create_topic(
+                name,
+                partitions=options.partitions,
+                replication_factor=options.replication_factor,
+                configs={**topic.configs, **_durability(options)},
+            )
+        except KafkaError as error:
+            # An attempt whose answer was lost: nobody else has names like these.
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
         topics[name] = {"partitions": options.partitions, "compacted": topic.is_compacted}
     about = {
         "workload": options.workload,

@@ -42,17 +42,20 @@ async def fetch_from(
     node: int,
     positions: Mapping[Place, int],
     *,
+    epochs: Mapping[Place, int] | None = None,
     committed: bool,
     max_wait: float,
 ) -> list[Fetched]:
     """One Fetch to one broker, as a consumer; `max_wait` in s.
 
-    Raises the first error of a partition.
+    `epochs` are those in which the broker is to be what it is taken for; without, those that are
+    known now. Raises the first error of a partition.
     """
     connection = await cluster.connection_to(node)
-    for at in positions:
-        await cluster.topic(at[0])
-    epochs = {at: leader_epoch(cluster, at) for at in positions}
+    if epochs is None:
+        for at in positions:
+            await cluster.topic(at[0])
+        epochs = {at: leader_epoch(cluster, at) for at in positions}
     topics: dict[str, fetch.FetchTopic] = {}
     for at, offset in positions.items():
         topic = topics.setdefault(at[0], fetch.FetchTopic(topic=at[0], partitions=[]))

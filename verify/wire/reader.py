@@ -1,7 +1,7 @@
 """A reader of its own: it filters aborted data by itself, and tells all that it was told."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from barnabas.client.cluster import Cluster
@@ -12,7 +12,7 @@ from barnabas.protocol.records.control import ControlType, read_marker
 from barnabas.protocol.records.record import iter_records
 from barnabas.verify.history import COMMITTED, OK, UNCOMMITTED, History, Place
 from barnabas.verify.wire.batches import unpack
-from barnabas.verify.wire.fetching import Fetched, fetch_from
+from barnabas.verify.wire.fetching import Fetched, fetch_from, leader_epoch
 
 
 class Found(NamedTuple):
@@ -46,21 +46,27 @@ class Reader:
 
     async def poll(self, *, max_wait: float = 0.1, txn: str | None = None) -> list[Found]:
         """One Fetch to each leader; `txn` is the transaction that reads, if one does."""
-        by_leader: dict[int, list[Place]] = defaultdict(list)
-
-        async def spread() -> None:
-            by_leader.clear()
-            for at in self.positions:
-                by_leader[await self._cluster.leader(*at)].append(at)
-
-        await self._cluster.retrying(spread)
         found: list[Found] = []
-        for leader, places in by_leader.items():
-            rows = await self._cluster.retrying(
-                lambda leader=leader, places=places: self._fetch(leader, places, max_wait)  # type: ignore[misc]
-            )
-            for each in rows:
-                found += self._take(each, txn)
+        left = set(self.positions)
+
+        async def ask() -> None:
+            for leader, epochs in (await self._led(left)).items():
+                for each in await self._fetch(leader, epochs, max_wait):
+                    found.extend(self._take(each, txn))
+                left.difference_update(epochs)
+
+        await self._cluster.retrying(ask)
+        return found
+
+    async def _led(self, places: Iterable[Place]) -> dict[int, dict[Place, int]]:
+        """By leader, the partitions and the epoch in which it leads them.
+
+        In a later epoch it may follow, and answer all the same.
+        """
+        found: dict[int, dict[Place, int]] = defaultdict(dict)
+        for at in sorted(places):
+            leader = await self._cluster.leader(*at)
+            found[leader][at] = leader_epoch(self._cluster, at)
         return found
 
     async def poll_from(self, node: int, *, max_wait: float = 0.1) -> list[Found]:
@@ -68,13 +74,21 @@ class Reader:
 
         Raises KafkaError where it has none, or is behind; BrokerUnreachable; TimeoutError.
         """
-        rows = await self._fetch(node, list(self.positions), max_wait)
-        return [record for each in rows for record in self._take(each, None, node)]
+        fetched = await fetch_from(
+            self._cluster, node, self.positions, committed=self._committed, max_wait=max_wait
+        )
+        return [record for each in fetched for record in self._take(each, None, node)]
 
-    async def _fetch(self, node: int, places: list[Place], max_wait: float) -> list[Fetched]:
-        positions = {at: self.positions[at] for at in places}
+    async def _fetch(
+        self, leader: int, epochs: Mapping[Place, int], max_wait: float
+    ) -> list[Fetched]:
         return await fetch_from(
-            self._cluster, node, positions, committed=self._committed, max_wait=max_wait
+            self._cluster,
+            leader,
+            {at: self.positions[at] for at in epochs},
+            epochs=epochs,
+            committed=self._committed,
+            max_wait=max_wait,
         )
 
     def _take(self, fetched: Fetched, txn: str | None, node: int | None = None) -> list[Found]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.verify.history import CorruptHistory, Event
@@ -36,6 +36,7 @@ def transaction(cluster: Cluster, *, commit: bool = True, told: str = "ok") -> t
     return values
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_faultless_broker_is_acquitted(data: st.DataObject) -> None:
     cluster = Cluster()

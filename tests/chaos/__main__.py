@@ -1,0 +1,119 @@
+"""Every cell of the fault matrix once: `python -m tests.chaos`.
+
+    --only TEXT     cells whose name contains it; may be given several times
+    --list          name the cells
+    --results FILE  where the numbers go, as JSON
+    --page          write docs/RELIABILITY.md's numbers from FILE, and strike nothing
+
+As root on Linux with iproute2, iptables, strace and a C compiler nothing is left out. Exit code 1
+if anything was violated, late, or did not strike.
+"""
+
+import argparse
+import itertools
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tests.chaos import page
+from tests.chaos.cells import CELLS, Cell
+from tests.chaos.cluster import Kind, Trio
+from tests.chaos.running import Figures, under_load, why_not
+
+
+def main() -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Brokers, mounts and namespaces go with the run, however it ends.
+        signal.signal(number, lambda *_: sys.exit(1))
+    options = _arguments()
+    cells = [cell for cell in CELLS if _is_wanted(cell, options.only)]
+    if options.list:
+        print("\n".join(cell.name for cell in cells))
+        return 0
+    if options.page:
+        page.write(json.loads(options.results.read_text()))
+        return 0
+    began = time.monotonic()
+    results: list[Figures] = []
+    for kind, group in itertools.groupby(cells, lambda cell: cell.kind):
+        for figures in _on_clusters(kind, list(group)):
+            results.append(figures)
+            _tell(figures)
+            told = {"seconds": round(time.monotonic() - began), "cells": results}
+            options.results.write_text(json.dumps(told, indent=1) + "\n")
+    return 0 if all(map(_is_well, results)) else 1
+
+
+def _on_clusters(kind: Kind, cells: Sequence[Cell]) -> Iterable[Figures]:
+    """Each cell under a load of its own; after one that went wrong, the cluster is another."""
+    left = list(cells)
+    while left:
+        directory = Path(tempfile.mkdtemp(prefix="chaos-"))
+        with Trio(directory / "cluster", kind) as trio:
+            went_well = True
+            while left and went_well:
+                figures = _one(left.pop(0), trio, directory)
+                went_well = _is_well(figures)
+                yield figures
+        if went_well:
+            shutil.rmtree(directory, ignore_errors=True)
+        else:
+            print(f"    see {directory}", flush=True)
+
+
+def _one(cell: Cell, trio: Trio, directory: Path) -> Figures:
+    reason = why_not(cell, trio)
+    if reason is not None:
+        return {"cell": cell.name, "skipped": reason}
+    seed = CELLS.index(cell)
+    try:
+        figures = under_load([cell], trio, directory / f"load-{seed}", seed)
+    except Exception as error:
+        return {"cell": cell.name, "failed": f"{type(error).__name__}: {error}"[:2000]}
+    return {**figures.pop("cells")[0], **figures}
+
+
+def _is_well(figures: Figures) -> bool:
+    if "skipped" in figures:
+        return True
+    if "failed" in figures:
+        return False
+    return figures["verdict"] == "clean" and not figures["violations"] and not figures["late"]
+
+
+def _tell(figures: Figures) -> None:
+    name = figures["cell"]
+    if "verdict" not in figures:
+        print(f"{name}: {figures.get('skipped') or figures['failed']}", flush=True)
+        return
+    counts = figures["figures"]
+    share = counts["unknown"] / max(counts["operations"], 1)
+    print(
+        f"{name}: {figures['verdict']}, {counts['transactions']} transactions, "
+        f"{share:.1%} unknown, gap {figures['gap_s']} s (elsewhere {figures['gap_elsewhere_s']}, "
+        f"calm {figures['gap_calm_s']}), in sync after {figures['full_after_s']} s; "
+        + "; ".join([*figures["seen"], *figures["late"], *figures["anomalies"]]),
+        flush=True,
+    )
+
+
+def _is_wanted(cell: Cell, only: Sequence[str]) -> bool:
+    return not only or any(text in cell.name for text in only)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--results", type=Path, default=page.RESULTS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+"""The fault matrix: what strikes, on which cluster, under which load, and what may follow."""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Final, NamedTuple
+
+from tests.chaos.cluster import FLUSHING, LOSING_POWER, PLAIN, PROXIED, SESSION_S, Kind, Trio
+from tests.chaos.corruption import damaged, flipped, torn, truncated
+from tests.chaos.evidence import CONTROLLER, FOLLOWER, GROUPS, LEADER, ROLES, TRANSACTIONS, Evidence
+from tests.chaos.network_faults import (
+    bridge,
+    cut_off,
+    loss,
+    minority,
+    one_broker_from_another,
+    one_way,
+    resets,
+    without_clients,
+    without_zookeeper,
+)
+from tests.chaos.other_faults import (
+    clock_jump,
+    disk_full,
+    expired,
+    failing_fsync,
+    held,
+    zookeeper_killed,
+    zookeeper_paused,
+)
+from tests.chaos.process_faults import (
+    all_killed,
+    killed,
+    killed_and_back,
+    paused,
+    rolled,
+    terminated,
+)
+from tests.referee.kafka_cluster import NODES
+
+Fault = Callable[[Trio, Evidence], AbstractContextManager[None]]
+"""Strikes when it is entered, and returns when that has had its effect; heals when it is left."""
+
+
+class Bar(NamedTuple):
+    """Longest time without an acknowledged write, in s, beside what a calm cluster takes."""
+
+    struck: float
+    """Of partitions that a broker led that was struck; of all, if that was the controller."""
+    others: float
+
+
+class Cell(NamedTuple):
+    """One row of the matrix."""
+
+    name: str
+    fault: Fault
+    workload: str = "queue"
+    kind: Kind = PLAIN
+    bar: Bar | None = None
+    needs: str = ""
+    """What the machine must offer beside processes: "network", "disk", "clock", "strace"."""
+
+
+FAILOVER: Final = Bar(SESSION_S + 5, 1.0)
+SILENT: Final = Bar(SESSION_S + 5, SESSION_S + 5)
+"""A broker that closes no connection keeps others waiting until its session is over."""
+STOPPED: Final = Bar(2.0, 2.0)
+UNMOVED: Final = Bar(1.0, 1.0)
+"""Nobody needs another leader."""
+_OF_ROLE = {TRANSACTIONS: "money", GROUPS: "members", CONTROLLER: "hijack", FOLLOWER: "idempotent"}
+
+
+def _workload(role: str) -> str:
+    return _OF_ROLE.get(role, "queue")
+
+
+def _processes() -> list[Cell]:
+    cells = []
+    for role in ROLES:
+        load = _workload(role)
+        cells.append(Cell(f"kill -9 of the {role}", partial(killed, role=role), load, bar=FAILOVER))
+    for role in ROLES:
+        stop = partial(terminated, role=role)
+        cells.append(Cell(f"SIGTERM of the {role}", stop, _workload(role), bar=STOPPED))
+    return [
+        *cells,
+        Cell("kill -9 of the leader, back at once", partial(killed_and_back, role=LEADER)),
+        Cell("all killed at once", all_killed, "pipeline"),
+        Cell("rolling restart", rolled, "pipeline", bar=STOPPED),
+        Cell("leader paused 1 s", partial(paused, role=LEADER, seconds=1.0), "pipeline"),
+        Cell("leader paused half the session", partial(paused, role=LEADER, seconds=SESSION_S / 2)),
+        Cell(
+            "leader paused past the session",
+            partial(paused, role=LEADER, seconds=2 * SESSION_S),
+            bar=SILENT,
+        ),
+        Cell(
+            "controller paused past the session",
+            partial(paused, role=CONTROLLER, seconds=2 * SESSION_S),
+            "hijack",
+            bar=SILENT,
+        ),
+    ]
+
+
+def _networks() -> list[Cell]:
+    cells = [
+        Cell("leader cut off from all", partial(cut_off, role=LEADER), "pipeline", bar=SILENT),
+        Cell("controller cut off from all", partial(cut_off, role=CONTROLLER), bar=SILENT),
+        Cell("leader in the minority", partial(minority, role=LEADER), bar=SILENT),
+        Cell("controller in the minority", partial(minority, role=CONTROLLER), bar=SILENT),
+        Cell("leader hears nobody", partial(one_way, role=LEADER, chain="INPUT"), bar=SILENT),
+        Cell("leader is not heard", partial(one_way, role=LEADER, chain="OUTPUT"), bar=SILENT),
+        Cell("two brokers cut from each other", bridge, "money"),
+        Cell("one broker does not hear another", one_broker_from_another),
+        Cell(
+            "leader cut off from ZooKeeper", partial(without_zookeeper, role=LEADER), bar=FAILOVER
+        ),
+        Cell(
+            "controller cut off from ZooKeeper",
+            partial(without_zookeeper, role=CONTROLLER),
+            bar=FAILOVER,
+        ),
+        Cell("leader cut off from clients", partial(without_clients, role=LEADER), "idempotent"),
+        Cell("5 % of packets lost", partial(loss, share=0.05, nodes=NODES, chain="INPUT")),
+        Cell("20 % of packets lost", partial(loss, share=0.2, nodes=NODES, chain="INPUT")),
+        Cell(
+            "20 % of what one broker says is lost",
+            partial(loss, share=0.2, nodes=NODES[:1], chain="OUTPUT"),
+        ),
+        Cell("connections reset each second", partial(resets, role=LEADER, times=8), "idempotent"),
+    ]
+    return [cell._replace(needs="network") for cell in cells]
+
+
+def _zookeeper() -> list[Cell]:
+    return [
+        Cell("session of the leader expired", partial(expired, role=LEADER)),
+        Cell("session of the controller expired", partial(expired, role=CONTROLLER), "members"),
+        Cell("ZooKeeper killed, back at once", partial(zookeeper_killed, away_s=0), bar=UNMOVED),
+        Cell("ZooKeeper away 30 s", partial(zookeeper_killed, away_s=30), "pipeline", bar=UNMOVED),
+        Cell(
+            "ZooKeeper paused for two sessions",
+            partial(zookeeper_paused, seconds=2 * SESSION_S),
+            bar=UNMOVED,
+        ),
+    ]
+
+
+def _held() -> list[Cell]:
+    rows = [
+        ("EndTxn", 26, False, 5, "queue"),
+        ("AddPartitionsToTxn", 24, False, 5, "money"),
+        ("Produce", 0, False, 50, "queue"),
+        ("TxnOffsetCommit", 28, False, 5, "pipeline"),
+        ("WriteTxnMarkers", 27, True, 10, "pipeline"),
+        ("Fetch of a follower", 1, True, 200, "queue"),
+        ("AlterPartition", 56, True, 1, "queue"),
+    ]
+    return [
+        Cell(
+            f"held: {name}",
+            partial(held, api=api, between=between, every=every),
+            workload,
+            PROXIED,
+        )
+        for name, api, between, every, workload in rows
+    ]
+
+
+def _clocks() -> list[Cell]:
+    rows = [
+        ("one clock 1 h ahead", (1,), (3600.0,)),
+        ("one clock 1 h behind", (1,), (-3600.0,)),
+        ("all clocks 1 h ahead", NODES, (3600.0,)),
+        ("clocks to and fro by 60 s", NODES, (60.0, -60.0, 60.0, -60.0)),
+    ]
+    return [
+        Cell(name, _jump(nodes, jumps), needs="clock", bar=UNMOVED) for name, nodes, jumps in rows
+    ]
+
+
+def _jump(nodes: tuple[int, ...], jumps: tuple[float, ...]) -> Fault:
+    return lambda trio, told: clock_jump(trio, told, nodes, *jumps)
+
+
+def _disks() -> list[Cell]:
+    rows = [
+        ("a bit of each log", "*/*.log", flipped),
+        ("logs cut short", "*/*.log", truncated),
+        ("logs with a torn end", "*/*.log", torn),
+        ("a bit of each index", "*/*.index", flipped),
+        ("a bit of each time index", "*/*.timeindex", flipped),
+        ("a bit of each transaction index", "*/*.txnindex", flipped),
+        ("a bit of each producer snapshot", "*/*.snapshot", flipped),
+        ("a bit of each leader epoch file", "*/leader-epoch-checkpoint", flipped),
+        ("a bit of each checkpoint", "*-checkpoint", flipped),
+    ]
+    return [
+        Cell("disk full", partial(disk_full, role=LEADER), bar=FAILOVER, needs="disk"),
+        Cell("fsync fails", partial(failing_fsync, role=LEADER), needs="strace"),
+        *(
+            Cell(f"damaged: {name}", partial(damaged, role=LEADER, pattern=pattern, damage=damage))
+            for name, pattern, damage in rows
+        ),
+        Cell("power of the leader", partial(killed, role=LEADER), "pipeline", LOSING_POWER),
+        Cell("power of the controller", partial(killed, role=CONTROLLER), kind=LOSING_POWER),
+        Cell("power of one, flushed", partial(killed, role=LEADER), kind=FLUSHING),
+        Cell("power of all, flushed", all_killed, "pipeline", FLUSHING),
+    ]
+
+
+CELLS: Final = (*_processes(), *_networks(), *_zookeeper(), *_clocks(), *_held(), *_disks())
+
+QUICK: Final = (
+    "kill -9 of the leader",
+    "SIGTERM of the controller",
+    "leader paused 1 s",
+    "session of the controller expired",
+    "ZooKeeper killed, back at once",
+    "damaged: a bit of each log",
+    "kill -9 of the controller",
+    "rolling restart",
+    "all killed at once",
+)
+"""What every run of the tests tries, one after the other on one cluster."""
+QUICK_NETWORK: Final = (
+    "leader in the minority",
+    "controller cut off from ZooKeeper",
+    "20 % of what one broker says is lost",
+)
+
+
+def named(names: Iterable[str]) -> list[Cell]:
+    """Cells in the order of their names here."""
+    by_name = {cell.name: cell for cell in CELLS}
+    return [by_name[name] for name in names]

@@ -1,0 +1,54 @@
+"""Files of a killed broker that are not as it left them."""
+
+import random
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.chaos.cluster import Trio
+from tests.chaos.evidence import Evidence, who
+from tests.chaos.process_faults import leads_nothing
+
+Damage = Callable[[bytes, random.Random], bytes]
+
+
+def flipped(content: bytes, chance: random.Random) -> bytes:
+    """One bit is another."""
+    at = chance.randrange(len(content))
+    return content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :]
+
+
+def truncated(content: bytes, chance: random.Random) -> bytes:
+    """The end is missing."""
+    return content[: chance.randrange(len(content))]
+
+
+def torn(content: bytes, chance: random.Random) -> bytes:
+    """The last bytes were never written, though the file is long enough for them."""
+    missing = chance.randint(1, min(200, len(content)))
+    return content[:-missing] + bytes(missing)
+
+
+@contextmanager
+def damaged(trio: Trio, told: Evidence, role: str, pattern: str, damage: Damage) -> Iterator[None]:
+    """kill -9, and all its files of a pattern that hold anything are damaged before it starts."""
+    node = who(trio, told, role)
+    broker = trio.brokers[node]
+    told.strikes(node)
+    code = broker.kill()
+    assert code == -signal.SIGKILL
+    chance = random.Random(pattern)
+    files = [path for path in sorted(broker.logs.glob(pattern)) if _holds_something(path)]
+    for path in files:
+        path.write_bytes(damage(path.read_bytes(), chance))
+    told.saw(bool(files), f"{len(files)} files of broker {node} are damaged: {pattern}")
+    told.faults = len(files)
+    leads_nothing(trio, node)
+    yield
+    broker.start()
+
+
+def _holds_something(path: Path) -> bool:
+    with path.open("rb") as file:
+        return bool(file.read(1 << 16).strip(b"\0"))

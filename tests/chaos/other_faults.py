@@ -1,0 +1,139 @@
+"""Faults of ZooKeeper, of clocks, of what is said between brokers, and of disks."""
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tests.chaos.cluster import HEALED_WITHIN_S, Trio
+from tests.chaos.evidence import Evidence, who
+from tests.chaos.process_faults import leads_nothing
+
+
+@contextmanager
+def expired(trio: Trio, told: Evidence, role: str) -> Iterator[None]:
+    """A broker's session is over, and the broker does not know."""
+    node = who(trio, told, role)
+    told.strikes(node)
+    before = trio.registered()[node]
+    trio.expire(node)
+    yield
+    trio.until(lambda: trio.registered().get(node, before) != before, HEALED_WITHIN_S, str)
+    told.saw(trio.registered()[node][0] > before[0], f"broker {node} has another broker epoch")
+    told.saw(trio.brokers[node].starts > 0, f"the session of broker {node} is another")
+
+
+@contextmanager
+def zookeeper_killed(trio: Trio, told: Evidence, away_s: float) -> Iterator[None]:
+    trio.zookeeper.kill()
+    told.saw(trio.zookeeper.ask("isro") == "", "ZooKeeper answers nobody")
+    time.sleep(away_s)
+    trio.zookeeper.start()
+    yield
+
+
+@contextmanager
+def zookeeper_paused(trio: Trio, told: Evidence, seconds: float) -> Iterator[None]:
+    trio.zookeeper.pause()
+    told.saw(True, "every thread of ZooKeeper stood still")
+    time.sleep(seconds)
+    trio.zookeeper.resume()
+    yield
+
+
+@contextmanager
+def clock_jump(trio: Trio, told: Evidence, nodes: Sequence[int], *jumps: float) -> Iterator[None]:
+    """Wall clocks go to so many seconds from the truth, one after the other, and back."""
+    told.strikes(*nodes)
+    before = trio.registered()
+    clocks = [trio.clocks[node] for node in nodes]
+    counts = [clock.told() for clock in clocks]
+    for jump in jumps:
+        for clock in clocks:
+            clock.move(jump)
+        time.sleep(8.0 / len(jumps))
+    for node, clock, count in zip(nodes, clocks, counts, strict=True):
+        wrong = clock.told() - count
+        told.saw(wrong > 0, f"broker {node} was told a wrong time {wrong} times")
+        clock.move(0)
+    assert trio.registered() == before, "a wall clock that jumps ends no session"
+    yield
+
+
+@contextmanager
+def held(trio: Trio, told: Evidence, api: int, between: bool, every: int) -> Iterator[None]:
+    """Requests of an API arrive later than those who sent them wait, of clients or `between`."""
+    proxies = [pair[between] for pair in trio.proxies.values()]
+    before = sum(proxy.held for proxy in proxies)
+    for proxy in proxies:
+        proxy.hold(api, every=every, seconds=12.0)
+    trio.until(
+        lambda: sum(proxy.held for proxy in proxies) > before,
+        HEALED_WITHIN_S,
+        lambda: f"nobody sends requests of API {api}",
+    )
+    time.sleep(14.0)
+    for proxy in proxies:
+        proxy.let_go()
+    count = sum(proxy.held for proxy in proxies) - before
+    told.saw(count > 0, f"{count} requests of API {api} were held")
+    told.faults = count
+    trio.until(
+        lambda: all(proxy.held == proxy.released for proxy in proxies),
+        HEALED_WITHIN_S,
+        lambda: "a request is still held",
+    )
+    yield
+
+
+@contextmanager
+def disk_full(trio: Trio, told: Evidence, role: str) -> Iterator[None]:
+    """Not a byte is left on a broker's disk, until others lead what it led."""
+    node = who(trio, told, role)
+    told.strikes(node)
+    directory = trio.brokers[node].directory
+    ballast = directory / "ballast"
+    try:
+        with ballast.open("wb") as file:
+            while True:
+                file.write(bytes(1 << 20))
+                file.flush()
+    except OSError as error:
+        told.saw(shutil.disk_usage(directory).free < 4096, str(error))
+    code = trio.brokers[node].ended(HEALED_WITHIN_S)
+    told.saw(code != 0, f"broker {node} gave up, with {code}")
+    leads_nothing(trio, node)
+    yield
+    ballast.unlink()
+    trio.brokers[node].start()
+
+
+@contextmanager
+def failing_fsync(trio: Trio, told: Evidence, role: str) -> Iterator[None]:
+    """Every fsync of a broker fails that flushes before it acknowledges."""
+    node = who(trio, told, role)
+    broker = trio.brokers[node]
+    broker.terminate()
+    broker.start(log_flush_interval_messages="1")
+    trio.await_full()
+    trio.prefer_leaders()
+    told.strikes(node)
+    said = broker.directory.parent / f"strace-{node}"
+    calls = "fsync,fdatasync"
+    words = ["strace", "-f", "-p", str(broker.pid), "-o", str(said), "-e", f"trace={calls}"]
+    tracer = subprocess.Popen(
+        [*words, "-e", f"inject={calls}:error=EIO"], stderr=subprocess.DEVNULL
+    )
+    try:
+        code = broker.ended(HEALED_WITHIN_S)
+    finally:
+        tracer.send_signal(signal.SIGTERM)
+        tracer.wait()
+    failed = said.read_text().count("(INJECTED)")
+    told.saw(failed > 0, f"{failed} calls of fsync failed")
+    told.saw(code != 0, f"broker {node} gave up, with {code}")
+    leads_nothing(trio, node)
+    yield
+    broker.start()

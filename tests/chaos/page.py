@@ -1,0 +1,67 @@
+"""The numbers of a full run, as a part of docs/RELIABILITY.md."""
+
+from pathlib import Path
+from typing import Any, Final
+
+RESULTS: Final = Path(__file__).with_name("results.json")
+PAGE: Final = Path(__file__).parents[2] / "docs" / "RELIABILITY.md"
+BEGIN, END = "<!-- numbers: python -m tests.chaos --page -->", "<!-- end of the numbers -->"
+
+
+def write(results: dict[str, Any]) -> None:
+    """Puts the numbers of a run into the page."""
+    PAGE.write_text(with_numbers(PAGE.read_text(), results))
+
+
+def with_numbers(page: str, results: dict[str, Any]) -> str:
+    """The page with the numbers of this run."""
+    before, rest = page.split(BEGIN)
+    after = rest.split(END)[1]
+    return f"{before}{BEGIN}\n\n{numbers(results)}\n{END}{after}"
+
+
+def numbers(results: dict[str, Any]) -> str:
+    """A summary, and a line for each cell."""
+    cells = results["cells"]
+    done = [cell for cell in cells if "verdict" in cell]
+    totals = {
+        key: sum(cell["figures"][key] for cell in done)
+        for key in ("transactions", "committed", "records", "operations", "unknown")
+    }
+    rows = [
+        ("cells run", f"{len(done)} of {len(cells)}"),
+        ("transactions", f"{totals['transactions']:,} ({totals['committed']:,} committed)"),
+        ("records", f"{totals['records']:,}"),
+        ("operations", f"{totals['operations']:,}"),
+        ("outcome unknown to the client", f"{_share(totals):.2%}"),
+        ("faults seen to strike", f"{sum(cell['faults'] for cell in done):,}"),
+        ("violations", f"{sum(cell['violations'] for cell in done)}"),
+        ("bars missed", f"{sum(len(cell['late']) for cell in done)}"),
+        ("longest until all were in sync", f"{max(c['full_after_s'] for c in done):.1f} s"),
+        ("time it took", f"{results['seconds'] / 60:.0f} min"),
+    ]
+    lines = ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows), ""]
+    lines += [
+        "| fault | load | transactions | unknown | gap, s | elsewhere | calm | in sync after, s "
+        "| violations |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *map(_row, cells), ""])
+
+
+def _row(cell: dict[str, Any]) -> str:
+    if "verdict" not in cell:
+        return f"| {cell['cell']} | {'skipped' if 'skipped' in cell else '**failed**'} |||||||"
+    gaps = [f"{cell[key]:.1f}" for key in ("gap_s", "gap_elsewhere_s", "gap_calm_s")]
+    if cell["late"]:
+        gaps[0] = f"**{gaps[0]}**"
+    words = [
+        *(cell["cell"], cell["workload"], str(cell["figures"]["transactions"])),
+        *(f"{_share(cell['figures']):.1%}", *gaps, f"{cell['full_after_s']:.1f}"),
+        str(cell["violations"]),
+    ]
+    return "| " + " | ".join(words) + " |"
+
+
+def _share(figures: dict[str, int]) -> float:
+    return figures["unknown"] / max(figures["operations"], 1)

@@ -1,0 +1,120 @@
+"""Cells one after the other on one cluster, and what came of them."""
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.chaos import clock
+from tests.chaos.cells import Cell
+from tests.chaos.cluster import Trio
+from tests.chaos.evidence import Evidence
+from tests.chaos.load import PROBE, Load, delete_topics
+from tests.chaos.replicas import unequal
+
+CALM_S = 3.0
+"""How long the cluster is watched before a fault; what it takes then is no fault's doing."""
+WRITABLE_WITHIN_S = 30.0
+ENOUGH_WITHIN_S = 120.0
+
+Figures = dict[str, Any]
+
+
+def why_not(cell: Cell, trio: Trio) -> str | None:
+    """What this machine lacks for a cell."""
+    missing = {
+        "network": trio.network is None,
+        "disk": not all(map(trio.has_disk, trio.brokers)),
+        "clock": not clock.installed(),
+        "strace": shutil.which("strace") is None,
+    }
+    return f"no {cell.needs} for it on this machine" if missing.get(cell.needs) else None
+
+
+def strike(cell: Cell, trio: Trio, load: Load, calm_s: float = CALM_S) -> Figures:
+    """One fault on a cluster that is whole and under load, until it is whole again.
+
+    Raises AssertionError where the fault did not strike, or the cluster does not come back.
+    """
+    watched = time.monotonic()
+    load.await_acks(WRITABLE_WITHIN_S)
+    time.sleep(calm_s)
+    told = Evidence(trio.leaders(PROBE), trio.controller())
+    began = time.monotonic()
+    calm = max(load.longest_gaps(watched, began).values())
+    with cell.fault(trio, told):
+        load.await_acks(WRITABLE_WITHIN_S)
+    healed = time.monotonic()
+    full_after = trio.await_full()
+    load.await_acks(WRITABLE_WITHIN_S)
+    gaps = load.longest_gaps(began, time.monotonic())
+    errors = sum(1 for ack in load.acks() if ack.error and ack.t > began)
+    trio.prefer_leaders()
+    assert told.seen, "nothing shows that the fault struck"
+    return {
+        "cell": cell.name,
+        "struck": sorted(told.struck),
+        "controller": told.controller,
+        "seen": told.seen,
+        "faults": told.faults,
+        "seconds": round(healed - began, 2),
+        "full_after_s": round(full_after, 2),
+        "client_errors": errors,
+        **_gaps(cell, told, gaps, calm),
+    }
+
+
+def _gaps(cell: Cell, told: Evidence, gaps: dict[int, float], calm: float) -> Figures:
+    """The gaps beside their bars; "late" says which were missed."""
+    hit = {
+        partition
+        for partition, leader in told.leaders.items()
+        if leader in told.struck or told.controller in told.struck
+    }
+    struck = max((gaps[each] for each in hit), default=0.0)
+    others = max((gap for each, gap in gaps.items() if each not in hit), default=0.0)
+    late = []
+    if cell.bar is not None:
+        if struck > cell.bar.struck + calm:
+            late.append(f"{struck:.1f} s without a write, {cell.bar.struck:g} allowed")
+        if others > cell.bar.others + calm:
+            late.append(f"{others:.1f} s without a write elsewhere, {cell.bar.others:g} allowed")
+    return {
+        "gap_s": round(struck, 2),
+        "gap_elsewhere_s": round(others, 2),
+        "gap_calm_s": round(calm, 2),
+        "late": late,
+    }
+
+
+def under_load(
+    cells: Sequence[Cell],
+    trio: Trio,
+    directory: Path,
+    seed: int,
+    *,
+    at_least: int = 0,
+    calm_s: float = CALM_S,
+) -> Figures:
+    """Cells under one load, which ends after so many transactions and is judged then."""
+    with Load(trio, cells[0].workload, directory, seed) as load:
+        rows = [strike(cell, trio, load, calm_s) for cell in cells]
+        trio.until(lambda: load.ended() >= at_least, ENOUGH_WITHIN_S, lambda: str(load.ended()))
+        verdict = load.judge()
+    different = unequal(trio)
+    delete_topics(trio, verdict["run"].get("topics", ()))
+    return {
+        "cells": rows,
+        "workload": cells[0].workload,
+        "verdict": verdict["verdict"],
+        "figures": verdict["figures"],
+        "problems": verdict["problems"],
+        "violations": sum(each["count"] for each in verdict["checks"]) + len(different),
+        "anomalies": [
+            f"{anomaly['check']} {anomaly['name']}: {anomaly['text']}"
+            for each in verdict["checks"]
+            for anomaly in each["anomalies"][:5]
+        ]
+        + different,
+    }

@@ -30,6 +30,8 @@ class ProcessNode:
     def __init__(self, properties: Mapping[str, str], log: Path) -> None:
         self._properties = properties
         self._log = log
+        self.program = ["-m", "barnabas.testing.child"]
+        """What Python is to run."""
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -54,7 +56,8 @@ class ProcessNode:
         process = self._running()
         await self.resume()
         assert process.stdin is not None
-        process.stdin.close()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
         code = await self._ended()
         if code:
             raise self._death()
@@ -122,7 +125,7 @@ class ProcessNode:
     def _spawn(self) -> "subprocess.Popen[bytes]":
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "barnabas.testing.child"],
+                [sys.executable, *self.program],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

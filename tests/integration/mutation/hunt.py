@@ -44,6 +44,8 @@ class Result(NamedTuple):
 
     verdict: Verdict
     problems: Mapping[str, int]
+    strokes: int = 0
+    """How often something went wrong in a cluster."""
 
     @property
     def names(self) -> set[str]:

@@ -1,10 +1,11 @@
 """How many faults the checker finds: `python -m tests.integration.mutation.scoreboard`.
 
-    ... [--runs N] [--clean N] [MUTANT ...]
+    ... [--cluster] [--runs N] [--clean N] [MUTANT ...]
 
 Each mutant is looked for in up to N runs (30), each with a seed of its own, until it is found.
-`--clean` runs whole brokers instead, N of each workload and half of them with deaths; what it finds
-then are false alarms. Prints the table that docs/verify.md shows.
+`--clean` runs whole brokers instead, N of each workload, and half of them with deaths; what it
+finds then are false alarms. With `--cluster` there are three brokers. Prints the tables that
+docs/verify.md shows.
 """
 
 import argparse
@@ -16,6 +17,15 @@ from pathlib import Path
 
 from barnabas.verify.options import NEWER, OLDER
 from tests.integration.adversary.mutants import MUTANTS
+from tests.integration.mutation.cluster_hunt import (
+    CLUSTER_HUNTS,
+    ClusterHunt,
+    cut,
+    hunt_in_cluster,
+    kill,
+    lag,
+    pause,
+)
 from tests.integration.mutation.hunt import HUNTS, Hunt, Result, hunt
 
 WHOLE = {
@@ -30,58 +40,87 @@ WHOLE = {
     "queue, slow markers": (Hunt(protocol=NEWER), "slow_markers"),
 }
 """Brokers without a fault, some with a lever that makes rare things frequent."""
+WHOLE_CLUSTERS = {
+    **{
+        name: ClusterHunt(workload=name, duration=6, strokes=())
+        for name in ("queue", "pipeline", "money", "idempotent", "compacted", "hijack", "members")
+    },
+    **{
+        f"{name}, leaders move": ClusterHunt(workload=name, duration=6, strokes=(), churn=True)
+        for name in ("queue", "pipeline", "idempotent")
+    },
+    "queue, one replica suffices, cut off": replace(CLUSTER_HUNTS["shrinks_alone"], duration=8),
+    "queue, killed": ClusterHunt(strokes=(kill, lag)),
+    "pipeline, killed": ClusterHunt(workload="pipeline", strokes=(kill, lag)),
+    "idempotent, killed": ClusterHunt(workload="idempotent", strokes=(kill, lag)),
+    "money, killed, leaders move": ClusterHunt(workload="money", strokes=(kill, lag), churn=True),
+    "queue, paused and cut off": ClusterHunt(strokes=(pause, cut), duration=12),
+    "queue, powered off": ClusterHunt(lossy=True),
+}
+"""Three brokers without a fault; some of them are left in peace."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--clean", type=int, default=0)
-    parser.add_argument("mutants", nargs="*", default=list(HUNTS))
+    parser.add_argument("--cluster", action="store_true")
+    parser.add_argument("names", nargs="*")
     asked = parser.parse_args()
+    hunts: dict[str, Hunt] | dict[str, ClusterHunt] = CLUSTER_HUNTS if asked.cluster else HUNTS
+    whole = WHOLE_CLUSTERS if asked.cluster else WHOLE
     with tempfile.TemporaryDirectory(prefix="barnabas-mutants-") as directory:
         if asked.clean:
-            for name in WHOLE:
-                acquit(name, asked.clean, Path(directory))
+            for name in asked.names or whole:
+                acquit(name, asked.clean, Path(directory), cluster=asked.cluster)
             return
-        for name in asked.mutants:
-            convict(name, asked.runs, Path(directory))
+        for name in asked.names or hunts:
+            convict(name, hunts[name], asked.runs, Path(directory))
 
 
-def convict(name: str, runs: int, directory: Path) -> None:
+def convict(name: str, how: Hunt | ClusterHunt, runs: int, directory: Path) -> None:
     began = time.monotonic()
+    patched = name in MUTANTS or isinstance(how, ClusterHunt)
     for number in range(1, runs + 1):
-        result = once(HUNTS[name], directory, number, name if name in MUTANTS else "")
+        result = once(how, directory, number, name if patched else "")
         if not result.verdict.is_clean:
             seconds = time.monotonic() - began
             names = ", ".join(sorted(result.names))
             print(
-                f"| {name} | {HUNTS[name].workload} | run {number}, {seconds:.0f} s | {names} |",
+                f"| {name} | {how.workload} | run {number}, {seconds:.0f} s | {names} |",
                 flush=True,
             )
             return
-    print(f"| {name} | {HUNTS[name].workload} | not in {runs} runs | |", flush=True)
+    print(f"| {name} | {how.workload} | not in {runs} runs | |", flush=True)
 
 
-def acquit(name: str, runs: int, directory: Path) -> None:
-    whole, lever = WHOLE[name]
+def acquit(name: str, runs: int, directory: Path, *, cluster: bool) -> None:
     alarms: list[str] = []
-    transactions = deaths = void = 0
+    transactions = faults = void = 0
     for number in range(runs):
-        how = replace(whole, deaths=2 * (number % 2))
+        how: Hunt | ClusterHunt
+        if cluster:
+            how, lever = WHOLE_CLUSTERS[name], ""
+        else:
+            whole, lever = WHOLE[name]
+            how = replace(whole, deaths=2 * (number % 2))
+            faults += how.deaths
         result = once(how, directory, number, lever)
+        faults += result.strokes
         transactions += result.verdict.figures["transactions"]
-        deaths += how.deaths
         void += result.verdict.is_void
         alarms += [f"seed {number}: {each}" for each in result.verdict.anomalies[:5]]
         alarms += [f"seed {number}: {each}" for each in result.problems if "end" in each]
-    print(f"| {name} | {runs} | {deaths} | {transactions} | {void} | {len(alarms)} |", flush=True)
+    print(f"| {name} | {runs} | {faults} | {transactions} | {void} | {len(alarms)} |", flush=True)
     for alarm in alarms:
         print(f"  {alarm}", flush=True)
 
 
-def once(how: Hunt, directory: Path, seed: int, mutant: str) -> Result:
+def once(how: Hunt | ClusterHunt, directory: Path, seed: int, mutant: str) -> Result:
     place = directory / "broker"
     try:
+        if isinstance(how, ClusterHunt):
+            return hunt_in_cluster(how, place, seed, mutant)
         return hunt(how, place, seed, mutant)
     finally:
         shutil.rmtree(place, ignore_errors=True)

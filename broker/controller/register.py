@@ -23,10 +23,13 @@ from barnabas.broker.metadata.store import (
     SetData,
 )
 from barnabas.broker.metadata.znodes import BrokerInfo, LeaderAndIsr
+from barnabas.protocol.errors import ErrorCode, KafkaError
 
 MAX_OPS: Final = 1000
 MAX_BYTES: Final = 512 * 1024
 """Bounds of a transaction: ZooKeeper refuses those above a megabyte."""
+MAX_GROUP_BYTES: Final = 900_000
+"""Of what must be written at once."""
 _OP_BYTES: Final = 100
 """What an operation costs beside its path and data, generously."""
 _READS_AT_ONCE: Final = 100
@@ -111,14 +114,16 @@ class Register:
         """Write in transactions of bounded size; returns the result of each group's last operation.
 
         No transaction splits a group. Groups may end up in several: what is left undone must be of
-        the kind that a successor completes. Raises Fenced, Outdated.
+        the kind that a successor completes. Raises Fenced, Outdated; INVALID_REQUEST, with nothing
+        written, where a group is more than a store that is elsewhere takes.
         """
+        self._require_room(groups)
         results: list[OpResult] = []
         ops: list[Op] = [self._guard]
         last: list[int] = []
         size = 0
         for group in groups:
-            added = sum(_size(op) for op in group)
+            added = _size(group)
             if last and (len(ops) + len(group) > MAX_OPS or size + added > MAX_BYTES):
                 results += await self._transact(ops, last)
                 ops, last, size = [self._guard], [], 0
@@ -128,6 +133,13 @@ class Register:
         if last:
             results += await self._transact(ops, last)
         return results
+
+    def _require_room(self, groups: Sequence[Sequence[Op]]) -> None:
+        if self.store.session_timeout < inf and any(
+            _size(group) > MAX_GROUP_BYTES for group in groups
+        ):
+            text = "A topic's partitions and configuration may take 900,000 bytes at most."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
     async def _transact(self, ops: Sequence[Op], last: Sequence[int]) -> list[OpResult]:
         try:
@@ -167,5 +179,8 @@ def install(
     partition.judged_until = judged_until
 
 
-def _size(op: Op) -> int:
-    return _OP_BYTES + len(op.path) + (0 if not isinstance(op, Create | SetData) else len(op.data))
+def _size(group: Iterable[Op]) -> int:
+    return sum(
+        _OP_BYTES + len(op.path) + (len(op.data) if isinstance(op, Create | SetData) else 0)
+        for op in group
+    )

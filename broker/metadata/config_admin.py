@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.configs import Configs
-from barnabas.broker.metadata.store import NoNode, SessionExpired, StoreUnavailable
+from barnabas.broker.metadata.store import NoNode, SessionExpired, StoreUnavailable, TooLarge
 from barnabas.broker.metadata.topic_names import check_name
 from barnabas.broker.metadata.znodes import DEFAULT_ENTITY
 from barnabas.broker.observability.logging import ROOT, LoggerLevels
@@ -139,6 +139,9 @@ class ConfigAdmin:
             return
         try:
             await self._configs.alter(*entity, checked)
+        except TooLarge as cause:
+            text = "The configuration is larger than the metadata store takes."
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text) from cause
         except NoNode as cause:
             # What is wrong with the values comes before what is wrong with the name.
             checked({})

@@ -4,7 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from barnabas.broker.metadata.embedded import EmbeddedSession
-from barnabas.broker.metadata.store import Op, OpResult, StoreUnavailable
+from barnabas.broker.metadata.store import (
+    Create,
+    Op,
+    OpResult,
+    SetData,
+    StoreUnavailable,
+    TooLarge,
+)
 
 
 class DistantSession:
@@ -23,6 +30,8 @@ class DistantSession:
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         self._require_line()
+        if sum(len(op.data) for op in ops if isinstance(op, Create | SetData)) > 1_000_000:
+            raise TooLarge
         results = await self._session.multi(ops)
         self._require_line()
         if self.lose_answer(ops):

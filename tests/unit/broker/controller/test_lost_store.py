@@ -169,3 +169,18 @@ async def test_a_disk_of_its_own_that_fails_is_fatal() -> None:
     assert len(cluster.fatal) == 1
     broker.session.cut = False
     await cluster.close()
+
+
+async def test_a_topic_that_no_store_takes_costs_nobody_the_office(cluster: FakeCluster) -> None:
+    """A controller that took it for a failure of its own would stop, and the next one after it."""
+    broker = await cluster.start(1)
+    large = NewTopic(
+        "large",
+        assignments=[(0, (1,))],
+        configs={"follower.replication.throttled.replicas": "0:1," * 250_000},
+    )
+    with pytest.raises(KafkaError) as caught:
+        await broker.controller.create_topics([large], timeout=5)
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+    assert isinstance(await create(broker, "small", 1), CreatedTopic)
+    assert epoch(cluster) == 1

@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.configs import KEPT_CHANGES, Configs
-from barnabas.broker.metadata.store import StoreUnavailable
+from barnabas.broker.metadata.store import StoreUnavailable, TooLarge
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import ErrorCode
@@ -347,6 +347,18 @@ async def test_an_alteration_while_the_store_is_away_can_be_tried_again(
     answer = await alter(plane, TOPIC, "t", ("retention.ms", SET, "5000"))
     session.get = get  # type: ignore[method-assign]
     assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+async def test_an_alteration_that_the_store_does_not_take_is_refused(plane: ControlPlane) -> None:
+    session = plane.configs._store
+
+    async def multi(_ops: object) -> NoReturn:
+        raise TooLarge
+
+    before, session.multi = session.multi, multi  # type: ignore[method-assign, assignment]
+    answer = await alter(plane, TOPIC, "t", ("retention.ms", SET, "5000"))
+    session.multi = before  # type: ignore[method-assign]
+    assert answer.error_code == ErrorCode.INVALID_CONFIG
 
 
 async def test_resources_are_listed_by_type(plane: ControlPlane) -> None:

@@ -9,7 +9,8 @@ from barnabas.broker.controller import election
 from barnabas.broker.controller.receiver import ControlReceiver
 from barnabas.broker.metadata.znodes import LeaderAndIsr
 from barnabas.broker.replication import follower
-from barnabas.broker.replication.fetcher_manager import FetcherManager
+from barnabas.broker.replication.fetcher import Fetcher
+from barnabas.broker.replication.follower import Following
 from barnabas.broker.replication.follower_read import FollowerRead
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode
@@ -20,15 +21,15 @@ Mutant = Callable[[], AbstractContextManager[object]]
 
 def cuts_to_its_high_watermark() -> AbstractContextManager[object]:
     """KIP-101: a new follower forgets what it does not know to be committed."""
-    follow = FetcherManager.follow
+    add = Fetcher.add
 
-    def forgetful(self: FetcherManager, partition: Partition) -> None:
-        log = partition.log
+    def forgetful(self: Fetcher, following: Following) -> None:
+        add(self, following)
+        log = following.partition.log
         if log.high_watermark < log.log_end_offset:
-            log.truncate_to(log.high_watermark, now_ms=0)
-        follow(self, partition)
+            self._carry_out(following, follower.Truncate(log.high_watermark))
 
-    return patch.object(FetcherManager, "follow", forgetful)
+    return patch.object(Fetcher, "add", forgetful)
 
 
 def counts_who_diverges() -> AbstractContextManager[object]:

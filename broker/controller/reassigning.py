@@ -116,8 +116,9 @@ class Reassigning:
                 known = topic.partitions[index].state
                 if step.state is not None and known is not None:
                     path = znodes.state_path(topic.name, index)
-                    data = znodes.encode_state(step.state)
-                    decided.append((topic.partitions[index], step.state, len(groups)))
+                    state = self._tenure.state.judged(step.state)
+                    data = znodes.encode_state(state)
+                    decided.append((topic.partitions[index], state, len(groups)))
                     groups.append([SetData(path, data, known.partition_epoch)])
             assignments = {
                 index: its_steps[index].assignment if index in its_steps else partition.assignment
@@ -125,10 +126,9 @@ class Reassigning:
             }
             data = znodes.encode_topic(assignment_of(topic, assignments))
             groups.append([SetData(znodes.topic_path(topic.name), data)])
-        judged_until = self._tenure.state.newest_registration
         results = await self._tenure.commit(groups)
         for partition, state, number in decided:
-            install(partition, state, results[number], judged_until=judged_until)
+            install(partition, state, results[number])
         for at, step in steps.items():
             self._tenure.state.assign(at, step.assignment)
 

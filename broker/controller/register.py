@@ -22,7 +22,7 @@ from barnabas.broker.metadata.store import (
     OpResult,
     SetData,
 )
-from barnabas.broker.metadata.znodes import BrokerInfo, LeaderAndIsr
+from barnabas.broker.metadata.znodes import NEVER_JUDGED, BrokerInfo, LeaderAndIsr
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 MAX_OPS: Final = 1000
@@ -67,7 +67,7 @@ class Register:
         for at, found in zip(unread, await self.each(self._state, unread), strict=True):
             if found is not None:
                 partition = state.partition(at)
-                partition.state, partition.created_at, partition.judged_until = found
+                partition.state, partition.created_at = found
         state.brokers = await self.live_brokers()
         deleting = await self.store.children(znodes.DELETE_TOPICS)
         return state, [state.topics[name] for name in deleting if name in state.topics]
@@ -93,12 +93,16 @@ class Register:
         data, _ = await self.store.get(znodes.topic_path(name))
         return Topic.of(name, znodes.decode_topic(data))
 
-    async def _state(self, at: TopicPartition) -> tuple[LeaderAndIsr, int, int] | None:
+    async def _state(self, at: TopicPartition) -> tuple[LeaderAndIsr, int] | None:
         try:
             data, stat = await self.store.get(znodes.state_path(at.topic, at.partition))
         except NoNode:
             return None
-        return znodes.decode_state(data, stat.version), stat.czxid, stat.mzxid
+        state = znodes.decode_state(data, stat.version)
+        if state.judged_until == NEVER_JUDGED:
+            # Of a controller that did not say; it will have known of those long before.
+            state = replace(state, judged_until=stat.mzxid)
+        return state, stat.czxid
 
     async def _broker(self, broker_id: int) -> BrokerInfo | None:
         try:
@@ -167,16 +171,13 @@ def next_state(at: TopicPartition, partition: Partition, decision: LeaderAndIsr)
     return [SetData(path, znodes.encode_state(decision), partition.state.partition_epoch)]
 
 
-def install(
-    partition: Partition, decision: LeaderAndIsr, written: OpResult, *, judged_until: int
-) -> None:
+def install(partition: Partition, decision: LeaderAndIsr, written: OpResult) -> None:
     """A decision has become true at the version of its node."""
     stat = written.stat if isinstance(written, Created) else written
     assert stat is not None
     if partition.state is None:
         partition.created_at = stat.czxid
     partition.state = replace(decision, partition_epoch=stat.version)
-    partition.judged_until = judged_until
 
 
 def _size(group: Iterable[Op]) -> int:

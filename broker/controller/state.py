@@ -1,13 +1,18 @@
 """What the controller knows of the cluster; changed only by the controller's event loop."""
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from barnabas.broker.controller.election import ElectionPolicy, Situation
 from barnabas.broker.controller.reassignment import Assignment
 from barnabas.broker.metadata.cache import NO_LEADER
-from barnabas.broker.metadata.znodes import BrokerInfo, LeaderAndIsr, TopicAssignment
+from barnabas.broker.metadata.znodes import (
+    NEVER_JUDGED,
+    BrokerInfo,
+    LeaderAndIsr,
+    TopicAssignment,
+)
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 
@@ -27,8 +32,6 @@ class Partition:
     replicas: tuple[int, ...]
     state: LeaderAndIsr | None = None
     created_at: int = -1
-    judged_until: int = -1
-    """The last decision knew of registrations up to this zxid, of none that waited in the queue."""
     offline: set[int] = field(default_factory=set)
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
@@ -160,15 +163,15 @@ class ClusterState:
                 replica: broker.restart
                 for replica in partition.replicas
                 if (broker := self.brokers.get(replica)) is not None
-                and broker.epoch > partition.judged_until
+                and (partition.state is None or broker.epoch > partition.state.judged_until)
             },
             policy,
         )
 
-    @property
-    def newest_registration(self) -> int:
-        """The zxid of the last one that the controller has taken note of."""
-        return max((broker.epoch for broker in self.brokers.values()), default=-1)
+    def judged(self, decision: LeaderAndIsr) -> LeaderAndIsr:
+        """A decision, and which registrations it knows of: those of this state."""
+        newest = max((broker.epoch for broker in self.brokers.values()), default=NEVER_JUDGED)
+        return replace(decision, judged_until=newest)
 
     def members(self) -> frozenset[int]:
         """Brokers that are in sync somewhere."""
@@ -185,7 +188,7 @@ class ClusterState:
         """Whether a broker that is alive is in sync somewhere since it has registered."""
         return any(
             (broker := self.brokers.get(member)) is not None
-            and broker.epoch < partition.judged_until
+            and broker.epoch <= partition.state.judged_until
             for topic in self.topics.values()
             for partition in topic.partitions.values()
             if partition.state is not None

@@ -157,17 +157,17 @@ class Tenure:
 
     async def persist(self, decisions: dict[TopicPartition, LeaderAndIsr]) -> None:
         """Write decisions down, and let them be true."""
+        decisions = {at: self.state.judged(decision) for at, decision in decisions.items()}
         results = await self.commit(
             [
                 next_state(at, self.state.partition(at), decision)
                 for at, decision in decisions.items()
             ]
         )
-        judged_until = self.state.newest_registration
         for (at, decision), result in zip(decisions.items(), results, strict=True):
             partition = self.state.partition(at)
             self._counts.decided(partition.state, decision)
-            install(partition, decision, result, judged_until=judged_until)
+            install(partition, decision, result)
 
     async def commit(self, groups: Sequence[Sequence[Op]]) -> list[OpResult]:
         """See `Register.commit`."""

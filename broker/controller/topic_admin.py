@@ -209,16 +209,17 @@ class TopicAdmin:
                 if decision is not None:
                     decisions.append((len(groups), partition, decision))
                     groups.append(first_state(TopicPartition(topic.name, index), decision))
-        judged_until = self._tenure.state.newest_registration
         results = await self._tenure.commit(groups)
         for group, partition, decision in decisions:
-            install(partition, decision, results[group], judged_until=judged_until)
+            install(partition, decision, results[group])
         for topic, _ in topics:
             self._tenure.state.add(topic)
 
     def _first_decision(self, partition: Partition) -> LeaderAndIsr | None:
-        situation = self._tenure.state.situation(partition, CAREFUL)
-        return decide(partition.replicas, None, situation, self._tenure.sender.epoch)
+        state = self._tenure.state
+        situation = state.situation(partition, CAREFUL)
+        decision = decide(partition.replicas, None, situation, self._tenure.sender.epoch)
+        return None if decision is None else state.judged(decision)
 
 
 def _deletions(topic: Topic) -> list[list[Op]]:

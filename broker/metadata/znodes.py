@@ -99,12 +99,18 @@ class TopicAssignment(NamedTuple):
     """Of partitions that are reassigned: which of the replicas will go."""
 
 
+NEVER_JUDGED = -1
+"""Before every registration."""
+
+
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
     """A decision about one partition; `partition_epoch` is the version of its node.
 
     `doubtful` has the member of the in-sync set, there is no other then, whose machine may have
-    lost what it acknowledged: only an unclean election makes it the leader.
+    lost what it acknowledged: only an unclean election makes it the leader. Registrations up to the
+    zxid `judged_until` were taken into account: a later one may have waited in the controller's
+    queue while this was written.
     """
 
     leader: int
@@ -113,6 +119,7 @@ class LeaderAndIsr:
     controller_epoch: int
     partition_epoch: int = field(default=0, compare=False)
     doubtful: tuple[int, ...] = ()
+    judged_until: int = field(default=NEVER_JUDGED, compare=False)
 
 
 class ProducerIdBlock(NamedTuple):
@@ -234,7 +241,7 @@ def decode_topic(data: bytes) -> TopicAssignment:
 
 
 def encode_state(state: LeaderAndIsr) -> bytes:
-    """Kafka's form; `doubtful`, which Kafka does not know, stands there only where it says much."""
+    """Kafka's form, and what Kafka does not know where there is something to say of it."""
     return _json(
         {
             "controller_epoch": state.controller_epoch,
@@ -243,6 +250,7 @@ def encode_state(state: LeaderAndIsr) -> bytes:
             "leader_epoch": state.leader_epoch,
             "isr": list(state.isr),
             **({"doubtful": list(state.doubtful)} if state.doubtful else {}),
+            **({"judged_until": state.judged_until} if state.judged_until >= 0 else {}),
         }
     )
 
@@ -257,6 +265,7 @@ def decode_state(data: bytes, version: int) -> LeaderAndIsr:
             controller_epoch=value["controller_epoch"],
             partition_epoch=version,
             doubtful=tuple(value.get("doubtful", ())),
+            judged_until=value.get("judged_until", NEVER_JUDGED),
         )
     except (ValueError, KeyError, TypeError) as cause:
         raise ZnodeError(f"partition state: {data[:200]!r}") from cause

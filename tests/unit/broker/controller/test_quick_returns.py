@@ -19,24 +19,39 @@ from tests.unit.broker.controller.harness import until
 from tests.unit.broker.controller.trio import Trio
 
 
+class Hold:
+    """An event of the controller that takes as long as a test wants."""
+
+    def __init__(self, trio: Trio) -> None:
+        self._reached, self._release = asyncio.Event(), asyncio.Event()
+        self._event = asyncio.ensure_future(trio.brokers[1].controller.ask(self._work))
+
+    async def _work(self, _tenure: Tenure) -> None:
+        self._reached.set()
+        await self._release.wait()
+
+    async def reached(self) -> None:
+        await self._reached.wait()
+
+    async def release(self) -> None:
+        self._release.set()
+        await self._event
+
+
 async def decided_before_it_is_noticed(
     trio: Trio, proposal: Awaitable[PartitionResponse], registering: Awaitable[None]
-) -> PartitionResponse:
-    """A proposal is next in the controller's queue while a broker registers anew."""
-    held, going_on = asyncio.Event(), asyncio.Event()
-
-    async def hold(_tenure: object) -> None:
-        held.set()
-        await going_on.wait()
-
-    holding = asyncio.ensure_future(trio.brokers[1].controller.ask(hold))
-    await held.wait()
+) -> tuple[PartitionResponse, Hold]:
+    """A proposal is in the controller's queue while a broker registers anew. The news of that is
+    held up, until it is released."""
+    before = Hold(trio)
+    await before.reached()
     deciding = asyncio.ensure_future(proposal)
-    await until(lambda: trio.brokers[1].controller.queued)
+    await until(lambda: trio.brokers[1].controller.queued == 1)
+    after = Hold(trio)
+    await until(lambda: trio.brokers[1].controller.queued == 2)
     await registering
-    going_on.set()
-    await holding
-    return await deciding
+    await before.release()
+    return await deciding, after
 
 
 async def heard_all(trio: Trio, broker_id: int) -> None:
@@ -46,21 +61,34 @@ async def heard_all(trio: Trio, broker_id: int) -> None:
 
 async def test_a_decision_made_before_a_reboot_was_noticed_does_not_cover_it(trio: Trio) -> None:
     """It has a later zxid than the registration that it knew nothing of."""
-    answer = await decided_before_it_is_noticed(
+    answer, hold = await decided_before_it_is_noticed(
         trio, trio.propose(2, 3), trio.back_at_once(3, Restart.REBOOTED)
     )
     assert answer.isr == [2, 3]
+    await hold.release()
     await heard_all(trio, 3)
     assert trio.state() == LeaderAndIsr(2, 0, (2,), 1)
 
 
 async def test_a_leader_that_nobody_missed_does_not_lead_in_its_old_epoch(trio: Trio) -> None:
     """Two histories of one epoch could not be told apart (KIP-101)."""
-    await decided_before_it_is_noticed(
+    _, hold = await decided_before_it_is_noticed(
         trio, trio.propose(2, 3), trio.back_at_once(2, Restart.CLEAN)
     )
+    await hold.release()
     await heard_all(trio, 2)
     assert (trio.state().leader, trio.state().leader_epoch) == (2, 1)
+
+
+async def test_nor_does_it_where_the_controller_dies_before_it_notices(trio: Trio) -> None:
+    """The successor finds the registration, and a state that is younger."""
+    await decided_before_it_is_noticed(
+        trio, trio.propose(2, 3), trio.back_at_once(3, Restart.REBOOTED)
+    )
+    assert trio.state().isr == (2, 3)
+    await trio.kill(1)
+    await until(lambda: trio.state().isr == (2,))
+    assert trio.state() == LeaderAndIsr(2, 0, (2,), 2)
 
 
 @pytest.mark.parametrize(("by_this_run", "offline"), [(False, set()), (True, {3})])

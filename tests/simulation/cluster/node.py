@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.app import Broker
 from barnabas.broker.doors import Doors
+from barnabas.broker.metadata.cluster import BrokerIdInUse
 from barnabas.broker.metadata.store import StoreError
 from barnabas.broker.offload import InlineOffload
 from barnabas.config.broker import BrokerConfig
@@ -93,7 +94,7 @@ class Node:
             try:
                 await broker.start()
                 return broker
-            except StoreError as error:
+            except (StoreError, BrokerIdInUse) as error:
                 self._loop.note(f"{self.name} cannot start: {error!r}")
                 self.files.kill()
                 await asyncio.sleep(1.0)

@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 from barnabas.cli.verify import verify
 from barnabas.testing import Cluster
 
+pytestmark = pytest.mark.xdist_group("verify-replicas")
+
 KEYS = {
     "transaction.state.log.num.partitions": "2",
     "offsets.topic.num.partitions": "2",

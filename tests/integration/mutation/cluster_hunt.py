@@ -134,7 +134,7 @@ CLUSTER_HUNTS: Final = {
     "hasty_coordinator": ClusterHunt(workload="pipeline"),
     "cuts_to_its_high_watermark": ClusterHunt(strokes=(kill, lag), churn=True),
     "counts_who_diverges": ClusterHunt(strokes=(lag,), churn=True),
-    "never_cuts": ClusterHunt(strokes=(lag,)),
+    "never_cuts": ClusterHunt(strokes=(lag,), recovery=10),
     "trusts_what_lost_power": ClusterHunt(lossy=True),
     "obeys_anybody": ClusterHunt(strokes=(pause, kill), churn=True, duration=12),
     "followers_forget_producers": ClusterHunt(workload="idempotent"),

@@ -1,7 +1,7 @@
 """A client library at work, as a program that tells on standard output what it has done.
 
-    python -m tests.integration.transactions.program transform LIBRARY SERVERS RECORDS
-    python -m tests.integration.transactions.program read LIBRARY SERVERS PARTITIONS
+    python -m tests.integration.transactions.program transform LIBRARY SERVERS RECORDS ROUTE
+    python -m tests.integration.transactions.program read LIBRARY SERVERS PARTITIONS ROUTE
 
 A reader tells each record as "partition value", and ends after the last of each partition.
 """
@@ -9,21 +9,22 @@ A reader tells each record as "partition value", and ends after the last of each
 import importlib
 import sys
 
-from tests.integration.transactions.transformer import Transformer, insist
+from tests.integration.transactions.transformer import Route, Transformer, insist
 
 LAST = b"the last"
 """Written to each partition of the output when nothing more will come."""
 
 
 def main() -> None:
-    what, library, servers, number = sys.argv[1:]
+    what, library, servers, number, name = sys.argv[1:]
+    route = Route.named(name)
     module = importlib.import_module(f"tests.integration.transactions.with_{library}")
     if what == "transform":
-        worker = insist(lambda: module.Worker(servers))
+        worker = insist(lambda: module.Worker(servers, route))
         Transformer(worker, int(number)).run()
         return
     open_partitions = set(range(int(number)))
-    for partition, value in module.read(servers, int(number)):
+    for partition, value in module.read(servers, route.output, int(number)):
         if value == LAST:
             open_partitions.discard(partition)
         else:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.integration.adversary.process import ROOT
+from tests.integration.interop import franz_go
 from tests.referee import jvm
 
 IN_TIME_S = 40.0
@@ -65,20 +66,23 @@ class Program:
         return told + self._errors.read_text(errors="replace")[-3000:]
 
 
-def transform(kind: str, servers: str, records: int, directory: Path) -> Program:
-    """A client library that carries the input to the output."""
-    if kind == "java":
-        command = [*jvm.program("Transformer"), servers, str(records)]
-    else:
-        command = _program("transform", kind, servers, records)
-    return Program(command, directory / f"transform-{kind}")
+def transform(kind: str, servers: str, records: int, directory: Path, route: str = "") -> Program:
+    """A client library that carries the input of a route to its output."""
+    return _start("transform", kind, servers, records, directory / f"transform-{kind}", route)
 
 
-def read(kind: str, servers: str, partitions: int, directory: Path, name: str) -> Program:
+def read(
+    kind: str, servers: str, partitions: int, directory: Path, name: str, route: str = ""
+) -> Program:
     """A client library that reads the committed records of the output."""
-    return Program(_program("read", kind, servers, partitions), directory / f"read-{name}-{kind}")
+    return _start("read", kind, servers, partitions, directory / f"read-{name}-{kind}", route)
 
 
-def _program(what: str, kind: str, servers: str, number: int) -> list[str]:
-    module = "tests.integration.transactions.program"
-    return [sys.executable, "-m", module, what, kind, servers, str(number)]
+def _start(what: str, kind: str, servers: str, number: int, output: Path, route: str) -> Program:
+    if kind == "java":
+        command = jvm.program("Transformer")
+    elif kind == "franz":
+        command = [str(franz_go.program()), what]
+    else:
+        command = [sys.executable, "-m", "tests.integration.transactions.program", what, kind]
+    return Program([*command, servers, str(number), route], output)

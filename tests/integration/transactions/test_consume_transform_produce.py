@@ -19,9 +19,7 @@ from tests.integration.transactions.program import LAST
 from tests.integration.transactions.running import Program, read, transform
 from tests.integration.transactions.transformer import (
     BATCH,
-    INPUT,
-    OUTPUT,
-    TRANSACTIONAL_ID,
+    Route,
     transformed,
 )
 
@@ -30,6 +28,7 @@ KILLS = int(os.environ.get("BARNABAS_KILLS", "3"))
 PER_LIFE = max(RECORDS // BATCH // (2 * KILLS), 1)
 """Transactions that a broker lives to commit; there are enough of them for all."""
 PARTITIONS = 3
+ROUTE = Route.named("")
 DECIDED = (0, 2, 3)
 """How many of the markers are written when the broker dies after a decision, in turn: the output
 has three partitions, and the group's offsets one."""
@@ -63,7 +62,7 @@ def arm(directory: Path, number: int) -> None:
 
 def check_decided(data: Path, markers: int) -> None:
     """A commit is on disk, and so many of its markers and no more."""
-    decided = on_disk.transactions(data)[TRANSACTIONAL_ID]
+    decided = on_disk.transactions(data)[ROUTE.transactional_id]
     assert decided.state is TransactionState.PREPARE_COMMIT
     unmarked = on_disk.open_in(data, decided.producer_id, decided.partitions)
     assert unmarked == max(len(decided.partitions) - markers, 1)
@@ -102,7 +101,7 @@ def test_every_record_is_there_once_whatever_was_killed(
     arm(tmp_path / "broker", 0)
     with BrokerProcess(tmp_path / "broker", program="unmarked_broker", **keys) as broker:
         servers = broker.bootstrap_servers
-        write(servers, INPUT, values)
+        write(servers, ROUTE.input, values)
         began = time.monotonic()
         with (
             transform(kind, servers, RECORDS, tmp_path) as transformer,
@@ -115,7 +114,7 @@ def test_every_record_is_there_once_whatever_was_killed(
                 broker.wait_until_serving()
             told = transformer.finish()
             took = time.monotonic() - began
-            write(servers, OUTPUT, [LAST] * PARTITIONS)
+            write(servers, ROUTE.output, [LAST] * PARTITIONS)
             assert by_partition(meanwhile.finish()) == expected
         with read(reader, servers, PARTITIONS, tmp_path, "again") as again:
             assert by_partition(again.finish()) == expected

@@ -8,16 +8,26 @@ group has.
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 T = TypeVar("T")
 
 BATCH = 200
-GROUP = "transformers"
-TRANSACTIONAL_ID = "transformer"
-INPUT = "input"
-OUTPUT = "output"
 IN_TIME_S = 60.0
+
+
+class Route(NamedTuple):
+    """Where records come from and go, and who carries them."""
+
+    input: str
+    output: str
+    group: str
+    transactional_id: str
+
+    @classmethod
+    def named(cls, name: str) -> Self:
+        """One of several beside each other."""
+        return cls(f"{name}input", f"{name}output", f"{name}transformers", f"{name}transformer")
 
 
 class Taken(NamedTuple):

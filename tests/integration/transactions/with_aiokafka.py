@@ -8,10 +8,7 @@ import aiokafka
 from aiokafka import TopicPartition
 
 from tests.integration.transactions.transformer import (
-    GROUP,
-    INPUT,
-    OUTPUT,
-    TRANSACTIONAL_ID,
+    Route,
     Taken,
     insist,
     silently,
@@ -21,7 +18,8 @@ from tests.integration.transactions.transformer import (
 class Worker:
     """See `transformer.Worker`. The library's tasks go on while its loop runs: in each call."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, route: Route) -> None:
+        self._route = route
         self._servers = servers
         self._runner = asyncio.Runner()
         self._producer: Any = None
@@ -31,10 +29,10 @@ class Worker:
 
     async def _consuming(self) -> Any:
         consumer = aiokafka.AIOKafkaConsumer(
-            INPUT,
+            self._route.input,
             bootstrap_servers=self._servers,
             retry_backoff_ms=20,
-            group_id=GROUP,
+            group_id=self._route.group,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
@@ -67,11 +65,15 @@ class Worker:
         self._runner.run(self._producer.begin_transaction())
 
     def send(self, partition: int, value: bytes) -> None:
-        self._sent.append(self._runner.run(self._producer.send(OUTPUT, value, partition=partition)))
+        self._sent.append(
+            self._runner.run(self._producer.send(self._route.output, value, partition=partition))
+        )
 
     def send_offsets(self, offsets: dict[int, int]) -> None:
-        places = {TopicPartition(INPUT, partition): at for partition, at in offsets.items()}
-        self._runner.run(self._producer.send_offsets_to_transaction(places, GROUP))
+        places = {
+            TopicPartition(self._route.input, partition): at for partition, at in offsets.items()
+        }
+        self._runner.run(self._producer.send_offsets_to_transaction(places, self._route.group))
 
     def commit(self) -> None:
         self._runner.run(self._commit())
@@ -93,7 +95,7 @@ class Worker:
         self._producer = aiokafka.AIOKafkaProducer(
             bootstrap_servers=self._servers,
             retry_backoff_ms=20,
-            transactional_id=TRANSACTIONAL_ID,
+            transactional_id=self._route.transactional_id,
             linger_ms=2,
         )
         await self._producer.start()
@@ -107,10 +109,10 @@ class Worker:
         await self._consumer.stop()
 
 
-def read(servers: str, partitions: int) -> Iterator[tuple[int, bytes]]:
+def read(servers: str, topic: str, partitions: int) -> Iterator[tuple[int, bytes]]:
     """Committed records of the output, with their partitions, without end."""
     with asyncio.Runner() as runner:
-        consumer = insist(lambda: runner.run(_reading(servers, partitions)), silently)
+        consumer = insist(lambda: runner.run(_reading(servers, topic, partitions)), silently)
         while True:
             polled = runner.run(consumer.getmany(timeout_ms=100))
             for records in polled.values():
@@ -118,12 +120,12 @@ def read(servers: str, partitions: int) -> Iterator[tuple[int, bytes]]:
                     yield each.partition, each.value
 
 
-async def _reading(servers: str, partitions: int) -> Any:
+async def _reading(servers: str, topic: str, partitions: int) -> Any:
     consumer = aiokafka.AIOKafkaConsumer(
         bootstrap_servers=servers, retry_backoff_ms=20, isolation_level="read_committed"
     )
     await consumer.start()
-    places = [TopicPartition(OUTPUT, index) for index in range(partitions)]
+    places = [TopicPartition(topic, index) for index in range(partitions)]
     consumer.assign(places)
     for place in places:
         consumer.seek(place, 0)

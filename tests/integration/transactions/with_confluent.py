@@ -6,11 +6,8 @@ import confluent_kafka
 from confluent_kafka import KafkaException, TopicPartition
 
 from tests.integration.transactions.transformer import (
-    GROUP,
     IN_TIME_S,
-    INPUT,
-    OUTPUT,
-    TRANSACTIONAL_ID,
+    Route,
     Taken,
 )
 
@@ -23,24 +20,30 @@ _QUICK = {
     # Where no broker is left the library begins anew with other objects for the same brokers, but
     # keeps the old one as the group's coordinator: send_offsets_to_transaction waits for ever.
     "metadata.recovery.strategy": "none",
+    # A dead broker that the metadata no longer name stays in the cache as the group's coordinator,
+    # and send_offsets_to_transaction waits for ever: until the cache is too old (the first) and
+    # some connection changes its state (the second).
+    "metadata.max.age.ms": 1000,
+    "connections.max.idle.ms": 2000,
 }
 
 
 class Worker:
     """See `transformer.Worker`."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, route: Route) -> None:
+        self._route = route
         self._config = {"bootstrap.servers": servers, **_QUICK}
         self._consumer = confluent_kafka.Consumer(
             {
                 **self._config,
-                "group.id": GROUP,
+                "group.id": self._route.group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
             }
         )
-        self._consumer.subscribe([INPUT])
+        self._consumer.subscribe([self._route.input])
         self.renew()
 
     def poll(self, limit: int) -> list[Taken]:
@@ -58,17 +61,21 @@ class Worker:
             if place.error is not None:
                 raise KafkaException(place.error)
             at[place.partition] = max(place.offset, 0)
-            self._consumer.seek(TopicPartition(INPUT, place.partition, at[place.partition]))
+            self._consumer.seek(
+                TopicPartition(self._route.input, place.partition, at[place.partition])
+            )
         return at
 
     def begin(self) -> None:
         self._producer.begin_transaction()
 
     def send(self, partition: int, value: bytes) -> None:
-        self._producer.produce(OUTPUT, value, partition=partition)
+        self._producer.produce(self._route.output, value, partition=partition)
 
     def send_offsets(self, offsets: dict[int, int]) -> None:
-        places = [TopicPartition(INPUT, partition, at) for partition, at in offsets.items()]
+        places = [
+            TopicPartition(self._route.input, partition, at) for partition, at in offsets.items()
+        ]
         member = self._consumer.consumer_group_metadata()
         _resumed(lambda: self._producer.send_offsets_to_transaction(places, member, IN_TIME_S))
 
@@ -80,7 +87,7 @@ class Worker:
 
     def renew(self) -> None:
         self._producer = confluent_kafka.Producer(
-            {**self._config, "transactional.id": TRANSACTIONAL_ID, "linger.ms": 2}
+            {**self._config, "transactional.id": self._route.transactional_id, "linger.ms": 2}
         )
         _resumed(lambda: self._producer.init_transactions(IN_TIME_S))
 
@@ -98,7 +105,7 @@ def _resumed(call: Callable[[], None]) -> None:
                 raise
 
 
-def read(servers: str, partitions: int) -> Iterator[tuple[int, bytes]]:
+def read(servers: str, topic: str, partitions: int) -> Iterator[tuple[int, bytes]]:
     """Committed records of the output, with their partitions, without end."""
     consumer = confluent_kafka.Consumer(
         {
@@ -110,7 +117,7 @@ def read(servers: str, partitions: int) -> Iterator[tuple[int, bytes]]:
         }
     )
     first = confluent_kafka.OFFSET_BEGINNING
-    consumer.assign([TopicPartition(OUTPUT, index, first) for index in range(partitions)])
+    consumer.assign([TopicPartition(topic, index, first) for index in range(partitions)])
     while True:
         for each in consumer.consume(500, 0.1):
             if each.error() is None:

@@ -9,10 +9,7 @@ from kafka.errors import KafkaConnectionError
 from kafka.structs import OffsetAndMetadata
 
 from tests.integration.transactions.transformer import (
-    GROUP,
-    INPUT,
-    OUTPUT,
-    TRANSACTIONAL_ID,
+    Route,
     Taken,
     insist,
     silently,
@@ -24,18 +21,19 @@ _QUICK = {"reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 100, "retry_ba
 class Worker:
     """See `transformer.Worker`."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, route: Route) -> None:
+        self._route = route
         self._config = {"bootstrap_servers": servers, **_QUICK}
         self._consumer = kafka.KafkaConsumer(
             **self._config,
-            group_id=GROUP,
+            group_id=self._route.group,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
         )
         # See `interop/with_kafka_python.py`.
-        self._consumer.partitions_for_topic(INPUT)
-        self._consumer.subscribe([INPUT])
+        self._consumer.partitions_for_topic(self._route.input)
+        self._consumer.subscribe([self._route.input])
         self._producer: kafka.KafkaProducer | None = None
         self.renew()
 
@@ -60,11 +58,11 @@ class Worker:
         self._producer.begin_transaction()
 
     def send(self, partition: int, value: bytes) -> None:
-        self._producer.send(OUTPUT, value, partition=partition)
+        self._producer.send(self._route.output, value, partition=partition)
 
     def send_offsets(self, offsets: dict[int, int]) -> None:
         places = {
-            TopicPartition(INPUT, partition): OffsetAndMetadata(at, "", -1)
+            TopicPartition(self._route.input, partition): OffsetAndMetadata(at, "", -1)
             for partition, at in offsets.items()
         }
         self._producer.send_offsets_to_transaction(places, self._consumer.group_metadata())
@@ -79,7 +77,7 @@ class Worker:
         if self._producer is not None:
             self._producer.close(timeout=0)
         self._producer = kafka.KafkaProducer(
-            **self._config, transactional_id=TRANSACTIONAL_ID, linger_ms=2
+            **self._config, transactional_id=self._route.transactional_id, linger_ms=2
         )
         _keep_requests(self._producer)
         self._producer.init_transactions()
@@ -105,11 +103,11 @@ def _keep_requests(producer: kafka.KafkaProducer) -> None:
     client.await_ready = ready
 
 
-def read(servers: str, partitions: int) -> Iterator[tuple[int, bytes]]:
+def read(servers: str, topic: str, partitions: int) -> Iterator[tuple[int, bytes]]:
     """Committed records of the output, with their partitions, without end."""
     options = {**_QUICK, "group_id": None, "isolation_level": "read_committed"}
     consumer = insist(lambda: kafka.KafkaConsumer(bootstrap_servers=servers, **options), silently)
-    places = [TopicPartition(OUTPUT, index) for index in range(partitions)]
+    places = [TopicPartition(topic, index) for index in range(partitions)]
     consumer.assign(places)
     for place in places:
         consumer.seek(place, 0)

@@ -20,8 +20,6 @@ import org.apache.kafka.common.serialization.StringSerializer;
  */
 public final class Transformer {
     private static final int BATCH = 200;
-    private static final String INPUT = "input";
-    private static final String OUTPUT = "output";
 
     private interface Step<T> {
         T run() throws Exception;
@@ -29,31 +27,33 @@ public final class Transformer {
 
     private final Properties common = new Properties();
     private final int total;
+    private final String name;
     private final KafkaConsumer<String, String> consumer;
     private KafkaProducer<String, String> producer;
     private Map<Integer, Long> at = new HashMap<>();
     private int attempts;
 
-    private Transformer(String servers, int total) {
+    private Transformer(String servers, int total, String name) {
         this.total = total;
+        this.name = name;
         common.put("bootstrap.servers", servers);
         common.put("reconnect.backoff.ms", 10);
         common.put("reconnect.backoff.max.ms", 100);
         common.put("retry.backoff.ms", 20);
         Properties config = new Properties();
         config.putAll(common);
-        config.put("group.id", "transformers");
+        config.put("group.id", name + "transformers");
         config.put("enable.auto.commit", false);
         config.put("auto.offset.reset", "earliest");
         config.put("isolation.level", "read_committed");
         config.put("max.poll.records", BATCH);
         consumer = new KafkaConsumer<>(config, new StringDeserializer(), new StringDeserializer());
-        consumer.subscribe(List.of(INPUT));
+        consumer.subscribe(List.of(name + "input"));
     }
 
-    /** Arguments: servers, and how many records the input has. */
+    /** Arguments: servers, how many records the input has, and the route's name. */
     public static void main(String[] arguments) throws Exception {
-        new Transformer(arguments[0], Integer.parseInt(arguments[1])).run();
+        new Transformer(arguments[0], Integer.parseInt(arguments[1]), arguments[2]).run();
     }
 
     private void run() throws Exception {
@@ -102,13 +102,14 @@ public final class Transformer {
         producer.beginTransaction();
         for (ConsumerRecord<String, String> each : batch) {
             producer.send(
-                    new ProducerRecord<>(OUTPUT, each.partition(), null, each.value() + " seen"));
+                    new ProducerRecord<>(
+                            name + "output", each.partition(), null, each.value() + " seen"));
         }
         Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
         after.forEach(
                 (partition, offset) ->
                         offsets.put(
-                                new TopicPartition(INPUT, partition),
+                                new TopicPartition(name + "input", partition),
                                 new OffsetAndMetadata(offset)));
         producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
         if (attempts % 3 == 0) {
@@ -139,7 +140,7 @@ public final class Transformer {
         }
         Properties config = new Properties();
         config.putAll(common);
-        config.put("transactional.id", "transformer");
+        config.put("transactional.id", name + "transformer");
         producer = new KafkaProducer<>(config, new StringSerializer(), new StringSerializer());
         producer.initTransactions();
         return null;

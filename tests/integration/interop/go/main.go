@@ -1,0 +1,52 @@
+// franz-go at work, as a program that tells on standard output what it has done.
+//
+//	franz transform SERVERS RECORDS ROUTE
+//	franz read SERVERS PARTITIONS ROUTE
+//
+// It is the twin of ../../transactions/program.py, which says what is done and told.
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func main() {
+	servers, name := strings.Split(os.Args[2], ","), os.Args[4]
+	number, err := strconv.Atoi(os.Args[3])
+	if err == nil && os.Args[1] == "transform" {
+		err = transform(route{servers, name}, int64(number))
+	} else if err == nil {
+		err = read(route{servers, name}, number)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// route is where records come from and go, as Route in transformer.py has it.
+type route struct {
+	servers []string
+	name    string
+}
+
+func (r route) input() string  { return r.name + "input" }
+func (r route) output() string { return r.name + "output" }
+func (r route) group() string  { return r.name + "transformers" }
+
+// common are the options of every client.
+func (r route) common() []kgo.Opt {
+	return []kgo.Opt{
+		kgo.SeedBrokers(r.servers...),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.MetadataMinAge(100 * time.Millisecond),
+	}
+}
+
+func tell(words ...any) { fmt.Println(words...) }

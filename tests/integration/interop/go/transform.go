@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const batch = 200
+
+// transformer carries the input to the output, each record once.
+type transformer struct {
+	route
+	session  *kgo.GroupTransactSession
+	attempts int
+}
+
+// transform ends when the group has so many records of the input.
+func transform(r route, total int64) error {
+	t := &transformer{route: r}
+	for {
+		done, err := t.done()
+		if err == nil && done >= total {
+			t.session.Close()
+			return nil
+		}
+		if err == nil {
+			err = t.work(total - done)
+		}
+		if err != nil {
+			tell("failed", fmt.Sprintf("%q", err))
+			t.session.Close()
+			t.session = nil
+		}
+	}
+}
+
+// done opens a session where there is none, and asks how many records the group has.
+func (t *transformer) done() (int64, error) {
+	if t.session == nil {
+		opts := append(
+			t.common(),
+			kgo.ConsumerGroup(t.group()),
+			// The library forgets who it was when it cannot reach a coordinator that moves: the
+			// group would wait for that member until its session ends.
+			kgo.InstanceID("transformer"),
+			kgo.ConsumeTopics(t.input()),
+			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+			kgo.TransactionalID(t.name+"transformer"),
+			kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		)
+		session, err := kgo.NewGroupTransactSession(opts...)
+		if err != nil {
+			return 0, err
+		}
+		t.session = session
+	}
+	// Not before the markers of the last transaction are written.
+	ctx, cancel := context.WithTimeout(kadm.RequireStable(context.Background()), time.Minute)
+	defer cancel()
+	for {
+		offsets, err := kadm.NewClient(t.session.Client()).FetchOffsets(ctx, t.group())
+		if err == nil {
+			err = offsets.Error()
+		}
+		if err == nil || ctx.Err() != nil {
+			var sum int64
+			offsets.Each(func(each kadm.OffsetResponse) { sum += each.At })
+			return sum, err
+		}
+		tell("again", fmt.Sprintf("%q", err))
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// work is transactions until so many records more are done.
+func (t *transformer) work(wanted int64) error {
+	for wanted > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		fetches := t.session.PollRecords(ctx, batch)
+		cancel()
+		if fetches.Empty() {
+			continue
+		}
+		t.attempts++
+		committed, err := t.transact(fetches, t.attempts%3 == 0)
+		if err != nil {
+			return err
+		}
+		if committed {
+			tell("committed")
+			wanted -= int64(fetches.NumRecords())
+		} else {
+			tell("aborted")
+		}
+	}
+	return nil
+}
+
+func (t *transformer) transact(fetches kgo.Fetches, aborts bool) (bool, error) {
+	if err := t.session.Begin(); err != nil {
+		return false, err
+	}
+	failed := kgo.AbortingFirstErrPromise(t.session.Client())
+	fetches.EachRecord(func(each *kgo.Record) {
+		record := &kgo.Record{
+			Topic:     t.output(),
+			Partition: each.Partition,
+			Value:     append(each.Value, " seen"...),
+		}
+		t.session.Produce(context.Background(), record, failed.Promise())
+	})
+	try := kgo.TransactionEndTry(failed.Err() == nil && !aborts)
+	return t.session.End(context.Background(), try)
+}

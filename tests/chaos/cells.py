@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
+from signal import SIGKILL, SIGTERM, Signals
 from typing import Final, NamedTuple
 
 from tests.chaos.cluster import FLUSHING, LOSING_POWER, PLAIN, PROXIED, SESSION_S, Kind, Trio
-from tests.chaos.corruption import damaged, flipped, torn, truncated
+from tests.chaos.corruption import Damage, damaged, flipped, flipped_in_batch, torn, truncated
 from tests.chaos.evidence import CONTROLLER, FOLLOWER, GROUPS, LEADER, ROLES, TRANSACTIONS, Evidence
 from tests.chaos.network_faults import (
     bridge,
@@ -60,6 +61,8 @@ class Cell(NamedTuple):
     bar: Bar | None = None
     needs: str = ""
     """What the machine must offer beside processes: "network", "disk", "clock", "strace"."""
+    churn: bool = False
+    """Whether replicas and leaders move meanwhile, and topics come and go."""
 
 
 FAILOVER: Final = Bar(SESSION_S + 5, 1.0)
@@ -134,6 +137,18 @@ def _networks() -> list[Cell]:
     return [cell._replace(needs="network") for cell in cells]
 
 
+def _moving() -> list[Cell]:
+    rows = [
+        ("kill -9 of the leader", partial(killed, role=LEADER), "queue"),
+        ("kill -9 of the controller", partial(killed, role=CONTROLLER), "pipeline"),
+        ("rolling restart", rolled, "money"),
+    ]
+    return [
+        Cell(f"replicas move: {name}", fault, workload, churn=True)
+        for name, fault, workload in rows
+    ]
+
+
 def _zookeeper() -> list[Cell]:
     return [
         Cell("session of the leader expired", partial(expired, role=LEADER)),
@@ -156,17 +171,13 @@ def _held() -> list[Cell]:
         ("TxnOffsetCommit", 28, False, 5, "pipeline"),
         ("WriteTxnMarkers", 27, True, 10, "pipeline"),
         ("Fetch of a follower", 1, True, 200, "queue"),
-        ("AlterPartition", 56, True, 1, "queue"),
     ]
-    return [
-        Cell(
-            f"held: {name}",
-            partial(held, api=api, between=between, every=every),
-            workload,
-            PROXIED,
-        )
-        for name, api, between, every, workload in rows
+    cells = [
+        Cell(f"held: {name}", partial(held, api=api, between=between, every=every), load, PROXIED)
+        for name, api, between, every, load in rows
     ]
+    changes = partial(held, api=56, between=True, every=1, after_kill=True)
+    return [*cells, Cell("held: AlterPartition", changes, kind=PROXIED)]
 
 
 def _clocks() -> list[Cell]:
@@ -185,24 +196,29 @@ def _jump(nodes: tuple[int, ...], jumps: tuple[float, ...]) -> Fault:
     return lambda trio, told: clock_jump(trio, told, nodes, *jumps)
 
 
+def _damage(pattern: str, damage: Damage, after: Signals) -> Fault:
+    return partial(damaged, role=LEADER, pattern=pattern, damage=damage, after=after)
+
+
 def _disks() -> list[Cell]:
     rows = [
-        ("a bit of each log", "*/*.log", flipped),
-        ("logs cut short", "*/*.log", truncated),
-        ("logs with a torn end", "*/*.log", torn),
-        ("a bit of each index", "*/*.index", flipped),
-        ("a bit of each time index", "*/*.timeindex", flipped),
-        ("a bit of each transaction index", "*/*.txnindex", flipped),
-        ("a bit of each producer snapshot", "*/*.snapshot", flipped),
-        ("a bit of each leader epoch file", "*/leader-epoch-checkpoint", flipped),
-        ("a bit of each checkpoint", "*-checkpoint", flipped),
+        ("a bit of each log", "*/*.log", flipped_in_batch, SIGKILL),
+        ("logs cut short", "*/*.log", truncated, SIGKILL),
+        ("logs with a torn end", "*/*.log", torn, SIGKILL),
+        ("logs cut short that were closed", "*/*.log", truncated, SIGTERM),
+        ("a bit of each index", "*/*.index", flipped, SIGTERM),
+        ("a bit of each time index", "*/*.timeindex", flipped, SIGTERM),
+        ("a bit of each transaction index", "*/*.txnindex", flipped, SIGTERM),
+        ("a bit of each producer snapshot", "*/*.snapshot", flipped, SIGTERM),
+        ("a bit of each leader epoch file", "*/leader-epoch-checkpoint", flipped, SIGTERM),
+        ("a bit of each checkpoint", "*-checkpoint", flipped, SIGTERM),
     ]
     return [
         Cell("disk full", partial(disk_full, role=LEADER), bar=FAILOVER, needs="disk"),
         Cell("fsync fails", partial(failing_fsync, role=LEADER), needs="strace"),
         *(
-            Cell(f"damaged: {name}", partial(damaged, role=LEADER, pattern=pattern, damage=damage))
-            for name, pattern, damage in rows
+            Cell(f"damaged: {name}", _damage(pattern, damage, after))
+            for name, pattern, damage, after in rows
         ),
         Cell("power of the leader", partial(killed, role=LEADER), "pipeline", LOSING_POWER),
         Cell("power of the controller", partial(killed, role=CONTROLLER), kind=LOSING_POWER),
@@ -211,7 +227,15 @@ def _disks() -> list[Cell]:
     ]
 
 
-CELLS: Final = (*_processes(), *_networks(), *_zookeeper(), *_clocks(), *_held(), *_disks())
+CELLS: Final = (
+    *_processes(),
+    *_networks(),
+    *_moving(),
+    *_zookeeper(),
+    *_clocks(),
+    *_held(),
+    *_disks(),
+)
 
 QUICK: Final = (
     "kill -9 of the leader",

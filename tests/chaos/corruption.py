@@ -10,12 +10,30 @@ from tests.chaos.cluster import Trio
 from tests.chaos.evidence import Evidence, who
 from tests.chaos.process_faults import leads_nothing
 
+_HEADER, _CHECKSUM = 61, 17
+"""Bytes of a batch's header, and where in it the checksum is."""
 Damage = Callable[[bytes, random.Random], bytes]
 
 
 def flipped(content: bytes, chance: random.Random) -> bytes:
     """One bit is another."""
-    at = chance.randrange(len(content))
+    return _flip(content, chance.randrange(len(content)), chance)
+
+
+def flipped_in_batch(content: bytes, chance: random.Random) -> bytes:
+    """One bit of a batch, of those that its checksum covers: Kafka's format has none for its offset
+    and its leader epoch."""
+    batches = []
+    position = 0
+    while position + _HEADER <= len(content):
+        size = 12 + int.from_bytes(content[position + 8 : position + 12])
+        batches.append(range(position + _CHECKSUM, min(position + size, len(content))))
+        position += size
+    at = chance.choice(chance.choice(batches))
+    return _flip(content, at, chance)
+
+
+def _flip(content: bytes, at: int, chance: random.Random) -> bytes:
     return content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :]
 
 
@@ -31,13 +49,16 @@ def torn(content: bytes, chance: random.Random) -> bytes:
 
 
 @contextmanager
-def damaged(trio: Trio, told: Evidence, role: str, pattern: str, damage: Damage) -> Iterator[None]:
-    """kill -9, and all its files of a pattern that hold anything are damaged before it starts."""
+def damaged(
+    trio: Trio, told: Evidence, role: str, pattern: str, damage: Damage, after: signal.Signals
+) -> Iterator[None]:
+    """A broker ends, and all its files of a pattern that hold anything are damaged before it
+    starts: what a kill left is read again, what was closed cleanly is trusted."""
     node = who(trio, told, role)
     broker = trio.brokers[node]
     told.strikes(node)
-    code = broker.kill()
-    assert code == -signal.SIGKILL
+    broker.signal(after)
+    broker.ended()
     chance = random.Random(pattern)
     files = [path for path in sorted(broker.logs.glob(pattern)) if _holds_something(path)]
     for path in files:

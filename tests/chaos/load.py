@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -36,12 +36,15 @@ class Ack(NamedTuple):
 class Load:
     """A context manager around one run of the checker."""
 
-    def __init__(self, trio: Trio, workload: str, directory: Path, seed: int) -> None:
+    def __init__(
+        self, trio: Trio, workload: str, directory: Path, seed: int, *, churn: bool = False
+    ) -> None:
         directory.mkdir(parents=True)
         self._trio = trio
         self.history = directory / "history"
         self._verdict, self._acks = directory / "verdict", directory / "acks"
         self._words = ["--workload", workload, "--seed", str(seed), "--history", str(self.history)]
+        self._words += ["--churn"] if churn else []
         self._running: list[subprocess.Popen[bytes]] = []
         self._checker: subprocess.Popen[bytes] | None = None
 
@@ -132,12 +135,13 @@ async def _create(bootstrap: str) -> None:
             await Admin(cluster).create_topic(PROBE, partitions=PARTITIONS, replication_factor=3)
 
 
-def delete_topics(trio: Trio, topics: Iterable[str]) -> None:
-    """What a run has left."""
+def delete_topics(trio: Trio, prefix: str) -> None:
+    """What an earlier run has left."""
 
     async def delete() -> None:
         async with Cluster(trio.bootstrap_servers) as cluster:
-            for topic in topics:
-                await Admin(cluster).delete_topic(topic)
+            for topic in (await cluster.refresh(None)).topics:
+                if topic.name is not None and topic.name.startswith(prefix):
+                    await Admin(cluster).delete_topic(topic.name)
 
     asyncio.run(delete())

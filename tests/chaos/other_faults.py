@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tests.chaos.cluster import HEALED_WITHIN_S, Trio
-from tests.chaos.evidence import Evidence, who
+from tests.chaos.evidence import FOLLOWER, Evidence, who
 from tests.chaos.process_faults import leads_nothing
 
 
@@ -63,12 +63,19 @@ def clock_jump(trio: Trio, told: Evidence, nodes: Sequence[int], *jumps: float) 
 
 
 @contextmanager
-def held(trio: Trio, told: Evidence, api: int, between: bool, every: int) -> Iterator[None]:
-    """Requests of an API arrive later than those who sent them wait, of clients or `between`."""
+def held(
+    trio: Trio, told: Evidence, api: int, between: bool, every: int, after_kill: bool = False
+) -> Iterator[None]:
+    """Requests of an API arrive later than those who sent them wait, of clients or `between`; some
+    are sent only after a kill."""
     proxies = [pair[between] for pair in trio.proxies.values()]
     before = sum(proxy.held for proxy in proxies)
     for proxy in proxies:
         proxy.hold(api, every=every, seconds=12.0)
+    if after_kill:
+        broker = trio.brokers[who(trio, told, FOLLOWER)]
+        broker.kill()
+        broker.start()
     trio.until(
         lambda: sum(proxy.held for proxy in proxies) > before,
         HEALED_WITHIN_S,

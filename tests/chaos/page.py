@@ -36,7 +36,12 @@ def numbers(results: dict[str, Any]) -> str:
         ("outcome unknown to the client", f"{_share(totals):.2%}"),
         ("faults seen to strike", f"{sum(cell['faults'] for cell in done):,}"),
         ("violations", f"{sum(cell['violations'] for cell in done)}"),
-        ("bars missed", f"{sum(len(cell['late']) for cell in done)}"),
+        ("bars missed", f"{sum(len(cell['missed']) for cell in done)}"),
+        (
+            "batches compared on the disks of stopped brokers",
+            f"{sum(rest['batches'] for rest in results['rests']):,}, "
+            f"{sum(len(rest['anomalies']) for rest in results['rests'])} differ",
+        ),
         ("longest until all were in sync", f"{max(c['full_after_s'] for c in done):.1f} s"),
         ("time it took", f"{results['seconds'] / 60:.0f} min"),
     ]
@@ -53,7 +58,7 @@ def _row(cell: dict[str, Any]) -> str:
     if "verdict" not in cell:
         return f"| {cell['cell']} | {'skipped' if 'skipped' in cell else '**failed**'} |||||||"
     gaps = [f"{cell[key]:.1f}" for key in ("gap_s", "gap_elsewhere_s", "gap_calm_s")]
-    if cell["late"]:
+    if cell["missed"]:
         gaps[0] = f"**{gaps[0]}**"
     words = [
         *(cell["cell"], cell["workload"], str(cell["figures"]["transactions"])),

@@ -10,7 +10,7 @@ from tests import zookeeper
 from tests.chaos.cells import CELLS, QUICK, QUICK_NETWORK, named
 from tests.chaos.cluster import PLAIN, Trio
 from tests.chaos.network import why_not as why_no_network
-from tests.chaos.running import under_load
+from tests.chaos.running import at_rest, under_load
 
 ENOUGH = 3_000
 """Transactions."""
@@ -26,11 +26,13 @@ def struck(names: Sequence[str], directory: Path, at_least: int) -> dict[str, An
     with Trio(directory / "cluster", PLAIN) as trio:
         cells = named(names)
         # Bars of time are for machines that do nothing else.
-        return under_load(cells, trio, directory / "load", 0, at_least=at_least, calm_s=0.5)
+        figures = under_load(cells, trio, directory / "load", 0, at_least=at_least, calm_s=0.5)
+        return {**figures, "at rest": at_rest(trio)}
 
 
 def clean(figures: dict[str, Any]) -> None:
-    assert figures["anomalies"] == []
+    assert figures["anomalies"] == figures["at rest"]["anomalies"] == []
+    assert figures["at rest"]["batches"] > 1_000
     assert (figures["verdict"], figures["violations"]) == ("clean", 0)
     assert all(row["seen"] and row["faults"] for row in figures["cells"])
     assert [row["cell"] for row in figures["cells"] if row["client_errors"]] == []

@@ -8,6 +8,7 @@ import asyncio
 import random
 import selectors
 from collections.abc import Callable, Iterable
+from contextvars import Context
 from typing import Any
 
 Factory = Callable[[], asyncio.BaseProtocol]
@@ -138,45 +139,41 @@ class MemoryNetwork:
         return transport
 
 
-class MemoryTransport(asyncio.Transport):
-    """One end of a connection in memory: bytes arrive whole, in order, in a later turn."""
+class ReceivingEnd(asyncio.Transport):
+    """Half of a connection in memory: hands its protocol what has arrived, whole and in order."""
 
-    def __init__(self, loop: VirtualLoop, name: tuple[str, int], peername: tuple[str, int]) -> None:
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        name: tuple[str, int],
+        peername: tuple[str, int],
+        context: Context | None = None,
+    ) -> None:
+        """`context` is whose the protocol is; the caller's where there is none."""
         super().__init__({"sockname": name, "peername": peername})
         self._loop = loop
+        self._context = context
         self._protocol: Any = None
         self._inbox = bytearray()
         self._reading = True
         self._closing = False
-        self._arrival = 0.0
-        self.peer: MemoryTransport
 
     def start(self, protocol: asyncio.BaseProtocol) -> None:
-        self._protocol = protocol
-        protocol.connection_made(self)
-
-    def write(self, data: Any) -> None:
-        if self._closing or not data:
-            return
-        self._loop.note(f"{self._extra['sockname'][1]}>{self._extra['peername'][1]} {len(data)}")
-        self._arrival = self._next_arrival()
-        self._loop.call_at(self._arrival, self.peer._receive, bytes(data))
+        if not self._closing:
+            self._protocol = protocol
+            protocol.connection_made(self)
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
         self.write(b"".join(list_of_data))
 
-    def _next_arrival(self) -> float:
-        # Later than the packet before, by more than nothing: timers of one moment have no order.
-        return max(self._arrival + 1e-8, self._loop.time() + self._loop.latency())
-
-    def _receive(self, data: bytes) -> None:
-        if self._closing:
-            return
-        self._inbox += data
-        self._deliver()
+    def receive(self, data: bytes) -> None:
+        """What the peer wrote has arrived."""
+        if not self._closing:
+            self._inbox += data
+            self._deliver()
 
     def _deliver(self) -> None:
-        while self._inbox and self._reading and not self._closing:
+        while self._inbox and self._reading and not self._closing and self._protocol is not None:
             if isinstance(self._protocol, asyncio.BufferedProtocol):
                 room = memoryview(self._protocol.get_buffer(-1))
                 size = min(len(room), len(self._inbox))
@@ -193,7 +190,7 @@ class MemoryTransport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self._reading = True
-        self._loop.call_soon(self._deliver)
+        self._loop.call_soon(self._deliver, context=self._context)
 
     def is_reading(self) -> bool:
         return self._reading
@@ -212,6 +209,26 @@ class MemoryTransport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self._closing
+
+
+class MemoryTransport(ReceivingEnd):
+    """One end of a connection in memory: bytes arrive in a later turn."""
+
+    def __init__(self, loop: VirtualLoop, name: tuple[str, int], peername: tuple[str, int]) -> None:
+        super().__init__(loop, name, peername)
+        self._arrival = 0.0
+        self.peer: MemoryTransport
+
+    def write(self, data: Any) -> None:
+        if self._closing or not data:
+            return
+        self._loop.note(f"{self._extra['sockname'][1]}>{self._extra['peername'][1]} {len(data)}")
+        self._arrival = self._next_arrival()
+        self._loop.call_at(self._arrival, self.peer.receive, bytes(data))
+
+    def _next_arrival(self) -> float:
+        # Later than the packet before, by more than nothing: timers of one moment have no order.
+        return max(self._arrival + 1e-8, self._loop.time() + self._loop.latency())
 
     def close(self) -> None:
         self._end(None)

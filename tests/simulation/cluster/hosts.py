@@ -11,7 +11,7 @@ from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, cast
 
-from tests.simulation.loop import Factory, VirtualLoop
+from tests.simulation.loop import Factory, ReceivingEnd, VirtualLoop
 
 CLIENTS = "clients"
 STORE = "store"
@@ -219,21 +219,16 @@ class HostNetwork:
         return transport
 
 
-class Wire(asyncio.Transport):
-    """One end of a connection: bytes arrive whole and in order, later, on the other's host."""
+class Wire(ReceivingEnd):
+    """One end of a connection: bytes arrive later, on the other's host."""
 
     def __init__(
         self, loop: HostedLoop, host: Host, other: Host, peername: tuple[str, int]
     ) -> None:
-        super().__init__({"sockname": (host.name, 0), "peername": peername})
-        self._loop = loop
+        super().__init__(loop, (host.name, 0), peername, host.context)
+        self._loop: HostedLoop = loop
         self._host = host
         self._way = host.name, other.name
-        self._context = host.context
-        self._protocol: Any = None
-        self._inbox = bytearray()
-        self._reading = True
-        self._closing = False
         self._arrival = 0.0
         self.peer: Wire
         host.transports[self] = None
@@ -241,19 +236,11 @@ class Wire(asyncio.Transport):
     def begin(self, factory: Factory) -> None:
         self.start(factory())
 
-    def start(self, protocol: asyncio.BaseProtocol) -> None:
-        if not self._closing:
-            self._protocol = protocol
-            protocol.connection_made(self)
-
     def write(self, data: Any) -> None:
         if not self._closing and data:
             packet = bytes(data)
             self._loop.note(f"{self._way[0]}>{self._way[1]} {len(packet)}")
-            self._send(lambda: self.peer._receive(packet))
-
-    def writelines(self, list_of_data: Iterable[Any]) -> None:
-        self.write(b"".join(list_of_data))
+            self._send(lambda: self.peer.receive(packet))
 
     def _send(self, arrived: Callable[[], None]) -> None:
         def travel() -> None:
@@ -262,49 +249,6 @@ class Wire(asyncio.Transport):
             self._loop.call_at(self._arrival, arrived, context=self.peer._context)
 
         self._loop.carry(self._way, travel)
-
-    def _receive(self, data: bytes) -> None:
-        if not self._closing:
-            self._inbox += data
-            self._deliver()
-
-    def _deliver(self) -> None:
-        while self._inbox and self._reading and not self._closing and self._protocol is not None:
-            if isinstance(self._protocol, asyncio.BufferedProtocol):
-                room = memoryview(self._protocol.get_buffer(-1))
-                size = min(len(room), len(self._inbox))
-                room[:size] = self._inbox[:size]
-                del self._inbox[:size]
-                self._protocol.buffer_updated(size)
-            else:
-                data = bytes(self._inbox)
-                self._inbox.clear()
-                self._protocol.data_received(data)
-
-    def pause_reading(self) -> None:
-        self._reading = False
-
-    def resume_reading(self) -> None:
-        self._reading = True
-        self._loop.call_soon(self._deliver, context=self._context)
-
-    def is_reading(self) -> bool:
-        return self._reading
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """The peer takes everything at once: there is nothing to limit."""
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def get_protocol(self) -> Any:
-        return self._protocol
-
-    def set_protocol(self, protocol: Any) -> None:
-        self._protocol = protocol
-
-    def is_closing(self) -> bool:
-        return self._closing
 
     def close(self) -> None:
         self._end(None, tell=True)

@@ -307,6 +307,7 @@ class Broker:
             listener.stop_accepting()
         await self._replication.flusher.idle()
         await self._replication.fetchers.stop()
+        await self._replication.replicas.moves.close()
         self._replication.replicas.resign_all()
         await self._coordination.groups.close()
         await self._coordination.transactions.close()

@@ -16,6 +16,7 @@ from barnabas.broker.handlers import (
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     api_versions,
     controlled_shutdown,
     create_partitions,
@@ -207,6 +208,10 @@ def _data_routes(parts: Parts) -> list[Route]:
         route(
             describe_log_dirs,
             describe_log_dirs.DescribeLogDirsHandler(parts.logs, parts.offload).handle,
+        ),
+        route(
+            alter_replica_log_dirs,
+            alter_replica_log_dirs.AlterReplicaLogDirsHandler(replicas).handle,
         ),
     ]
 

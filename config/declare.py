@@ -77,9 +77,12 @@ def names(
     return Key(Type.LIST, default, doc, update, check, _choices(one_of))
 
 
-def optional_integer(doc: str, *, update: Update = Update.READ_ONLY) -> Key[int | None]:
-    """A whole number of 32 bits that another key stands in for while it is unset."""
-    return Key(Type.INT, None, doc, update)
+def optional_integer(
+    doc: str, *, at_least: float | None = None, update: Update = Update.READ_ONLY
+) -> Key[int | None]:
+    """A whole number of 32 bits that something else stands in for while it is unset."""
+    check, valid = _range(at_least, None), _range_text(at_least, None)
+    return Key(Type.INT, None, doc, update, check, valid)
 
 
 def optional_long(doc: str, *, update: Update = Update.READ_ONLY) -> Key[int | None]:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from barnabas.config.declare import integer, long, optional_string
+from barnabas.config.declare import integer, long, optional_integer, optional_string
 from barnabas.config.key import LONG_MAX, Update
 from barnabas.config.table import Table
 
@@ -12,8 +12,28 @@ _CLUSTER: Final = Update.CLUSTER_WIDE
 
 
 class ReplicationKeys(Table):
-    """Between the brokers."""
+    """Between the brokers, and between the directories of one."""
 
+    alter_log_dirs_replication_quota_window_num = integer(
+        11,
+        "Windows over which the rate of `replica.alter.log.dirs.io.max.bytes.per.second` is "
+        "measured.",
+        at_least=1,
+    )
+    alter_log_dirs_replication_quota_window_size_seconds = integer(
+        1, "Length of one of these windows.", at_least=1
+    )
+    num_replica_alter_log_dirs_threads = optional_integer(
+        "How many replicas move between log directories at a time, each with a thread of its own; "
+        "unset, as many as there are directories.",
+        at_least=1,
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second = long(
+        LONG_MAX,
+        "Bytes per second that may be copied between the log directories of this broker.",
+        at_least=0,
+        update=_CLUSTER,
+    )
     follower_replication_throttled_rate = long(
         LONG_MAX,
         "Bytes per second that this broker fetches for replicas that are out of sync and that "
@@ -30,8 +50,8 @@ class ReplicationKeys(Table):
     )
     replica_lag_time_max_ms = long(
         30_000,
-        "A follower that has not had everything for so long leaves the in-sync set. One that closes "
-        "its connections and does not come back leaves it at once.",
+        "A follower that has not had everything for so long leaves the in-sync set. One that "
+        "closes its connections and does not come back leaves it at once.",
         at_least=1,
     )
     replica_selector_class = optional_string(

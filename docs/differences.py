@@ -31,12 +31,6 @@ class Quirk(NamedTuple):
 MISSING = (
     Missing(
         {
-            34: "AlterReplicaLogDirs",
-        },
-        "It moves a replica between the directories of a broker, which comes later.",
-    ),
-    Missing(
-        {
             17: "SaslHandshake",
             29: "DescribeAcls",
             30: "CreateAcls",

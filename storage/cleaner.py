@@ -146,6 +146,15 @@ class LogCleaner:
         if error.damaged:
             self._damaged.add(cleaning.log)
 
+    def moved(self, old: Log, new: Log) -> None:
+        """A log lies in another directory now, with all it had: what was clean is."""
+        try:
+            # Of a log of this name that lay there before it knows nothing.
+            self._clean_offset(new)
+            self._clean_until[new] = self._clean_offset(old)
+        except OSError as error:
+            new.log_dir.take_offline(error)
+
     def checkpoint(self, log_dir: str) -> Callable[[], None]:
         """What writes the directory's checkpoint of this moment, in a thread; raises OSError."""
         offsets = dict(self._unclaimed.get(log_dir, {}))

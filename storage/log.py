@@ -241,6 +241,16 @@ class Log:
             self.high_watermark = offset
             self.producers.on_high_watermark(offset)
 
+    @on_disk
+    def take_over(self, other: "Log") -> None:
+        """Goes on where `other` is, whose records are all here."""
+        self.configure(other.config)
+        self.producers, self.epochs = other.producers, other.epochs
+        self._flush.wants(self.snapshots.take(self.producers))
+        self._epochs_changed = True
+        self.log_start_offset = other.log_start_offset
+        self.advance_high_watermark(other.high_watermark)
+
     # --- reading
 
     @on_disk

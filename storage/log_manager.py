@@ -6,47 +6,38 @@ the `run` of jobs may run in a thread, one at a time; everything else belongs on
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.storage.checkpoint_job import CheckpointJob
+from barnabas.storage.dir_marks import BrokerIdentity, claim, mark_closed, take_marks
 from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.files import Files, Lock, make_dirs, write_atomic
+from barnabas.storage.files import Files, Lock, make_dirs
 from barnabas.storage.log import Log
+from barnabas.storage.log_copy import covers, furthest
 from barnabas.storage.log_dir import DOUBT, Checkpoints, LogDir
 from barnabas.storage.log_parts import LogOptions, LogPlace
-from barnabas.storage.meta_properties import (
-    MetaProperties,
-    MetaPropertiesError,
-    read_meta,
-    read_topic_id,
-    write_meta,
-    write_topic_id,
-)
+from barnabas.storage.meta_properties import MetaPropertiesError, read_topic_id, write_topic_id
 from barnabas.storage.recovery import load_log
 
 if TYPE_CHECKING:
     from barnabas.config.topic import TopicConfig
 
 LOCK = ".lock"
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-BOOT_ID = ".boot_id"
-DELETE_SUFFIX, STRAY_SUFFIX = "-delete", "-stray"
+DELETE_SUFFIX, STRAY_SUFFIX, FUTURE_SUFFIX = "-delete", "-stray", "-future"
+MAX_NAME = 255
+"""Bytes of a name in a directory."""
 
-_PARTITION_DIR = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d+)\Z")
-_MAX_NAME = 255
+_PARTITION_DIR = re.compile(
+    r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d+)(?P<future>\.[0-9a-f]{32}-future)?\Z"
+)
 
 Key = tuple[str, int]
 """Topic and partition."""
 TopicConfigs = Callable[[str], "TopicConfig"]
-
-
-class BrokerIdentity(NamedTuple):
-    """Whose directories these are; the kernel has a new `boot_id` after each start."""
-
-    broker_id: int
-    cluster_id: str
-    boot_id: str
 
 
 class Doomed(NamedTuple):
@@ -54,25 +45,6 @@ class Doomed(NamedTuple):
 
     due_ms: int
     path: str
-
-
-class CheckpointJob:
-    """Writes the checkpoints of one directory: `run` in a thread, then
-    `LogManager.finish_checkpoint`."""
-
-    def __init__(self, log_dir: LogDir, checkpoints: Checkpoints, logs: dict[Key, Log]) -> None:
-        self.log_dir = log_dir
-        self.checkpoints = checkpoints
-        self.logs = logs
-        self.error: OSError | None = None
-        self.generation = log_dir.generation
-
-    def run(self) -> None:
-        """A failure is kept in `error` for the loop to act on."""
-        try:
-            self.log_dir.write_checkpoints(self.checkpoints, self.generation)
-        except OSError as error:
-            self.error = error
 
 
 class LogManager:
@@ -95,6 +67,10 @@ class LogManager:
         self._now_ms = now_ms
         self._rng = rng
         self._logs: dict[Key, Log] = {}
+        self.futures: dict[Key, Log] = {}
+        """Replicas on their way into another directory; see `FutureLogs`."""
+        self.preferred: dict[Key, LogDir] = {}
+        """Where a log is to be made, once its partition comes."""
         self._locks: dict[str, Lock] = {}
         self._doomed: list[Doomed] = []
         self._options = LogOptions(producer_expiration_ms, self._roll_jitter, self._checkpoint_now)
@@ -112,24 +88,31 @@ class LogManager:
         A directory whose disk fails is offline. Raises BlockingIOError where another broker has
         one, MetaPropertiesError where one is another's, LogDirFailed where none is left.
         """
+        found: list[Log] = []
+        futures: list[Log] = []
         for log_dir in self.dirs:
             try:
-                self._open_dir(log_dir, topic_config)
+                for log, is_future in self._open_dir(log_dir, topic_config):
+                    (futures if is_future else found).append(log)
             except BlockingIOError:
                 self._release()
                 raise
             except OSError as error:
                 log_dir.take_offline(error)
+        self._sort_out(found, futures)
         if not self.online_dirs:
             raise LogDirFailed(", ".join(d.path for d in self.dirs), "no log directory is usable")
 
-    def _open_dir(self, log_dir: LogDir, topic_config: TopicConfigs) -> None:
+    def _open_dir(self, log_dir: LogDir, topic_config: TopicConfigs) -> Iterator[tuple[Log, bool]]:
+        """Every log in a directory, and whether it is a future one."""
         files, path = self._files, log_dir.path
         make_dirs(files, path)
         self._locks[path] = files.lock(os.path.join(path, LOCK))
-        log_dir.directory_id = self._claim(path)
+        log_dir.directory_id = claim(files, path, self._identity, self._rng)
         doubt = os.path.join(path, DOUBT)
-        clean, doubtful = self._take_shutdown_marks(path), files.exists(doubt)
+        marks, doubtful = take_marks(files, path, self._identity.boot_id), files.exists(doubt)
+        self.was_clean &= marks.clean or not marks.used
+        self.same_boot &= marks.same_boot
         checkpoints = log_dir.read_checkpoints()
         for name in files.listdir(path):
             directory = os.path.join(path, name)
@@ -140,53 +123,45 @@ class LogManager:
             if match is None or not files.is_dir(directory):
                 continue
             key = match["topic"], int(match["partition"])
-            if key in self._logs:
-                raise MetaPropertiesError(f"{name} is in {path} and in another log directory")
-            place = LogPlace(files, log_dir, directory, *key, read_topic_id(files, directory))
-            self._logs[key] = log = load_log(
-                place,
+            log = load_log(
+                LogPlace(files, log_dir, directory, *key, read_topic_id(files, directory)),
                 topic_config(match["topic"]),
                 self._options,
-                clean=clean,
+                clean=marks.clean,
                 recovery_point=checkpoints.recovery_points.get(key, 0),
                 log_start_offset=checkpoints.log_starts.get(key, 0),
                 now_ms=self._now_ms(),
                 doubtful=doubtful,
             )
             log.advance_high_watermark(checkpoints.high_watermarks.get(key, 0))
+            yield log, match["future"] is not None
         if doubtful:
             files.unlink(doubt)
 
-    def _claim(self, path: str) -> bytes:
-        """The directory's id, once it is known to be this broker's."""
-        identity, meta = self._identity, read_meta(self._files, path)
-        if meta is None:
-            directory_id = self._rng.randbytes(16)
-            meta = MetaProperties(identity.broker_id, identity.cluster_id, directory_id)
-            write_meta(self._files, path, meta)
-        if (meta.broker_id, meta.cluster_id) != (identity.broker_id, identity.cluster_id):
-            raise MetaPropertiesError(
-                f"{path} belongs to broker {meta.broker_id} of cluster {meta.cluster_id}, this is "
-                f"broker {identity.broker_id} of cluster {identity.cluster_id}"
-            )
-        return meta.directory_id
+    def _sort_out(self, found: list[Log], futures: list[Log]) -> None:
+        """Which log of a partition goes on, where a move between directories was interrupted."""
+        for log in found:
+            key = log.topic, log.partition
+            if (twin := self._logs.get(key)) is not None:
+                if log.topic_id != twin.topic_id:
+                    raise MetaPropertiesError(
+                        f"{key[0]}-{key[1]} is in {twin.log_dir.path} and in another log directory"
+                    )
+                log, other = furthest(log, twin)
+                self._put_aside_found(other, DELETE_SUFFIX if covers(log, other) else STRAY_SUFFIX)
+            self._logs[key] = log
+        whole = len(self.online_dirs) == len(self.dirs)
+        for log in futures:
+            current = self._logs.get(key := (log.topic, log.partition))
+            wanted = not whole if current is None else current.topic_id == log.topic_id
+            if wanted and key not in self.futures:
+                self.futures[key] = log
+            else:
+                self._put_aside_found(log, DELETE_SUFFIX)
 
-    def _take_shutdown_marks(self, path: str) -> bool:
-        """Whether the directory was closed; from now on it is not."""
-        files, mark = self._files, os.path.join(path, CLEAN_SHUTDOWN)
-        boot_path = os.path.join(path, BOOT_ID)
-        boot_id = ""
-        if files.exists(boot_path):
-            boot_id = files.read_bytes(boot_path).decode(errors="replace")
-        clean = files.exists(mark)
-        self.was_clean &= clean or not boot_id
-        self.same_boot &= boot_id in ("", self._identity.boot_id)
-        if boot_id != self._identity.boot_id:
-            write_atomic(files, boot_path, self._identity.boot_id.encode())
-        if clean:
-            files.unlink(mark)
-            files.sync_dir(path)
-        return clean
+    def _put_aside_found(self, log: Log, suffix: str) -> None:
+        with suppress(LogDirFailed):
+            self.put_aside(log, suffix)
 
     # --- finding
 
@@ -204,7 +179,19 @@ class LogManager:
         return [log_dir for log_dir in self.dirs if log_dir.failure is None]
 
     def logs_in(self, log_dir: LogDir) -> list[Log]:
-        return [log for log in self.logs if log.log_dir is log_dir]
+        """All that lie there, future ones too."""
+        return [log for log in (*self.logs, *self.futures.values()) if log.log_dir is log_dir]
+
+    def directory(self, path: str) -> LogDir:
+        """The entry of log.dirs; raises KafkaError(LOG_DIR_NOT_FOUND), or LogDirFailed."""
+        for log_dir in self.dirs:
+            if log_dir.path == path:
+                log_dir.require_online()
+                return log_dir
+        raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir {path} is not in the config.")
+
+    def is_future(self, log: Log) -> bool:
+        return self.futures.get((log.topic, log.partition)) is log
 
     def space(self, log_dir: LogDir) -> tuple[int, int]:
         """Bytes in all and bytes free of the directory's volume; raises LogDirFailed."""
@@ -225,7 +212,8 @@ class LogManager:
         *,
         is_new: bool = True,
     ) -> Log:
-        """The log of a partition, made in the directory with the fewest logs if there is none.
+        """The log of a partition, made where there is none: in the directory that is preferred for
+        it, else in that with the fewest logs.
 
         A partition that is not new may lie in a directory that is offline: then nothing is made.
         Raises LogDirFailed.
@@ -236,31 +224,53 @@ class LogManager:
         online = self.online_dirs
         if not online or (not is_new and len(online) < len(self.dirs)):
             raise LogDirFailed(", ".join(d.path for d in self.dirs), "a log directory is offline")
-        log_dir = min(online, key=lambda each: len(self.logs_in(each)))
-        try:
-            log = self._make(log_dir, key, topic_id, config)
-        except OSError as error:
-            log_dir.fail(error)
+        log_dir = self.preferred.pop(key, None)
+        if log_dir not in online:
+            log_dir = min(online, key=lambda each: len(self.logs_in(each)))
+        log = self.make(log_dir, key, topic_id, config)
         self._logs[key] = log
         return log
 
-    def _make(self, log_dir: LogDir, key: Key, topic_id: bytes, config: "TopicConfig") -> Log:
-        topic, partition = key
-        if key in log_dir.written.recovery_points or key in log_dir.written.log_starts:
-            # Of a deleted log with the same name: it must not speak for this one after a crash.
-            self._checkpoint_now(log_dir)
-        directory = os.path.join(log_dir.path, f"{topic}-{partition}")
-        self._files.make_dir(directory)
-        write_topic_id(self._files, directory, topic_id)
+    def make(
+        self,
+        log_dir: LogDir,
+        key: Key,
+        topic_id: bytes,
+        config: "TopicConfig",
+        *,
+        start: int = 0,
+        suffix: str = "",
+    ) -> Log:
+        """An empty log that begins at `start`, which nobody finds yet; raises LogDirFailed."""
+        name = f"{key[0]}-{key[1]}{suffix}"
+        place = LogPlace(self._files, log_dir, os.path.join(log_dir.path, name), *key, topic_id)
+        try:
+            if key in log_dir.written.recovery_points or key in log_dir.written.log_starts:
+                # Of a log of the same name that is gone: it must not speak for this one after a
+                # crash.
+                self._checkpoint_now(log_dir)
+            self._files.make_dir(place.directory)
+            write_topic_id(self._files, place.directory, topic_id)
+            return self.load(place, config, start)
+        except OSError as error:
+            log_dir.fail(error)
+
+    def load(self, place: LogPlace, config: "TopicConfig", start: int, end: int = 0) -> Log:
+        """Opens a log that was closed at `end`; raises OSError."""
         return load_log(
-            LogPlace(self._files, log_dir, directory, topic, partition, topic_id),
+            place,
             config,
             self._options,
             clean=True,
-            recovery_point=0,
-            log_start_offset=0,
+            recovery_point=end,
+            log_start_offset=start,
             now_ms=self._now_ms(),
         )
+
+    def replace(self, future: Log) -> None:
+        """A future log is its partition's log now, and whoever was it is on its own."""
+        key = future.topic, future.partition
+        self._logs[key] = self.futures.pop(key)
 
     def delete(self, topic: str, partition: int) -> None:
         """Takes the log out of service; its files go after file.delete.delay.ms.
@@ -274,13 +284,26 @@ class LogManager:
         self._set_aside(topic, partition, STRAY_SUFFIX)
 
     def _set_aside(self, topic: str, partition: int, suffix: str) -> None:
+        self.drop_future(topic, partition)
         log = self._logs.pop((topic, partition), None)
-        if log is None:
-            return
+        if log is not None:
+            self.put_aside(log, suffix)
+
+    def drop_future(self, topic: str, partition: int) -> None:
+        """Deletes a replica on its way, if there is one; raises LogDirFailed."""
+        future = self.futures.pop((topic, partition), None)
+        if future is not None:
+            self.put_aside(future, DELETE_SUFFIX)
+
+    def put_aside(self, log: Log, suffix: str) -> None:
+        """Gives the directory of a log that nobody finds any more a name that says so.
+
+        Raises LogDirFailed.
+        """
         log.abandon()
         log.log_dir.require_online()
-        ending = f".{self._rng.randbytes(16).hex()}{suffix}"
-        name = f"{topic}-{partition}"[: _MAX_NAME - len(ending)] + ending
+        ending = self.ending(suffix)
+        name = f"{log.topic}-{log.partition}"[: MAX_NAME - len(ending)] + ending
         path = os.path.join(log.log_dir.path, name)
         try:
             self._files.rename(log.directory, path)
@@ -289,6 +312,10 @@ class LogManager:
         if suffix == DELETE_SUFFIX:
             due_ms = self._now_ms() + log.config.file_delete_delay_ms
             self._doomed.append(Doomed(due_ms, path))
+
+    def ending(self, suffix: str) -> str:
+        """What makes the name of a directory its own."""
+        return f".{self._rng.randbytes(16).hex()}{suffix}"
 
     def due_removals(self) -> list[str]:
         """Paths whose time has come, each told once: for `remove`, in a thread."""
@@ -350,8 +377,7 @@ class LogManager:
                 for log in self.logs_in(log_dir):
                     log.close()
                 self._checkpoint_now(log_dir)
-                mark = os.path.join(log_dir.path, CLEAN_SHUTDOWN)
-                write_atomic(self._files, mark, b'{"version":0,"brokerEpoch":-1}')
+                mark_closed(self._files, log_dir.path)
             except LogDirFailed:
                 continue
             except OSError as error:
@@ -360,7 +386,7 @@ class LogManager:
 
     def abandon(self) -> None:
         """Lets go of everything without a flush: the next start recovers."""
-        for log in self.logs:
+        for log in (*self.logs, *self.futures.values()):
             log.abandon()
         self._release()
 

@@ -8,12 +8,14 @@ from barnabas.broker.assembly.core import Core
 from barnabas.broker.replication.fetcher_manager import FetcherManager
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.in_sync_keeper import InSyncKeeper
+from barnabas.broker.replication.log_dir_moves import LogDirMoves
 from barnabas.broker.replication.means import Means
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.storage.cleaner import LogCleaner
+from barnabas.storage.dir_marks import BrokerIdentity
 from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.log_manager import BrokerIdentity, LogManager
+from barnabas.storage.log_manager import LogManager
 
 
 class Replication(NamedTuple):
@@ -62,6 +64,7 @@ def make_replication(
         max_lag_ms=lambda: core.config.replica_lag_time_max_ms,
         metrics=metrics.replicas,
     )
+    cleaner = LogCleaner(doors.files, doors.cleaner.clean)
     replicas = ReplicaManager(
         core.broker_id,
         logs=logs,
@@ -72,10 +75,16 @@ def make_replication(
         metrics=metrics.topics,
         in_sync=in_sync,
         fetchers=fetchers,
+        moves=LogDirMoves(
+            logs,
+            offload=doors.offload,
+            clock=doors.clock,
+            config=core.dynamic.now,
+            moved=cleaner.moved,
+        ),
     )
     core.configs.follow_topics(replicas.configure)
     gauges.read_replicas(metrics, replicas, logs)
     gauges.read_fetchers(metrics.fetchers, fetchers)
     gauges.read_quotas(metrics.replication, quotas, doors.clock)
-    cleaner = LogCleaner(doors.files, doors.cleaner.clean)
     return Replication(logs, cleaner, flusher, replicas, fetchers, quotas, in_sync)

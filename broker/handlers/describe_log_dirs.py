@@ -23,6 +23,7 @@ from barnabas.storage.log_manager import LogManager
 __all__ = ["API", "SERVES", "DescribeLogDirsHandler", "error_response"]
 
 SERVES = range(1, 6)
+_UNKNOWN_LAG = -1
 
 
 class DescribeLogDirsHandler:
@@ -63,8 +64,8 @@ class DescribeLogDirsHandler:
                 DescribeLogDirsPartition(
                     partition_index=log.partition,
                     partition_size=log.size,
-                    offset_lag=max(0, log.high_watermark - log.log_end_offset),
-                    is_future_key=False,
+                    offset_lag=self._lag(log),
+                    is_future_key=self._logs.is_future(log),
                 )
             )
         return DescribeLogDirsResult(
@@ -73,6 +74,13 @@ class DescribeLogDirsHandler:
             total_bytes=total,
             usable_bytes=free,
         )
+
+    def _lag(self, log: Log) -> int:
+        """Of a replica on its way, behind the one that is copied."""
+        if not self._logs.is_future(log):
+            return max(0, log.high_watermark - log.log_end_offset)
+        current = self._logs.get(log.topic, log.partition)
+        return _UNKNOWN_LAG if current is None else current.log_end_offset - log.log_end_offset
 
 
 def error_response(

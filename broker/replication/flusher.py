@@ -8,6 +8,7 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.metrics.registry import HistogramCell
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.flush import FlushJob
+from barnabas.storage.log import Log
 
 
 class Flusher:
@@ -44,23 +45,26 @@ class Flusher:
             self._running.discard(path)
             self._quiet.set()
             return
-        jobs = [(partition, partition.log.begin_flush()) for partition in partitions]
+        jobs = [(each, each.log, each.log.begin_flush()) for each in partitions]
         started = self._clock.monotonic()
-        work = self._offload.submit(f"flush {path}", lambda: _run([job for _, job in jobs]))
+        work = self._offload.submit(f"flush {path}", lambda: _run([job for _, _, job in jobs]))
         work.add_done_callback(lambda done: self._finished(path, jobs, started, done))
 
     def _finished(
         self,
         path: str,
-        jobs: list[tuple[Partition, FlushJob]],
+        jobs: list[tuple[Partition, Log, FlushJob]],
         started: float,
         done: "asyncio.Future[None]",
     ) -> None:
         done.result()
         self._time_ms.observe((self._clock.monotonic() - started) * 1000)
-        for partition, job in jobs:
+        for partition, log, job in jobs:
+            if log is not partition.log:
+                # It lies in another directory by now, and is flushed there.
+                continue
             try:
-                partition.log.finish_flush(job)
+                log.finish_flush(job)
             except KafkaError as error:
                 partition.log_failed(error)
             else:

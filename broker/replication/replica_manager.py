@@ -16,6 +16,7 @@ from barnabas.broker.replication.append_queue import AppendQueue
 from barnabas.broker.replication.fetcher_manager import FetcherManager
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.in_sync import InSyncSets
+from barnabas.broker.replication.log_dir_moves import LogDirMoves
 from barnabas.broker.replication.partition import NO_EPOCH, Partition
 from barnabas.broker.replication.topic_cells import TopicCells, forget
 from barnabas.config.topic import TopicConfig
@@ -72,6 +73,7 @@ class ReplicaManager:
         metrics: TopicMetrics,
         in_sync: InSyncSets,
         fetchers: FetcherManager,
+        moves: LogDirMoves,
     ) -> None:
         self._broker_id = broker_id
         self._logs = logs
@@ -82,6 +84,7 @@ class ReplicaManager:
         self._metrics = metrics
         self._in_sync = in_sync
         self._fetchers = fetchers
+        self.moves = moves
         self.appends = AppendQueue(offload)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
@@ -196,6 +199,7 @@ class ReplicaManager:
                 del self._partitions[key]
                 await self._unfollow(partition)
                 self._resign(partition)
+                await self.moves.stop(key)
         for log in self._logs.logs:
             stray = named.get((log.topic, log.partition)) != log.topic_id
             if stray and log.log_dir.failure is None:
@@ -228,6 +232,7 @@ class ReplicaManager:
         partition = Partition(log, self._broker_id, cells, self._flusher.request, self._in_sync)
         self._partitions[name, index] = partition
         self._offline.discard((name, index))
+        self.moves.begin(partition)
         return partition
 
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
@@ -257,6 +262,7 @@ class ReplicaManager:
             await self._unfollow(partition)
             self._resign(partition)
             await self._fetchers.close_idle()
+            await self.moves.stop(key)
         if not state.delete_partition:
             return ErrorCode.NONE
         self._offline.discard(key)
@@ -306,6 +312,11 @@ class ReplicaManager:
             self._offline.add(key)
             self._fetchers.unfollow(partition)
             self._resign(partition)
+        self.moves.log_dir_failed(path)
+
+    async def place(self, topic: str, index: int, path: str) -> None:
+        """Have a replica lie in the log directory `path`; raises KafkaError as `LogDirMoves`."""
+        await self.moves.place((topic, index), path, self.partition)
 
     def resign_all(self) -> None:
         """The broker stops: nobody who waits will be answered, nothing more is appended, whatever

@@ -13,7 +13,7 @@ from barnabas.protocol.schema import Api, api
 
 SERVED = (
     *(0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23),
-    *(24, 25, 26, 27, 28, 32, 33, 35, 37, 42, 43, 44, 45, 46, 47, 57, 60, 61, 65, 66, 74, 75),
+    *(24, 25, 26, 27, 28, 32, 33, 34, 35, 37, 42, 43, 44, 45, 46, 47, 57, 60, 61, 65, 66, 74, 75),
 )
 """The API keys that Barnabas serves; the others of Kafka come with later releases."""
 

@@ -12,7 +12,7 @@ from barnabas.coordinator.transaction.records import (
 from barnabas.protocol.records.batch import BatchHeader, iter_headers
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.log_manager import CLEAN_SHUTDOWN
+from barnabas.storage.dir_marks import CLEAN_SHUTDOWN
 
 
 def transactions(data: Path) -> dict[str, Transaction]:

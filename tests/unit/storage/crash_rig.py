@@ -7,9 +7,10 @@ from random import Random
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.records.batch import BatchHeader, iter_headers
 from barnabas.protocol.records.record import Record, build_batch
+from barnabas.storage.dir_marks import BrokerIdentity
 from barnabas.storage.errors import LogDirFailed
 from barnabas.storage.log import Log
-from barnabas.storage.log_manager import BrokerIdentity, LogManager
+from barnabas.storage.log_manager import LogManager
 from barnabas.storage.mem_files import Fault, MemFile, MemFiles
 from barnabas.storage.producer_state import ProducerStateManager
 from barnabas.storage.trim import drop_old_segments
@@ -131,8 +132,7 @@ class Rig:
         log, expected = self.log(topic, partition), self.expected[topic, partition]
         size = self.rng.choice((10, 60, 200))
         producer = self.rng.choice((-1, *PRODUCERS))
-        count = self.rng.randrange(1, 4)
-        sequence = expected.sequences.get(producer, 0)
+        count, sequence = self.rng.randrange(1, 4), expected.sequences.get(producer, 0)
         records = [
             Record(i, self.now_ms - self.rng.randrange(50), b"k", self.rng.randbytes(size))
             for i in range(count)

@@ -8,10 +8,11 @@ import pytest
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.types import uuid_text
+from barnabas.storage.dir_marks import BrokerIdentity
 from barnabas.storage.errors import LogDirFailed
 from barnabas.storage.files import Files, OsFiles
 from barnabas.storage.log import Log
-from barnabas.storage.log_manager import BrokerIdentity, LogManager
+from barnabas.storage.log_manager import LogManager
 from barnabas.storage.mem_files import Fault, MemFiles
 from barnabas.storage.meta_properties import MetaPropertiesError, read_meta
 from barnabas.storage.truncation import truncate

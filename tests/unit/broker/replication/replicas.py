@@ -6,11 +6,12 @@ from typing import Any
 
 from barnabas.broker.clock import SystemClock
 from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.offload import InlineOffload
+from barnabas.broker.offload import InlineOffload, Offload
 from barnabas.broker.replication.fetcher_manager import FetcherManager
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.in_sync import Attendance
 from barnabas.broker.replication.in_sync_keeper import InSyncKeeper
+from barnabas.broker.replication.log_dir_moves import LogDirMoves
 from barnabas.broker.replication.means import Means
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import FULL, ReplicaManager
@@ -28,8 +29,9 @@ from barnabas.protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaTopicState,
 )
+from barnabas.storage.dir_marks import BrokerIdentity
 from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.log_manager import BrokerIdentity, LogManager
+from barnabas.storage.log_manager import LogManager
 from barnabas.storage.mem_files import MemFiles
 
 ME = 0
@@ -59,14 +61,21 @@ class SilentLine:
 class Replicas:
     """The manager under test and the parts it works with."""
 
-    def __init__(self, files: MemFiles | None = None, **configs: str) -> None:
+    offload: Offload = InlineOffload()
+
+    def __init__(
+        self,
+        files: MemFiles | None = None,
+        directories: tuple[str, ...] = ("/data",),
+        **configs: str,
+    ) -> None:
         self.files = files or MemFiles()
         self.failures: list[LogDirFailed] = []
         self.configs = configs
-        broker = BrokerConfig.from_properties({"log.dirs": "/data"})
+        self.broker = BrokerConfig.from_properties({"log.dirs": ",".join(directories)})
         self.logs = LogManager(
             self.files,
-            ["/data"],
+            directories,
             BrokerIdentity(ME, "cluster", "boot"),
             now_ms=lambda: 0,
             rng=Random(0),
@@ -76,10 +85,7 @@ class Replicas:
         self.cache = MetadataCache("cluster")
         metrics = BrokerMetrics(Registry())
         self.topics = metrics.topics
-        self.flusher = Flusher(InlineOffload(), SystemClock(), metrics.logs.flush_time_ms.cell())
-        self.config = lambda _topic: TopicConfig.resolve(
-            {key.replace("_", "."): value for key, value in self.configs.items()}, broker
-        )
+        self.flusher = Flusher(self.offload, SystemClock(), metrics.logs.flush_time_ms.cell())
         self.logs.open(self.config)
         self.clock = SteppedClock()
         self.in_sync = InSyncKeeper(
@@ -89,33 +95,48 @@ class Replicas:
             max_lag_ms=lambda: MAX_LAG_MS,
             metrics=metrics.replicas,
         )
-        quotas = ReplicationQuotas(ME, lambda: broker, self.config)
-        self.fetchers = FetcherManager(
-            lambda _leader: SilentLine(),
-            Means(
-                ME,
-                config=lambda: broker,
-                clock=self.clock,
-                offload=InlineOffload(),
-                quota=quotas.follower,
-                metrics=metrics.fetchers,
-                broker_epoch=lambda: 1,
-            ),
-        )
-        self.quotas = quotas
         self.metrics = metrics
-        self.manager = ReplicaManager(
+        self.quotas = ReplicationQuotas(ME, lambda: self.broker, self.config)
+        self.fetchers = self._make_fetchers()
+        self.manager = self._make_manager()
+        self._partition_epoch = 0
+
+    def config(self, _topic: str) -> TopicConfig:
+        texts = {key.replace("_", "."): value for key, value in self.configs.items()}
+        return TopicConfig.resolve(texts, self.broker)
+
+    def _make_fetchers(self) -> FetcherManager:
+        means = Means(
+            ME,
+            config=lambda: self.broker,
+            clock=self.clock,
+            offload=self.offload,
+            quota=self.quotas.follower,
+            metrics=self.metrics.fetchers,
+            broker_epoch=lambda: 1,
+        )
+        return FetcherManager(lambda _leader: SilentLine(), means)
+
+    def _make_manager(self) -> ReplicaManager:
+        moves = LogDirMoves(
+            self.logs,
+            offload=self.offload,
+            clock=self.clock,
+            config=lambda: self.broker,
+            moved=lambda _old, _new: None,
+        )
+        return ReplicaManager(
             ME,
             logs=self.logs,
             cache=self.cache,
             flusher=self.flusher,
-            offload=InlineOffload(),
+            offload=self.offload,
             topic_config=self.config,
             metrics=self.topics,
             in_sync=self.in_sync,
             fetchers=self.fetchers,
+            moves=moves,
         )
-        self._partition_epoch = 0
 
     async def lead(
         self,

@@ -1,0 +1,69 @@
+"""What a log directory says of itself: whose it is, and how the last process left it."""
+
+import os
+from random import Random
+from typing import NamedTuple
+
+from barnabas.storage.files import Files, write_atomic
+from barnabas.storage.meta_properties import (
+    MetaProperties,
+    MetaPropertiesError,
+    read_meta,
+    write_meta,
+)
+
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+BOOT_ID = ".boot_id"
+
+
+class BrokerIdentity(NamedTuple):
+    """Whose directories these are; the kernel has a new `boot_id` after each start."""
+
+    broker_id: int
+    cluster_id: str
+    boot_id: str
+
+
+class Marks(NamedTuple):
+    """How the last process left a directory."""
+
+    clean: bool
+    """It was closed."""
+    used: bool
+    """There was such a process."""
+    same_boot: bool
+    """The machine has run through since: its page cache has lost nothing."""
+
+
+def claim(files: Files, path: str, identity: BrokerIdentity, rng: Random) -> bytes:
+    """The directory's id, once it is known to be this broker's; raises MetaPropertiesError."""
+    meta = read_meta(files, path)
+    if meta is None:
+        meta = MetaProperties(identity.broker_id, identity.cluster_id, rng.randbytes(16))
+        write_meta(files, path, meta)
+    if (meta.broker_id, meta.cluster_id) != (identity.broker_id, identity.cluster_id):
+        raise MetaPropertiesError(
+            f"{path} belongs to broker {meta.broker_id} of cluster {meta.cluster_id}, this is "
+            f"broker {identity.broker_id} of cluster {identity.cluster_id}"
+        )
+    return meta.directory_id
+
+
+def take_marks(files: Files, path: str, boot_id: str) -> Marks:
+    """Reads the marks; from now on the directory is not closed any more."""
+    mark, boot_path = os.path.join(path, CLEAN_SHUTDOWN), os.path.join(path, BOOT_ID)
+    known = ""
+    if files.exists(boot_path):
+        known = files.read_bytes(boot_path).decode(errors="replace")
+    clean = files.exists(mark)
+    if known != boot_id:
+        write_atomic(files, boot_path, boot_id.encode())
+    if clean:
+        files.unlink(mark)
+        files.sync_dir(path)
+    return Marks(clean, used=bool(known), same_boot=known in ("", boot_id))
+
+
+def mark_closed(files: Files, path: str) -> None:
+    """Everything in the directory is durable, and nobody works on it any more."""
+    write_atomic(files, os.path.join(path, CLEAN_SHUTDOWN), b'{"version":0,"brokerEpoch":-1}')

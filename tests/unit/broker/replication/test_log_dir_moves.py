@@ -1,0 +1,248 @@
+"""Replicas move between log directories: nothing is lost, whatever happens in between."""
+
+import asyncio
+import errno
+
+import pytest
+
+from barnabas.broker.replication import log_dir_moves
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import set_base_offset_and_epoch
+from barnabas.protocol.records.claim import Claim
+from barnabas.storage.mem_files import Fault
+from barnabas.storage.truncation import truncate
+from tests.unit.broker.replication.moving import Moving, expected, until, values, written
+from tests.unit.broker.replication.replicas import TOPIC_ID
+from tests.unit.storage.log_bench import NOW, batch
+
+
+@pytest.fixture(autouse=True)
+def _many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_dir_moves, "CHUNK_BYTES", 500)
+    monkeypatch.setattr(log_dir_moves, "TAIL_BYTES", 200)
+    monkeypatch.setattr(log_dir_moves, "PAUSE_S", 0.01)
+
+
+async def led(count: int = 30, **configs: str) -> Moving:
+    moving = Moving(**configs)
+    assert await moving.lead() == ErrorCode.NONE
+    moving.put(count)
+    return moving
+
+
+async def refused(moving: Moving, path: str, topic: str = "t", index: int = 0) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        await moving.manager.place(topic, index, path)
+    return caught.value.code
+
+
+def names(moving: Moving, path: str) -> list[str]:
+    """The directories of replicas, without what makes their names their own."""
+    found = [name for name in moving.files.listdir(path) if moving.files.is_dir(f"{path}/{name}")]
+    return [name if "-" not in name[4:] else f"{name[:3]}..{name[36:]}" for name in found]
+
+
+async def test_a_replica_moves_with_all_that_it_had() -> None:
+    moving = await led()
+    await until(lambda: moving.log.flushed_offset == 30)
+    moving.log.delete_records_before(3)
+    old, there = moving.log, moving.elsewhere
+    entry = old.producers.entry(7)
+    await moving.move()
+    await moving.moved()
+    log = moving.log
+    assert log is not old
+    assert log is moving.logs.get("t", 0)
+    assert log.log_dir.path == there
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (3, 30, 30)
+    assert values(log) == expected(3, 30)
+    assert log.producers.entry(7) == entry
+    assert log.epochs.entries == old.epochs.entries
+    assert log.flushed_offset == 30
+    assert moving.partition.append_as_leader(written(29), now_ms=NOW).duplicate
+    moving.put(5)
+    assert values(log) == expected(3, 35)
+    assert names(moving, there) == ["t-0"]
+    assert names(moving, moving.elsewhere) == ["t-0..-delete"]
+    assert moving.logs.futures == {}
+
+
+async def test_a_replica_moves_there_and_back_while_it_is_written() -> None:
+    moving = await led()
+    for _ in range(3):
+        await moving.move()
+        while len(moving.manager.moves):
+            moving.put()
+            # Whoever writes faster than a disk can copy is never caught up with.
+            for _ in range(5):
+                await asyncio.sleep(0)
+    end = moving.log.log_end_offset
+    assert end > 40
+    assert values(moving.log) == expected(0, end)
+    unmoved = await led(end)
+    assert [each.base_offset for each in moving.log.segments] == [
+        each.base_offset for each in unmoved.log.segments
+    ]
+    await until(lambda: moving.partition.high_watermark == end)
+
+
+async def test_a_verified_transaction_goes_on_after_the_move() -> None:
+    moving = await led(5)
+    guard = moving.partition.begin_verification(Claim("tx", 9, 0, 0, epoch_per_transaction=False))
+    await moving.move()
+    await moving.moved()
+    data = batch(b"x", producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
+    moving.partition.append_as_leader(data, now_ms=NOW, guard=guard)
+    assert moving.log.producers.open_count == 1
+
+
+async def test_what_a_follower_takes_away_goes_from_the_copy_too() -> None:
+    moving = await led()
+    await moving.lead(leader=1, epoch=1, replicas=(0, 1), isr=(0, 1))
+    limit(moving, 1)
+    await moving.move()
+    await until(lambda: moving.logs.futures["t", 0].log_end_offset > 0)
+    limit(moving, None)
+    future = moving.logs.futures["t", 0]
+    await until(lambda: future.log_end_offset > 20)
+    change = truncate(moving.log, 12, now_ms=NOW)
+    await asyncio.sleep(0)
+    change.complete()
+    data = bytearray()
+    for offset in range(12, 20):
+        each = batch(b"new %d" % offset, timestamp=5)
+        moving.log.assign_leader_epoch(1)
+        stamped(each, offset, 1)
+        data += each
+    moving.partition.append_as_follower(bytes(data), now_ms=NOW, max_batches=99)
+    await moving.moved()
+    assert moving.log.log_end_offset == 20
+    assert [size for _, _, size in values(moving.log)][12:] == [len(batch(b"new 12"))] * 8
+    assert [(e.epoch, e.start_offset) for e in moving.log.epochs.entries] == [(0, 0), (1, 12)]
+
+
+async def test_the_quota_holds_a_move_up_and_another_wish_takes_it_back() -> None:
+    moving = await led()
+    here, there = moving.log.log_dir.path, moving.elsewhere
+    limit(moving, 300)
+    await moving.move()
+    future = moving.logs.futures["t", 0]
+    await until(lambda: future.size > 300)
+    copied = future.size
+    await asyncio.sleep(0.12)
+    assert future.size == copied < moving.log.size
+    moving.clock.seconds += copied / 300 + 1
+    await until(lambda: future.size > copied)
+    await moving.move(there)
+    assert moving.logs.futures["t", 0] is future, "it is on its way already"
+    await moving.move(here)
+    assert moving.logs.futures == {}
+    assert (names(moving, here), names(moving, there)) == (["t-0"], ["t-0..-delete"])
+    assert values(moving.log) == expected(0, 30)
+
+
+async def test_what_cannot_be_is_refused_and_a_wish_is_remembered() -> None:
+    moving = await led(1)
+    assert await refused(moving, "/c") is ErrorCode.LOG_DIR_NOT_FOUND
+    assert await refused(moving, "/a", "x" * 230) is ErrorCode.INVALID_TOPIC_EXCEPTION
+    for path in ("/b", "/a"):
+        code = await refused(moving, path, "later")
+        assert code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await moving.lead(topic="later", topic_id=bytes(16))
+        assert moving.manager.partition("later", 0).log.log_dir.path == path
+        moving.logs.delete("later", 0)
+        del moving.manager._partitions["later", 0]
+    moving.logs.directory(moving.elsewhere).take_offline(OSError(errno.EIO, "broken"))
+    assert await refused(moving, moving.elsewhere) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_move_ends_with_its_target() -> None:
+    moving = await led()
+    moving.files.faults.append(Fault("append", suffix=f"{15:020d}.log", from_then_on=True))
+    moving.files.faults.append(Fault("sync", suffix="-future/00000000000000000000.log"))
+    there = moving.elsewhere
+    await moving.move()
+    await moving.moved()
+    assert [failure.log_dir for failure in moving.failures] == [there]
+    moving.manager.log_dir_failed(there)
+    assert moving.logs.futures == {}
+    moving.put(3)
+    assert values(moving.log) == expected(0, 33)
+
+
+async def test_a_move_ends_with_its_source() -> None:
+    moving = await led()
+    limit(moving, 1)
+    here = moving.log.log_dir
+    await moving.move()
+    here.take_offline(OSError(errno.EIO, "broken"))
+    moving.manager.log_dir_failed(here.path)
+    limit(moving, None)
+    await moving.moved()
+    with pytest.raises(KafkaError) as caught:
+        _ = moving.partition
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert names(moving, moving.logs.online_dirs[0].path) == ["t-0..-future"]
+    moving.logs.close()
+    again = Moving(moving.files)
+    await again.lead(epoch=1)
+    await again.moved()
+    assert again.log.log_dir.path != here.path
+    assert values(again.log) == expected(0, 30)
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_partition_is_deleted_while_it_moves(turns: int) -> None:
+    moving = await led()
+    await moving.move()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    assert await moving.stop(delete=True) == ErrorCode.NONE
+    assert len(moving.manager.moves) == 0
+    assert (moving.logs.futures, moving.logs.logs) == ({}, [])
+    assert {*names(moving, "/a"), *names(moving, "/b")} == {"t-0..-delete"}
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_broker_that_stops_in_the_middle_goes_on_at_its_next_start(turns: int) -> None:
+    moving = await led()
+    there = moving.elsewhere
+    await moving.move()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await moving.manager.moves.close()
+    moving.logs.close()
+    again = Moving(moving.files)
+    assert again.logs.was_clean
+    assert sum(len(again.logs.logs_in(each)) for each in again.logs.dirs) <= 2
+    await again.lead(epoch=1)
+    await again.moved()
+    assert again.log.log_dir.path == there
+    assert values(again.log) == expected(0, 30)
+
+
+async def test_a_future_log_of_another_topic_of_that_name_is_dropped() -> None:
+    moving = await led()
+    limit(moving, 1)
+    await moving.move()
+    here = moving.log.log_dir.path
+    moving.logs.abandon()
+    moving.files.kill()
+    stranger = bytes(reversed(TOPIC_ID))
+    for name in moving.files.listdir(here):
+        if name == "t-0":
+            moving.files.remove_tree(f"{here}/{name}")
+    again = Moving(moving.files)
+    assert again.logs.futures == {}, "there is nothing that it would be a copy of"
+    await again.lead(topic_id=stranger)
+    assert again.log.log_end_offset == 0
+
+
+def limit(moving: Moving, rate: int | None) -> None:
+    key = "replica.alter.log.dirs.io.max.bytes.per.second"
+    changes = {} if rate is None else {key: str(rate)}
+    moving.broker = type(moving.broker).from_properties({"log.dirs": "/a,/b"} | changes)
+
+
+def stamped(data: bytearray, offset: int, epoch: int) -> None:
+    set_base_offset_and_epoch(data, 0, offset, epoch)

@@ -1,5 +1,6 @@
 """confluent-kafka (librdkafka) carries records from input to output, and reads what is there."""
 
+import threading
 from collections.abc import Callable, Iterator
 
 import confluent_kafka
@@ -11,6 +12,9 @@ from tests.integration.transactions.transformer import (
     Taken,
 )
 
+GIVEN_UP_AFTER_S = 15.0
+"""Version 2.16 waits in send_offsets_to_transaction, whatever the timeout, where it takes a dead
+broker that the metadata no longer name for the group's coordinator."""
 _QUICK = {
     "log_level": 0,
     "reconnect.backoff.ms": 10,
@@ -20,11 +24,6 @@ _QUICK = {
     # Where no broker is left the library begins anew with other objects for the same brokers, but
     # keeps the old one as the group's coordinator: send_offsets_to_transaction waits for ever.
     "metadata.recovery.strategy": "none",
-    # A dead broker that the metadata no longer name stays in the cache as the group's coordinator,
-    # and send_offsets_to_transaction waits for ever: until the cache is too old (the first) and
-    # some connection changes its state (the second).
-    "metadata.max.age.ms": 1000,
-    "connections.max.idle.ms": 2000,
 }
 
 
@@ -33,6 +32,7 @@ class Worker:
 
     def __init__(self, servers: str, route: Route) -> None:
         self._route = route
+        self._given_up: list[confluent_kafka.Producer] = []
         self._config = {"bootstrap.servers": servers, **_QUICK}
         self._consumer = confluent_kafka.Consumer(
             {
@@ -77,12 +77,24 @@ class Worker:
             TopicPartition(self._route.input, partition, at) for partition, at in offsets.items()
         ]
         member = self._consumer.consumer_group_metadata()
-        _resumed(lambda: self._producer.send_offsets_to_transaction(places, member, IN_TIME_S))
+        producer = self._producer
+
+        def send() -> None:
+            producer.send_offsets_to_transaction(places, member, IN_TIME_S)
+
+        try:
+            _within(GIVEN_UP_AFTER_S, lambda: _resumed(send))
+        except TimeoutError:
+            # It is in use for ever, and must not be freed.
+            self._given_up.append(producer)
+            raise
 
     def commit(self) -> None:
         _resumed(lambda: self._producer.commit_transaction(IN_TIME_S))
 
     def abort(self) -> None:
+        if self._producer in self._given_up:
+            raise RuntimeError("the producer cannot go on")
         _resumed(lambda: self._producer.abort_transaction(IN_TIME_S))
 
     def renew(self) -> None:
@@ -93,6 +105,25 @@ class Worker:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def _within(seconds: float, call: Callable[[], None]) -> None:
+    """A call of the library that may never return."""
+    raised: list[Exception] = []
+
+    def carry_out() -> None:
+        try:
+            call()
+        except Exception as error:
+            raised.append(error)
+
+    calling = threading.Thread(target=carry_out, daemon=True)
+    calling.start()
+    calling.join(seconds)
+    if calling.is_alive():
+        raise TimeoutError(f"not after {seconds} s")
+    for error in raised:
+        raise error
 
 
 def _resumed(call: Callable[[], None]) -> None:

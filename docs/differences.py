@@ -367,6 +367,18 @@ QUIRKS = (
         "`metadata.recovery.strategy=none`.",
     ),
     Quirk(
+        "librdkafka 2.16",
+        "`send_offsets_to_transaction` never returns, whatever its timeout, after the group's "
+        "coordinator has died and is in the metadata no more.",
+        "A thread of its own for the call, and a new producer with the same id when it is late.",
+    ),
+    Quirk(
+        "franz-go 1.22",
+        "A consumer that dials a dead broker while its coordinator moves forgets its member id, "
+        "and joins as another: the group stands still until the session of the first one ends.",
+        "`kgo.InstanceID`, or a short `kgo.SessionTimeout`.",
+    ),
+    Quirk(
         "all of the older transaction protocol",
         "An epoch has many transactions: an EndTxn that was held up on the way may end the next "
         "one (KAFKA-17754).",

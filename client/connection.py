@@ -112,10 +112,9 @@ class Connection(asyncio.BufferedProtocol):
         """
         if version is None:
             version = self.version_for(api)
-        await self._writable.wait()
-        answer = self._send(api, request, version)
         async with asyncio.timeout(timeout):
-            return await answer
+            await self._writable.wait()
+            return await self._send(api, request, version)
 
     async def send_only(self, api: Api, request: object, *, version: int | None = None) -> None:
         """Sends a request that gets no answer: Produce with acks=0."""

@@ -207,7 +207,11 @@ class InSyncKeeper:
         backoff = SHORTEST_BACKOFF_S
         while self._proposals:
             asked, self._proposals = self._proposals, {}
-            again = await self._ask(controller, _still_open(asked))
+            try:
+                again = await self._ask(controller, _still_open(asked))
+            except Exception as error:
+                _log.error("proposals failed", partitions=len(asked), exc_info=error)
+                again = _still_open(asked)
             if not again:
                 backoff = SHORTEST_BACKOFF_S
                 continue
@@ -225,9 +229,6 @@ class InSyncKeeper:
             code = ErrorCode.of(response.error_code)
         except KafkaError as error:
             code = error.code
-        except Exception as error:
-            _log.error("proposals failed", partitions=len(asked), exc_info=error)
-            return asked
         if code is not ErrorCode.NONE:
             _log.info("proposals not taken", partitions=len(asked), error=code.name)
             return asked

@@ -134,7 +134,7 @@ class ReplicaManager:
 
         A full request names all replicas of this broker: others are strays, and set aside.
         """
-        if request.type == FULL:
+        if request.type == FULL and not self._resigned:
             await self._keep_only(request)
         topics, turns = [], count(1)
         for topic in request.topic_states:

@@ -60,6 +60,20 @@ async def test_closing_waits_until_what_acks_0_wrote_has_left() -> None:
     assert await asyncio.wait_for(peer.read, 10) > MORE_THAN_SOCKETS_HOLD
 
 
+async def test_what_a_broker_does_not_read_is_given_up_in_time() -> None:
+    """A broker that is stopped in the middle must not hold up those who would ask another."""
+    peer = SlowReader()
+    connection = await sent(peer)
+    request = connection.request(api_versions.API, api_versions.ApiVersionsRequest(), timeout=0.05)
+    asking = asyncio.create_task(request)
+    await asyncio.wait([asking], timeout=5)
+    assert asking.done()
+    assert isinstance(asking.exception(), TimeoutError)
+    connection.abort()
+    peer.read_on.set()
+    await asyncio.wait_for(peer.read, 10)
+
+
 async def test_closing_does_not_wait_for_ever_for_a_broker_that_reads_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -232,6 +233,25 @@ async def test_a_proposal_is_repeated_until_the_controller_has_spoken(
     await rig.until(lambda: rig.partition.isr == (0, 1))
     assert rig.controller.proposals == [{0: MY_EPOCH, 1: 1}] * 4
     assert rig.counted() == (1, 0, 3)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_fault_where_an_answer_is_taken_over_is_not_the_end_of_all_proposals(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The partition would stay out of sync for ever: a proposal of it would be under way."""
+    await rig.lead(isr=(0,))
+    change, faults = Partition.in_sync_set_changed, [RuntimeError("a fault")]
+
+    def changed(*decision: Any) -> None:
+        if faults:
+            raise faults.pop()
+        change(*decision)
+
+    monkeypatch.setattr(Partition, "in_sync_set_changed", changed)
+    rig.replicas.fetched(1, 0)
+    await rig.until(lambda: rig.partition.isr == (0, 1))
+    assert len(rig.controller.asked) == 2
 
 
 @pytest.mark.usefixtures("quick")

@@ -13,6 +13,8 @@ from barnabas.verify.wire.replicas import DAMAGED, Batch
 
 CHECK: Final = "C14"
 _CLEAN: Final = ".kafka_cleanshutdown"
+_CLEANED: Final = "cleaner-offset-checkpoint"
+"""Has the logs that were compacted; how far is written down a moment later than it is done."""
 
 
 class Compared(NamedTuple):
@@ -30,8 +32,9 @@ def compare(directories: Sequence[Path]) -> Compared:
     none."""
     replicas: dict[Place, dict[str, DiskReplica]] = {}
     anomalies: list[Anomaly] = []
+    compacted = {at for each in directories for at in read_offsets(each / _CLEANED)}
     for directory in directories:
-        for at, replica in _replicas(directory, anomalies):
+        for at, replica in _replicas(directory, compacted, anomalies):
             replicas.setdefault(at, {})[str(directory)] = replica
     partitions = batches = 0
     for at, found in sorted(replicas.items()):
@@ -47,18 +50,19 @@ def compare(directories: Sequence[Path]) -> Compared:
     return Compared(partitions, batches, anomalies)
 
 
-def _replicas(directory: Path, anomalies: list[Anomaly]) -> Iterator[tuple[Place, DiskReplica]]:
+def _replicas(
+    directory: Path, compacted: set[Place], anomalies: list[Anomaly]
+) -> Iterator[tuple[Place, DiskReplica]]:
     if not (directory / "meta.properties").exists():
         raise FileNotFoundError(f"{directory} is no log directory")
     high_watermarks = read_offsets(directory / "replication-offset-checkpoint")
-    cleaned = read_offsets(directory / "cleaner-offset-checkpoint")
     for path in sorted(directory.iterdir()):
         topic, dash, index = path.name.rpartition("-")
         if not (path.is_dir() and dash and index.isdigit()):
             continue
         at = topic, int(index)
         try:
-            replica = read_replica(path, at, high_watermarks.get(at, 0), cleaned.get(at, 0))
+            replica = read_replica(path, at, high_watermarks.get(at, 0), compacted=at in compacted)
         except (UnreadableFile, ValueError) as error:
             anomalies.append(Anomaly(CHECK, "unreadable-file", str(error), at))
             continue
@@ -96,7 +100,7 @@ def _epochs(who: str, replica: DiskReplica) -> Iterator[Anomaly]:
 
 
 class _Pair:
-    """Two replicas, as far as both know what is committed and neither was compacted."""
+    """Two replicas, as far as both know what is committed and neither can have been compacted."""
 
     def __init__(self, who: str, one: DiskReplica, other_who: str, other: DiskReplica) -> None:
         self._names = who, other_who

@@ -28,7 +28,7 @@ class DiskReplica:
     at: Place
     high_watermark: int
     clean_until: int
-    """Compaction has been below this offset: there each replica has batches of its own."""
+    """Compaction may have been below this offset: there each replica has batches of its own."""
     start: int = 0
     end: int = 0
     stopped_in_order: bool = False
@@ -51,14 +51,18 @@ class DiskReplica:
         return found
 
 
-def read_replica(directory: Path, at: Place, high_watermark: int, clean_until: int) -> DiskReplica:
+def read_replica(
+    directory: Path, at: Place, high_watermark: int, *, compacted: bool
+) -> DiskReplica:
     """Raises UnreadableFile for checkpoints and snapshots that are damaged."""
+    logs = sorted(directory.glob("*.log"))
+    # The segment that is written to is never compacted.
+    clean_until = int(logs[-1].stem) if compacted and logs else 0
     replica = DiskReplica(at, high_watermark, clean_until)
     epochs = read_entries(directory / "leader-epoch-checkpoint", 2)
     replica.epochs = [(int(epoch), int(start)) for epoch, start in epochs]
     for path in sorted(directory.glob("*.snapshot")):
         replica.snapshots[int(path.stem)] = read_snapshot(path)
-    logs = sorted(directory.glob("*.log"))
     replica.start = replica.end = int(logs[0].stem) if logs else 0
     whole = not replica.start and not clean_until
     replay = Replay()

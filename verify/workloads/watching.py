@@ -62,22 +62,27 @@ async def read_followers(context: Context, places: Sequence[Place]) -> None:
     """
     chance = context.random(FOLLOWER_READER)
     cluster = context.cluster()
-    readers = {at: _follower_reader(context, cluster, at) for at in places}
+    readers = [
+        (at, _follower_reader(context, cluster, at, committed=committed))
+        for at in places
+        for committed in (True, False)
+    ]
     while await context.pause(READ_PAUSE):
         try:
             if not await _has_followers(cluster, places):
                 return
-            at = chance.choice(places)
+            at, reader = chance.choice(readers)
             node = chance.choice(await _followers(cluster, at))
             for _ in range(STAY):
-                await readers[at].poll_from(node, max_wait=0.0)
+                await reader.poll_from(node, max_wait=0.0)
         except (KafkaError, BrokerUnreachable, TimeoutError, IndexError):
             # It is behind, was not told of its leader yet, or is away: consumers ask another one.
             cluster.topics.clear()
 
 
-def _follower_reader(context: Context, cluster: Cluster, at: Place) -> Reader:
-    reader = Reader(context.history, cluster, FOLLOWER_READER, committed=True)
+def _follower_reader(context: Context, cluster: Cluster, at: Place, *, committed: bool) -> Reader:
+    name = FOLLOWER_READER if committed else f"{FOLLOWER_READER}-uncommitted"
+    reader = Reader(context.history, cluster, name, committed=committed)
     reader.assign({at: 0})
     return reader
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from barnabas.client.cluster import Cluster as Client
 from barnabas.testing import Cluster
 from barnabas.testing.processes import BrokerDied, ProcessNode
 from barnabas.verify.history import read_history
@@ -50,6 +51,16 @@ class Trio(Cluster):
         if self._lossy:
             node.program.append(str(self._directory / f"device-{broker}"))
         return node
+
+    def topic_of_run(self) -> str:
+        """The topic that the checker writes to."""
+
+        async def ask() -> str:
+            async with Client(self.bootstrap_servers) as client:
+                await client.refresh()
+                return next(name for name in sorted(client.topics) if name.startswith("verify-"))
+
+        return asyncio.run(ask())
 
 
 Stroke = Callable[[Trio, Random], None]
@@ -104,6 +115,48 @@ def cut(trio: Trio, chance: Random) -> None:
     trio.heal()
 
 
+def black_out(trio: Trio, chance: Random) -> None:
+    """Two brokers lose power while the third cannot say so: one is back before that is noticed."""
+    first, second, awake = chance.sample(trio.running, 3)
+    trio.pause(awake)
+    time.sleep(0.2)
+    for broker in (first, second):
+        trio.kill(broker)
+    trio.start_broker(first)
+    trio.resume(awake)
+    trio.start_broker(second)
+
+
+def depose(trio: Trio, chance: Random) -> None:
+    """A leader hands over while its followers are behind, and the new one dies at once."""
+    topic = trio.topic_of_run()
+    partition = chance.choice((0, 1))
+    replicas = trio.in_sync_of(topic, partition)
+    others = [each for each in replicas if each != trio.leader_of(topic, partition)]
+    if not others:
+        return
+    with trio.delay("Fetch", 0.2):
+        time.sleep(0.3)
+        trio.move_leader(topic, partition, others[0])
+        time.sleep(0.2 * chance.random())
+        trio.kill(others[0])
+    time.sleep(0.3)
+    trio.start_broker(others[0])
+
+
+def tell_late(trio: Trio, chance: Random) -> None:
+    """What a controller has said comes to a broker when there is another one already."""
+    speaker = trio.controller
+    hearer, dying = chance.sample([each for each in trio.running if each != speaker], 2)
+    late = trio.hold("UpdateMetadata", broker=hearer)
+    trio.kill(dying)
+    late.wait()
+    trio.expire_session(speaker)
+    trio.start_broker(dying)
+    trio.wait_until_in_sync()
+    late.release()
+
+
 @dataclass(frozen=True)
 class ClusterHunt:
     """How a fault is looked for."""
@@ -116,6 +169,7 @@ class ClusterHunt:
     protocol: str = BOTH
     recovery: float = 60.0
     partitions: int = 4
+    replicas: int = 3
     keys: dict[str, str] = field(default_factory=dict)
 
 
@@ -126,17 +180,21 @@ CLUSTER_HUNTS: Final = {
     "shrinks_alone": ClusterHunt(strokes=(cut,), duration=10, keys={"min.insync.replicas": "1"}),
     "elects_anybody": ClusterHunt(strokes=(oust,), duration=12),
     "never_invites": ClusterHunt(recovery=5),
-    "shows_too_much": ClusterHunt(workload="idempotent", strokes=(lag,)),
+    "shows_too_much": ClusterHunt(strokes=(lag,), partitions=2),
     "stores_other_bytes": ClusterHunt(strokes=(), duration=2),
     "followers_miss_aborts": ClusterHunt(strokes=(), duration=2),
     "followers_remember_one_batch": ClusterHunt(workload="idempotent"),
     "gives_up_markers": ClusterHunt(strokes=(), churn=True, protocol=NEWER),
     "hasty_coordinator": ClusterHunt(workload="pipeline"),
     "cuts_to_its_high_watermark": ClusterHunt(strokes=(kill, lag), churn=True),
-    "counts_who_diverges": ClusterHunt(strokes=(lag,), churn=True),
+    "counts_who_diverges": ClusterHunt(
+        strokes=(depose,), replicas=2, keys={"min.insync.replicas": "1"}, recovery=15
+    ),
     "never_cuts": ClusterHunt(strokes=(lag,), recovery=10),
-    "trusts_what_lost_power": ClusterHunt(lossy=True),
-    "obeys_anybody": ClusterHunt(strokes=(pause, kill), churn=True, duration=12),
+    "trusts_what_lost_power": ClusterHunt(
+        strokes=(black_out,), lossy=True, keys={"metadata.session.timeout.ms": "6000"}
+    ),
+    "obeys_anybody": ClusterHunt(strokes=(tell_late,), duration=4, recovery=10),
     "followers_forget_producers": ClusterHunt(workload="idempotent"),
 }
 
@@ -162,7 +220,7 @@ def check(how: ClusterHunt, trio: Trio, seed: int) -> Result:
         partitions=how.partitions,
         protocol=how.protocol,
         transaction_timeout=3.0,
-        replication_factor=3,
+        replication_factor=how.replicas,
         churn=how.churn,
         recovery=how.recovery,
     )

@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61): the producers that a partition's leader remembers (KIP-664)."""
+"""DescribeProducers (key 61): the producers that a replica remembers (KIP-664)."""
 
 from barnabas.broker.metadata.topic_names import check_name
 from barnabas.broker.replication.replica_manager import ReplicaManager
@@ -21,7 +21,7 @@ _NO_OFFSET = -1
 
 
 class DescribeProducersHandler:
-    """Answers for partitions that this broker leads."""
+    """Answers for every replica on this broker, as tools ask one broker for all that it has."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
@@ -47,12 +47,12 @@ class DescribeProducersHandler:
         try:
             check_name(topic)
             partition = self._replicas.partition(topic, index)
-            partition.require_leader()
         except KafkaError as error:
             return _refused(index, error.code)
+        # At one blow: the log of a follower may be cut in another thread.
+        producers = list(partition.log.producers)
         return PartitionResponse(
-            partition_index=index,
-            active_producers=[_state(each) for each in partition.log.producers],
+            partition_index=index, active_producers=[_state(each) for each in producers]
         )
 
 

@@ -6,10 +6,17 @@ epochs and producer state follow from the batches. No file's content can make op
 """
 
 import os
+from bisect import bisect_right
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from barnabas.storage.checkpoints import CorruptCheckpointError
-from barnabas.storage.leader_epochs import UNDEFINED_EPOCH, LeaderEpochCache, read_epochs
+from barnabas.storage.leader_epochs import (
+    UNDEFINED_EPOCH,
+    EpochEntry,
+    LeaderEpochCache,
+    read_epochs,
+)
 from barnabas.storage.leftovers import TEMPORARY, clear_leftovers
 from barnabas.storage.log import Log
 from barnabas.storage.log_parts import LogOptions, LogParts, LogPlace
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
     from barnabas.config.topic import TopicConfig
 
 _COPY_BYTES = 1 << 20
+_base_offset = attrgetter("base_offset")
 
 
 def load_log(
@@ -152,13 +160,38 @@ class _Loader:
         if not trusted:
             return epochs
         start = max(log_start_offset, trusted[0].base_offset)
-        if epochs.epoch_for_offset(start) == UNDEFINED_EPOCH:
-            # Lost, or of a later log start than the one that is checkpointed.
+        if not _agree(epochs, trusted, start):
+            # Lost, rotten, or of a later log start than the one that is checkpointed.
             epochs = LeaderEpochCache()
             for segment in trusted:
                 for _, header in readable_headers(segment):
                     epochs.assign(header.partition_leader_epoch, header.base_offset)
         return epochs
+
+
+def _agree(epochs: LeaderEpochCache, segments: list[Segment], start: int) -> bool:
+    """Whether batches begin where the epochs do: a leader gives a follower nothing that claims an
+    epoch which never was."""
+    if epochs.epoch_for_offset(start) == UNDEFINED_EPOCH:
+        return False
+    kept = LeaderEpochCache(epochs.entries)
+    kept.truncate_from_start(start)
+    kept.truncate_from_end(segments[-1].next_offset)
+    return all(_begins(entry, segments, entry.start_offset == start) for entry in kept.entries)
+
+
+def _begins(entry: EpochEntry, segments: list[Segment], may_have_begun: bool) -> bool:
+    """Whether an epoch's first batch is where it should be, or compaction has taken it away."""
+    index = bisect_right(segments, entry.start_offset, key=_base_offset) - 1
+    found = next(readable_headers(segments[index], entry.start_offset), None)
+    if found is None:
+        # Compaction leaves a gap at a segment's end, and damage is for readers to find.
+        return True
+    header = found[1]
+    if header.base_offset > entry.start_offset:
+        return header.partition_leader_epoch >= entry.epoch
+    begins = may_have_begun or header.base_offset == entry.start_offset
+    return begins and header.partition_leader_epoch == entry.epoch
 
 
 def _split(

@@ -136,6 +136,20 @@ def test_no_small_file_is_needed_to_start(name: str, harm: str, clean: bool) -> 
     assert list(again.producers) == list(log.producers), "the whole window of five"
 
 
+@pytest.mark.parametrize("claims", ["0 0,1 10,8 20", "0 0,1 10,2 18", "0 0,3 10,4 20", "5 0"])
+def test_epochs_that_never_were_are_not_believed_of_a_file_that_was_closed(claims: str) -> None:
+    files = disk()
+    log = filled(files)
+    log.close()
+    lines = claims.split(",")
+    name = f"{DIRECTORY}/leader-epoch-checkpoint"
+    file = files.open(name)
+    file.truncate(0)
+    file.append("\n".join(["0", str(len(lines)), *lines, ""]).encode())
+    again = load(files, clean=True, recovery_point=30)
+    assert again.epochs.entries == log.epochs.entries
+
+
 def test_the_window_of_five_comes_from_the_log_where_kafka_wrote_the_snapshot() -> None:
     files = disk()
     log = filled(files)

@@ -9,7 +9,7 @@ from asyncio import Future
 from collections.abc import Iterable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from barnabas.broker.metadata.cache import FULL_UPDATE, LEADER_DURING_DELETE
+from barnabas.broker.metadata.cache import FULL, LEADER_DURING_DELETE
 from barnabas.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -91,12 +91,12 @@ class _Round:
         self.receipts.setdefault(type(message), []).append(receipt)
         match message:
             case LeaderAndIsrRequest():
-                if self.lead is None or message.type == FULL_UPDATE:
+                if self.lead is None or message.type == FULL:
                     self.lead = _Leads(message)
                 else:
                     self.lead.add(message)
             case UpdateMetadataRequest():
-                if self.update is None or message.type == FULL_UPDATE:
+                if self.update is None or message.type == FULL:
                     self.update = _Updates(message)
                 else:
                     self.update.add(message)
@@ -181,7 +181,7 @@ class _Updates:
 
     def add(self, later: UpdateMetadataRequest) -> None:
         self._last = later
-        full = self._first.type == FULL_UPDATE
+        full = self._first.type == FULL
         for topic in later.topic_states:
             key = (topic.topic_name, topic.topic_id)
             self._states.put(key, topic.partition_states)

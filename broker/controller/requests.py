@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from barnabas.broker.controller.state import ClusterState, Topic, TopicPartition
-from barnabas.broker.metadata.cache import FULL_UPDATE, LEADER_DURING_DELETE
+from barnabas.broker.metadata.cache import FULL, LEADER_DURING_DELETE
 from barnabas.broker.metadata.znodes import BrokerInfo
 from barnabas.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
@@ -26,7 +26,6 @@ from barnabas.protocol.messages.update_metadata import (
 )
 
 INCREMENTAL = 1
-FULL = FULL_UPDATE
 EPOCH_DURING_DELETE = -2
 """Leader epoch that goes with a deletion: no request of an older decision can undo it."""
 _SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}

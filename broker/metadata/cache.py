@@ -13,8 +13,8 @@ from barnabas.protocol.messages.update_metadata import (
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
 """Leader id by which the controller says that a partition is being deleted."""
-FULL_UPDATE = 2
-"""Request type: what is not in the request does not exist."""
+FULL = 2
+"""Type of a message of the controller: what is not in it does not exist."""
 
 
 class Endpoint(NamedTuple):
@@ -98,7 +98,7 @@ class MetadataCache:
         """Take over an update; the caller has checked the controller's epoch."""
         self.controller_id = request.controller_id
         self._brokers = {node.id: node for node in _nodes(request.live_brokers)}
-        if request.type == FULL_UPDATE:
+        if request.type == FULL:
             self._topics = {}
             self._names = {}
             self.ready = True

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable, Iterator
 
+from barnabas.broker.metadata.cache import NO_LEADER
 from barnabas.broker.replication.fetcher import Fetcher
 from barnabas.broker.replication.follower import Following
 from barnabas.broker.replication.means import Line, Means
-from barnabas.broker.replication.partition import NO_LEADER, Partition
+from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.java_hash import java_hash
 
 

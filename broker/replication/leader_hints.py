@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.replication.partition import NO_EPOCH, NO_LEADER
+from barnabas.broker.metadata.cache import NO_LEADER, MetadataCache
+from barnabas.broker.replication.partition import NO_EPOCH
 
 
 class Leader(NamedTuple):

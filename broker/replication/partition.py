@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from barnabas.broker.metadata.cache import NO_LEADER
 from barnabas.broker.replication.in_sync import Attendance, InSyncSet, InSyncSets
 from barnabas.broker.replication.isr import committed_end, effective_min_isr
 from barnabas.broker.replication.purgatory import OffsetWaiters, Reader, Tail, Waiter
@@ -24,7 +25,6 @@ from barnabas.storage.verification import Guard
 if TYPE_CHECKING:
     from barnabas.broker.replication.append_queue import Append
 
-NO_LEADER = -1
 NO_EPOCH = -1
 NO_OFFSET = -1
 ACKS_ALL = -1
@@ -58,8 +58,8 @@ class Partition:
         self._in_sync_sets = in_sync_sets
         self.in_sync = InSyncSet(broker_id, in_sync_sets)
         self.adding: tuple[int, ...] = ()
-        self.reassigning = False
         """Replicas that a reassignment brings."""
+        self.reassigning = False
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = NO_EPOCH

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Protocol
 
-from barnabas.broker.metadata.cache import MetadataCache
+from barnabas.broker.metadata.cache import FULL, MetadataCache
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
 from barnabas.broker.replication.append_queue import AppendQueue
@@ -43,8 +43,6 @@ from barnabas.storage.log_manager import LogManager
 
 _LANE = "logs"
 _PARTITIONS_IN_A_TURN = 50
-FULL = 2
-"""Type of a LeaderAndIsr that names all replicas of a broker."""
 _ANY_EPOCH = -2
 """Leader epoch of a StopReplica that deletes whatever is there."""
 _log = get_logger(__name__)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.broker.coordination.admission import batch_of
 from barnabas.broker.coordination.transactions import TransactionCoordination
 from barnabas.broker.handlers import add_partitions_to_txn, write_txn_markers
-from barnabas.broker.metadata.cache import FULL_UPDATE, MetadataCache
+from barnabas.broker.metadata.cache import FULL, MetadataCache
 from barnabas.broker.metadata.topic_names import TRANSACTION_STATE
 from barnabas.coordinator.soon import settled
 from barnabas.coordinator.transaction.metadata import Producer
@@ -59,7 +59,7 @@ class Snapshot:
             topics.setdefault(topic, []).append(state)
         return UpdateMetadataRequest(
             controller_id=1,
-            type=FULL_UPDATE,
+            type=FULL,
             controller_epoch=0,
             topic_states=[
                 UpdateMetadataTopicState(

@@ -1,6 +1,6 @@
 """The metadata cache becomes what the controller says."""
 
-from barnabas.broker.metadata.cache import FULL_UPDATE, LEADER_DURING_DELETE, MetadataCache
+from barnabas.broker.metadata.cache import FULL, LEADER_DURING_DELETE, MetadataCache
 from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -52,7 +52,7 @@ def test_only_a_full_update_makes_it_ready() -> None:
     cache = MetadataCache("c")
     cache.apply(update())
     assert not cache.ready
-    cache.apply(update(kind=FULL_UPDATE))
+    cache.apply(update(kind=FULL))
     assert cache.ready
 
 
@@ -64,7 +64,7 @@ def test_an_update_adds_and_a_full_one_replaces() -> None:
         "a": [0],
         "b": [0, 1, 2],
     }
-    cache.apply(update(("c", 3, [0]), kind=FULL_UPDATE))
+    cache.apply(update(("c", 3, [0]), kind=FULL))
     assert list(cache.topics) == ["c"]
     assert cache.topic_by_id(bytes([1]) * 16) is None
     assert cache.topic_name(bytes([3]) * 16) == "c"

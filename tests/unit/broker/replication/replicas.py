@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from barnabas.broker.clock import SystemClock
-from barnabas.broker.metadata.cache import MetadataCache
+from barnabas.broker.metadata.cache import FULL, MetadataCache
 from barnabas.broker.offload import InlineOffload, Offload
 from barnabas.broker.replication.fetcher_manager import FetcherManager
 from barnabas.broker.replication.flusher import Flusher
@@ -14,7 +14,7 @@ from barnabas.broker.replication.in_sync_keeper import InSyncKeeper
 from barnabas.broker.replication.log_dir_moves import LogDirMoves
 from barnabas.broker.replication.means import Means
 from barnabas.broker.replication.quota import ReplicationQuotas
-from barnabas.broker.replication.replica_manager import FULL, ReplicaManager
+from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.topic import TopicConfig
 from barnabas.metrics.catalogue import BrokerMetrics

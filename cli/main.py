@@ -14,6 +14,10 @@ _COMMANDS = {
     "cluster": ("Run several brokers on this machine.", "barnabas.cli.cluster:cluster"),
     "topics": ("List, describe, create, alter and delete topics.", "barnabas.cli.topics:topics"),
     "partitions": ("Move replicas and leaders.", "barnabas.cli.partitions:partitions"),
+    "log-dirs": (
+        "What lies in which directory of a broker; move it.",
+        "barnabas.cli.log_dirs:log_dirs",
+    ),
     "groups": ("Consumer groups: members, lag, offsets.", "barnabas.cli.groups:groups"),
     "transactions": (
         "What is open and why readers wait; abort, fence, repair.",

@@ -1,4 +1,5 @@
-"""Administration of replicas and leaders: reassignments (KIP-455) and elections (KIP-460)."""
+"""Administration of replicas and leaders: reassignments (KIP-455), elections (KIP-460) and moves
+between the log directories of a broker (KIP-113)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,6 +9,7 @@ from barnabas.client.cluster import Cluster, check
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import (
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     elect_leaders,
     list_partition_reassignments,
 )
@@ -143,6 +145,34 @@ class PartitionAdmin:
             }
 
         return await self._cluster.retrying(attempt)
+
+    async def move_within(self, broker: int, wanted: Mapping[TopicPartition, str]) -> Outcomes:
+        """Has replicas of one broker lie in these of its log directories (KIP-113).
+
+        Returns once they move; REPLICA_NOT_AVAILABLE of a replica that is made there when it comes.
+        """
+        messages = alter_replica_log_dirs
+        by_path: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for (topic, index), path in wanted.items():
+            by_path[path][topic].append(index)
+        request = messages.AlterReplicaLogDirsRequest(
+            dirs=[
+                messages.AlterReplicaLogDir(
+                    path=path,
+                    topics=[
+                        messages.AlterReplicaLogDirTopic(name=name, partitions=indexes)
+                        for name, indexes in topics.items()
+                    ],
+                )
+                for path, topics in by_path.items()
+            ]
+        )
+        response = await self._cluster.ask(messages.API, request, node=broker)
+        return {
+            (topic.topic_name, row.partition_index): _error(row.error_code, None)
+            for topic in response.results
+            for row in topic.partitions
+        }
 
 
 def _error(code: int, message: str | None) -> KafkaError | None:

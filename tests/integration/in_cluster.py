@@ -33,9 +33,14 @@ async def shared_metadata(directory: Path) -> AsyncIterator[EmbeddedStore]:
 
 @asynccontextmanager
 async def member(
-    store: EmbeddedStore, directory: Path, broker_id: int = 0, **keys: object
+    store: EmbeddedStore,
+    directory: Path,
+    broker_id: int = 0,
+    *,
+    files: Files | None = None,
+    **keys: object,
 ) -> AsyncIterator[Broker]:
-    """A running broker on the store."""
+    """A running broker on the store; `files` are its disk where it is not the machine's."""
     properties = {
         "broker.id": str(broker_id),
         "log.dirs": str(directory / str(broker_id)),
@@ -51,7 +56,8 @@ async def member(
         session = store.session()
         return OpenedStore(session, session.close)
 
-    broker = Broker(config, doors=replace(real_doors(config), open_store=join))
+    doors = replace(real_doors(config), open_store=join)
+    broker = Broker(config, doors=doors if files is None else replace(doors, files=files))
     await broker.start()
     try:
         yield broker

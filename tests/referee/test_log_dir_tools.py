@@ -1,0 +1,92 @@
+"""Apache Kafka's tools move a replica between the directories of a broker, and show where it is."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.testing import Broker
+from tests.referee import tools as kafka
+from tests.referee.tools import Tools
+
+DEADLINE_S = 20.0
+BYTES = 900_000
+
+pytestmark = pytest.mark.xdist_group("referee-tools")
+
+
+class Place:
+    """A broker of two directories, a topic in one of them, and Kafka's tools."""
+
+    def __init__(self, broker: Broker, tools: Tools, directory: Path) -> None:
+        self._servers = broker.bootstrap_servers
+        self._tools = tools
+        self._file = directory / "plan"
+        self.directories = [str(directory / name) for name in "ab"]
+        self.run(kafka.TOPICS, "--create", "--topic", "t")
+        for _ in range(2):
+            self.run(kafka.CONSOLE_PRODUCER, "--topic", "t", stdin="x" * BYTES + "\n")
+
+    def run(self, main: str, *arguments: str, stdin: str = "") -> str:
+        place = ("--bootstrap-server", self._servers)
+        done = self._tools.run(main, *place, *arguments, stdin=stdin)
+        assert done.code == 0, f"{main} {arguments}: {done.errors}{done.text}"
+        return done.text
+
+    def described(self) -> dict[str, dict[str, int | bool | str]]:
+        """What LogDirsCommand says of t-0, by directory."""
+        said = self.run(kafka.LOG_DIRS, "--describe", "--topic-list", "t")
+        (broker,) = json.loads(said.strip().splitlines()[-1])["brokers"]
+        return {
+            each["logDir"]: row
+            for each in broker["logDirs"]
+            for row in each["partitions"]
+            if row["partition"] == "t-0"
+        }
+
+    def reassign(self, path: str, *options: str) -> str:
+        row = {"topic": "t", "partition": 0, "replicas": [1], "log_dirs": [path]}
+        self._file.write_text(json.dumps({"version": 1, "partitions": [row]}))
+        file = ("--reassignment-json-file", str(self._file))
+        return self.run(kafka.REASSIGN_PARTITIONS, *file, *options)
+
+
+@pytest.fixture
+def place(tools: Tools, tmp_path: Path) -> Iterator[Place]:
+    configs = {"broker.id": "1", "log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"}
+    with Broker(configs, data_dir=tmp_path / "broker") as broker:
+        yield Place(broker, tools, tmp_path)
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_replica_is_moved_slowly_and_then_as_fast_as_can_be(place: Place) -> None:
+    (here,) = place.described()
+    (there,) = set(place.directories) - {here}
+    begun = place.reassign(there, "--execute", "--replica-alter-log-dirs-throttle", "1")
+    assert f"Successfully started moving log directory to {there} for replica t-0" in begun
+    until(lambda: place.described().get(there, {}).get("offsetLag") == 1)
+    both = place.described()
+    assert (both[here]["isFuture"], both[there]["isFuture"]) == (False, True)
+    assert "is still in progress" in place.reassign(there, "--verify")
+    place.reassign(
+        there, "--execute", "--additional", "--replica-alter-log-dirs-throttle", "100000000"
+    )
+    until(lambda: set(place.described()) == {there})
+    moved = place.described()[there]
+    assert (moved["isFuture"], moved["offsetLag"]) == (False, 0)
+    assert int(moved["size"]) > 2 * BYTES
+    done = place.reassign(there, "--verify")
+    assert "Reassignment of replica t-0-1 completed successfully" in done
+
+
+def test_a_directory_that_is_none_is_refused(place: Place) -> None:
+    with pytest.raises(AssertionError, match="LogDirNotFoundException"):
+        place.reassign("/no/such/directory", "--execute")

@@ -294,6 +294,12 @@ DIFFERENCES = (
         "The tool has not used it since Kafka 2.6.",
     ),
     Difference(
+        "AlterReplicaLogDirs: a crash at its end",
+        "Of two directories of a replica the start takes the one that was written last.",
+        "The start fails until somebody has deleted one of the two.",
+        "Leader epochs and ends of the logs tell which one it is.",
+    ),
+    Difference(
         "min.insync.replicas while a partition is reassigned",
         "It counts no more replicas than there are without those that are being added.",
         "It counts all of them: a partition of one replica takes no acks=all until its new "

@@ -115,6 +115,7 @@ async def test_nodes_are_kafkas(server: ZooKeeperServer, chroot: str, tmp_path: 
         producer.produce("t", b"")
         assert await asyncio.to_thread(producer.flush, SECONDS) == 0
         nodes = await asyncio.to_thread(all_nodes, server, chroot)
+        members = [broker._core.membership for broker in brokers]
     registration = nodes["/brokers/ids/2"]
     assert registration["version"] == 5
     assert registration["endpoints"] == [
@@ -132,6 +133,8 @@ async def test_nodes_are_kafkas(server: ZooKeeperServer, chroot: str, tmp_path: 
     for partition in ("0", "1"):
         leader_and_isr = nodes[f"/brokers/topics/t/partitions/{partition}/state"]
         assert sorted(leader_and_isr.pop("isr")) == [1, 2, 3]
+        # Ours alone: with it nobody who registers is overlooked.
+        assert leader_and_isr.pop("judged_until") == max(each.broker_epoch for each in members)
         assert leader_and_isr == {
             "controller_epoch": 1,
             "leader": topic["partitions"][partition][0],

@@ -25,7 +25,7 @@ async def cleaned(broker: Broker, client: Client, bound: int) -> None:
     assert log.size > bound
     log.roll(now_ms=time.time_ns() // 1_000_000)
     await Transactor(client, "later", timeout_ms=100).init()
-    await until(lambda: log.size < bound)
+    await until(lambda: log.size < bound, 30)
 
 
 async def test_what_is_open_and_what_is_decided_survives_compaction_and_a_restart(

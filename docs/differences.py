@@ -385,6 +385,12 @@ QUIRKS = (
         "`kgo.InstanceID`, or a short `kgo.SessionTimeout`.",
     ),
     Quirk(
+        "Kafka's AdminClient 3.9, and Spark's connector with it",
+        "`listOffsets` that has begun to ask a leader goes on asking it when it is dead: a "
+        "micro-batch stands still for a minute.",
+        "`default.api.timeout.ms` of some seconds; Spark tries again.",
+    ),
+    Quirk(
         "all of the older transaction protocol",
         "An epoch has many transactions: an EndTxn that was held up on the way may end the next "
         "one (KAFKA-17754).",

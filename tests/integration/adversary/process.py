@@ -12,7 +12,7 @@ from typing import Self
 from tests.referee.kafka import free_port
 
 ROOT = Path(__file__).parents[3]
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
 FAST = {
     "offsets.topic.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "0",

@@ -77,6 +77,7 @@ class Prober(threading.Thread):
         self._topic = topic
         self._last = dict.fromkeys(range(partitions), time.monotonic())
         self._gaps = dict.fromkeys(range(partitions), 0.0)
+        self._asked = time.monotonic()
         self._enough = threading.Event()
         self._lock = threading.Lock()
         self.acknowledged = dict.fromkeys(range(partitions), 0)
@@ -95,14 +96,18 @@ class Prober(threading.Thread):
         partition: Any = message.partition()
         with self._lock:
             self.acknowledged[partition] += 1
-            self._gaps[partition] = max(self._gaps[partition], now - self._last[partition])
+            since = max(self._last[partition], self._asked)
+            self._gaps[partition] = max(self._gaps[partition], now - since)
             self._last[partition] = now
 
     def longest_gaps(self) -> Mapping[int, float]:
         with self._lock:
             now, gaps = time.monotonic(), self._gaps
             self._gaps = dict.fromkeys(gaps, 0.0)
-            return {each: max(gap, now - self._last[each]) for each, gap in gaps.items()}
+            asked, self._asked = self._asked, now
+            return {
+                each: max(gap, now - max(self._last[each], asked)) for each, gap in gaps.items()
+            }
 
     def finish(self) -> None:
         """Returns when everything is acknowledged."""

@@ -1,5 +1,6 @@
 """Beside whatever workload: every broker is asked for the topics, and replicas are read."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,9 +17,6 @@ NAME: Final = "watcher"
 PAUSE: Final = 0.05
 """Between two looks, in s: a broker that came back is asked as early as clients ask it."""
 
-FOLLOWER_READER: Final = "follower-reader"
-STAY: Final = 3
-"""How often one replica is asked before the next one is chosen."""
 READ_PAUSE: Final = 0.02
 
 
@@ -56,35 +54,41 @@ async def _unknown(cluster: Cluster, node: int, topics: Sequence[str]) -> list[s
 
 
 async def read_followers(context: Context, places: Sequence[Place]) -> None:
-    """Reads each partition from a replica by chance, and from another one now and then (KIP-392).
+    """Reads partitions from every broker that follows, with read_committed or without (KIP-392).
 
     Ends at once where no partition has several replicas, or none but the leader serves consumers.
     """
-    chance = context.random(FOLLOWER_READER)
     cluster = context.cluster()
-    readers = [
-        (at, _follower_reader(context, cluster, at, committed=committed))
-        for at in places
-        for committed in (True, False)
-    ]
     while await context.pause(READ_PAUSE):
         try:
             if not await _has_followers(cluster, places):
                 return
-            at, reader = chance.choice(readers)
-            node = chance.choice(await _followers(cluster, at))
-            for _ in range(STAY):
-                await reader.poll_from(node, max_wait=0.0)
-        except (KafkaError, BrokerUnreachable, TimeoutError, IndexError):
+        except (KafkaError, BrokerUnreachable, TimeoutError):
+            continue
+        break
+    async with asyncio.TaskGroup() as tasks:
+        for node in sorted(cluster.nodes):
+            tasks.create_task(_read_from(context, node, places))
+
+
+async def _read_from(context: Context, node: int, places: Sequence[Place]) -> None:
+    """Each broker has a reader of its own: one that sleeps holds up nobody else's."""
+    name = f"follower-reader-{node}"
+    chance = context.random(name)
+    cluster = context.cluster()
+    readers = {}
+    for at in places:
+        committed = chance.random() < 0.5
+        readers[at] = Reader(context.history, cluster, name, committed=committed)
+        readers[at].assign({at: 0})
+    while await context.pause(READ_PAUSE):
+        at = chance.choice(places)
+        try:
+            if node in await _followers(cluster, at):
+                await readers[at].poll_from(node, max_wait=0.0)
+        except (KafkaError, BrokerUnreachable, TimeoutError):
             # It is behind, was not told of its leader yet, or is away: consumers ask another one.
             cluster.topics.clear()
-
-
-def _follower_reader(context: Context, cluster: Cluster, at: Place, *, committed: bool) -> Reader:
-    name = FOLLOWER_READER if committed else f"{FOLLOWER_READER}-uncommitted"
-    reader = Reader(context.history, cluster, name, committed=committed)
-    reader.assign({at: 0})
-    return reader
 
 
 async def _has_followers(cluster: Cluster, places: Sequence[Place]) -> bool:

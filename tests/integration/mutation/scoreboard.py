@@ -55,7 +55,10 @@ WHOLE_CLUSTERS = {
     "idempotent, killed": ClusterHunt(workload="idempotent", strokes=(kill, lag)),
     "money, killed, leaders move": ClusterHunt(workload="money", strokes=(kill, lag), churn=True),
     "queue, paused and cut off": ClusterHunt(strokes=(pause, cut), duration=12),
-    "queue, powered off": ClusterHunt(lossy=True),
+    "queue, blacked out": CLUSTER_HUNTS["trusts_what_lost_power"],
+    "idempotent, deposed": CLUSTER_HUNTS["cuts_to_its_high_watermark"],
+    "idempotent, deposed, two replicas": CLUSTER_HUNTS["counts_who_diverges"],
+    "queue, told late": CLUSTER_HUNTS["obeys_anybody"],
 }
 """Three brokers without a fault; some of them are left in peace."""
 

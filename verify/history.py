@@ -15,7 +15,7 @@ an operation without a second line). Lines stand in the order in which one proce
 | end | id, txn, commit, late | |
 | committed | group, at | offset, txn that committed it |
 | read | | reader, isolation, assignment, at, from, to, records: [[offset, value]], hw, lso, \
-epoch, node |
+epoch, node, asked |
 | topics | | node, known: [name], unknown: [name] |
 | snapshot | | reader |
 | admin | | did, error |
@@ -24,7 +24,8 @@ epoch, node |
 | replica-end | | at, node, to, wanted, error |
 | final | | at, start, hw, lso, open: [[producer id, first offset]], states: {id: state} |
 
-`node` of a read is the broker that was asked though it may not lead, else null. `recovery` says
+`node` of a read is the broker that was asked though it may not lead, else null, and `asked` the `t`
+at which it was; reads that tell nothing new are written down now and then. `recovery` says
 what had no leader, or replicas out of sync, at the end; a broker that said nothing has no place.
 A place `at` is [topic, partition]. `late` marks what the workload delayed on purpose, as a network
 might. `id` is the transactional id, null for a producer without transactions.
@@ -96,6 +97,10 @@ class History:
         """Something seen that changed nothing."""
         self._write(self._number(), proc, f, type_, value, None)
 
+    def now(self) -> float:
+        """The `t` of a line that is written now."""
+        return round(self._clock() - self._began, 6)
+
     def _number(self) -> int:
         self._next_op += 1
         return self._next_op
@@ -103,8 +108,7 @@ class History:
     def _write(
         self, op: int, proc: str, f: str, type_: str, value: dict[str, Any], err: str | None
     ) -> None:
-        t = round(self._clock() - self._began, 6)
-        line = Event(t, op, proc, f, type_, value, err)._asdict()
+        line = Event(self.now(), op, proc, f, type_, value, err)._asdict()
         self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
         # The file outlives whatever happens to this process next.
         self._file.flush()

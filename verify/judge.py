@@ -9,7 +9,12 @@ from barnabas.verify.checks.anomaly import Anomaly
 from barnabas.verify.checks.ending import no_unjust_refusal, no_zombies, nothing_hangs
 from barnabas.verify.checks.loss import balanced, nothing_lost, nothing_torn
 from barnabas.verify.checks.offsets import offsets_stay
-from barnabas.verify.checks.order import producers_in_order, readers_in_order, watermarks_grow
+from barnabas.verify.checks.order import (
+    nothing_shown_early,
+    producers_in_order,
+    readers_in_order,
+    watermarks_grow,
+)
 from barnabas.verify.checks.pipeline import each_input_once, no_circles
 from barnabas.verify.checks.replicas import replicas_agree, replicas_recover
 from barnabas.verify.checks.topics import no_topic_denied
@@ -49,6 +54,7 @@ CHECKS: Final = (
     Check("C10", "each input processed once", each_input_once),
     Check("C11", "no circle of reads", no_circles),
     Check("C12", "watermarks only grow", watermarks_grow),
+    Check("C12", "what is shown is committed", nothing_shown_early),
     Check("C13", "nothing is left open", nothing_hangs),
     Check("C13", "everybody is in sync again", replicas_recover),
     Check("C14", "replicas are equal", replicas_agree),

@@ -93,6 +93,9 @@ class Read:
     epoch: int
     node: int | None
     """The broker that was asked without regard to who leads; None for the leader."""
+    asked: float
+    """When it began, in s of the history; `told` is when it ended."""
+    told: float
     txn: str | None
     final: bool
 
@@ -344,7 +347,7 @@ class _Loader:
             case "final":
                 run.final[_place(value["at"])] = value
             case _:
-                self._read(line, value)
+                self._read(line, event.t, value)
 
     def _replica(self, f: str, value: dict[str, Any]) -> None:
         at, node = _place(value["at"]), value["node"]
@@ -354,7 +357,7 @@ class _Loader:
         else:
             replica.ends[at] = ReplicaEnd(value["to"], value["wanted"], value["error"])
 
-    def _read(self, line: int, value: dict[str, Any]) -> None:
+    def _read(self, line: int, t: float, value: dict[str, Any]) -> None:
         run = self.run
         read = Read(
             line,
@@ -369,6 +372,8 @@ class _Loader:
             value["lso"],
             value["epoch"],
             value.get("node"),
+            value.get("asked", -1.0),
+            t,
             value.get("txn"),
             bool(value.get("final")),
         )

@@ -81,3 +81,22 @@ def watermarks_grow(run: Run) -> Iterator[Anomaly]:
                 text = f"{read.reader} saw the {name} go from {was} back to {is_}"
                 yield Anomaly("C12", "watermark-regression", text, read.at, is_)
         last[key] = high, stable
+
+
+def nothing_shown_early(run: Run) -> Iterator[Anomaly]:
+    """C12: what a consumer was shown, by whichever replica, the leader of that epoch calls
+    committed from then on."""
+    shown: dict[tuple[Place, int], list[tuple[float, int]]] = {}
+    for read in run.reads:
+        key = read.at, read.epoch
+        known = shown.setdefault(key, [])
+        if read.node is None and read.epoch >= 0:
+            index = bisect_left(known, (read.asked, -1))
+            highest = known[index - 1][1] if index else -1
+            if read.high_watermark <= highest:
+                text = f"{read.reader} was told of high watermark {read.high_watermark}"
+                text += f" after offset {highest} had been read"
+                yield Anomaly("C12", "shown-uncommitted", text, read.at, highest)
+        last = max((offset for offset, _ in read.records), default=-1)
+        if last > (known[-1][1] if known else -1):
+            known.append((read.told, last))

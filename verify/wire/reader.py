@@ -2,7 +2,7 @@
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas.client.cluster import Cluster
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -13,6 +13,9 @@ from barnabas.protocol.records.record import iter_records
 from barnabas.verify.history import COMMITTED, OK, UNCOMMITTED, History, Place
 from barnabas.verify.wire.batches import unpack
 from barnabas.verify.wire.fetching import Fetched, fetch_from, leader_epoch
+
+REPEAT: Final = 0.2
+"""After so many seconds a read is written down that tells nothing new: that is told, too."""
 
 
 class Found(NamedTuple):
@@ -37,6 +40,7 @@ class Reader:
         self._assignment = 0
         self.positions: dict[Place, int] = {}
         self._last: dict[Place, tuple[int, ...]] = {}
+        self._noted: dict[Place, float] = {}
 
     def assign(self, positions: Mapping[Place, int]) -> None:
         """Begins a new assignment."""
@@ -51,8 +55,9 @@ class Reader:
 
         async def ask() -> None:
             for leader, epochs in (await self._led(left)).items():
+                asked = self._history.now()
                 for each in await self._fetch(leader, epochs, max_wait):
-                    found.extend(self._take(each, txn))
+                    found.extend(self._take(each, asked, txn=txn))
                 left.difference_update(epochs)
 
         await self._cluster.retrying(ask)
@@ -74,10 +79,11 @@ class Reader:
 
         Raises KafkaError where it has none, or is behind; BrokerUnreachable; TimeoutError.
         """
+        asked = self._history.now()
         fetched = await fetch_from(
             self._cluster, node, self.positions, committed=self._committed, max_wait=max_wait
         )
-        return [record for each in fetched for record in self._take(each, None, node)]
+        return [record for each in fetched for record in self._take(each, asked, node=node)]
 
     async def _fetch(
         self, leader: int, epochs: Mapping[Place, int], max_wait: float
@@ -91,7 +97,9 @@ class Reader:
             max_wait=max_wait,
         )
 
-    def _take(self, fetched: Fetched, txn: str | None, node: int | None = None) -> list[Found]:
+    def _take(
+        self, fetched: Fetched, asked: float, *, txn: str | None = None, node: int | None = None
+    ) -> list[Found]:
         at, row = fetched.at, fetched.row
         start = self.positions[at]
         records: list[list[Any]] = []
@@ -101,16 +109,15 @@ class Reader:
             records += [[offset, value] for offset, value in batch if offset >= start]
         self.positions[at] = end
         seen = (end, row.high_watermark, row.last_stable_offset)
-        if seen != self._last.get(at):
-            self._last[at] = seen
+        if seen != self._last.get(at) or asked - self._noted[at] > REPEAT:
+            self._last[at], self._noted[at] = seen, asked
+            about = {"txn": txn, "node": node, "asked": asked}
             self._history.note(
-                self.name, "read", OK, self._said(fetched, start, records, txn, node)
+                self.name, "read", OK, {**self._said(fetched, start, records), **about}
             )
         return [Found(at, int(offset), str(value)) for offset, value in records]
 
-    def _said(
-        self, fetched: Fetched, start: int, records: list[Any], txn: str | None, node: int | None
-    ) -> dict[str, Any]:
+    def _said(self, fetched: Fetched, start: int, records: list[Any]) -> dict[str, Any]:
         at, row = fetched.at, fetched.row
         stable = row.last_stable_offset
         return {
@@ -124,8 +131,6 @@ class Reader:
             "hw": row.high_watermark,
             "lso": stable if stable >= 0 else row.high_watermark,
             "epoch": fetched.epoch,
-            "node": node,
-            "txn": txn,
             "final": self._final,
         }
 

@@ -86,3 +86,28 @@ def test_only_a_leader_keeps_its_watermarks(node: int | None, found: set[str]) -
         cluster.history.note("r", "read", "ok", value)
     cluster.finish()
     assert names(cluster.events()) == found
+
+
+@pytest.mark.parametrize(
+    ("epoch", "asked", "found"),
+    [
+        (1, 2.0, {"shown-uncommitted"}),
+        # It may have looked before the other one was shown the record.
+        (1, 0.0, set()),
+        # A new leader learns what is committed (KIP-207).
+        (2, 2.0, set()),
+    ],
+)
+def test_a_follower_shows_what_its_leader_does_not_call_committed(
+    epoch: int, asked: float, found: set[str]
+) -> None:
+    cluster = Cluster()
+    cluster.init("w")
+    value = cluster.send("w", None, AT)
+    about = {"isolation": "uncommitted", "assignment": 0, "at": AT, "from": 0, "lso": 0}
+    read = {**about, "reader": "f", "to": 1, "records": [[0, value]], "hw": 1, "epoch": 1}
+    cluster.history.note("f", "read", "ok", {**read, "node": 2, "asked": 0.0})
+    late = {**about, "reader": "r", "to": 0, "records": [], "hw": 0, "epoch": epoch}
+    cluster.history.note("r", "read", "ok", {**late, "node": None, "asked": asked})
+    cluster.finish()
+    assert names(cluster.events()) == found

@@ -1,6 +1,7 @@
 """Every cell of the fault matrix once: `python -m tests.chaos`.
 
     --only TEXT     cells whose name contains it; may be given several times
+    --again         only those of FILE that were not well; their lines there become the new ones
     --list          name the cells
     --results FILE  where the numbers go, as JSON
     --page          write docs/RELIABILITY.md's numbers from FILE, and strike nothing
@@ -19,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.chaos import page
 from tests.chaos.cells import CELLS, Cell
@@ -38,16 +40,56 @@ def main() -> int:
     if options.page:
         page.write(json.loads(options.results.read_text()))
         return 0
-    began = time.monotonic()
-    results: list[Figures] = []
-    rests: list[Figures] = []
+    told = _earlier(options.results) if options.again else Results()
+    cells = [cell for cell in cells if not told.is_well(cell)]
     for kind, group in itertools.groupby(cells, lambda cell: cell.kind):
         for figures in _on_clusters(kind, list(group)):
-            (rests if "at rest" in figures else results).append(figures)
+            told.take(figures)
             _tell(figures)
-            told = {"seconds": round(time.monotonic() - began), "cells": results, "rests": rests}
-            options.results.write_text(json.dumps(told, indent=1) + "\n")
-    return 0 if all(map(_is_well, [*results, *rests])) else 1
+            options.results.write_text(json.dumps(told.as_json(), indent=1) + "\n")
+    return 0 if told.are_well() else 1
+
+
+class Results:
+    """What came of the cells, in their order; a cell that is struck again is counted."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._began = time.monotonic() - seconds
+        self.cells: dict[str, Figures] = {}
+        self.rests: list[Figures] = []
+        self.again = 0
+
+    def take(self, figures: Figures) -> None:
+        if "at rest" in figures:
+            self.rests.append(figures)
+            return
+        self.again += figures["cell"] in self.cells
+        self.cells[figures["cell"]] = figures
+
+    def is_well(self, cell: Cell) -> bool:
+        """Whether it was struck and nothing was wrong."""
+        return cell.name in self.cells and _is_well(self.cells[cell.name])
+
+    def are_well(self) -> bool:
+        return all(map(_is_well, [*self.cells.values(), *self.rests]))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "seconds": round(time.monotonic() - self._began),
+            "again": self.again,
+            "cells": [self.cells[cell.name] for cell in CELLS if cell.name in self.cells],
+            "rests": self.rests,
+        }
+
+
+def _earlier(path: Path) -> Results:
+    """As an earlier run has left them."""
+    saved = json.loads(path.read_text())
+    results = Results(saved["seconds"])
+    results.again = saved.get("again", 0)
+    results.rests = saved["rests"]
+    results.cells = {row["cell"]: row for row in saved["cells"]}
+    return results
 
 
 def _on_clusters(kind: Kind, cells: Sequence[Cell]) -> Iterable[Figures]:
@@ -117,6 +159,7 @@ def _is_wanted(cell: Cell, only: Sequence[str]) -> bool:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--results", type=Path, default=page.RESULTS)

@@ -208,7 +208,7 @@ def _disks() -> list[Cell]:
         ("logs cut short that were closed", "*/*.log", truncated, SIGTERM),
         ("a bit of each index", "*/*.index", flipped, SIGTERM),
         ("a bit of each time index", "*/*.timeindex", flipped, SIGTERM),
-        ("a bit of each transaction index", "*/*.txnindex", flipped, SIGTERM),
+        ("a bit of each transaction index", "*/*.txnindex", flipped, SIGKILL),
         ("a bit of each producer snapshot", "*/*.snapshot", flipped, SIGTERM),
         ("a bit of each leader epoch file", "*/leader-epoch-checkpoint", flipped, SIGTERM),
         ("a bit of each checkpoint", "*-checkpoint", flipped, SIGTERM),

@@ -160,6 +160,6 @@ def resets(trio: Trio, told: Evidence, role: str, times: int) -> Iterator[None]:
     for _ in range(times):
         with _healed(trio, told, [node]):
             _network(trio).firewall(node, "INPUT", *reset)
-            time.sleep(0.1)
+            trio.until(lambda: _network(trio).stopped(node) > 10, HEALED_WITHIN_S, str)
         time.sleep(0.9)
     yield

@@ -30,6 +30,7 @@ def numbers(results: dict[str, Any]) -> str:
     }
     rows = [
         ("cells run", f"{len(done)} of {len(cells)}"),
+        ("struck a second time", f"{results['again']}"),
         ("transactions", f"{totals['transactions']:,} ({totals['committed']:,} committed)"),
         ("records", f"{totals['records']:,}"),
         ("operations", f"{totals['operations']:,}"),

@@ -17,7 +17,7 @@ from tests.chaos.load import PROBE, Load, delete_topics
 CALM_S = 3.0
 """How long the cluster is watched before a fault; what it takes then is no fault's doing."""
 WRITABLE_WITHIN_S = 30.0
-ENOUGH_WITHIN_S = 120.0
+ENOUGH_WITHIN_S = 240.0
 
 Figures = dict[str, Any]
 

@@ -24,7 +24,7 @@ pytestmark = [
 
 def struck(names: Sequence[str], directory: Path, at_least: int) -> dict[str, Any]:
     with Trio(directory / "cluster", PLAIN) as trio:
-        cells = named(names)
+        cells = [cell._replace(workload="pipeline") for cell in named(names)]
         # Bars of time are for machines that do nothing else.
         figures = under_load(cells, trio, directory / "load", 0, at_least=at_least, calm_s=0.5)
         return {**figures, "at rest": at_rest(trio)}

@@ -6,7 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.peers.peer import PeerUnreachable
-from barnabas.protocol.errors import KafkaError, ProtocolError
+from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.schema import Api
 
 B = TypeVar("B")
@@ -64,7 +64,6 @@ async def asked(
         return await peer.request(api, request, version=version, timeout=timeout)
     except PeerUnreachable:
         return None
-    except (KafkaError, ProtocolError) as error:
-        # It speaks, but not our language: another release, perhaps, while all are replaced.
-        _log.warning("broker does not understand", api=api.name, version=version, reason=str(error))
+    except ProtocolError as error:
+        _log.warning("not to be told in this version", api=api.name, version=version, reason=error)
         return None

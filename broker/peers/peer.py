@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.metadata.cache import Endpoint
+from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.network import Network
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.schema import Api
@@ -16,6 +17,7 @@ BACKOFF_S: Final = 0.05
 """Until a broker that could not be reached is tried again; twice as long each time after that."""
 LONGEST_BACKOFF_S: Final = 1.0
 CONNECT_TIMEOUT_S: Final = 5.0
+_log = get_logger(__name__)
 
 
 class PeerUnreachable(Exception):
@@ -54,12 +56,20 @@ class Peer:
         if connection is None or not connection.is_open:
             connection = await self._open()
         try:
-            return await connection.request(api, request, version=version, timeout=timeout)
+            answer = await connection.request(api, request, version=version, timeout=timeout)
         except TimeoutError as cause:
             connection.abort()
             raise PeerUnreachable(f"no answer to {api.name} in {timeout:g} s") from cause
-        except (ConnectionError, KafkaError) as cause:
+        except ConnectionError as cause:
             raise PeerUnreachable(str(cause)) from cause
+        except KafkaError as cause:
+            # Another release perhaps, while all are replaced; or no broker of this cluster.
+            _log.warning("broker does not understand", api=api.name, reason=str(cause))
+            self.abort()
+            self._fail()
+            raise PeerUnreachable(str(cause)) from cause
+        self._backoff = 0.0
+        return answer
 
     @property
     def backoff(self) -> float:
@@ -104,7 +114,6 @@ class Peer:
             except (ConnectionError, KafkaError) as cause:
                 self._fail()
                 raise PeerUnreachable(str(cause)) from cause
-            self._backoff = 0.0
             try:
                 self._require_use()
             except PeerUnreachable:

@@ -45,8 +45,13 @@ async def test_who_does_not_speak_as_brokers_do_is_out_of_reach(serve: Any) -> N
     took it for its own failure would take one broker after the other along."""
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         peer = await peer_of(server)
-        with pytest.raises(PeerUnreachable):
-            await peer.request(leader_and_isr.API, REQUEST, timeout=5)
+        pauses = []
+        for _ in range(2):
+            with pytest.raises(PeerUnreachable):
+                await peer.request(leader_and_isr.API, REQUEST, timeout=5)
+            pauses.append(peer.backoff)
+            await asyncio.sleep(peer.backoff)
+        assert pauses[1] > pauses[0] > 0
         channel = RemoteChannel(peer)
         telling = asyncio.create_task(channel.leader_and_isr(REQUEST))
         done, _ = await asyncio.wait([telling], timeout=0.05)

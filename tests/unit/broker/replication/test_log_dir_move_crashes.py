@@ -37,14 +37,18 @@ async def move_and_cut(files: CutFiles, nth: int) -> tuple[int, int, bool]:
     partition, old = moving.partition, moving.log
     await until(lambda: partition.high_watermark == BATCHES)
     files.cut_at = files.calls + nth
-    over = False
+    over = had_twins = False
+    last = old
     try:
         await moving.move()
         for turn in count():
             if over := not len(moving.manager.moves):
                 break
-            if turn % 7 == 0:
-                moving.put()
+            twins = len(of_the_partition(files, "t-0")) == 2
+            if turn % 7 == 0 or twins != had_twins or partition.log is not last:
+                # Above all while there are two of that name: only one of them has these.
+                moving.put(3)
+            had_twins, last = twins, partition.log
             await asyncio.sleep(0)
             if files.calls >= files.cut_at:
                 break

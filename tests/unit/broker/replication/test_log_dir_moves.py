@@ -99,6 +99,7 @@ async def test_a_verified_transaction_goes_on_after_the_move() -> None:
 async def test_what_a_follower_takes_away_goes_from_the_copy_too() -> None:
     moving = await led()
     await moving.lead(leader=1, epoch=1, replicas=(0, 1), isr=(0, 1))
+    there = moving.elsewhere
     limit(moving, 1)
     await moving.move()
     await until(lambda: moving.logs.futures["t", 0].log_end_offset > 0)
@@ -116,6 +117,7 @@ async def test_what_a_follower_takes_away_goes_from_the_copy_too() -> None:
         data += each
     moving.partition.append_as_follower(bytes(data), now_ms=NOW, max_batches=99)
     await moving.moved()
+    assert moving.log.log_dir.path == there
     assert moving.log.log_end_offset == 20
     assert [size for _, _, size in values(moving.log)][12:] == [len(batch(b"new 12"))] * 8
     assert [(e.epoch, e.start_offset) for e in moving.log.epochs.entries] == [(0, 0), (1, 12)]

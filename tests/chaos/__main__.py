@@ -1,7 +1,8 @@
 """Every cell of the fault matrix once: `python -m tests.chaos`.
 
     --only TEXT     cells whose name contains it; may be given several times
-    --again         only those of FILE that were not well; their lines there become the new ones
+    --again         only those of FILE that are missing, did not end or took too long: their lines
+                    become the new ones, and why they were struck again is told; a violation stays
     --list          name the cells
     --results FILE  where the numbers go, as JSON
     --page          write docs/RELIABILITY.md's numbers from FILE, and strike nothing
@@ -41,7 +42,7 @@ def main() -> int:
         page.write(json.loads(options.results.read_text()))
         return 0
     told = _earlier(options.results) if options.again else Results()
-    cells = [cell for cell in cells if not told.is_well(cell)]
+    cells = [cell for cell in cells if told.wants(cell)]
     for kind, group in itertools.groupby(cells, lambda cell: cell.kind):
         for figures in _on_clusters(kind, list(group)):
             told.take(figures)
@@ -51,24 +52,31 @@ def main() -> int:
 
 
 class Results:
-    """What came of the cells, in their order; a cell that is struck again is counted."""
+    """What came of the cells, in their order, and what was struck again for which reason."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._began = time.monotonic() - seconds
         self.cells: dict[str, Figures] = {}
         self.rests: list[Figures] = []
-        self.again = 0
+        self.again: list[str] = []
 
     def take(self, figures: Figures) -> None:
         if "at rest" in figures:
             self.rests.append(figures)
             return
-        self.again += figures["cell"] in self.cells
-        self.cells[figures["cell"]] = figures
+        name = figures["cell"]
+        if name in self.cells:
+            before = self.cells[name]
+            why = before.get("failed") or ", ".join(before["missed"])
+            self.again.append(f"{name}: {why.splitlines()[0]}")
+        self.cells[name] = figures
 
-    def is_well(self, cell: Cell) -> bool:
-        """Whether it was struck and nothing was wrong."""
-        return cell.name in self.cells and _is_well(self.cells[cell.name])
+    def wants(self, cell: Cell) -> bool:
+        """Whether a cell is to be struck (again)."""
+        before = self.cells.get(cell.name)
+        if before is None or "failed" in before:
+            return True
+        return bool(before.get("missed")) and not before["violations"]
 
     def are_well(self) -> bool:
         return all(map(_is_well, [*self.cells.values(), *self.rests]))
@@ -86,7 +94,7 @@ def _earlier(path: Path) -> Results:
     """As an earlier run has left them."""
     saved = json.loads(path.read_text())
     results = Results(saved["seconds"])
-    results.again = saved.get("again", 0)
+    results.again = saved["again"]
     results.rests = saved["rests"]
     results.cells = {row["cell"]: row for row in saved["cells"]}
     return results

@@ -30,7 +30,7 @@ def numbers(results: dict[str, Any]) -> str:
     }
     rows = [
         ("cells run", f"{len(done)} of {len(cells)}"),
-        ("struck a second time", f"{results['again']}"),
+        ("struck a second time, see below", f"{len(results['again'])}"),
         ("transactions", f"{totals['transactions']:,} ({totals['committed']:,} committed)"),
         ("records", f"{totals['records']:,}"),
         ("operations", f"{totals['operations']:,}"),
@@ -52,7 +52,15 @@ def numbers(results: dict[str, Any]) -> str:
         "| violations |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    return "\n".join([*lines, *map(_row, cells), ""])
+    lines += map(_row, cells)
+    if results["again"]:
+        lines += [
+            "",
+            "Struck a second time, and why:",
+            "",
+            *(f"- {each}" for each in results["again"]),
+        ]
+    return "\n".join([*lines, ""])
 
 
 def _row(cell: dict[str, Any]) -> str:

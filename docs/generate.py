@@ -16,8 +16,9 @@ from barnabas.coordinator.transaction import states as transaction
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.schema import Api
-from docs.differences import DIFFERENCES, MISSING, QUIRKS
+from docs.differences import DIFFERENCES, MISSING
 from docs.papers import IDEAS
+from docs.quirks import QUIRKS
 from tests.referee.differences import WANTED
 from tests.referee.normalise import TABLE
 

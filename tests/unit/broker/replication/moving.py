@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from barnabas.broker.offload import InlineOffload
 from barnabas.broker.replication.partition import Partition
+from barnabas.config.broker import BrokerConfig
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.storage.log import Log
@@ -60,12 +61,19 @@ class Moving(Replicas):
 
     offload = LaterOffload()
 
-    def __init__(self, files: MemFiles | None = None, **configs: str) -> None:
+    def __init__(
+        self, files: MemFiles | None = None, threads: int | None = None, **configs: str
+    ) -> None:
+        self._threads = threads
         super().__init__(files, DIRECTORIES, **({"flush_messages": "1"} | configs))
 
     def config(self, topic: str) -> TopicConfig:
         """Segments are smaller than a client may ask for."""
         return super().config(topic).replace(segment_bytes=1000, segment_index_bytes=240)
+
+    def broker_config(self, directories: tuple[str, ...]) -> BrokerConfig:
+        config = super().broker_config(directories)
+        return config.replace(num_replica_alter_log_dirs_threads=self._threads)
 
     @property
     def partition(self) -> Partition:

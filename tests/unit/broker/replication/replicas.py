@@ -72,7 +72,7 @@ class Replicas:
         self.files = files or MemFiles()
         self.failures: list[LogDirFailed] = []
         self.configs = configs
-        self.broker = BrokerConfig.from_properties({"log.dirs": ",".join(directories)})
+        self.broker = self.broker_config(directories)
         self.logs = LogManager(
             self.files,
             directories,
@@ -100,6 +100,9 @@ class Replicas:
         self.fetchers = self._make_fetchers()
         self.manager = self._make_manager()
         self._partition_epoch = 0
+
+    def broker_config(self, directories: tuple[str, ...]) -> BrokerConfig:
+        return BrokerConfig.from_properties({"log.dirs": ",".join(directories)})
 
     def config(self, _topic: str) -> TopicConfig:
         texts = {key.replace("_", "."): value for key, value in self.configs.items()}

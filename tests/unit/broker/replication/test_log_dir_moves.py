@@ -143,6 +143,32 @@ async def test_the_quota_holds_a_move_up_and_another_wish_takes_it_back() -> Non
     assert values(moving.log) == expected(0, 30)
 
 
+async def test_no_more_replicas_move_at_a_time_than_there_are_threads() -> None:
+    moving = await led()
+    await moving.lead(topic="u", topic_id=bytes(16))
+    moves, logs = moving.manager.moves, moving.logs
+    limit(moving, 1)
+    for log in logs.logs:
+        path = next(each.path for each in logs.dirs if each is not log.log_dir)
+        await moving.manager.place(log.topic, 0, path)
+    assert len(moves) == 2
+    await until(lambda: len(moves) == 1)
+    one_at_a_time = Moving(threads=1)
+    await one_at_a_time.lead()
+    one_at_a_time.put(30)
+    await one_at_a_time.lead(topic="u", topic_id=bytes(16))
+    limit(one_at_a_time, 1)
+    await one_at_a_time.move()
+    other = one_at_a_time.manager.partition("u", 0).log
+    path = next(each.path for each in one_at_a_time.logs.dirs if each is not other.log_dir)
+    await one_at_a_time.manager.place("u", 0, path)
+    await until(lambda: one_at_a_time.logs.futures["t", 0].log_end_offset > 0)
+    await asyncio.sleep(0.05)
+    assert len(one_at_a_time.manager.moves) == 2, "an empty log waits behind one that is held up"
+    limit(one_at_a_time, None)
+    await one_at_a_time.moved()
+
+
 async def test_what_cannot_be_is_refused_and_a_wish_is_remembered() -> None:
     moving = await led(1)
     assert await refused(moving, "/c") is ErrorCode.LOG_DIR_NOT_FOUND

@@ -14,7 +14,14 @@ PATIENCE: Final = 30.0
 """How long an operation is tried, in s: longer than a broker needs to come back."""
 
 _MAYBE_WRITTEN: Final = frozenset(
-    (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    (
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        # Who waited for replicas is told so when the leader changes (KAFKA-13574).
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    )
 )
 
 

@@ -46,7 +46,7 @@ READERS = {
 PARTITIONS = 3
 PACE = 300
 """Records a second for each library."""
-RECORDS = KILLS * 12_000
+RECORDS = KILLS * (12_000 if IS_LONG else 6_000)
 IN_TIME_S = 90.0
 PROBES = "probes"
 """A topic of which each broker leads some partitions."""

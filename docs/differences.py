@@ -292,6 +292,18 @@ DIFFERENCES = (
         "Leader epochs and ends of the logs tell which one it is.",
     ),
     Difference(
+        "Reassignments to a broker that is down",
+        "INVALID_REPLICA_ASSIGNMENT, as for a broker that does not exist.",
+        "It begins, and waits for the broker. With ZooKeeper it was refused.",
+        "The metadata know the brokers that are there.",
+    ),
+    Difference(
+        "Metadata of a partition without a leader",
+        "Its isr_nodes name the last replica that was in sync, and eligible_leader_replicas none.",
+        "Where eligible leaders are kept (KIP-966) they name it, and isr_nodes none.",
+        "It is the in-sync set that stands in the partition's node, as with ZooKeeper.",
+    ),
+    Difference(
         "min.insync.replicas while a partition is reassigned",
         "It counts no more replicas than there are without those that are being added.",
         "It counts all of them: a partition of one replica takes no acks=all until its new "

@@ -34,7 +34,7 @@ def numbers(results: dict[str, Any]) -> str:
         ("transactions", f"{totals['transactions']:,} ({totals['committed']:,} committed)"),
         ("records", f"{totals['records']:,}"),
         ("operations", f"{totals['operations']:,}"),
-        ("outcome unknown to the client", f"{_share(totals):.2%}"),
+        ("outcome unknown to the client", f"{totals['unknown']} ({_share(totals):.3%})"),
         ("faults seen to strike", f"{sum(cell['faults'] for cell in done):,}"),
         ("violations", f"{sum(cell['violations'] for cell in done)}"),
         ("bars missed", f"{sum(len(cell['missed']) for cell in done)}"),

@@ -83,6 +83,12 @@ class FetchHandler:
         self, request: FetchRequest, context: RequestContext
     ) -> "FetchResponse | asyncio.Future[FetchResponse]":
         replica_id = max(request.replica_id, request.replica_state.replica_id)
+        if replica_id >= 0 and not (
+            context.inter_broker and request.replica_state.replica_epoch >= 0
+        ):
+            # Whoever claims to be a broker where clients are is none; and who does not say which
+            # run of a broker it is may be an earlier one, with records that the present has not.
+            return FetchResponse(responses=_refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         read = (
             self._for_consumer(request, context)
             if replica_id < 0
@@ -104,10 +110,6 @@ class FetchHandler:
     def _for_follower(
         self, request: FetchRequest, context: RequestContext, replica_id: int
     ) -> Read:
-        if not context.inter_broker or request.replica_state.replica_epoch < 0:
-            # Whoever claims to be a broker where clients are is none; and who does not say which
-            # run of a broker it is may be an earlier one, with records that the present has not.
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         session = self._sessions.open(
             request, context.api_version, context.received_ms, FollowerSession(replica_id)
         )
@@ -209,13 +211,16 @@ def error_response(request: FetchRequest, code: ErrorCode, version: int) -> Fetc
     """
     if version >= TOPIC_IDS_SINCE or code in SESSION_ERRORS:
         return FetchResponse(error_code=code, responses=[])
-    return FetchResponse(
-        error_code=code,
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                partitions=[error_of(wanted, code) for wanted in topic.partitions],
-            )
-            for topic in request.topics
-        ],
-    )
+    return FetchResponse(error_code=code, responses=_refused(request, code))
+
+
+def _refused(request: FetchRequest, code: ErrorCode) -> list[FetchableTopicResponse]:
+    """The same error for every partition of a request."""
+    return [
+        FetchableTopicResponse(
+            topic=topic.topic,
+            topic_id=topic.topic_id,
+            partitions=[error_of(wanted, code) for wanted in topic.partitions],
+        )
+        for topic in request.topics
+    ]

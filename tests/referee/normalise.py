@@ -61,6 +61,7 @@ TABLE = (
     Rule("DescribeProducers.*active_producers", How.SORTED, "Kafka's order is that of a hash"),
     Rule("*.results_by_*", How.SORTED, "Kafka's order is that of a hash"),
     Rule("*.topic_results*", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("WriteTxnMarkers.markers", How.SORTED, "Kafka's order is that of a hash"),
     Rule("WriteTxnMarkers.markers.topics*", How.SORTED, "Kafka's order is that of a hash"),
     Rule("Fetch.*.aborted_transactions", How.SORTED, "Kafka's order is that of a hash"),
     Rule("DescribeLogDirs.results.log_dir", How.PRESENT, "a path on this machine"),

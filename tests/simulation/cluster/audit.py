@@ -79,6 +79,9 @@ class Audit:
     def _compare(self, node: Node, partition: Partition, end: int) -> None:
         place = Place(partition.topic, partition.index)
         log = partition.log
+        if log.truncating:
+            # It is between two states, and says so to everybody.
+            return
         committed = self._committed.setdefault(place, {})
         key = node.id, place, len(node.hosts)
         offset = max(self._looked.get(key, 0), log.log_start_offset)

@@ -15,6 +15,7 @@ from pathlib import Path
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.protocol.messages.metadata import MetadataResponsePartition
+from benchmarks import three_brokers
 from benchmarks.clusters import BarnabasTrio
 from benchmarks.systems import cpu_seconds, resident_bytes, settled
 
@@ -31,6 +32,7 @@ def measure(partitions: int, directory: Path) -> dict[str, float]:
     system = BarnabasTrio(directory)
     system.up()
     try:
+        three_brokers.ready(system)
         began = time.perf_counter()
         asyncio.run(_create(system, partitions))
         found["created_s"] = time.perf_counter() - began
@@ -68,26 +70,12 @@ def _idle(system: BarnabasTrio) -> float:
 
 
 async def _create(system: BarnabasTrio, partitions: int) -> None:
-    await _connected(system)
     async with Cluster(system.bootstrap_servers, timeout=WITHIN_S) as cluster:
         for number in range(partitions // PER_TOPIC):
             await Admin(cluster).create_topic(
                 f"t{number}", partitions=PER_TOPIC, replication_factor=3
             )
     await _until(system, partitions, lambda each: len(each.isr_nodes) == 3)
-
-
-async def _connected(system: BarnabasTrio) -> None:
-    end = time.monotonic() + WITHIN_S
-    while time.monotonic() < end:
-        try:
-            async with Cluster(system.bootstrap_servers) as cluster:
-                if len((await cluster.refresh(())).brokers) == 3:
-                    return
-        except OSError:
-            pass
-        await asyncio.sleep(0.1)
-    raise TimeoutError("three brokers are not there")
 
 
 async def _until(system: BarnabasTrio, partitions: int, ready: Ready) -> None:

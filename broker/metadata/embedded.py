@@ -10,19 +10,15 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
 
 from barnabas.broker.metadata.journal import Journal
 from barnabas.broker.metadata.journal_format import encode_snapshot, encode_transaction
 from barnabas.broker.metadata.store import (
-    ANY_VERSION,
-    Create,
-    Created,
+    ByTransaction,
     Delete,
     Op,
     OpResult,
     SessionExpired,
-    SetData,
     Stat,
     StoreUnavailable,
     Watch,
@@ -146,7 +142,7 @@ async def open_store(files: Files, directory: str, offload: Offload) -> Embedded
     return EmbeddedStore(journal, tree, offload)
 
 
-class EmbeddedSession:
+class EmbeddedSession(ByTransaction):
     """A session with an `EmbeddedStore`; see `MetadataStore`."""
 
     session_timeout = math.inf
@@ -166,12 +162,6 @@ class EmbeddedSession:
     def silent_for(self) -> float:
         return 0.0
 
-    async def create(
-        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
-    ) -> Created:
-        (result,) = await self.multi((Create(path, data, ephemeral, sequence),))
-        return cast(Created, result)
-
     async def get(self, path: str) -> tuple[bytes, Stat]:
         node = self._tree().node(path)
         return node.data, node.stat
@@ -182,13 +172,6 @@ class EmbeddedSession:
 
     async def children(self, path: str) -> list[str]:
         return self._tree().children(path)
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        (result,) = await self.multi((SetData(path, data, version),))
-        return cast(Stat, result)
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi((Delete(path, version),))
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         self._tree()

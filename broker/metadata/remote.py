@@ -10,14 +10,10 @@ from barnabas.broker.metadata import served_format
 from barnabas.broker.metadata.served_format import FormatError
 from barnabas.broker.metadata.socket_path import socket_address
 from barnabas.broker.metadata.store import (
-    ANY_VERSION,
-    Create,
-    Created,
-    Delete,
+    ByTransaction,
     Op,
     OpResult,
     SessionExpired,
-    SetData,
     Stat,
     StoreUnavailable,
     Watch,
@@ -30,7 +26,7 @@ RETRY_SECONDS: Final = 0.1
 _log = get_logger(__name__)
 
 
-class RemoteStore:
+class RemoteStore(ByTransaction):
     """See `MetadataStore`. Built by `connect_store`.
 
     A connection that is lost, or that nothing came over for two thirds of the session's timeout, is
@@ -93,12 +89,6 @@ class RemoteStore:
 
     # -- nodes -----------------------------------------------------------------------------------
 
-    async def create(
-        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
-    ) -> Created:
-        (result,) = await self.multi((Create(path, data, ephemeral, sequence),))
-        return cast(Created, result)
-
     async def get(self, path: str) -> tuple[bytes, Stat]:
         text, stat = await self._ask({"do": "get", "path": path})
         return served_format.text_data(text), Stat(*stat)
@@ -109,13 +99,6 @@ class RemoteStore:
 
     async def children(self, path: str) -> list[str]:
         return cast("list[str]", await self._ask({"do": "children", "path": path}))
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        (result,) = await self.multi((SetData(path, data, version),))
-        return cast(Stat, result)
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi((Delete(path, version),))
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         results = await self._ask({"do": "multi", "ops": served_format.ops_to_json(ops)})

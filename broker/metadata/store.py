@@ -9,8 +9,9 @@ sessions see them in the order of their zxids, and a watch is told of a change n
 change is answered to the session that made it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 ANY_VERSION = -1
 """As an expected version: accept whatever version the node has."""
@@ -203,6 +204,26 @@ class MetadataStore(Protocol):
     async def close(self) -> None:
         """End the session at once: its ephemeral nodes are deleted. Idempotent."""
         ...
+
+
+class ByTransaction(ABC):
+    """A store's calls for a single change, each a transaction of its own; see `MetadataStore`."""
+
+    @abstractmethod
+    async def multi(self, ops: Sequence[Op]) -> list[OpResult]: ...
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
+    ) -> Created:
+        (result,) = await self.multi((Create(path, data, ephemeral, sequence),))
+        return cast(Created, result)
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        (result,) = await self.multi((SetData(path, data, version),))
+        return cast(Stat, result)
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self.multi((Delete(path, version),))
 
 
 def parent_of(path: str) -> str:

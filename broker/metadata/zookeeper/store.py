@@ -3,21 +3,19 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 from kazoo.protocol import serialization as zk
 
 from barnabas.broker.metadata.store import (
-    ANY_VERSION,
     UNKNOWN_ZXID,
+    ByTransaction,
     Create,
     Created,
-    Delete,
     NodeExists,
     Op,
     OpResult,
     SessionExpired,
-    SetData,
     Stat,
     StoreError,
     StoreUnavailable,
@@ -39,7 +37,7 @@ async def forget(_key: SessionKey) -> None:
     """For a store that leaves nothing which a later process would want back."""
 
 
-class ZooKeeperStore:
+class ZooKeeperStore(ByTransaction):
     """See `MetadataStore`. Built by `open_zookeeper`."""
 
     def __init__(self, settings: Settings, keep: Keep) -> None:
@@ -128,12 +126,6 @@ class ZooKeeperStore:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    async def create(
-        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
-    ) -> Created:
-        (result,) = await self.multi((Create(path, data, ephemeral, sequence),))
-        return cast(Created, result)
-
     async def get(self, path: str) -> tuple[bytes, Stat]:
         data, stat = await self._read(zk.GetData, path)
         return data, wire.stat_of(stat)
@@ -144,13 +136,6 @@ class ZooKeeperStore:
 
     async def children(self, path: str) -> list[str]:
         return sorted(await self._read(zk.GetChildren, path))
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        (result,) = await self.multi((SetData(path, data, version),))
-        return cast(Stat, result)
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.multi((Delete(path, version),))
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         if not ops:

@@ -149,8 +149,7 @@ async def test_slow_followers_of_one_partition_hold_up_no_other_marker(
     monkeypatch.setattr(marking, "PATIENCE_S", 0.02)
     assert await producer.produce() == "NONE"
     unreplicated("t")
-    coordinator = Transactor(between)
-    coordinator.producer_id, coordinator.epoch = producer.producer_id, producer.epoch
+    coordinator = speaking_for(producer, between)
     for _ in range(2):
         assert await coordinator.mark() == "REQUEST_TIMED_OUT"
 
@@ -160,11 +159,8 @@ async def test_markers_over_a_line_that_was_given_up_are_not_written(
 ) -> None:
     """They were held up somewhere and sent again; an operator's come over whatever connection."""
     async with connected_to(broker, BROKERS) as newer, connected_to(broker, CLIENTS) as operator:
-        told = []
-        for line in (between, newer, between, operator):
-            sender = Transactor(line)
-            sender.producer_id, sender.epoch = producer.producer_id, producer.epoch
-            told.append(await sender.mark())
+        lines = (between, newer, between, operator)
+        told = [await speaking_for(producer, line).mark() for line in lines]
     assert told == ["NONE", "NONE", "NETWORK_EXCEPTION", "NONE"]
 
 
@@ -178,9 +174,15 @@ async def test_an_operator_waits_for_the_marker_as_long_as_it_takes(
     monkeypatch.setattr(marking, "PATIENCE_S", 0.02)
     assert await producer.produce() == "NONE"
     unreplicated("t")
-    operator = Transactor(client)
-    operator.producer_id, operator.epoch = producer.producer_id, producer.epoch
+    operator = speaking_for(producer, client)
     marked = asyncio.ensure_future(operator.mark())
     _, waiting = await asyncio.wait({marked}, timeout=0.1)
     assert waiting
     marked.cancel()
+
+
+def speaking_for(producer: Transactor, line: Client) -> Transactor:
+    """Somebody else, on a line of its own, about the same producer's transaction."""
+    other = Transactor(line)
+    other.producer_id, other.epoch = producer.producer_id, producer.epoch
+    return other

@@ -1,7 +1,5 @@
 """Fetching from leaders: sessions, errors, lines, the quota."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from barnabas.config.topic import TopicConfig
@@ -20,19 +18,6 @@ from tests.unit.broker.replication.following import (
     until,
 )
 from tests.unit.broker.replication.test_follower import content, lead
-
-
-@pytest.fixture
-def leader() -> Leader:
-    return Leader()
-
-
-@pytest.fixture
-async def broker(leader: Leader) -> AsyncIterator[FollowingBroker]:
-    broker = FollowingBroker(leader)
-    yield broker
-    await broker.stop()
-    assert leader.lines == 0
 
 
 async def test_a_follower_takes_records_the_high_watermark_and_the_log_start(

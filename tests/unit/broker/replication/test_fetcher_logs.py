@@ -23,19 +23,6 @@ from tests.unit.broker.replication.following import (
 from tests.unit.broker.replication.test_follower import lead, write
 
 
-@pytest.fixture
-def leader() -> Leader:
-    return Leader()
-
-
-@pytest.fixture
-async def broker(leader: Leader) -> AsyncIterator[FollowingBroker]:
-    broker = FollowingBroker(leader)
-    yield broker
-    await broker.stop()
-    assert leader.lines == 0
-
-
 async def test_a_log_that_is_damaged_where_it_is_cut_holds_up_no_other(
     leader: Leader, broker: FollowingBroker
 ) -> None:

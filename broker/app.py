@@ -246,11 +246,14 @@ class Broker:
             known.clear()
             await known.wait()
         core.membership.settled()
+        await core.doors.offload.submit("logs", self._replication.logs.settle)
 
     def _how_the_last_run_ended(self) -> Restart:
         logs = self._replication.logs
         if logs.was_clean:
             return Restart.CLEAN
+        if logs.any_new:
+            return Restart.EMPTY
         return Restart.KILLED if logs.same_boot else Restart.REBOOTED
 
     def _start_chores(self) -> None:

@@ -1,4 +1,4 @@
-"""Faults of a coordinator's own log, as its clients are told of them."""
+"""What a coordinator's clients are told in place of a fault of its log, or of its own doubt."""
 
 from typing import Final
 
@@ -18,6 +18,28 @@ _AS_COORDINATOR: Final = {
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 """What a coordinator's client is told of a fault of the coordinator's own log."""
+
+
+_FOR_GOOD: Final = frozenset(
+    {
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
+"""Refusals after which a client gives up."""
+
+
+def doubted(refusal: KafkaError) -> KafkaError:
+    """A refusal by one who may have a successor that knows more: the client is to ask again.
+
+    What is written needs no doubt, the other replicas refuse it; a refusal needs nobody.
+    """
+    if refusal.code not in _FOR_GOOD:
+        return refusal
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "cut off, and perhaps replaced")
 
 
 def as_coordinator(error: KafkaError | ProtocolError) -> KafkaError:

@@ -28,7 +28,7 @@ from barnabas.coordinator.decision import (
     Transaction,
     Turn,
 )
-from barnabas.coordinator.faults import as_coordinator
+from barnabas.coordinator.faults import as_coordinator, doubted
 from barnabas.coordinator.ports import Clock, PartitionLog, Shard, TimerHandle, Timers
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.records.batch import NO_PRODUCER_ID
@@ -37,6 +37,7 @@ from barnabas.protocol.records.control import ControlType, Marker, build_marker
 from barnabas.protocol.records.record import Record, build_batch
 
 S = TypeVar("S", bound=Shard[Any])
+T = TypeVar("T")
 
 
 class EndOfTransaction(NamedTuple):
@@ -136,6 +137,7 @@ class Hosted(Generic[S]):
         write_timeout_ms: int,
         compression: Compression,
         send: Callable[[Any], None],
+        in_touch: Callable[[], bool],
         failed: Callable[[BaseException], None],
     ) -> None:
         self.shard = shard
@@ -146,6 +148,7 @@ class Hosted(Generic[S]):
         self._write_timeout_ms = write_timeout_ms
         self._compression = compression
         self._send = send
+        self._in_touch = in_touch
         self._failed = failed
         self._closed = False
         self._tickets = 0
@@ -202,10 +205,20 @@ class Hosted(Generic[S]):
     def _decide(self, asker: _Asker, decide: Decide) -> None:
         try:
             decision = decide(self._turn(asker.ticket))
-        except KafkaError as error:
-            self._answer(asker, error)
+        except KafkaError as refusal:
+            self._answer(asker, self._as_known(refusal))
             return
         self._carry(asker, asker.lane, decision)
+
+    def look(self, look: Callable[[S], T]) -> T:
+        """See `CoordinatorRuntime.read`."""
+        try:
+            return look(self.shard)
+        except KafkaError as refusal:
+            raise self._as_known(refusal) from None
+
+    def _as_known(self, refusal: KafkaError) -> KafkaError:
+        return refusal if self._in_touch() else doubted(refusal)
 
     def _turn(self, ticket: Ticket) -> Turn:
         return Turn(self._clock.now_ms(), int(self._clock.monotonic() * 1000), ticket)

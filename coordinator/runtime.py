@@ -49,10 +49,12 @@ class CoordinatorRuntime(Generic[S]):
         load_buffer_bytes: int,
         compression: Compression = Compression.NONE,
         send: SendMessage = _send_nothing,
+        in_touch: Callable[[], bool] = lambda: True,
         report: Callable[[int, BaseException], None],
     ) -> None:
         """`send` takes what shards `Send`; `report` is told of a fault that made a partition stop
-        being served."""
+        being served. A broker that is not `in_touch` with the cluster may have a successor: in
+        place of what would end a client's work it answers COORDINATOR_NOT_AVAILABLE."""
         self._new_shard = new_shard
         self._clock = clock
         self._timers = timers
@@ -60,6 +62,7 @@ class CoordinatorRuntime(Generic[S]):
         self._load_buffer_bytes = load_buffer_bytes
         self._compression = compression
         self._send = send
+        self._in_touch = in_touch
         self._report = report
         self._hosted: dict[int, Hosted[S]] = {}
         self._loads: dict[int, asyncio.Task[None]] = {}
@@ -75,6 +78,7 @@ class CoordinatorRuntime(Generic[S]):
             write_timeout_ms=self._write_timeout_ms,
             compression=self._compression,
             send=partial(self._send, index, log.leader_epoch),
+            in_touch=self._in_touch,
             failed=lambda error: self._failed(index, error),
         )
         self._hosted[index] = hosted
@@ -146,7 +150,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def read(self, index: int, look: Callable[[S], T]) -> T:
         """Look at what is committed in a shard; raises KafkaError where it is not served here."""
-        return look(self._serving(index).shard)
+        return self._serving(index).look(look)
 
     def shards(self) -> Iterator[tuple[int, S]]:
         """Every shard that is being served, by partition."""

@@ -29,8 +29,8 @@ class Marks(NamedTuple):
 
     clean: bool
     """It was closed."""
-    used: bool
-    """There was such a process."""
+    is_new: bool
+    """There was no such process. Another directory may have been lost in its place."""
     same_boot: bool
     """The machine has run through since: its page cache has lost nothing."""
 
@@ -51,17 +51,27 @@ def claim(files: Files, path: str, identity: BrokerIdentity, rng: Random) -> byt
 
 def take_marks(files: Files, path: str, boot_id: str) -> Marks:
     """Reads the marks; from now on the directory is not closed any more."""
-    mark, boot_path = os.path.join(path, CLEAN_SHUTDOWN), os.path.join(path, BOOT_ID)
-    known = ""
-    if files.exists(boot_path):
-        known = files.read_bytes(boot_path).decode(errors="replace")
+    mark = os.path.join(path, CLEAN_SHUTDOWN)
+    same_boot = _is_marked(files, path, boot_id)
     clean = files.exists(mark)
-    if known != boot_id:
-        write_atomic(files, boot_path, boot_id.encode())
+    is_new = not clean and not files.exists(os.path.join(path, BOOT_ID))
     if clean:
+        # What was closed has outlived every boot until now.
+        mark_boot(files, path, boot_id)
         files.unlink(mark)
         files.sync_dir(path)
-    return Marks(clean, used=bool(known), same_boot=known in ("", boot_id))
+    return Marks(clean, is_new, same_boot)
+
+
+def mark_boot(files: Files, path: str, boot_id: str) -> None:
+    """From now on the directory is at risk in this boot, and in none before it."""
+    if not _is_marked(files, path, boot_id):
+        write_atomic(files, os.path.join(path, BOOT_ID), boot_id.encode())
+
+
+def _is_marked(files: Files, path: str, boot_id: str) -> bool:
+    boot_path = os.path.join(path, BOOT_ID)
+    return files.exists(boot_path) and files.read_bytes(boot_path) == boot_id.encode()
 
 
 def mark_closed(files: Files, path: str) -> None:

@@ -9,11 +9,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.storage.checkpoint_job import CheckpointJob
-from barnabas.storage.dir_marks import BrokerIdentity, claim, mark_closed, take_marks
+from barnabas.storage.dir_marks import BrokerIdentity, claim, mark_boot, mark_closed, take_marks
 from barnabas.storage.errors import LogDirFailed
 from barnabas.storage.files import Files, Lock, make_dirs
 from barnabas.storage.log import Log
@@ -22,6 +22,7 @@ from barnabas.storage.log_dir import DOUBT, Checkpoints, LogDir
 from barnabas.storage.log_parts import LogOptions, LogPlace
 from barnabas.storage.meta_properties import MetaPropertiesError, read_topic_id, write_topic_id
 from barnabas.storage.recovery import load_log
+from barnabas.storage.removals import Removals
 
 if TYPE_CHECKING:
     from barnabas.config.topic import TopicConfig
@@ -38,13 +39,6 @@ _PARTITION_DIR = re.compile(
 Key = tuple[str, int]
 """Topic and partition."""
 TopicConfigs = Callable[[str], "TopicConfig"]
-
-
-class Doomed(NamedTuple):
-    """A file or directory that nobody finds any more, to be removed from `due_ms` on."""
-
-    due_ms: int
-    path: str
 
 
 class LogManager:
@@ -72,12 +66,15 @@ class LogManager:
         self.preferred: dict[Key, LogDir] = {}
         """Where a log is to be made, once its partition comes."""
         self._locks: dict[str, Lock] = {}
-        self._doomed: list[Doomed] = []
+        self._removals = Removals(files, now_ms)
         self._options = LogOptions(producer_expiration_ms, self._roll_jitter, self._checkpoint_now)
         self.was_clean = True
         """Whether every directory was closed by the process before."""
+        self.any_new = False
+        """Whether there was no such process for one of them; what it held may be lost."""
         self.same_boot = True
         """Whether the machine has run through since: then its page cache has lost nothing."""
+        self._settled = False
         self.dirs = [LogDir(files, os.path.abspath(path), on_failure=on_failure) for path in paths]
 
     # --- opening
@@ -111,7 +108,8 @@ class LogManager:
         log_dir.directory_id = claim(files, path, self._identity, self._rng)
         doubt = os.path.join(path, DOUBT)
         marks, doubtful = take_marks(files, path, self._identity.boot_id), files.exists(doubt)
-        self.was_clean &= marks.clean or not marks.used
+        self.was_clean &= marks.clean
+        self.any_new |= marks.is_new
         self.same_boot &= marks.same_boot
         checkpoints = log_dir.read_checkpoints()
         for name in files.listdir(path):
@@ -137,6 +135,16 @@ class LogManager:
             yield log, match["future"] is not None
         if doubtful:
             files.unlink(doubt)
+
+    def settle(self) -> None:
+        """Whoever has to know how the last run ended, knows it: the next start need not say it
+        again. Until then a directory that was not closed stays one, however often it is opened."""
+        self._settled = True
+        for log_dir in self.online_dirs:
+            try:
+                mark_boot(self._files, log_dir.path, self._identity.boot_id)
+            except OSError as error:
+                log_dir.take_offline(error)
 
     def _sort_out(self, found: list[Log], futures: list[Log]) -> None:
         """Which log of a partition goes on, where a move between directories was interrupted."""
@@ -310,34 +318,19 @@ class LogManager:
         except OSError as error:
             log.log_dir.fail(error)
         if suffix == DELETE_SUFFIX:
-            due_ms = self._now_ms() + log.config.file_delete_delay_ms
-            self._doomed.append(Doomed(due_ms, path))
+            self._removals.add(path, log.config.file_delete_delay_ms)
 
     def ending(self, suffix: str) -> str:
         """What makes the name of a directory its own."""
         return f".{self._rng.randbytes(16).hex()}{suffix}"
 
     def due_removals(self) -> list[str]:
-        """Paths whose time has come, each told once: for `remove`, in a thread."""
-        now_ms = self._now_ms()
-        for log in self.logs:
-            due_ms = now_ms + log.config.file_delete_delay_ms
-            self._doomed += [Doomed(due_ms, path) for path in log.doomed]
-            log.doomed.clear()
-        due = [each.path for each in self._doomed if each.due_ms <= now_ms]
-        self._doomed = [each for each in self._doomed if each.due_ms > now_ms]
-        return due
+        """Paths whose time has come; see `Removals`."""
+        return self._removals.due(self.logs)
 
     def remove(self, paths: Iterable[str]) -> None:
         """Removes files and directories; raises OSError."""
-        for path in paths:
-            if not self._files.exists(path):
-                # Its log was deleted meanwhile, and took it along.
-                continue
-            if self._files.is_dir(path):
-                self._files.remove_tree(path)
-            else:
-                self._files.unlink(path)
+        self._removals.remove(paths)
 
     # --- checkpoints
 
@@ -371,13 +364,15 @@ class LogManager:
     # --- closing
 
     def close(self) -> None:
-        """Flushes and closes every log, and marks the directories that are whole as closed."""
+        """Flushes and closes every log, and marks the directories that are whole as closed, unless
+        what their last run may have lost is still to be told; see `settle`."""
         for log_dir in self.online_dirs:
             try:
                 for log in self.logs_in(log_dir):
                     log.close()
                 self._checkpoint_now(log_dir)
-                mark_closed(self._files, log_dir.path)
+                if self._settled or self.was_clean:
+                    mark_closed(self._files, log_dir.path)
             except LogDirFailed:
                 continue
             except OSError as error:

@@ -21,6 +21,10 @@ class Coordination(NamedTuple):
 
 def make_coordination(core: Core, replication: Replication) -> Coordination:
     doors, metrics, replicas = core.doors, core.metrics, replication.replicas
+
+    def in_touch() -> bool:
+        return core.membership.in_touch
+
     groups = GroupCoordination(
         core.config,
         cache=core.cache,
@@ -28,6 +32,7 @@ def make_coordination(core: Core, replication: Replication) -> Coordination:
         clock=doors.clock,
         random=doors.random,
         offload=doors.offload,
+        in_touch=in_touch,
     )
     producer_ids = ProducerIdBlocks(core.store, core.broker_id)
     transactions = TransactionCoordination(
@@ -37,6 +42,7 @@ def make_coordination(core: Core, replication: Replication) -> Coordination:
         connect=core.peers.to,
         replicas=replicas,
         groups=groups.runtime,
+        in_touch=in_touch,
         producer_ids=producer_ids,
         transaction_version=lambda: core.features.transaction_version,
         partition_exists=lambda *place: partition_exists(core.store, *place),

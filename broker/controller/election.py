@@ -80,26 +80,30 @@ def _first(replicas: Sequence[int], now: Situation, controller_epoch: int) -> Le
     return LeaderAndIsr(able[0], 0, tuple(able), controller_epoch) if able else None
 
 
+_WORST_FIRST = (Restart.EMPTY, Restart.REBOOTED, Restart.KILLED)
+
+
 def _after_restarts(
     state: LeaderAndIsr, now: Situation, *, sole_replica: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The in-sync set without those that were not closed cleanly, and the one in doubt.
 
-    One member always stays, the best there is. If its machine went down too, and the topic does not
-    flush before it acknowledges, what it has is in doubt; but a sole replica has no better.
+    One member always stays, the best there is. If its disk is another one, or its machine went down
+    too and the topic does not flush before it acknowledges, what it has is in doubt; but a sole
+    replica has no better.
     """
     isr = list(state.isr)
     crashed = {each for each in isr if now.restarted.get(each, Restart.CLEAN) != Restart.CLEAN}
     if not crashed:
         return state.isr, state.doubtful
     worst_first = sorted(
-        crashed, key=lambda each: (now.restarted[each] == Restart.KILLED, each == state.leader)
+        crashed, key=lambda each: (_WORST_FIRST.index(now.restarted[each]), each == state.leader)
     )
     for each in worst_first[: len(isr) - 1 if len(crashed) == len(isr) else None]:
         isr.remove(each)
     last = isr[0]
-    lost = last in crashed and now.restarted[last] == Restart.REBOOTED
-    if lost and not (now.policy.flushes_first or sole_replica):
+    lost = {Restart.EMPTY} if now.policy.flushes_first else {Restart.EMPTY, Restart.REBOOTED}
+    if now.restarted.get(last) in lost and not sole_replica:
         return tuple(isr), (last,)
     return tuple(isr), tuple(each for each in state.doubtful if each in isr)
 

@@ -38,7 +38,10 @@ class GroupCoordination:
         clock: Clock,
         random: Random,
         offload: Offload,
+        in_touch: Callable[[], bool],
     ) -> None:
+        """`in_touch` says whether this broker still has its session, so that nobody can have been
+        elected in its place."""
         self._config = config
         self._cache = cache
         self._offload = offload
@@ -53,6 +56,7 @@ class GroupCoordination:
             write_timeout_ms=config.offsets_commit_timeout_ms,
             load_buffer_bytes=config.offsets_load_buffer_size,
             compression=Compression(config.offsets_topic_compression_codec),
+            in_touch=in_touch,
             report=_report,
         )
         self.coordinator = GroupCoordinator(self.runtime, timers, self.partitions)

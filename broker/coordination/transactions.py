@@ -46,6 +46,7 @@ class TransactionCoordination:
         connect: Callable[[int], Asked],
         replicas: ReplicaManager,
         groups: CoordinatorRuntime[GroupShard],
+        in_touch: Callable[[], bool],
         producer_ids: ProducerIds,
         transaction_version: Callable[[], int],
         partition_exists: Callable[[str, int], Awaitable[bool]],
@@ -54,7 +55,8 @@ class TransactionCoordination:
         metrics: TransactionMetrics,
     ) -> None:
         """`partition_exists` asks the metadata store itself, not what this broker knows of it;
-        `connect` gives a line of its own to another broker."""
+        `connect` gives a line of its own to another broker; `in_touch` says whether this broker
+        still has its session, so that nobody can have been elected in its place."""
         self._config = config
         self._cache = cache
         self._offload = offload
@@ -70,7 +72,7 @@ class TransactionCoordination:
                 settled=self.waiting.wake,
             )
 
-        self._runtime = self._make_runtime(new_shard, clock, timers)
+        self._runtime = self._make_runtime(new_shard, clock, timers, in_touch)
         self.coordinator = TransactionCoordinator(
             self._runtime,
             self.waiting,
@@ -96,7 +98,11 @@ class TransactionCoordination:
         replicas.observe(TRANSACTION_STATE, self)
 
     def _make_runtime(
-        self, new_shard: Callable[[], TransactionShard], clock: Clock, timers: LoopTimers
+        self,
+        new_shard: Callable[[], TransactionShard],
+        clock: Clock,
+        timers: LoopTimers,
+        in_touch: Callable[[], bool],
     ) -> CoordinatorRuntime[TransactionShard]:
         return CoordinatorRuntime(
             new_shard,
@@ -105,6 +111,7 @@ class TransactionCoordination:
             write_timeout_ms=_WRITE_TIMEOUT_MS,
             load_buffer_bytes=self._config().transaction_state_log_load_buffer_size,
             send=lambda index, epoch, markers: self.markers.send(index, epoch, markers),
+            in_touch=in_touch,
             report=_report,
         )
 

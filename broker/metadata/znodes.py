@@ -71,11 +71,13 @@ class Restart(StrEnum):
     """How a broker's last run ended, as far as its logs are concerned."""
 
     CLEAN = "clean"
-    """Every log was closed, or there was none."""
+    """Every log was closed."""
     KILLED = "killed"
     """Not closed, but the machine ran on: what was written is still in its page cache."""
     REBOOTED = "rebooted"
     """Not closed, and the machine has started anew: what was not flushed is lost."""
+    EMPTY = "empty"
+    """A log directory is new: whatever was there in its place is lost."""
 
 
 class BrokerInfo(NamedTuple):

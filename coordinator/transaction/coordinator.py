@@ -149,7 +149,10 @@ class TransactionCoordinator:
     ) -> dict[TopicPartition, ErrorCode]:
         """Whether partitions are in the open transaction; see the shard."""
         shard = self._shard(transactional_id)
-        answers = shard.verify(transactional_id, producer, asked)
+        answers = self._runtime.read(
+            self.partition_of(transactional_id),
+            lambda shard: shard.verify(transactional_id, producer, asked),
+        )
         for (topic, partition), code in answers.items():
             said = "first record for" if code is ErrorCode.NONE else f"{code.name}: record for"
             self._write_down(shard, transactional_id, f"{said} {topic}-{partition}")

@@ -128,6 +128,14 @@ class Node:
         self.files.crash(self._random.getrandbits(32))
         self.boots += 1
 
+    def lose_disk(self) -> None:
+        """The machine comes back with an empty one."""
+        assert self.host is not None
+        self._loop.note(f"{self.name} loses its disk")
+        self.host.kill(silently=True)
+        self.files = MemFiles()
+        self.boots += 1
+
     def failure(self) -> BaseException | None:
         """What ended a broker that nobody ended."""
         life = self._life

@@ -47,11 +47,13 @@ KEYS = {
     "group.initial.rebalance.delay.ms": "0",
 }
 FAULTS = (
-    "kill", "stop", "pause", "partition", "one way", "store", "expire", "lose power", "stalls",
-    "prefer", "reassign",
+    "kill", "stop", "pause", "partition", "one way", "store", "expire", "lose power", "lose disk",
+    "stalls", "prefer", "reassign",
 )  # fmt: skip
 TOPICS = (PLAIN, TRANSACTED, PROCESSED)
 CONVERGES_WITHIN = 60.0
+CLIENTS_END_WITHIN = 300.0
+"""Each connection to a machine that lost power is waited on for a client's whole timeout."""
 COMPARE_EVERY = 0.25
 
 
@@ -81,8 +83,8 @@ class World:
         await self._store_host.spawn(self._serve_store())
         for node in self.nodes:
             node.start()
-        self.loop.after_turn = self._look
         history = self._clients.spawn(self._history())
+        self.loop.after_turn = lambda: self._look(history)
         try:
             await asyncio.wait([history])
             if self._broken is not None:
@@ -97,11 +99,12 @@ class World:
         """All there were."""
         return [self._clients, self._store_host, *(h for n in self.nodes for h in n.hosts)]
 
-    def _look(self) -> None:
+    def _look(self, history: "asyncio.Task[None]") -> None:
         try:
             self.audit.glance(self.nodes)
         except AssertionError as error:
             self._broken = self._broken or error
+            history.cancel()
 
     async def _serve_store(self) -> None:
         self._store = await open_store(MemFiles(), "/metadata", InlineOffload())
@@ -123,17 +126,15 @@ class World:
         ]
         comparing = asyncio.ensure_future(self._compare())
         await asyncio.sleep(2.0)
-        end = self.loop.time() + self._faulty_for
-        while self.loop.time() < end:
-            await self._fault()
-            await asyncio.sleep(self.random.choice((0.1, 0.5, 3.0)) * self.random.random())
+        await self._go_wrong()
         self._heal()
         restoring = asyncio.ensure_future(self._restore_replicas())
         await self._within(CONVERGES_WITHIN, "all in-sync sets full", self._all_in_sync)
         restoring.cancel()
         await asyncio.sleep(2.0)
         self.workload.stop()
-        await asyncio.wait(work)
+        _, unfinished = await asyncio.wait(work, timeout=CLIENTS_END_WITHIN)
+        assert not unfinished, "clients find no end"
         for each in work:
             each.result()
         await self._within(CONVERGES_WITHIN, "no transaction open", self._nothing_open)
@@ -193,6 +194,12 @@ class World:
 
     # -- faults ------------------------------------------------------------------------------------
 
+    async def _go_wrong(self) -> None:
+        end = self.loop.time() + self._faulty_for
+        while self.loop.time() < end:
+            await self._fault()
+            await asyncio.sleep(self.random.choice((0.1, 0.5, 3.0)) * self.random.random())
+
     async def _fault(self) -> None:
         kind = self.random.choice(self._enabled)
         await getattr(self, f"fault_{kind.replace(' ', '_')}")()
@@ -222,11 +229,17 @@ class World:
             await self._for_a_while(node.start)
 
     async def fault_lose_power(self) -> None:
+        await self._lose("power", Node.lose_power)
+
+    async def fault_lose_disk(self) -> None:
+        await self._lose("disk", Node.lose_disk)
+
+    async def _lose(self, what: str, lose: Callable[[Node], None]) -> None:
         node = self._victim()
         # What its disk may lose must be elsewhere: nobody promises more.
         if node is not None and self._all_in_sync():
-            self._note(f"power {node.name}")
-            node.lose_power()
+            self._note(f"{what} {node.name}")
+            lose(node)
             await self._for_a_while(node.start)
             # Nor that the others may go before they know that it has not all it had.
             await self._within(CONVERGES_WITHIN, "in sync after a loss", self._all_in_sync)
@@ -332,11 +345,11 @@ async def _tolerant(work: Awaitable[None]) -> None:
         return
 
 
-def history(seed: int, **options: float) -> World:
+def history(seed: int, kind: type[World] = World, **options: float) -> World:
     """Runs the history of a seed."""
     loop = HostedLoop(seed)
     loop.set_exception_handler(lambda _loop, _context: None)
-    world = World(seed, loop, **options)
+    world = kind(seed, loop, **options)
     try:
         asyncio.set_event_loop(loop)
         return loop.run_until_complete(world.run())

@@ -91,6 +91,7 @@ class Node:
             connect=self._connect,
             replicas=self,  # type: ignore[arg-type]
             groups=None,  # type: ignore[arg-type]
+            in_touch=lambda: True,
             producer_ids=world.ids,
             transaction_version=lambda: self.version,
             partition_exists=world.exists,

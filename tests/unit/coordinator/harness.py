@@ -100,6 +100,7 @@ class Groups:
         self.time = Time()
         self.log = FakeLog()
         self.faults: list[BaseException] = []
+        self.in_touch = True
         ids = (str(number) for number in count(1))
         self._settings = GroupSettings(**settings)
         self.counts = OffsetCounts()
@@ -109,6 +110,7 @@ class Groups:
             timers=self.time,
             write_timeout_ms=5000,
             load_buffer_bytes=1 << 20,
+            in_touch=lambda: self.in_touch,
             report=lambda _, error: self.faults.append(error),
         )
         self.coordinator = GroupCoordinator(self.runtime, self.time, lambda: 1)

@@ -61,6 +61,7 @@ class Transactions:
         self.ids = Ids()
         self.version = version
         self.wait_ms = wait_ms
+        self.in_touch = True
         self.sent: list[Markers] = []
         self.faults: list[BaseException] = []
         self.room = WaitingRoom(self.time, lambda: self.wait_ms)
@@ -72,6 +73,7 @@ class Transactions:
             write_timeout_ms=WRITE_TIMEOUT_MS,
             load_buffer_bytes=1 << 20,
             send=lambda _index, _epoch, markers: self.sent.append(markers),
+            in_touch=lambda: self.in_touch,
             report=lambda _index, error: self.faults.append(error),
         )
         self.coordinator = TransactionCoordinator(

@@ -86,6 +86,7 @@ class Rig:
             producer_expiration_ms=HOUR * 1000,
         )
         self.manager.open(self.config)
+        self.manager.settle()
         for topic, partition in PARTITIONS:
             self.log(topic, partition)
         return self.manager
@@ -98,9 +99,7 @@ class Rig:
             self.manager.delete(topic, partition)
             log = None
         if log is None:
-            log = self.manager.create(
-                topic, partition, expected.topic_id, self.config(topic), is_new=True
-            )
+            log = self.manager.create(topic, partition, expected.topic_id, self.config(topic))
             log.assign_leader_epoch(0)
         return log
 

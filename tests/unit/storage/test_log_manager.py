@@ -36,6 +36,7 @@ def make(
     failures: list[LogDirFailed] | None = None,
     now: Now | None = None,
     config: TopicConfig = SMALL,
+    settled: bool = True,
 ) -> LogManager:
     manager = LogManager(
         files,
@@ -47,6 +48,8 @@ def make(
         on_failure=None if failures is None else failures.append,
     )
     manager.open(lambda _: config)
+    if settled:
+        manager.settle()
     return manager
 
 
@@ -89,6 +92,48 @@ def test_a_dead_process_and_a_reboot_are_told_apart() -> None:
     assert (again.was_clean, again.same_boot) == (False, False)
     again.close()
     assert make(files, boot_id="boot-2").was_clean
+
+
+def test_a_start_that_failed_after_a_loss_of_power_does_not_hide_the_loss() -> None:
+    files = MemFiles()
+    put(create(make(files), "t"), b"v")
+    files.crash(0)
+    for _ in range(2):
+        failing = make(files, boot_id="boot-2", settled=False)
+        assert (failing.was_clean, failing.same_boot) == (False, False)
+        failing.close()
+    dying = make(files, boot_id="boot-2", settled=False)
+    dying.abandon()
+    again = make(files, boot_id="boot-2")
+    assert (again.was_clean, again.same_boot) == (False, False)
+    again.close()
+    assert make(files, boot_id="boot-3").was_clean
+
+
+def test_a_start_that_failed_after_a_clean_shutdown_leaves_it_clean() -> None:
+    files = MemFiles()
+    make(files).close()
+    make(files, settled=False).close()
+    again = make(files, boot_id="boot-2", settled=False)
+    assert again.was_clean
+    again.abandon()
+    killed = make(files, boot_id="boot-2")
+    assert (killed.was_clean, killed.same_boot) == (False, True)
+
+
+def test_a_new_directory_may_stand_where_another_was_lost() -> None:
+    files = MemFiles()
+    first = make(files, "/data/a")
+    assert (first.was_clean, first.any_new) == (False, True)
+    first.close()
+    again = make(files, "/data/a")
+    assert (again.was_clean, again.any_new) == (True, False)
+    again.close()
+    more = make(files)
+    assert (more.was_clean, more.any_new) == (False, True)
+    more.abandon()
+    again = make(files)
+    assert (again.was_clean, again.any_new) == (False, False)
 
 
 def test_a_directory_says_whose_it_is() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from barnabas.broker.controller.election import CAREFUL, ElectionPolicy, Situation, decide
 from barnabas.broker.metadata.znodes import LeaderAndIsr, Restart
 
-CLEAN, KILLED, REBOOTED = Restart
+CLEAN, KILLED, REBOOTED, EMPTY = Restart
 EPOCH = 7
 
 
@@ -27,7 +27,7 @@ def after(
     return decide(replicas, before, situation, EPOCH) or before
 
 
-@pytest.mark.parametrize("how", [KILLED, REBOOTED])
+@pytest.mark.parametrize("how", [KILLED, REBOOTED, EMPTY])
 def test_a_crashed_follower_leaves_the_in_sync_set_and_the_leader_goes_on(how: Restart) -> None:
     decided = after(state(1, 1, 2, 3), {2: how}, online={1, 2, 3})
     assert (decided.leader, decided.leader_epoch, decided.isr) == (1, 3, (1, 3))
@@ -64,6 +64,12 @@ def test_the_last_of_the_rebooted_leads_only_if_it_flushed_first() -> None:
     assert after(state(-1, 2), {2: REBOOTED}, online={2}, policy=flushing).leader == 2
 
 
+def test_who_has_lost_its_disk_does_not_lead_by_having_flushed() -> None:
+    flushing = ElectionPolicy(flushes_first=True)
+    decided = after(state(-1, 2), {2: EMPTY}, online={1, 2, 3}, policy=flushing)
+    assert (decided.leader, decided.isr, decided.doubtful) == (-1, (2,), (2,))
+
+
 def test_an_unclean_election_prefers_what_was_in_sync_last() -> None:
     decided = after(
         state(-1, 2, doubtful=(2,)), {}, online={1, 2, 3}, policy=ElectionPolicy(unclean=True)
@@ -82,6 +88,8 @@ def test_of_all_that_crashed_the_best_stays() -> None:
     assert (decided.leader, decided.isr) == (2, (2,))
     killed = dict.fromkeys((1, 2, 3), KILLED)
     assert after(state(3, 1, 2, 3), killed, online={1, 2, 3}).isr == (3,)
+    disks = {1: EMPTY, 2: EMPTY, 3: REBOOTED}
+    assert after(state(1, 1, 2, 3), disks, online={1, 2, 3}).doubtful == (3,)
 
 
 def test_a_broker_that_is_stopped_gives_its_leaderships_away() -> None:
@@ -141,9 +149,9 @@ def test_no_restart_breaks_a_promise(
     assert set(decided.isr) <= now.online
     clean = decided.leader in before.isr and decided.leader not in before.doubtful
     if decided.leader in crashed & set(before.isr):
-        rebooted = now.restarted[decided.leader] is REBOOTED
+        kept = {KILLED, REBOOTED} if now.policy.flushes_first else {KILLED}
         clean &= set(before.isr) <= crashed
-        clean &= not rebooted or now.policy.flushes_first or len(replicas) == 1
+        clean &= now.restarted[decided.leader] in kept or len(replicas) == 1
     assert clean or now.policy.unclean
     if len(decided.isr) > 1:
         assert not crashed & set(decided.isr)

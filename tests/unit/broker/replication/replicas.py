@@ -87,6 +87,7 @@ class Replicas:
         self.topics = metrics.topics
         self.flusher = Flusher(self.offload, SystemClock(), metrics.logs.flush_time_ms.cell())
         self.logs.open(self.config)
+        self.logs.settle()
         self.clock = SteppedClock()
         self.in_sync = InSyncKeeper(
             ME,

@@ -3,12 +3,12 @@
 Thousands by hand: BARNABAS_CLUSTER_HISTORIES=5000 pytest -n 2 tests/simulation/test_cluster.py
 """
 
-import asyncio
 import os
 
 import pytest
 
-from tests.simulation.cluster.world import World, history
+from tests.simulation.cluster.stories import RestartsWhileTheStoreIsAway
+from tests.simulation.cluster.world import history
 
 SEEDS = int(os.environ.get("BARNABAS_CLUSTER_HISTORIES", "16"))
 FIRST = int(os.environ.get("BARNABAS_CLUSTER_FIRST", "0"))
@@ -33,18 +33,7 @@ def test_one_seed_is_one_history_of_three_brokers() -> None:
     assert first != history(8, faulty_for=4.0).loop.trace
 
 
-class _RestartsWhileTheStoreIsAway(World):
-    async def _go_wrong(self) -> None:
-        node = self.nodes[0]
-        self._note("power n1")
-        node.lose_power()
-        await asyncio.sleep(2.0)
-        node.start()
-        await asyncio.sleep(0.1)
-        await self.fault_store()
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_a_start_that_the_store_refused_hid_that_the_machine_had_lost_power(seed: int) -> None:
     """It closed its logs cleanly, was taken at its word by the next, and led with an empty log."""
-    history(seed, _RestartsWhileTheStoreIsAway)
+    history(seed, RestartsWhileTheStoreIsAway)

@@ -28,15 +28,20 @@ class Audit:
         self._committed: dict[Place, dict[int, _Batch]] = {}
         self._looked: dict[tuple[int, Place, int], int] = {}
         self._glanced: dict[Partition, tuple[int, ...]] = {}
+        self._heard: set[tuple[int, int]] = set()
+        self._regressions: list[str] = []
         self.turns = 0
 
     def glance(self, nodes: Sequence[Node]) -> None:
-        """After every turn: an epoch has one leader, and its offsets are in their order; when an
-        in-sync set has changed, all its members have what is committed."""
+        """After every turn: an epoch has one leader, and its offsets are in their order; no broker
+        tells of an older leader than before; when an in-sync set has changed, all its members have
+        what is committed."""
         self.turns += 1
         changed = False
+        assert not self._regressions, f"older metadata than before: {self._regressions}"
         for node in nodes:
             if node.running:
+                self._listen(node)
                 for partition in partitions_of(node):
                     if partition.is_leader:
                         log = partition.log
@@ -75,6 +80,24 @@ class Audit:
                     )
                     end = max(end, leader.high_watermark)
                 self._compare(node, partition, end)
+
+    def _listen(self, node: Node) -> None:
+        """What a broker tells of leaders is never older than what it has told."""
+        life = node.id, len(node.hosts)
+        if life in self._heard or not node.ready:
+            return
+        self._heard.add(life)
+        cache, told = node.cache, dict[tuple[bytes, int], tuple[int, int]]()
+
+        def look() -> None:
+            for topic in cache.topics.values():
+                for index, partition in topic.partitions.items():
+                    epochs = partition.leader_epoch, partition.partition_epoch
+                    if epochs < told.get((topic.topic_id, index), epochs):
+                        self._regressions.append(f"{node.name} of {topic.name}-{index}")
+                    told[topic.topic_id, index] = epochs
+
+        cache.on_change(look)
 
     def _compare(self, node: Node, partition: Partition, end: int) -> None:
         place = Place(partition.topic, partition.index)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.app import Broker
 from barnabas.broker.doors import Doors
+from barnabas.broker.metadata.cache import MetadataCache
 from barnabas.broker.metadata.cluster import BrokerIdInUse
 from barnabas.broker.metadata.store import StoreError
 from barnabas.broker.offload import InlineOffload
@@ -66,11 +67,27 @@ class Node:
         return self.host is not None and self.host.alive
 
     @property
+    def ready(self) -> bool:
+        """Whether the cluster has taken it in."""
+        return self.running and self.broker is not None and not self.broker.not_ready()
+
+    @property
+    def cache(self) -> MetadataCache:
+        """What it tells its clients."""
+        assert self.broker is not None
+        return self.broker._core.cache
+
+    @property
+    def controls(self) -> bool:
+        return self.broker is not None and self.broker._control.controller.active
+
+    @property
     def paused(self) -> bool:
         return self.host is not None and self.host.paused
 
     def start(self) -> None:
         assert not self.running
+        self.broker = None
         host = self.host = Host(self._loop, self.name)
         self.hosts.append(host)
         self._stop = asyncio.Event()

@@ -138,6 +138,7 @@ class World:
         for each in work:
             each.result()
         await self._within(CONVERGES_WITHIN, "no transaction open", self._nothing_open)
+        await self._within(CONVERGES_WITHIN, "all know who leads", self._all_know)
         comparing.cancel()
         self.audit.compare(self.nodes)
         plain = await read_everything(self.bootstrap, PLAIN, read_committed=False)
@@ -192,6 +193,17 @@ class World:
             if each.is_leader and each.topic in TOPICS
         )
 
+    def _all_know(self) -> bool:
+        caches = [node.cache for node in self.nodes]
+        return all(
+            (known := cache.partition(each.topic, each.index)) is not None
+            and (known.leader, known.leader_epoch) == (node.id, each.leader_epoch)
+            for node in self.nodes
+            for each in partitions_of(node)
+            if each.is_leader
+            for cache in caches
+        )
+
     # -- faults ------------------------------------------------------------------------------------
 
     async def _go_wrong(self) -> None:
@@ -242,7 +254,11 @@ class World:
             lose(node)
             await self._for_a_while(node.start)
             # Nor that the others may go before they know that it has not all it had.
-            await self._within(CONVERGES_WITHIN, "in sync after a loss", self._all_in_sync)
+            await self._within(
+                CONVERGES_WITHIN,
+                "in sync after a loss",
+                lambda: node.ready and self._all_in_sync(),
+            )
 
     async def fault_stop(self) -> None:
         if (node := self._victim()) is not None:

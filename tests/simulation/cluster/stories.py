@@ -1,0 +1,42 @@
+"""Histories whose faults are told instead of drawn: what drawn ones meet too seldom."""
+
+import asyncio
+
+from tests.simulation.cluster.hosts import STORE
+from tests.simulation.cluster.workload import PLAIN
+from tests.simulation.cluster.world import World
+
+
+class RestartsWhileTheStoreIsAway(World):
+    """Power fails, and the store refuses the next start."""
+
+    async def _go_wrong(self) -> None:
+        node = self.nodes[0]
+        self._note("power n1")
+        node.lose_power()
+        await asyncio.sleep(2.0)
+        node.start()
+        await asyncio.sleep(0.1)
+        await self.fault_store()
+
+
+class HearsAnOldControllerLate(World):
+    """What a controller says is held back by the network until there is another one."""
+
+    async def _go_wrong(self) -> None:
+        controller = next(node for node in self.nodes if node.controls)
+        listener, third = (node for node in self.nodes if node is not controller)
+        # Of a partition without a replica of its own a broker is told the metadata alone.
+        await self._move(controller.id, third.id)
+        await asyncio.sleep(2.0)
+        self._note(f"nothing from {controller.name} to {listener.name}")
+        self.loop.cut(controller.name, listener.name)
+        await self._move(third.id, controller.id)
+        self._note(f"{controller.name} without the store")
+        self.loop.cut(controller.name, STORE)
+        await asyncio.sleep(6.0)
+        self.loop.mend()
+        await asyncio.sleep(2.0)
+
+    async def _move(self, *replicas: int) -> None:
+        await self._administer(lambda admin: admin.reassign({(PLAIN, 0): replicas}))

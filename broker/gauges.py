@@ -1,6 +1,6 @@
 """Gauges that are read when somebody scrapes them: nothing is counted for them on the way."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.controller.controller import Controller
@@ -8,6 +8,7 @@ from barnabas.broker.coordination.groups import GroupCoordination
 from barnabas.broker.coordination.transactions import TransactionCoordination
 from barnabas.broker.metadata.cache import NO_LEADER, MetadataCache
 from barnabas.broker.replication.fetcher_manager import FetcherManager
+from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.budget import RequestMemory
@@ -18,10 +19,11 @@ from barnabas.metrics.catalogue import (
     BrokerMetrics,
     FetcherMetrics,
     GroupMetrics,
+    PartitionMetrics,
     ReplicationMetrics,
     TransactionMetrics,
 )
-from barnabas.metrics.registry import Labels
+from barnabas.metrics.registry import Cell, Family, Labels
 from barnabas.storage.log import Log
 from barnabas.storage.log_manager import LogManager
 
@@ -63,6 +65,24 @@ def read_replicas(metrics: BrokerMetrics, replicas: ReplicaManager, logs: LogMan
     )
     metrics.logs.offline_directories.read_with(
         lambda: sum(each.failure is not None for each in logs.dirs)
+    )
+
+
+def read_partitions(gauges: PartitionMetrics, replicas: ReplicaManager) -> None:
+    """Each partition led here."""
+
+    def tell(gauge: Family[Cell], value: Callable[[Partition], float]) -> None:
+        gauge.read_each_with(lambda: ((_name(each.log), value(each)) for each in replicas.leading))
+
+    tell(gauges.replicas, lambda each: len(each.replicas))
+    tell(gauges.in_sync, lambda each: len(each.isr))
+    tell(gauges.under_replicated, lambda each: each.is_under_replicated)
+    tell(gauges.under_min_isr, lambda each: each.is_under_min_isr)
+    tell(gauges.at_min_isr, lambda each: each.is_at_min_isr)
+    tell(gauges.last_stable_offset, lambda each: each.log.last_stable_offset)
+    tell(
+        gauges.last_stable_offset_lag,
+        lambda each: each.high_watermark - each.log.last_stable_offset,
     )
 
 
@@ -149,15 +169,6 @@ def read_transactions(
     gauges.waiters.read_with(lambda: transactions.waiting.count)
     gauges.open.read_each_with(
         lambda: ((_name(each.log), each.log.producers.open_count) for each in replicas.leading)
-    )
-    gauges.last_stable_offset.read_each_with(
-        lambda: ((_name(each.log), each.log.last_stable_offset) for each in replicas.leading)
-    )
-    gauges.last_stable_offset_lag.read_each_with(
-        lambda: (
-            (_name(each.log), each.high_watermark - each.log.last_stable_offset)
-            for each in replicas.leading
-        )
     )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from barnabas.metrics.registry import LATENCY_SECONDS, Registry
+from barnabas.metrics.registry import LATENCY_SECONDS, Cell, Family, Registry
 
 _TOPIC: Final = "kafka_server_brokertopicmetrics_"
 _REQUEST: Final = "kafka_network_requestmetrics_"
@@ -21,6 +21,7 @@ class BrokerMetrics:
         self.requests = RequestMetrics(registry)
         self.topics = TopicMetrics(registry)
         self.replicas = ReplicaMetrics(registry)
+        self.partitions = PartitionMetrics(registry)
         self.replication = ReplicationMetrics(registry)
         self.fetchers = FetcherMetrics(registry)
         self.logs = LogMetrics(registry)
@@ -178,6 +179,26 @@ class FetcherMetrics:
         )
 
 
+class PartitionMetrics:
+    """Of each partition that this broker leads."""
+
+    def __init__(self, registry: Registry) -> None:
+        def each(name: str, meaning: str) -> Family[Cell]:
+            return registry.gauge("kafka_cluster_partition_" + name, meaning, _PARTITION)
+
+        self.replicas = each("replicascount", "Replicas of a partition led here.")
+        self.in_sync = each("insyncreplicascount", "Of those, how many are in sync.")
+        self.under_replicated = each("underreplicated", "1 if not all of them are.")
+        self.under_min_isr = each("underminisr", "1 if fewer than min.insync.replicas are.")
+        self.at_min_isr = each("atminisr", "1 if exactly min.insync.replicas are.")
+        self.last_stable_offset = each(
+            "laststableoffset", "Where read_committed ends in a partition led here."
+        )
+        self.last_stable_offset_lag = each(
+            "laststableoffsetlag", "Records between the last stable offset and the high watermark."
+        )
+
+
 class ReplicationMetrics:
     """Fed by what brokers read from each other."""
 
@@ -315,16 +336,6 @@ class TransactionMetrics:
         self.passed_by_retention = registry.counter(
             "barnabas_log_opentransactionspassedbyretention_total",
             "Open transactions whose first records retention has dropped.",
-        )
-        self.last_stable_offset = registry.gauge(
-            "kafka_cluster_partition_laststableoffset",
-            "Where read_committed ends in a partition led here.",
-            _PARTITION,
-        )
-        self.last_stable_offset_lag = registry.gauge(
-            "kafka_cluster_partition_laststableoffsetlag",
-            "Records between the last stable offset and the high watermark.",
-            _PARTITION,
         )
         self.verification_failures = registry.counter(
             "kafka_server_addpartitionstotxnmanager_verificationfailurerate_total",

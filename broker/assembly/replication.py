@@ -85,6 +85,7 @@ def make_replication(
     )
     core.configs.follow_topics(replicas.configure)
     gauges.read_replicas(metrics, replicas, logs)
+    gauges.read_partitions(metrics.partitions, replicas)
     gauges.read_fetchers(metrics.fetchers, fetchers)
     gauges.read_quotas(metrics.replication, quotas, doors.clock)
     return Replication(logs, cleaner, flusher, replicas, fetchers, quotas, in_sync)

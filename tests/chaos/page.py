@@ -30,7 +30,10 @@ def numbers(results: dict[str, Any]) -> str:
     }
     rows = [
         ("cells run", f"{len(done)} of {len(cells)}"),
-        ("struck a second time, see below", f"{len(results['again'])}"),
+        (
+            "struck a second time" + ", see below" * bool(results["again"]),
+            f"{len(results['again'])}",
+        ),
         ("transactions", f"{totals['transactions']:,} ({totals['committed']:,} committed)"),
         ("records", f"{totals['records']:,}"),
         ("operations", f"{totals['operations']:,}"),

@@ -46,11 +46,14 @@ KEYS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
 }
+FLUSHING = {"log.flush.interval.messages": "1"}
+"""What is acknowledged is on the disks of the in-sync set then, and all may lose power."""
 FAULTS = (
     "kill", "stop", "pause", "partition", "one way", "store", "expire", "lose power", "lose disk",
     "stalls", "prefer", "reassign",
 )  # fmt: skip
 TOPICS = (PLAIN, TRANSACTED, PROCESSED)
+_FLUSHING_SHARE = 0.25
 CONVERGES_WITHIN = 60.0
 CLIENTS_END_WITHIN = 300.0
 """Each connection to a machine that lost power is waited on for a client's whole timeout."""
@@ -67,11 +70,15 @@ class World:
         self.faults: list[str] = []
         self._faulty_for = faulty_for
         self._enabled = [each for each in FAULTS if self.random.random() < 0.5] or ["kill"]
+        keys = KEYS
+        if Random(f"flushing {seed}").random() < _FLUSHING_SHARE:
+            keys = KEYS | FLUSHING
+            self._enabled.append("lose all power")
         self._clients = Host(loop, CLIENTS)
         self._store_host = Host(loop, STORE)
         self._store: EmbeddedStore
         self._server: StoreServer
-        self.nodes = [Node(loop, each, self.random.getrandbits(32), KEYS) for each in BROKERS]
+        self.nodes = [Node(loop, each, self.random.getrandbits(32), keys) for each in BROKERS]
         self.bootstrap = ",".join(node.address for node in self.nodes)
         self.workload = Workload(
             self.bootstrap, self.random.getrandbits(32), lambda: BIRTHDAY_MS / 1000 + loop.time()
@@ -242,6 +249,14 @@ class World:
 
     async def fault_lose_power(self) -> None:
         await self._lose("power", Node.lose_power)
+
+    async def fault_lose_all_power(self) -> None:
+        self._note("power of all")
+        for node in self.nodes:
+            if node.running:
+                node.lose_power()
+        for node in self.random.sample(self.nodes, len(self.nodes)):
+            await self._for_a_while(node.start)
 
     async def fault_lose_disk(self) -> None:
         await self._lose("disk", Node.lose_disk)

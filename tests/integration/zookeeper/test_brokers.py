@@ -125,7 +125,7 @@ async def test_nodes_are_kafkas(server: ZooKeeperServer, chroot: str, tmp_path: 
         "PLAINTEXT": "PLAINTEXT",
         "BROKERS": "PLAINTEXT",
     }
-    assert (registration["rack"], registration["restart"]) == ("r2", "clean")
+    assert (registration["rack"], registration["restart"]) == ("r2", "empty")
     topic = nodes["/brokers/topics/t"]
     assert topic["version"] == 3
     assert {tuple(sorted(ids)) for ids in topic["partitions"].values()} == {(1, 2, 3)}
@@ -265,7 +265,7 @@ def test_a_killed_broker_need_not_wait_for_its_old_session(
     start: Callable[[dict[str, str]], Process],
 ) -> None:
     given = properties(server, chroot, 1, tmp_path) | {"zookeeper.session.timeout.ms": "30000"}
-    for restart in ("clean", "killed", "killed"):
+    for restart in ("empty", "killed", "killed"):
         began = time.monotonic()
         process = start(given)
         assert time.monotonic() - began < 10

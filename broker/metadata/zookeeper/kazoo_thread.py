@@ -43,12 +43,15 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
         loop: asyncio.AbstractEventLoop,
         tls: ssl.SSLContext | None,
         on_end: Callable[[], object],
+        patience: float,
     ) -> None:
-        """`on_end` is called when kazoo's thread has ended."""
+        """`on_end` is called when kazoo's thread has ended; `patience` is how many seconds one
+        attempt to connect may take at most."""
         super().__init__()
         self.callback_queue = self.completion_queue = LoopQueue(loop)
         self._tls = tls
         self._on_end = on_end
+        self._patience = patience
         self.refusal: OSError | None = None
         """Why the last attempt to connect has failed."""
 
@@ -77,7 +80,7 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
     ) -> socket.socket:
         # kazoo's own would trust the system's authorities beside those that are named.
         try:
-            return self._connect(address, hostname, timeout)
+            return self._connect(address, hostname, min(timeout, self._patience))
         except OSError as error:
             self.refusal = error
             raise

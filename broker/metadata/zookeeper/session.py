@@ -27,6 +27,9 @@ from barnabas.broker.metadata.zookeeper.settings import Settings
 
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0, "max_jitter": 0.2}
 _HEARTBEATS_PER_SESSION = 9
+_ATTEMPTS_PER_SESSION = 3
+"""A server that takes a connection and says nothing must not cost the session: kazoo would wait for
+it as long as that lives."""
 _CLOSING_SECONDS = 2.0
 """How long a session that is closed may wait for ZooKeeper to say so."""
 
@@ -73,7 +76,8 @@ class ZooKeeperSession:
         self._loop = asyncio.get_running_loop()
         self._on_connected = on_connected
         self._on_over = on_over
-        self._handler = LoopHandler(self._loop, settings.tls, self._thread_ended)
+        self._patience = settings.session_timeout / _ATTEMPTS_PER_SESSION
+        self._handler = LoopHandler(self._loop, settings.tls, self._thread_ended, self._patience)
         credentials = settings.credentials
         self._client = KazooClient(
             ",".join(settings.servers),
@@ -164,8 +168,10 @@ class ZooKeeperSession:
 
     def _note_handshake(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         """In kazoo's thread: what is agreed on when a connection is made."""
-        answer = self._invoke(timeout, request, xid)
-        if isinstance(request, zk.Connect) and answer[0].time_out > 0:
+        if not isinstance(request, zk.Connect):
+            return self._invoke(timeout, request, xid)
+        answer = self._invoke(min(timeout, self._patience), request, xid)
+        if answer[0].time_out > 0:
             self.timeout = answer[0].time_out / 1000
         return answer
 

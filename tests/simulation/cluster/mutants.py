@@ -13,6 +13,7 @@ from barnabas.broker.replication.fetcher import Fetcher
 from barnabas.broker.replication.follower import Following
 from barnabas.broker.replication.follower_read import FollowerRead
 from barnabas.broker.replication.partition import Partition
+from barnabas.coordinator.hosted import Hosted
 from barnabas.protocol.errors import ErrorCode
 from barnabas.storage.producer_state import ProducerStateManager
 
@@ -80,6 +81,11 @@ def followers_forget_producers() -> AbstractContextManager[object]:
     return patch.object(ProducerStateManager, "prepare", deaf)
 
 
+def refuses_when_deposed() -> AbstractContextManager[object]:
+    """A coordinator that is cut off ends the producer of a transaction that its successor began."""
+    return patch.object(Hosted, "_as_known", lambda _self, refusal: refusal)
+
+
 MUTANTS: dict[str, Mutant] = {
     mutant.__name__: mutant
     for mutant in (
@@ -89,5 +95,6 @@ MUTANTS: dict[str, Mutant] = {
         trusts_what_lost_power,
         obeys_anybody,
         followers_forget_producers,
+        refuses_when_deposed,
     )
 }

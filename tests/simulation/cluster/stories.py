@@ -40,3 +40,14 @@ class HearsAnOldControllerLate(World):
 
     async def _move(self, *replicas: int) -> None:
         await self._administer(lambda admin: admin.reassign({(PLAIN, 0): replicas}))
+
+
+class InTheMinority(World):
+    """One broker after another is without the others and the store, but not without clients."""
+
+    async def _go_wrong(self) -> None:
+        for alone in self.nodes:
+            self._cut_off(alone, STORE)
+            await asyncio.sleep(self.random.uniform(3.0, 6.0))
+            self.loop.mend()
+            await asyncio.sleep(1.0)

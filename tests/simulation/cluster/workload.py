@@ -21,6 +21,7 @@ from barnabas.protocol.errors import KafkaError
 PARTITIONS = 3
 PLAIN, TRANSACTED, PROCESSED = "plain", "transacted", "processed"
 GROUP = "processors"
+TRANSACTION_TIMEOUT = 15.0
 _GIVE_UP = 20.0
 """Seconds after which a producer takes a record for lost; it does not know, then."""
 
@@ -34,6 +35,8 @@ class Told:
     refused: set[bytes] = field(default_factory=set)
     transactions: list[tuple[str, list[bytes]]] = field(default_factory=list)
     """`committed`, `aborted` or `unknown`, and the values of each."""
+    fatal: list[str] = field(default_factory=list)
+    """Refusals that ended a producer for good, though its id was nobody else's and it had time."""
 
 
 class Workload:
@@ -85,7 +88,7 @@ class Workload:
             settings = ProducerSettings(delivery_timeout=_GIVE_UP)
             async with Cluster(self._bootstrap) as cluster:
                 producer = TransactionalProducer(
-                    cluster, name, settings, transaction_timeout=15.0, now=self._now
+                    cluster, name, settings, transaction_timeout=TRANSACTION_TIMEOUT, now=self._now
                 )
                 try:
                     await producer.init_transactions()
@@ -104,7 +107,7 @@ class Workload:
             settings = ProducerSettings(delivery_timeout=_GIVE_UP)
             async with Cluster(self._bootstrap) as cluster:
                 producer = TransactionalProducer(
-                    cluster, name, settings, transaction_timeout=15.0, now=self._now
+                    cluster, name, settings, transaction_timeout=TRANSACTION_TIMEOUT, now=self._now
                 )
                 try:
                     await producer.init_transactions()
@@ -134,7 +137,7 @@ class Workload:
 
     async def _transaction(self, producer: TransactionalProducer, name: str) -> None:
         values = [f"{name}-{each}".encode() for each in range(self._random.randint(1, 4))]
-        outcome = "aborted"
+        outcome, began = "aborted", self._now()
         await producer.begin_transaction()
         try:
             for value in values:
@@ -146,6 +149,10 @@ class Workload:
                 outcome = "committed"
             else:
                 await producer.abort_transaction()
+        except FatalError as error:
+            if self._now() - began < TRANSACTION_TIMEOUT:
+                self.told.fatal.append(f"{name}: {error!r}")
+            raise
         finally:
             self.told.transactions.append((outcome, values))
 
@@ -168,6 +175,7 @@ async def read_everything(bootstrap: str, topic: str, *, read_committed: bool) -
 
 def judge(told: Told, plain: list[bytes], transacted: list[bytes], processed: list[bytes]) -> None:
     """Raises AssertionError where the readers' truth is not what the writers were told."""
+    assert not told.fatal, f"refused for nothing: {told.fatal}"
     counts = Counter(plain)
     twice = [value for value, count in counts.items() if count > 1]
     lost = told.acknowledged - counts.keys()

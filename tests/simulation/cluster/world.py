@@ -49,8 +49,8 @@ KEYS = {
 FLUSHING = {"log.flush.interval.messages": "1"}
 """What is acknowledged is on the disks of the in-sync set then, and all may lose power."""
 FAULTS = (
-    "kill", "stop", "pause", "partition", "one way", "store", "expire", "lose power", "lose disk",
-    "stalls", "prefer", "reassign",
+    "kill", "stop", "pause", "partition", "minority", "one way", "store", "expire", "lose power",
+    "lose disk", "stalls", "prefer", "reassign",
 )  # fmt: skip
 TOPICS = (PLAIN, TRANSACTED, PROCESSED)
 _FLUSHING_SHARE = 0.25
@@ -289,13 +289,19 @@ class World:
             await self._for_a_while(node.host.resume)
 
     async def fault_partition(self) -> None:
-        alone = self.random.choice(self.nodes).name
-        self._note(f"cut off {alone}")
-        for other in (*(node.name for node in self.nodes), STORE, CLIENTS):
-            if other != alone:
-                self.loop.cut(alone, other)
-                self.loop.cut(other, alone)
+        self._cut_off(self.random.choice(self.nodes), STORE, CLIENTS)
         await self._for_a_while(self.loop.mend)
+
+    async def fault_minority(self) -> None:
+        """Clients still find it, and it does not know that it is the leader of nothing."""
+        self._cut_off(self.random.choice(self.nodes), STORE)
+        await self._for_a_while(self.loop.mend)
+
+    def _cut_off(self, alone: Node, *strangers: str) -> None:
+        self._note(f"{alone.name} without the others and {strangers}")
+        for other in (*(node.name for node in self.nodes if node is not alone), *strangers):
+            self.loop.cut(alone.name, other)
+            self.loop.cut(other, alone.name)
 
     async def fault_one_way(self) -> None:
         sender, receiver = self.random.sample([*(n.name for n in self.nodes), CLIENTS], 2)

@@ -209,7 +209,7 @@ class Broker:
         core = self._core
         self._replication = make_replication(core, self._paths, tell)
         self._control = make_control(core, self._replication)
-        self._coordination = make_coordination(core, self._replication)
+        self._coordination = make_coordination(core, self._replication, self._control)
 
     async def _open_logs(self) -> None:
         core, logs = self._core, self._replication.logs

@@ -35,6 +35,13 @@ QUIRKS = (
         "A thread of its own for the call, and a new producer with the same id when it is late.",
     ),
     Quirk(
+        "librdkafka 2.16",
+        "An abort stands still until `message.timeout.ms`, by default a transaction's whole "
+        "timeout, where a leader has just moved: what it sends back is queued again after the "
+        "abort's purge.",
+        "`message.timeout.ms` of some seconds.",
+    ),
+    Quirk(
         "franz-go 1.22",
         "A consumer that dials a dead broker while its coordinator moves forgets its member id, "
         "and joins as another: the group stands still until the session of the first one ends.",

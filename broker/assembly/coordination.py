@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from barnabas.broker import gauges
+from barnabas.broker.assembly.control import Control
 from barnabas.broker.assembly.core import Core
 from barnabas.broker.assembly.replication import Replication
 from barnabas.broker.coordination.groups import GroupCoordination
@@ -19,11 +20,11 @@ class Coordination(NamedTuple):
     transactions: TransactionCoordination
 
 
-def make_coordination(core: Core, replication: Replication) -> Coordination:
+def make_coordination(core: Core, replication: Replication, control: Control) -> Coordination:
     doors, metrics, replicas = core.doors, core.metrics, replication.replicas
 
     def in_touch() -> bool:
-        return core.membership.in_touch
+        return core.membership.is_member and control.receiver.is_told
 
     groups = GroupCoordination(
         core.config,

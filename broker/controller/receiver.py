@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from barnabas.broker.controller.requests import EPOCH_DURING_DELETE
-from barnabas.broker.metadata.cache import MetadataCache
+from barnabas.broker.metadata.cache import FULL, MetadataCache
 from barnabas.broker.metadata.store import StoreError
 from barnabas.broker.metadata.znodes import BrokerInfo
 from barnabas.broker.observability.logging import get_logger
@@ -58,6 +58,9 @@ class ControlReceiver:
         self._controller_epoch = 0
         self._broker_epoch = -1
         self._registered = asyncio.Event()
+        self.is_told = False
+        """Whether a controller has told the broker everything since it registered: while it has
+        not, others may lead what this one believes to lead."""
         self._turn = asyncio.Lock()
 
     def joined(self, broker: BrokerInfo) -> None:
@@ -66,6 +69,7 @@ class ControlReceiver:
         Before the first time nothing is answered: what comes may be meant for an earlier run.
         """
         self._broker_epoch = broker.epoch
+        self.is_told = False
         self._registered.set()
 
     async def leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
@@ -83,6 +87,7 @@ class ControlReceiver:
             error = self._fence(request.controller_epoch, request.broker_epoch)
             if error is ErrorCode.NONE:
                 self._cache.apply(request)
+                self.is_told |= request.type == FULL
             return UpdateMetadataResponse(error_code=error)
 
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:

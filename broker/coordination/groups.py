@@ -40,8 +40,8 @@ class GroupCoordination:
         offload: Offload,
         in_touch: Callable[[], bool],
     ) -> None:
-        """`in_touch` says whether this broker still has its session, so that nobody can have been
-        elected in its place."""
+        """`in_touch` says whether this broker still has its session and was told what it leads:
+        nobody leads that instead, then."""
         self._config = config
         self._cache = cache
         self._offload = offload

@@ -56,7 +56,7 @@ class TransactionCoordination:
     ) -> None:
         """`partition_exists` asks the metadata store itself, not what this broker knows of it;
         `connect` gives a line of its own to another broker; `in_touch` says whether this broker
-        still has its session, so that nobody can have been elected in its place."""
+        still has its session and was told what it leads: nobody leads that instead, then."""
         self._config = config
         self._cache = cache
         self._offload = offload

@@ -81,6 +81,11 @@ class Membership:
         """
         return self._store.silent_for() <= self._store.session_timeout * _OUT_OF_TOUCH
 
+    @property
+    def is_member(self) -> bool:
+        """Whether the registration must still hold."""
+        return self._joined.is_set() and self.in_touch
+
     def on_joined(self, follower: Callable[[BrokerInfo], None]) -> None:
         """Call back after each registration, the first one included."""
         self._followers.append(follower)

@@ -15,6 +15,9 @@ from tests.integration.transactions.transformer import (
 GIVEN_UP_AFTER_S = 15.0
 """Version 2.16 waits in send_offsets_to_transaction, whatever the timeout, where it takes a dead
 broker that the metadata no longer name for the group's coordinator."""
+MESSAGE_TIMEOUT_MS = 20_000
+"""An abort purges what is queued, and then waits for what a leader that has moved sends back: until
+this is over, which is a transaction's whole timeout unless it is named."""
 _QUICK = {
     "log_level": 0,
     "reconnect.backoff.ms": 10,
@@ -99,7 +102,12 @@ class Worker:
 
     def renew(self) -> None:
         self._producer = confluent_kafka.Producer(
-            {**self._config, "transactional.id": self._route.transactional_id, "linger.ms": 2}
+            {
+                **self._config,
+                "transactional.id": self._route.transactional_id,
+                "linger.ms": 2,
+                "message.timeout.ms": MESSAGE_TIMEOUT_MS,
+            }
         )
         _resumed(lambda: self._producer.init_transactions(IN_TIME_S))
 

@@ -4,9 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from barnabas.broker.controller.requests import INCREMENTAL
 from barnabas.broker.controller.topic_admin import NewPartitions
 from barnabas.broker.controller.topics import CreatedTopic, NewTopic
 from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.cache import FULL
 from barnabas.broker.metadata.cluster import (
     BrokerIdInUse,
     announce_log_dir_failure,
@@ -281,6 +283,35 @@ async def test_messages_of_the_past_are_refused(cluster: FakeCluster) -> None:
     assert stale.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
     other_life = await broker.receiver.update_metadata(update(1, epoch - 1))
     assert other_life.error_code == ErrorCode.STALE_BROKER_EPOCH
+
+
+async def test_who_registers_again_knows_nothing_until_it_is_told_everything(
+    cluster: FakeCluster,
+) -> None:
+    """It answered for what others led by then (KIP-98's coordinators)."""
+    broker = await cluster.start(1)
+    receiver = broker.receiver
+    await until(lambda: receiver.is_told)
+    epoch = broker.info.epoch + 1
+    receiver.joined(broker.info._replace(epoch=epoch))
+    assert not receiver.is_told
+
+    async def update(kind: int, broker_epoch: int) -> None:
+        await receiver.update_metadata(
+            UpdateMetadataRequest(
+                controller_id=1,
+                controller_epoch=1,
+                broker_epoch=broker_epoch,
+                live_brokers=[],
+                type=kind,
+            )
+        )
+
+    await update(INCREMENTAL, epoch)
+    await update(FULL, epoch - 1)
+    assert not receiver.is_told
+    await update(FULL, epoch)
+    assert receiver.is_told
     assert broker.cache.controller_id == 1
 
 

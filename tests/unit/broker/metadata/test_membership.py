@@ -104,7 +104,9 @@ async def test_an_expired_session_is_followed_by_a_registration_with_a_higher_ep
     member = Member(session)
     await member.membership.join(INFO)
     for rounds in range(2, 5):
+        assert member.membership.is_member
         await store.expire(session.session_id)
+        assert not member.membership.is_member
         await until(lambda rounds=rounds: len(member.epochs) == rounds)  # type: ignore[misc]
     data, stat = await session.get(PATH)
     assert stat.ephemeral_owner == session.session_id

@@ -246,7 +246,11 @@ class Broker:
             known.clear()
             await known.wait()
         core.membership.settled()
-        await core.doors.offload.submit("logs", self._replication.logs.settle)
+        # Clients need not wait for it; a stop does, on the same lane.
+        self._soon(self._settle_logs())
+
+    async def _settle_logs(self) -> None:
+        await self._core.doors.offload.submit("logs", self._replication.logs.settle)
 
     def _how_the_last_run_ended(self) -> Restart:
         logs = self._replication.logs

@@ -10,9 +10,8 @@ import pytest
 
 from barnabas.testing import Cluster
 from tests.referee import tools as kafka
-from tests.referee.tools import Tools
+from tests.referee.tools import Tool, Tools
 
-Tool = Callable[..., str]
 DEADLINE_S = 20.0
 
 pytestmark = pytest.mark.xdist_group("referee-tools")
@@ -26,15 +25,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def tool(tools: Tools, cluster: Cluster) -> Tool:
-    """Runs a tool against the cluster and returns what it printed; fails where the tool failed."""
-
-    def run(main: str, *arguments: str, stdin: str = "") -> str:
-        place = ("--bootstrap-server", cluster.bootstrap_servers)
-        done = tools.run(main, *place, *arguments, stdin=stdin)
-        assert done.code == 0, f"{main} {arguments}: {done.errors}{done.text}"
-        return done.text
-
-    return run
+    return tools.at(cluster.bootstrap_servers)
 
 
 def plan(path: Path, topic: str, *replicas: list[int]) -> str:

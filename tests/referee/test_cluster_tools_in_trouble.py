@@ -17,9 +17,8 @@ from tests.integration.transactions.transactor import TV1, Transactor, Wire
 from tests.referee import tools as kafka
 from tests.referee.jars import require
 from tests.referee.kafka import java
-from tests.referee.tools import Tools
+from tests.referee.tools import Tool, Tools
 
-Tool = Callable[..., str]
 Rows = Callable[..., list[dict[str, str]]]
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
@@ -44,15 +43,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def tool(tools: Tools, cluster: Cluster) -> Tool:
-    """Runs a tool against the cluster and returns what it printed; fails where the tool failed."""
-
-    def run(main: str, *arguments: str, stdin: str = "") -> str:
-        place = ("--bootstrap-server", cluster.bootstrap_servers)
-        done = tools.run(main, *place, *arguments, stdin=stdin)
-        assert done.code == 0, f"{main} {arguments}: {done.errors}{done.text}"
-        return done.text
-
-    return run
+    return tools.at(cluster.bootstrap_servers)
 
 
 @pytest.fixture(scope="module")

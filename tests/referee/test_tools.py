@@ -2,16 +2,14 @@
 
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from barnabas.testing.broker import Broker
 from tests.referee import tools as kafka
-from tests.referee.tools import Tools
-
-Tool = Callable[..., str]
+from tests.referee.tools import Tool, Tools
 
 pytestmark = pytest.mark.xdist_group("referee-tools")
 
@@ -24,14 +22,7 @@ def bootstrap() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def tool(tools: Tools, bootstrap: str) -> Tool:
-    """Runs a tool against the broker and returns what it printed; fails where the tool failed."""
-
-    def run(main: str, *arguments: str, stdin: str = "") -> str:
-        done = tools.run(main, "--bootstrap-server", bootstrap, *arguments, stdin=stdin)
-        assert done.code == 0, f"{main} {arguments}: {done.errors}{done.text}"
-        return done.text
-
-    return run
+    return tools.at(bootstrap)
 
 
 @pytest.fixture

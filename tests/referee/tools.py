@@ -4,13 +4,16 @@
 """
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.referee.jars import require
 from tests.referee.kafka import SMALL, java
 from tests.referee.resident import Resident
+
+Tool = Callable[..., str]
+"""A tool's class and its arguments in, what it printed out."""
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -69,6 +72,16 @@ class Tools:
         """Runs a tool to its end."""
         done = self._process.call("tool", main=main, arguments=arguments, stdin=stdin)
         return Finished(done["code"], done["text"], done["errors"])
+
+    def at(self, bootstrap: str) -> Tool:
+        """Tools for the brokers at that address; AssertionError where one fails."""
+
+        def run(main: str, *arguments: str, stdin: str = "") -> str:
+            done = self.run(main, "--bootstrap-server", bootstrap, *arguments, stdin=stdin)
+            assert done.code == 0, f"{main} {arguments}: {done.errors}{done.text}"
+            return done.text
+
+        return run
 
     def dump_log(self, *files: Path, options: Sequence[str] = ("--deep-iteration",)) -> str:
         """What DumpLogSegments says of segment, index or snapshot files, mismatches last."""

@@ -8,7 +8,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.referee.kafka import DEFAULT, Kafka, free_port
+from tests.ports import free_port
+from tests.referee.kafka import DEFAULT, Kafka
 from tests.referee.kafka_cluster import NODES, REPLICATED, KafkaCluster
 from tests.zookeeper import ZooKeeperServer
 

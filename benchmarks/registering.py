@@ -17,7 +17,7 @@ from barnabas.client.transactional_producer import TransactionalProducer
 from benchmarks import raw
 from benchmarks.systems import Barnabas, Running, cpu_seconds
 from benchmarks.transaction_loads import Figures, Round, one_record_each
-from tests.referee.kafka import free_port
+from tests.ports import free_port
 
 WAITING, REFUSING = "waiting", "refusing"
 PRODUCERS = 8

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from tests.referee.kafka import DEFAULT, Kafka, free_port
+from tests.ports import free_port
+from tests.referee.kafka import DEFAULT, Kafka
 
 PROPERTIES = {
     # Files of deleted topics go at once, so that their disk space is there for the next one.

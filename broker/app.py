@@ -49,6 +49,8 @@ from barnabas.storage.meta_properties import require_cluster
 
 DRAIN_SECONDS = 5.0
 """How long a stopping broker waits for its peers to take their answers."""
+_CLOSERS = 8
+"""Threads that wait for the disk at the end, so that its queue is never empty."""
 _log = get_logger(__name__)
 
 
@@ -216,7 +218,14 @@ class Broker:
         await core.configs.load_topics(await core.configs.names("topics"))
         self._exits.callback(logs.abandon)
         await core.doors.offload.submit("logs", lambda: logs.open(core.configs.topic))
-        self._exits.push_async_callback(core.doors.offload.submit, "logs", logs.close)
+        self._exits.push_async_callback(self._close_logs)
+
+    async def _close_logs(self) -> None:
+        submit, logs = self._core.doors.offload.submit, self._replication.logs
+        of = min(len(logs.logs), _CLOSERS)
+        shares = (submit(f"close {n}", partial(logs.close_share, n, of)) for n in range(of))
+        await asyncio.gather(*shares)
+        await submit("logs", logs.close)
 
     def _make_server(self) -> None:
         self._server = make_server(self._core, self._replication, self._control, self._coordination)
@@ -253,12 +262,12 @@ class Broker:
         await self._core.doors.offload.submit("logs", self._replication.logs.settle)
 
     def _how_the_last_run_ended(self) -> Restart:
-        logs = self._replication.logs
-        if logs.was_clean:
+        last_run = self._replication.logs.last_run
+        if last_run.clean:
             return Restart.CLEAN
-        if logs.any_new:
+        if last_run.is_new:
             return Restart.EMPTY
-        return Restart.KILLED if logs.same_boot else Restart.REBOOTED
+        return Restart.KILLED if last_run.same_boot else Restart.REBOOTED
 
     def _start_chores(self) -> None:
         doors, rounds = self._doors, Rounds()

@@ -34,6 +34,14 @@ class Marks(NamedTuple):
     same_boot: bool
     """The machine has run through since: its page cache has lost nothing."""
 
+    def worst(self, other: "Marks") -> "Marks":
+        """Of two directories together."""
+        return Marks(
+            self.clean and other.clean,
+            self.is_new or other.is_new,
+            self.same_boot and other.same_boot,
+        )
+
 
 def claim(files: Files, path: str, identity: BrokerIdentity, rng: Random) -> bytes:
     """The directory's id, once it is known to be this broker's; raises MetaPropertiesError."""

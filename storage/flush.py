@@ -87,7 +87,7 @@ class FlushState:
         self,
         file_system: Files,
         directory: str,
-        active: File,
+        active: File | None,
         *,
         up_to: int,
         newest: int,
@@ -96,7 +96,7 @@ class FlushState:
         job = FlushJob(
             file_system,
             directory,
-            [*self._unsynced, active],
+            [*self._unsynced, active] if active else self._unsynced,
             up_to=up_to,
             newest=newest,
             names=newest > self._named,

@@ -309,7 +309,7 @@ class Log:
         return self._flush.begin(
             self.place.files,
             self.directory,
-            active.file(),
+            active.active_file,
             up_to=self.log_end_offset,
             newest=active.base_offset,
             epochs=LeaderEpochCache(self.epochs.entries) if changed else None,
@@ -342,7 +342,9 @@ class Log:
 
     @on_disk
     def close(self) -> None:
-        """Flushes everything, so that the next start has nothing to recover."""
+        """Flushes everything, so that the next start has nothing to recover; closes once."""
+        if self.closed:
+            return
         self.settle()
         # Where nothing was ever in it there is nothing to lose, and there are thousands of such.
         if self.log_end_offset:

@@ -1,8 +1,8 @@
 """A broker of a test's cluster in a process of its own: commands come in by standard input.
 
-The first line in holds the broker's properties, the first line out its ports; then each line calls
-a method of `Node`, and is answered when that is done. The end of the input stops the broker: it
-does not outlive the test.
+The first line in holds the broker's properties, the first line out says that it serves; then each
+line calls a method of `Node`, and is answered when that is done. The end of the input stops the
+broker: it does not outlive the test.
 """
 
 import asyncio
@@ -32,7 +32,8 @@ async def main() -> int:
         starting.cancel()
         await asyncio.wait((starting,))
         return 1
-    _say(answers, {"ports": await starting})
+    await starting
+    _say(answers, {"ready": True})
     gc.freeze()
     gc.enable()
     ends = [obeying, loop.create_task(node.failed())]

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from barnabas.testing.ports import ReservedPorts
 from barnabas.testing.thread import LoopThread
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Ensemble:
         self._store: Store
         self._nodes: dict[int, Node | ProcessNode] = {}
         self._ports: dict[int, dict[str, int]] = {}
+        self._reserved = ReservedPorts()
         self._numbers = count(1)
 
     # -- running ---------------------------------------------------------------------------------
@@ -91,6 +93,7 @@ class Ensemble:
         finally:
             self._thread.close()
             self._thread = None
+            self._reserved.release()
             if self._data_dir is None:
                 shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -153,16 +156,17 @@ class Ensemble:
     async def _start_broker(self, broker: int) -> None:
         if broker in self._nodes:
             raise RuntimeError(f"broker {broker} is running")
+        if broker not in self._ports:
+            self._ports[broker] = {name: self._reserved.take() for name in (CLIENTS, BROKERS)}
         node = self._make_node(broker)
-        self._ports[broker] = await node.start()
+        await node.start()
         self._nodes[broker] = node
 
     def _make_node(self, broker: int) -> "Node | ProcessNode":
-        ports = self._ports.get(broker, {})
         properties = {
             "broker.id": str(broker),
             "listeners": ",".join(
-                f"{name}://127.0.0.1:{ports.get(name, 0)}" for name in (CLIENTS, BROKERS)
+                f"{name}://127.0.0.1:{port}" for name, port in self._ports[broker].items()
             ),
             "listener.security.protocol.map": f"{CLIENTS}:PLAINTEXT,{BROKERS}:PLAINTEXT",
             "inter.broker.listener.name": BROKERS,

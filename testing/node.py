@@ -50,10 +50,8 @@ class Node:
             ),
         )
 
-    async def start(self) -> dict[str, int]:
-        """The ports it listens on, by listener."""
+    async def start(self) -> None:
         await self.broker.start()
-        return self.broker.ports
 
     async def stop(self) -> None:
         """Raises RuntimeError where the broker had failed before, so that a test learns of it."""

@@ -37,19 +37,16 @@ class ProcessNode:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._listening: asyncio.Task[None] | None = None
 
-    async def start(self) -> dict[str, int]:
-        """The ports it listens on, by listener. Raises BrokerDied."""
+    async def start(self) -> None:
+        """Return once it serves. Raises BrokerDied."""
         self._process = self._spawn()
         assert self._process.stdout is not None
         answers = read_pipe(self._process.stdout.fileno())
         self._write(self._properties)
-        first = await answers.readline()
-        if not first:
+        if not await answers.readline():
             await self._ended()
             raise self._death()
         self._listening = asyncio.create_task(self._listen(answers))
-        ports: dict[str, int] = json.loads(first)["ports"]
-        return ports
 
     async def stop(self) -> None:
         """Stop in order. Raises BrokerDied where it had failed or does not stop."""

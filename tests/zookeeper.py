@@ -21,6 +21,8 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
+from tests.ports import free_port
+
 JARS = Path("/usr/share/java")
 _CLASS_PATH = tuple(
     f"{name}.jar"
@@ -224,10 +226,3 @@ def shared_server() -> ZooKeeperServer:
 def chroot_of(name: str) -> str:
     """A path for one test, by its name."""
     return f"/{zlib.crc32(name.encode()):08x}-{os.urandom(4).hex()}"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -19,8 +19,9 @@ from tests.chaos.holding import HoldingProxy
 from tests.chaos.network import Network
 from tests.chaos.network import why_not as why_no_network
 from tests.chaos.processes import BrokerProcess
+from tests.ports import free_port
 from tests.referee.kafka_cluster import NODES, REPLICATED
-from tests.zookeeper import ZooKeeperServer, free_port
+from tests.zookeeper import ZooKeeperServer
 
 SESSION_S: Final = 6.0
 HEALED_WITHIN_S: Final = 60.0

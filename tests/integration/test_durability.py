@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,13 +12,13 @@ import pytest
 
 from barnabas.broker.app import Broker
 from barnabas.broker.doors import real_doors
-from barnabas.broker.offload import InlineOffload, Offload
+from barnabas.broker.offload import InlineOffload, Offload, ThreadOffload
 from barnabas.config.broker import BrokerConfig
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import delete_records, describe_log_dirs
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.storage.cleaner_worker import InlineCleaner
-from barnabas.storage.mem_files import Fault, MemFiles
+from barnabas.storage.mem_files import Fault, MemFile, MemFiles
 from tests.integration.data_path import Client, batch, connected, until
 
 T = TypeVar("T")
@@ -245,6 +246,46 @@ async def test_a_clean_restart_keeps_topics_records_and_epochs() -> None:
         assert (await client.list_offset(-1, index=2)).offset == 1
         answer = await client.produce(batch(b"b"), topic="", topic_id=topic_id, index=2, version=13)
         assert answer.base_offset == 1
+
+
+class MeetingFiles(MemFiles):
+    """A disk that is done with one log only when another log waits for it too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = threading.Barrier(2, timeout=30)
+        self.ending = False
+
+    def open(self, path: str, *, create: bool = False) -> MemFile:
+        file = super().open(path, create=create)
+        return MeetingFile(self, path, file._content) if path.endswith(".log") else file
+
+
+class MeetingFile(MemFile):
+    __slots__ = ()
+
+    _files: MeetingFiles
+
+    def sync(self) -> None:
+        if self._files.ending:
+            self._files.both.wait()
+        super().sync()
+
+
+async def test_a_stop_does_not_wait_for_the_disk_with_one_log_after_another() -> None:
+    files = MeetingFiles()
+    async with (
+        running_in_memory(files, ThreadOffload()) as broker,
+        connected(broker) as client,
+    ):
+        await client.create(partitions=2)
+        for index in (0, 1):
+            await client.produce(batch(b"a"), index=index)
+        files.ending = True
+    files.ending = False
+    files.crash(0)
+    async with running_in_memory(files) as broker, connected(broker) as client:
+        assert [(await client.list_offset(-1, index=index)).offset for index in (0, 1)] == [1, 1]
 
 
 async def test_a_failed_fsync_is_never_acknowledged_and_ends_the_directory() -> None:

@@ -12,7 +12,7 @@ import pytest
 from barnabas.client.connection import Connection
 from tests.integration.command_line import Cli, Served, run
 from tests.integration.data_path import Client, batch
-from tests.referee.kafka import free_port
+from tests.ports import free_port
 
 NEVER_BEFORE_SERVING = {
     *("structlog", "rich", "importlib.metadata", "email", "argparse", "multiprocessing"),

@@ -24,6 +24,7 @@ from barnabas.broker.metadata.znodes import encode_controller
 from barnabas.broker.offload import InlineOffload
 from barnabas.storage.files import OsFiles
 from tests.integration.command_line import environment
+from tests.ports import three_in_a_row
 from tests.zookeeper import chroot_of, shared_server
 
 DEADLINE = 30.0
@@ -208,10 +209,8 @@ async def test_a_broker_that_waits_for_others_still_stops_when_it_is_told(tmp_pa
 
 
 def test_one_that_cannot_start_is_the_end_of_all(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        first = taken.getsockname()[1] - 2
+    first = three_in_a_row()
+    with socket.create_server(("127.0.0.1", first + 2)):
         arguments = ("cluster", "up", "--listen", f"127.0.0.1:{first}", "--data", str(tmp_path))
         with running(*arguments) as parent:
             assert parent.ends() == 1

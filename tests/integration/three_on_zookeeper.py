@@ -14,7 +14,7 @@ from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.znodes import LeaderAndIsr
 from barnabas.protocol.java_hash import partition_for
 from tests.integration.adversary.process import BrokerProcess
-from tests.referee.kafka import free_port
+from tests.ports import free_port
 from tests.zookeeper import ZooKeeperServer
 
 T = TypeVar("T")

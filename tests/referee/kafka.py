@@ -9,7 +9,6 @@ and takes less memory, for tests.
 
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.ports import free_port
 from tests.referee.jars import HERE, require
 
 DEFAULT = (
@@ -52,13 +52,6 @@ def java(classpath: str, options: Sequence[str] = SMALL, log_level: str = "WARN"
         f"-Dreferee.log.level={log_level}",
     ]
     return ["java", *options, "-Djava.awt.headless=true", *log4j, "-cp", classpath]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Kafka:

@@ -7,7 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.referee.kafka import SMALL, Kafka, free_port
+from tests.ports import free_port
+from tests.referee.kafka import SMALL, Kafka
 
 REPLICATED = {
     "offsets.topic.replication.factor": "3",

@@ -11,8 +11,8 @@ import pytest
 from kafka import KafkaConsumer
 
 from barnabas.testing.broker import Broker
+from tests.ports import free_port
 from tests.referee import tools as kafka
-from tests.referee.kafka import free_port
 from tests.referee.tools import Finished, Tools
 
 pytestmark = pytest.mark.xdist_group("referee-tools")

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.referee.kafka import free_port
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 START_TIMEOUT_S = 60.0

@@ -10,7 +10,7 @@ from tests.integration.interop.clients import KINDS
 from tests.integration.interop.conftest import Start
 from tests.integration.interop.cutting_proxy import CuttingProxy
 from tests.integration.interop.message import Message
-from tests.referee.kafka import free_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.xdist_group("interop-data")
 

@@ -3,7 +3,7 @@
 from urllib.request import urlopen
 
 from tests.integration.transactions.transactor import until
-from tests.referee.kafka import free_port
+from tests.ports import free_port
 
 
 class Figures:

@@ -11,7 +11,7 @@ from barnabas.protocol.messages import end_txn
 from barnabas.testing import Broker
 from tests.integration.transactions.stalling_proxy import StallingProxy
 from tests.integration.transactions.transactor import Wire, settled, until
-from tests.referee.kafka import free_port
+from tests.ports import free_port
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 from barnabas.broker.coordination.marker_sender import MarkerSender
 from barnabas.testing import Broker
 from tests.integration.transactions.transactor import Wire, settled
-from tests.referee.kafka import free_port
+from tests.ports import free_port
 
 TRANSACTIONS = 20
 MARKERS_TAKE_S = 0.02

@@ -21,7 +21,8 @@ from barnabas.broker.metadata.zookeeper.store import open_zookeeper
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError
 from tests.integration.zookeeper.conftest import Stores
-from tests.zookeeper import ZooKeeperServer, free_port
+from tests.ports import free_port
+from tests.zookeeper import ZooKeeperServer
 
 DIGEST = "broker:s3cret"
 

@@ -9,7 +9,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from barnabas.broker.metadata import znodes
 from tests.integration.command_line import Served, run
-from tests.zookeeper import ZooKeeperServer, free_port
+from tests.ports import free_port
+from tests.zookeeper import ZooKeeperServer
 
 SECONDS = 20.0
 

@@ -1,60 +1,19 @@
-"""Log directories: locks, identity, choice, checkpoints, deletion, failure, closing."""
+"""Log directories: locks, identity, choice, checkpoints, deletion, failure."""
 
 from pathlib import Path
-from random import Random
 
 import pytest
 
-from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.types import uuid_text
-from barnabas.storage.dir_marks import BrokerIdentity
 from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.files import Files, OsFiles
-from barnabas.storage.log import Log
+from barnabas.storage.files import OsFiles
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.mem_files import Fault, MemFiles
 from barnabas.storage.meta_properties import MetaPropertiesError, read_meta
 from barnabas.storage.truncation import truncate
 from tests.unit.storage.log_bench import SMALL, offsets, put, retain
-
-TOPIC_ID = bytes(range(16))
-
-
-class Now:
-    ms = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.ms
-
-
-def make(
-    files: Files,
-    *paths: str,
-    boot_id: str = "boot-1",
-    broker_id: int = 1,
-    failures: list[LogDirFailed] | None = None,
-    now: Now | None = None,
-    config: TopicConfig = SMALL,
-    settled: bool = True,
-) -> LogManager:
-    manager = LogManager(
-        files,
-        paths or ("/data/a", "/data/b"),
-        BrokerIdentity(broker_id, "cluster-1", boot_id),
-        now_ms=now or Now(),
-        rng=Random(1),
-        producer_expiration_ms=86_400_000,
-        on_failure=None if failures is None else failures.append,
-    )
-    manager.open(lambda _: config)
-    if settled:
-        manager.settle()
-    return manager
-
-
-def create(manager: LogManager, topic: str, partition: int = 0, **options: bool) -> Log:
-    return manager.create(topic, partition, TOPIC_ID, SMALL, **options)
+from tests.unit.storage.log_directories import TOPIC_ID, Now, create, make
 
 
 def checkpoint(manager: LogManager) -> None:
@@ -73,67 +32,13 @@ def test_logs_come_back_after_a_clean_shutdown(tmp_path: Path) -> None:
     log.delete_records_before(4)
     manager.close()
     again = make(OsFiles(), *paths)
-    assert (again.was_clean, again.same_boot) == (True, True)
+    assert (again.last_run.clean, again.last_run.same_boot) == (True, True)
     assert sorted((log.topic, log.partition) for log in again.logs) == [("x", 3), ("y.z_1-2", 3)]
     log = again.get("y.z_1-2", 3)
     assert log is not None
     assert (log.topic_id, log.log_start_offset, log.high_watermark) == (TOPIC_ID, 4, 20)
     assert offsets(log) == list(range(4, 20))
     again.close()
-
-
-def test_a_dead_process_and_a_reboot_are_told_apart() -> None:
-    files = MemFiles()
-    make(files)
-    files.kill()
-    assert not make(files).was_clean
-    files.kill()
-    again = make(files, boot_id="boot-2")
-    assert (again.was_clean, again.same_boot) == (False, False)
-    again.close()
-    assert make(files, boot_id="boot-2").was_clean
-
-
-def test_a_start_that_failed_after_a_loss_of_power_does_not_hide_the_loss() -> None:
-    files = MemFiles()
-    put(create(make(files), "t"), b"v")
-    files.crash(0)
-    for _ in range(2):
-        failing = make(files, boot_id="boot-2", settled=False)
-        assert (failing.was_clean, failing.same_boot) == (False, False)
-        failing.close()
-    dying = make(files, boot_id="boot-2", settled=False)
-    dying.abandon()
-    again = make(files, boot_id="boot-2")
-    assert (again.was_clean, again.same_boot) == (False, False)
-    again.close()
-    assert make(files, boot_id="boot-3").was_clean
-
-
-def test_a_start_that_failed_after_a_clean_shutdown_leaves_it_clean() -> None:
-    files = MemFiles()
-    make(files).close()
-    make(files, settled=False).close()
-    again = make(files, boot_id="boot-2", settled=False)
-    assert again.was_clean
-    again.abandon()
-    killed = make(files, boot_id="boot-2")
-    assert (killed.was_clean, killed.same_boot) == (False, True)
-
-
-def test_a_new_directory_may_stand_where_another_was_lost() -> None:
-    files = MemFiles()
-    first = make(files, "/data/a")
-    assert (first.was_clean, first.any_new) == (False, True)
-    first.close()
-    again = make(files, "/data/a")
-    assert (again.was_clean, again.any_new) == (True, False)
-    again.close()
-    more = make(files)
-    assert (more.was_clean, more.any_new) == (False, True)
-    more.abandon()
-    again = make(files)
-    assert (again.was_clean, again.any_new) == (False, False)
 
 
 def test_a_directory_says_whose_it_is() -> None:
@@ -324,7 +229,7 @@ def test_a_directory_whose_disk_fails_is_offline_and_the_others_go_on() -> None:
     assert not files.exists("/data/a/.kafka_cleanshutdown")
     assert files.exists("/data/b/.kafka_cleanshutdown")
     again = make(files)
-    assert not again.was_clean
+    assert not again.last_run.clean
     assert not files.exists("/data/a/.fsync_failed")
 
 
@@ -350,15 +255,3 @@ def test_a_log_in_two_directories_is_refused() -> None:
     files.make_dir("/data/b/t-0")
     with pytest.raises(MetaPropertiesError, match="t-0"):
         make(files)
-
-
-def test_an_abandoned_directory_is_free_and_recovers() -> None:
-    files = MemFiles()
-    manager = make(files)
-    put(create(manager, "t"), b"v")
-    manager.abandon()
-    again = make(files)
-    assert not again.was_clean
-    assert again.logs[0].log_end_offset == 1
-    total, free = again.space(again.dirs[0])
-    assert 0 < free < total

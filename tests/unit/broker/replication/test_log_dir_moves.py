@@ -241,7 +241,7 @@ async def test_a_broker_that_stops_in_the_middle_goes_on_at_its_next_start(turns
     await moving.manager.moves.close()
     moving.logs.close()
     again = Moving(moving.files)
-    assert again.logs.was_clean
+    assert again.logs.last_run.clean
     assert sum(len(again.logs.logs_in(each)) for each in again.logs.dirs) <= 2
     await again.lead(epoch=1)
     await again.moved()

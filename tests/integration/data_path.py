@@ -1,6 +1,5 @@
 """A broker in the test's own loop, and short words for the requests of the data path."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -152,10 +151,3 @@ class Client:
         )
         answer = await self.connection.request(list_offsets.API, request, version=version)
         return answer.topics[0].partitions[0]
-
-
-async def until(condition: Any, seconds: float = 5) -> None:
-    """Wait for what the broker brings about."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)

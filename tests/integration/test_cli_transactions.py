@@ -6,9 +6,8 @@ import pty
 import re
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from barnabas.protocol.errors import ErrorCode
 from barnabas.testing import Broker
 from tests.integration.command_line import DEADLINE, Cli, environment
 from tests.integration.newer_producer import NewerProducer
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -78,13 +78,6 @@ def refused(cli: Cli, *arguments: str) -> str:
     assert (code, out) == (1, b"")
     (line,) = errors.decode().splitlines()
     return line
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def committed_values(servers: str, topic: str) -> list[bytes]:
@@ -155,7 +148,7 @@ def test_list_filters_by_state_producer_duration_and_name(
         rows = cli.json("transactions", "list", *filters)
         return [each for each in rows if each["transactional_id"] in (one, two)]
 
-    eventually(lambda: [each["state"] for each in listed("--pattern", two)] == ["CompleteCommit"])
+    until(lambda: [each["state"] for each in listed("--pattern", two)] == ["CompleteCommit"])
     assert len(listed()) == 2
     assert listed("-s", "Ongoing") == [row]
     assert listed("--producer-id", str(first.producer_id)) == [row]
@@ -336,7 +329,7 @@ def test_abort_leaves_an_open_transaction_to_its_coordinator(
         "barnabas: not aborted: its coordinator has it open; --force aborts it nevertheless"
     )
     producer.end(committed=True)
-    eventually(lambda: committed_values(servers, topic) == [b"open"])
+    until(lambda: committed_values(servers, topic) == [b"open"])
 
 
 def test_why_tells_what_keeps_a_marker_from_being_written(
@@ -355,7 +348,7 @@ def test_why_tells_what_keeps_a_marker_from_being_written(
             events = [happened["event"] for each in found for happened in each["timeline"]]
             return f"marker in {topic}-1 not written yet: KAFKA_STORAGE_ERROR" in events
 
-        eventually(told)
+        until(told)
         first, second = cli.json("transactions", "why", topic)
         assert (first["partition"], second["partition"]) == (0, 1)
         for found in first, second:
@@ -364,5 +357,5 @@ def test_why_tells_what_keeps_a_marker_from_being_written(
             assert (found["transactional_id"], found["time_left_ms"]) == (transactional_id, None)
         assert cli.json("transactions", "repair", topic) == []
         assert "markers follow" in refused(cli, "abort", f"{topic}:0", "--start-offset", "0")
-    eventually(lambda: cli.json("transactions", "why", topic) == [])
+    until(lambda: cli.json("transactions", "why", topic) == [])
     assert committed_values(servers, topic) == [b"open"]

@@ -1,7 +1,7 @@
 """Barnabas's own client, on Barnabas and on Apache Kafka: the same tests, the same answers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.compression import Compression
 from barnabas.testing import Broker
+from tests.waiting import eventually
 
 DEADLINE = 20.0
 SHORT_SESSIONS = {"group.min.session.timeout.ms": "500"}
@@ -261,12 +262,6 @@ class Member:
         await self._cluster.close()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-
-
 async def test_a_group_shares_partitions_and_outlives_the_crash_of_a_member(
     servers: str, cluster: Cluster
 ) -> None:
@@ -279,15 +274,15 @@ async def test_a_group_shares_partitions_and_outlives_the_crash_of_a_member(
 
     one = Member(servers, "sharers", "shared")
     two = Member(servers, "sharers", "shared")
-    await until(lambda: len(one.partitions) == len(two.partitions) == 2)
+    await eventually(lambda: len(one.partitions) == len(two.partitions) == 2)
     assert one.partitions | two.partitions == {0, 1, 2, 3}
     await produce(0, 100)
-    await until(lambda: len(one.seen) == len(two.seen) == 50)
+    await eventually(lambda: len(one.seen) == len(two.seen) == 50)
     described = await GroupAdmin(cluster).describe("sharers")
     assert (described.group_state, len(described.members)) == ("Stable", 2)
     await two.die()
     await produce(100, 200)
-    await until(lambda: len({*one.seen, *two.seen}) == 200)
+    await eventually(lambda: len({*one.seen, *two.seen}) == 200)
     assert one.partitions == {0, 1, 2, 3}
     await one.leave()
     assert await GroupAdmin(cluster).offsets("sharers") == {("shared", p): 50 for p in range(4)}
@@ -301,7 +296,7 @@ async def test_a_group_goes_on_where_its_offsets_were_set(servers: str, cluster:
     groups = GroupAdmin(cluster)
     await groups.set_offsets("movers", {("moved", 0): 5, ("moved", 1): 3})
     member = Member(servers, "movers", "moved")
-    await until(lambda: len(member.seen) == 2)
+    await eventually(lambda: len(member.seen) == 2)
     assert member.seen == [b"7", b"9"]
     with pytest.raises(KafkaError) as caught:
         await groups.delete("movers")

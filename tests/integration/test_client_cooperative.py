@@ -1,7 +1,7 @@
 """Cooperative rebalances (KIP-429) of our own client, alone and beside confluent-kafka's."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,8 +19,8 @@ from barnabas.client.producer import Producer
 from barnabas.client.rebalance_listener import RebalanceListener
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
+from tests.waiting import eventually
 
-DEADLINE = 30.0
 PARTITIONS = 4
 
 
@@ -46,12 +46,6 @@ async def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
     name = request.node.name.replace("[", ".").replace("]", "")
     await Admin(cluster).create_topic(name, partitions=PARTITIONS)
     return str(name)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 class Owners:
@@ -202,21 +196,21 @@ async def test_beside_confluent_each_message_is_read_once_and_only_what_moves_is
             before = dict(owners.of)
             revoked = [len(each.revoked) for each in members]
             members.append(kind(servers, topic, owners))
-            await until(lambda: owners.shared(*members))
+            await eventually(lambda: owners.shared(*members))
             moved = [len(each.revoked) - n for each, n in zip(members, revoked, strict=False)]
             assert sum(moved) == PARTITIONS // len(members) * bool(before)
             assert all(owners.of[p] in (each, members[-1]) for p, each in before.items())
         first = members.pop(0)
         revoked = [len(each.revoked) for each in members]
         await first.leave()
-        await until(lambda: owners.shared(*members))
+        await eventually(lambda: owners.shared(*members))
         assert [len(each.revoked) for each in members] == revoked
     finally:
         sending.cancel()
         await asyncio.wait([sending])
     everyone = [first, *members]
     try:
-        await until(lambda: {v for each in everyone for v in each.read} >= set(sent[:-1]))
+        await eventually(lambda: {v for each in everyone for v in each.read} >= set(sent[:-1]))
     finally:
         for each in members:
             await each.leave()
@@ -230,20 +224,20 @@ async def test_a_member_reads_on_while_the_group_waits_for_another(
 ) -> None:
     owners = Owners()
     one = Ours(servers, topic, owners)
-    await until(lambda: owners.shared(one))
+    await eventually(lambda: owners.shared(one))
     two = Ours(servers, topic, owners)
-    await until(lambda: owners.shared(one, two) and not (one.rejoins or two.rejoins))
+    await eventually(lambda: owners.shared(one, two) and not (one.rejoins or two.rejoins))
     two.running.clear()
     three = Ours(servers, topic, owners)
-    await until(lambda: one.rejoins)
+    await eventually(lambda: one.rejoins)
     mine = min(one.partitions)
     async with Producer(cluster) as producer:
         await producer.send(topic, b"meanwhile", partition=mine)
-    await until(lambda: one.read == [b"meanwhile"])
+    await eventually(lambda: one.read == [b"meanwhile"])
     assert one.rejoins
     assert (await GroupAdmin(cluster).describe(topic)).group_state == "PreparingRebalance"
     two.running.set()
-    await until(lambda: owners.shared(one, two, three))
+    await eventually(lambda: owners.shared(one, two, three))
     for each in (one, two, three):
         await each.leave()
     assert not owners.twice
@@ -255,14 +249,14 @@ async def test_what_a_member_had_that_the_group_gave_up_on_is_lost_not_revoked(
 ) -> None:
     owners = Owners()
     one = Ours(servers, topic, owners)
-    await until(lambda: owners.shared(one))
+    await eventually(lambda: owners.shared(one))
     async with Cluster(servers) as other:
         # Whoever knows its id can take it out of the group, as an operator does.
         await other.refresh(())
         twin = GroupMember(other, Consumer(other), topic, [topic])
         twin._member_id = one.member.metadata.member_id
         await twin.leave()
-    await until(lambda: one.lost == list(range(PARTITIONS)) and owners.shared(one))
+    await eventually(lambda: one.lost == list(range(PARTITIONS)) and owners.shared(one))
     assert one.revoked == []
     await one.leave()
 

@@ -4,7 +4,7 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.testing import Cluster
 from barnabas.testing.plugin import barnabas_cluster
+from tests.waiting import until
 
 DEADLINE = 30.0
 SHORT_SESSION = {"metadata.session.timeout.ms": "1000"}
@@ -95,13 +96,6 @@ def read(cluster: Cluster, topic: str, count: int, partition: int = 0) -> list[b
         values += [each.value() for each in consumer.consume(count, 0.2) if each.error() is None]
     consumer.close()
     return values
-
-
-def until(what: str, see: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not see():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def numbered(first: int, last: int) -> list[bytes]:
@@ -255,7 +249,7 @@ def test_a_leader_that_is_cut_off_acknowledges_nothing_and_is_replaced() -> None
         cluster.cut_store(old)
         stranded = Sender(cluster, **{"bootstrap.servers": cluster.address_of(old)})
         stranded.begin(topic, b"stranded")
-        until("another leads", lambda: cluster.leader_of(topic) != old)
+        until(lambda: cluster.leader_of(topic) != old)
         rest = Sender(cluster, **{"bootstrap.servers": cluster.address_of(others[0])})
         rest.send(topic, *numbered(10, 20))
         assert (rest.errors, stranded.acknowledged) == ([], [])
@@ -325,7 +319,7 @@ def test_a_leader_that_was_paused_too_long_comes_back_as_a_follower(processes: C
     sender = Sender(cluster, **{"socket.timeout.ms": 1500}).send(topic, *numbered(0, 10))
     leader = cluster.leader_of(topic)
     cluster.pause(leader)
-    until("another leads", lambda: cluster.leader_of(topic) != leader)
+    until(lambda: cluster.leader_of(topic) != leader)
     sender.send(topic, *numbered(10, 20))
     cluster.resume(leader)
     cluster.wait_until_in_sync()

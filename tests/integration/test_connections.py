@@ -15,7 +15,8 @@ from barnabas.broker.app import Broker
 from barnabas.broker.server import budget
 from barnabas.client.connection import BrokerUnreachable, Connection
 from barnabas.protocol.messages import api_versions, metadata
-from tests.integration.data_path import Client, batch, connected, make_broker, running, until
+from tests.integration.data_path import Client, batch, connected, make_broker, running
+from tests.waiting import eventually
 
 
 async def hangs_up(reader: asyncio.StreamReader) -> bool:
@@ -102,7 +103,7 @@ async def test_the_listener_between_brokers_takes_the_place_of_the_stillest_clie
         still, other = [await Connection.open("127.0.0.1", outside, timeout=5) for _ in range(2)]
         await Client(other).connection.request(metadata.API, metadata.MetadataRequest(topics=None))
         between = await Connection.open("127.0.0.1", inside, timeout=5)
-        await until(lambda: not still.is_open)
+        await eventually(lambda: not still.is_open)
         assert other.is_open
         assert between.is_open
         for connection in (still, other, between):
@@ -138,7 +139,7 @@ async def test_idle_connections_are_closed_and_waiting_ones_are_not(tmp_path: Pa
         await waiting.create()
         fetched = await waiting.fetch_one(0, max_wait_ms=400)
         assert fetched.error_code == 0
-        await until(lambda: not idle.connection.is_open)
+        await eventually(lambda: not idle.connection.is_open)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +260,7 @@ async def test_half_sent_requests_that_fill_the_memory_are_cut_when_others_wait_
     ):
         await client.create(max_message_bytes="4000000")
         slow = [await half_sent(broker.port, 100 << 20, 900_000) for _ in range(4)]
-        await until(lambda: borrowed_bytes(broker) > 3 << 20)
+        await eventually(lambda: borrowed_bytes(broker) > 3 << 20)
         assert (await client.produce(batch(bytes(1_000_000)))).error_code == 0
         assert broker.connections < 5
         for writer in slow:

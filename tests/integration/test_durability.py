@@ -19,7 +19,8 @@ from barnabas.protocol.messages import delete_records, describe_log_dirs
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.storage.cleaner_worker import InlineCleaner
 from barnabas.storage.mem_files import Fault, MemFile, MemFiles
-from tests.integration.data_path import Client, batch, connected, until
+from tests.integration.data_path import Client, batch, connected
+from tests.waiting import eventually
 
 T = TypeVar("T")
 
@@ -91,7 +92,7 @@ async def test_with_flush_messages_1_an_answer_waits_for_the_fsync(acks: int) ->
         await client.create()
         offload.held = True
         answer = asyncio.create_task(client.produce(batch(b"a"), acks=acks))
-        await until(lambda: offload.rounds)
+        await eventually(lambda: offload.rounds)
         assert (await reader.fetch_one(0)).high_watermark == 0
         assert not answer.done()
         offload.release()
@@ -109,14 +110,14 @@ async def test_producers_that_wait_share_one_fsync() -> None:
         await client.create(partitions=2)
         offload.held = True
         answers = [asyncio.create_task(client.produce(batch(b"first")))]
-        await until(lambda: offload.rounds)
+        await eventually(lambda: offload.rounds)
         answers += [
             asyncio.create_task(client.produce(batch(b"more"), index=number % 2))
             for number in range(6)
         ]
         end = client.list_offset(-1)
         offload.release()
-        await until(lambda: offload.rounds)
+        await eventually(lambda: offload.rounds)
         offload.release()
         assert {answer.error_code for answer in await asyncio.gather(*answers)} == {0}
         assert not offload.rounds

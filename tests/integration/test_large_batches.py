@@ -13,7 +13,8 @@ from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import produce
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch
-from tests.integration.data_path import NOW_MS, batch, connected, running, until
+from tests.integration.data_path import NOW_MS, batch, connected, running
+from tests.waiting import eventually
 
 MANY = 200_000
 LONGEST_GAP = 0.1
@@ -69,7 +70,7 @@ async def test_what_follows_a_large_batch_stands_behind_it(tmp_path: Path) -> No
         await client.create(cleanup_policy="compact")
         large = asyncio.ensure_future(client.produce(data))
         waiting = broker._replication.replicas.partition("t", 0).appends
-        await until(lambda: waiting)
+        await eventually(lambda: waiting)
         mine = asyncio.ensure_future(client.produce(small))
         theirs = await other.produce(small)
         assert (await large).base_offset == 0
@@ -108,9 +109,9 @@ async def test_a_large_batch_of_a_connection_that_is_gone_is_dropped(tmp_path: P
         await client.create(cleanup_policy="compact")
         large = asyncio.ensure_future(client.produce(data))
         waiting = broker._replication.replicas.partition("t", 0).appends
-        await until(lambda: waiting)
+        await eventually(lambda: waiting)
         reset(client.connection)
         with pytest.raises(BrokerUnreachable):
             await large
-        await until(lambda: not waiting)
+        await eventually(lambda: not waiting)
         assert (await other.list_offset(-1)).offset == 0

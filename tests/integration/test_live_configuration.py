@@ -13,7 +13,8 @@ from barnabas.protocol.messages import create_topics, incremental_alter_configs
 from barnabas.protocol.records.batch import BatchHeader, iter_headers
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch
-from tests.integration.data_path import NOW_MS, Client, batch, connected, running, until
+from tests.integration.data_path import NOW_MS, Client, batch, connected, running
+from tests.waiting import eventually
 
 TOPIC, BROKER = 2, 4
 HOUR_MS = 3_600_000
@@ -236,7 +237,7 @@ async def test_old_records_go_when_retention_is_shortened(
     def start() -> int:
         return broker._replication.replicas.partition("t", 0).log.log_start_offset
 
-    await until(lambda: start() == 2)
+    await eventually(lambda: start() == 2)
     assert (await client.list_offset(-2)).offset == 2
     assert (await client.fetch_one(0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert (await client.produce(batch(b"next"))).base_offset == 2
@@ -249,7 +250,7 @@ async def test_connection_limits_hold_from_now_on(broker: Broker, client: Client
         except BrokerUnreachable:
             return False
         await connection.close()
-        await until(lambda: broker.connections == 1)
+        await eventually(lambda: broker.connections == 1)
         return True
 
     for key, tight in [
@@ -293,7 +294,7 @@ async def test_idle_producers_are_forgotten_when_their_time_is_shortened(tmp_pat
         log = broker._replication.replicas.partition("t", 0).log
         assert len(log.producers) == 1
         await alter(client, BROKER, "", producer_id_expiration_ms="1")
-        await until(lambda: not len(log.producers))
+        await eventually(lambda: not len(log.producers))
 
 
 async def test_created_topics_show_and_follow_the_clusters_values(client: Client) -> None:

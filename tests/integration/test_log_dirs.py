@@ -5,7 +5,7 @@ import errno
 import os
 import shutil
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files import Files, OsFile, OsFiles
 from tests.integration.in_cluster import member, shared_metadata
+from tests.waiting import eventually
 
 PARTITIONS = 6
 DEADLINE_S = 60.0
@@ -134,12 +135,6 @@ async def of_two_directories(
         yield broker
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-
-
 def create(servers: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     assignment = [[i % 3, (i + 1) % 3, (i + 2) % 3] for i in range(PARTITIONS)]
@@ -176,7 +171,7 @@ async def test_replicas_move_between_directories_while_clients_write(tmp_path: P
         await asyncio.to_thread(create, servers)
         load = Load(servers)
         async with load.flowing():
-            await until(lambda: load.count > 200)
+            await eventually(lambda: load.count > 200)
             for _ in range(2):
                 wanted = {each: elsewhere(brokers[each], tmp_path, each) for each in BROKER_IDS}
                 async with Cluster(servers) as cluster:
@@ -186,8 +181,8 @@ async def test_replicas_move_between_directories_while_clients_write(tmp_path: P
                         assert set(outcomes.values()) == {None}
                 await until_there(brokers, wanted)
             so_far = load.count
-            await until(lambda: load.count > so_far + 100)
-        await until(lambda: in_sync(brokers[0]) == [3] * PARTITIONS)
+            await eventually(lambda: load.count > so_far + 100)
+        await eventually(lambda: in_sync(brokers[0]) == [3] * PARTITIONS)
         assert load.refused == []
         assert await asyncio.to_thread(load.read) == load.acknowledged
         where = [lies_in(broker) for broker in brokers]
@@ -198,7 +193,7 @@ async def test_replicas_move_between_directories_while_clients_write(tmp_path: P
 
 
 async def until_there(brokers: list[Broker], wanted: dict[int, dict[int, str]]) -> None:
-    await until(lambda: all(lies_in(brokers[each]) == wanted[each] for each in wanted))
+    await eventually(lambda: all(lies_in(brokers[each]) == wanted[each] for each in wanted))
 
 
 def elsewhere(broker: Broker, root: Path, broker_id: int) -> dict[int, str]:
@@ -219,7 +214,7 @@ async def test_a_directory_fails_and_clients_go_on_with_the_others(tmp_path: Pat
         async with of_two_directories(store, tmp_path, 0, disk) as victim:
             await asyncio.to_thread(create, servers)
             async with load.flowing():
-                await until(lambda: load.count > 200)
+                await eventually(lambda: load.count > 200)
                 broken = directories(tmp_path, 0)[1]
                 lost = [index for index, path in lies_in(victim).items() if path == str(broken)]
                 kept = set(range(PARTITIONS)) - set(lost)
@@ -227,16 +222,16 @@ async def test_a_directory_fails_and_clients_go_on_with_the_others(tmp_path: Pat
                 assert kept
                 disk.failing = str(broken)
                 cache = others[0]._core.cache
-                await until(lambda: all(len(cache.partition("t", i).isr) == 2 for i in lost))
+                await eventually(lambda: all(len(cache.partition("t", i).isr) == 2 for i in lost))
                 assert all(cache.partition("t", i).leader != 0 for i in lost)
                 assert {cache.partition("t", i).leader for i in kept} >= {0}
                 so_far = load.count
-                await until(lambda: load.count > so_far + 100)
+                await eventually(lambda: load.count > so_far + 100)
             assert load.refused == []
             assert set(lies_in(victim)) == kept
         shutil.rmtree(broken)
         disk.failing = "nothing"
         async with of_two_directories(store, tmp_path, 0, disk) as back:
-            await until(lambda: in_sync(others[0]) == [3] * PARTITIONS)
+            await eventually(lambda: in_sync(others[0]) == [3] * PARTITIONS)
             assert set(lies_in(back)) == set(range(PARTITIONS))
             assert await asyncio.to_thread(load.read) == load.acknowledged

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from barnabas.broker.offload import InlineOffload
 from barnabas.storage.files import OsFiles
 from tests.integration.command_line import environment
 from tests.ports import three_in_a_row
+from tests.waiting import until
 from tests.zookeeper import chroot_of, shared_server
 
 DEADLINE = 30.0
@@ -109,13 +110,6 @@ def alive(pid: int) -> bool:
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def until(what: str, see: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not see():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 def produce(servers: str, topic: str, value: bytes) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 0})
     errors = []
@@ -164,7 +158,7 @@ def test_a_broker_that_dies_is_reported_and_started_again(tmp_path: Path) -> Non
         assert parent.says(r"broker (\d) ended \(SIGKILL\); it is started again")[1] == "2"
         again = parent.says(r"broker 2 serves (\S+) again")[1]
         admin = AdminClient({"bootstrap.servers": again})
-        until("all three again", lambda: len(admin.list_topics(timeout=DEADLINE).brokers) == 3)
+        until(lambda: len(admin.list_topics(timeout=DEADLINE).brokers) == 3)
         produce(servers, "after", b"1")
         parent.process.terminate()
         assert parent.ends() == 0
@@ -175,7 +169,7 @@ def test_brokers_do_not_outlive_their_parent_and_the_next_one_takes_over(tmp_pat
         produce(parent.serves(), "kept", b"1")
         children = parent.children()
         parent.process.kill()
-        until("they end", lambda: not any(map(alive, children)))
+        until(lambda: not any(map(alive, children)))
     with running(*UP, "--data", str(tmp_path)) as parent:
         assert consume(parent.serves(), "kept", 1) == [b"1"]
 

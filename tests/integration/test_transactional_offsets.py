@@ -21,7 +21,8 @@ from barnabas.protocol.messages import (
     offset_fetch,
     txn_offset_commit,
 )
-from tests.integration.data_path import Client, connected, running, until
+from tests.integration.data_path import Client, connected, running
+from tests.waiting import eventually
 
 GROUP = "g"
 BY_ITSELF = 5
@@ -134,14 +135,6 @@ class Transactor:
 
         await eventually(seen)
         return await self.fetch() == ("NONE", offset)
-
-
-async def eventually(condition: Any, seconds: float = 10) -> None:
-    """Ask again until it holds."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not await condition():
-        assert asyncio.get_running_loop().time() < deadline, condition
-        await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -262,7 +255,7 @@ async def test_aiokafka_waits_for_the_transaction_and_goes_on_from_its_offset(
             await producer.send_offsets_to_transaction({partition: 5}, GROUP)
             tried = count_tries(consumer)
             committed = asyncio.ensure_future(consumer.committed(partition))
-            await until(lambda: len(tried) > 1)
+            await eventually(lambda: len(tried) > 1)
             assert not committed.done()
             await producer.commit_transaction()
             assert await asyncio.wait_for(committed, 10) == 5
@@ -296,7 +289,7 @@ async def test_a_member_of_aiokafka_takes_over_where_the_open_transaction_will_e
             await second.start()
             tried = count_tries(second)
             reading = asyncio.ensure_future(second.getone())
-            await until(lambda: len(tried) > 1, 15)
+            await eventually(lambda: len(tried) > 1)
             assert not reading.done()
             await producer.commit_transaction()
             assert (await asyncio.wait_for(reading, 10)).offset == 2

@@ -2,8 +2,7 @@
 
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,7 @@ import pytest
 from barnabas.testing import Cluster
 from tests.referee import tools as kafka
 from tests.referee.tools import Tool, Tools
-
-DEADLINE_S = 20.0
+from tests.waiting import until
 
 pytestmark = pytest.mark.xdist_group("referee-tools")
 
@@ -39,13 +37,6 @@ def plan(path: Path, topic: str, *replicas: list[int]) -> str:
 def replicas_of(tool: Tool, topic: str) -> list[str]:
     said = tool(kafka.TOPICS, "--describe", "--topic", topic)
     return re.findall(r"Replicas: ([\d,]+)", said)
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_reassign_partitions(tool: Tool, tmp_path: Path) -> None:

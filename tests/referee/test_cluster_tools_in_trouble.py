@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tests.referee import tools as kafka
 from tests.referee.jars import require
 from tests.referee.kafka import java
 from tests.referee.tools import Tool, Tools
+from tests.waiting import until
 
 Rows = Callable[..., list[dict[str, str]]]
 
@@ -56,13 +56,6 @@ def rows(tool: Tool) -> Rows:
         return [dict(zip(names, map(str.strip, line), strict=False)) for line in lines]
 
     return table
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_an_unclean_election_is_the_last_resort(cluster: Cluster, tool: Tool) -> None:

@@ -1,8 +1,7 @@
 """Apache Kafka's tools move a replica between the directories of a broker, and show where it is."""
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,8 @@ import pytest
 from barnabas.testing import Broker
 from tests.referee import tools as kafka
 from tests.referee.tools import Tools
+from tests.waiting import until
 
-DEADLINE_S = 20.0
 BYTES = 900_000
 
 pytestmark = pytest.mark.xdist_group("referee-tools")
@@ -58,13 +57,6 @@ def place(tools: Tools, tmp_path: Path) -> Iterator[Place]:
     configs = {"broker.id": "1", "log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"}
     with Broker(configs, data_dir=tmp_path / "broker") as broker:
         yield Place(broker, tools, tmp_path)
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_a_replica_is_moved_slowly_and_then_as_fast_as_can_be(place: Place) -> None:

@@ -1,8 +1,7 @@
 """The four client libraries, each in a process of its own that carries out orders."""
 
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from tests.referee import jvm
 from tests.referee.resident import Resident
 
 KINDS = ("confluent", "kafka_python", "aiokafka", "java")
-DEADLINE = 30.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 CONSUMERS = "org.apache.kafka.clients.consumer"
@@ -113,14 +111,6 @@ class Member:
         if not self._left:
             self._left = True
             self._call("leave")
-
-
-def until(true: Callable[[], bool], told: Callable[[], object] = lambda: None) -> None:
-    """Waits for a condition; a failure shows what is `told` then."""
-    deadline = time.monotonic() + DEADLINE
-    while not true():
-        assert time.monotonic() < deadline, told()
-        time.sleep(0.02)
 
 
 def _dotted(options: dict[str, Any]) -> dict[str, Any]:

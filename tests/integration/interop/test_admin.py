@@ -4,9 +4,10 @@ import itertools
 
 import pytest
 
-from tests.integration.interop.clients import KINDS, until
+from tests.integration.interop.clients import KINDS
 from tests.integration.interop.conftest import Start
 from tests.integration.interop.message import Message
+from tests.waiting import until
 
 pytestmark = pytest.mark.xdist_group("interop-admin")
 

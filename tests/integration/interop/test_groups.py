@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from barnabas.testing import Broker
-from tests.integration.interop.clients import KINDS, Client, Member, start, until
+from tests.integration.interop.clients import KINDS, Client, Member, start
 from tests.integration.interop.conftest import Start
 from tests.integration.interop.message import Message
+from tests.waiting import until
 
 pytestmark = pytest.mark.xdist_group("interop-groups")
 

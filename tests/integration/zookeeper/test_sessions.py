@@ -26,13 +26,8 @@ from barnabas.broker.metadata.zookeeper.store import ZooKeeperStore, open_zookee
 from barnabas.broker.offload import InlineOffload
 from barnabas.storage.files import OsFiles
 from tests.integration.zookeeper.conftest import Stores
+from tests.waiting import eventually
 from tests.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
-
-
-async def until(holds: Callable[[], bool], seconds: float = 15.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 async def expire(server: ZooKeeperServer, store: ZooKeeperStore) -> None:
@@ -56,7 +51,7 @@ async def test_an_expired_session_is_not_followed_by_a_silent_one(
         for _ in range(20):
             assert client.exists("/never") is None
             await asyncio.sleep(0.02)
-    await until(lambda: own_server.sessions() == 0)
+    await eventually(lambda: own_server.sessions() == 0)
     await store.renew()
     assert await asyncio.to_thread(own_server.sessions) == 1
 
@@ -90,7 +85,7 @@ async def test_a_restarted_server_keeps_the_session_and_watches_tell_what_was_mi
     await asyncio.to_thread(own_server.restart)
     # The other's connection may be back first: its change happens while nothing watches.
     await until_answered(lambda: other.create("/later"))
-    await until(lambda: {"/later", "/"} <= set(told))
+    await eventually(lambda: {"/later", "/"} <= set(told))
     assert await store.children("/") == ["alive", "later"]
     assert store.session_id == session
     told.clear()
@@ -122,9 +117,9 @@ async def test_a_paused_server_is_noticed_and_ends_in_expiry(
         await asyncio.wait_for(store.create("/unknown"), 10)
     with pytest.raises(StoreUnavailable):
         await asyncio.wait_for(store.get("/"), 10)
-    await until(lambda: store.silent_for() > 2.0)
+    await eventually(lambda: store.silent_for() > 2.0)
     own_server.resume()
-    await until(lambda: bool(expired) or store.silent_for() < 1.0)
+    await eventually(lambda: bool(expired) or store.silent_for() < 1.0)
     if expired:
         await store.renew()
     assert await store.exists("/") is not None
@@ -210,7 +205,7 @@ async def test_a_session_outlives_the_leader_of_the_ensemble(tmp_path: Path) -> 
         await asyncio.to_thread(leader.kill)
         for number, store in enumerate(stores):
             await until_answered(lambda s=store, n=number: s.set("/epoch", b"%d" % n))  # type: ignore[misc]
-        await until(lambda: "/epoch" in told)
+        await eventually(lambda: "/epoch" in told)
         assert [store.session_id for store in stores] == sessions
         for store in stores:
             stat = await store.exists("/registration")
@@ -231,7 +226,7 @@ async def test_a_session_with_another_id_is_not_ours(
     assert expired == [None]
     with pytest.raises(SessionExpired):
         await store.create("/never")
-    await until(lambda: own_server.sessions() == 0)
+    await eventually(lambda: own_server.sessions() == 0)
 
 
 async def test_a_session_that_cannot_be_remembered_is_ended(own_server: ZooKeeperServer) -> None:
@@ -240,7 +235,7 @@ async def test_a_session_that_cannot_be_remembered_is_ended(own_server: ZooKeepe
 
     with pytest.raises(OSError, match="No space"):
         await open_zookeeper(Settings((own_server.connect,), "", 10.0, 10.0), full)
-    await until(lambda: own_server.sessions() == 0)
+    await eventually(lambda: own_server.sessions() == 0)
 
 
 # -- the session that a killed process leaves ----------------------------------------------------

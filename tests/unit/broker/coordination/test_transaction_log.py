@@ -5,8 +5,9 @@ from pathlib import Path
 
 from barnabas.broker.app import Broker
 from barnabas.broker.metadata.topic_names import TRANSACTION_STATE
-from tests.integration.data_path import Client, connected, running, until
-from tests.unit.broker.coordination.transactor import Transactor, eventually, name
+from tests.integration.data_path import Client, connected, running
+from tests.unit.broker.coordination.transactor import Transactor, name
+from tests.waiting import eventually
 
 KEYS = {
     "transaction_state_log_num_partitions": 1,
@@ -25,7 +26,7 @@ async def cleaned(broker: Broker, client: Client, bound: int) -> None:
     assert log.size > bound
     log.roll(now_ms=time.time_ns() // 1_000_000)
     await Transactor(client, "later", timeout_ms=100).init()
-    await until(lambda: log.size < bound, 30)
+    await eventually(lambda: log.size < bound)
 
 
 async def test_what_is_open_and_what_is_decided_survives_compaction_and_a_restart(

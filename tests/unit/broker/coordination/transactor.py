@@ -1,7 +1,5 @@
 """A producer made of requests, so that every step can be left out, repeated or held up."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from barnabas.protocol.errors import ErrorCode
@@ -16,6 +14,7 @@ from barnabas.protocol.messages import (
 )
 from barnabas.protocol.records.record import Record, build_batch
 from tests.integration.data_path import NOW_MS, Client
+from tests.waiting import eventually
 
 FIRST_TV2_PRODUCE = 12
 ONE_PARTITION = {"transaction_state_log_num_partitions": 1, "offsets_topic_num_partitions": 1}
@@ -24,13 +23,6 @@ ONE_PARTITION = {"transaction_state_log_num_partitions": 1, "offsets_topic_num_p
 
 def name(code: int) -> str:
     return ErrorCode(code).name
-
-
-async def eventually(attempt: Callable[[], Awaitable[bool]], seconds: float = 5) -> None:
-    """Try until it succeeds."""
-    async with asyncio.timeout(seconds):
-        while not await attempt():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 class Transactor:

@@ -15,9 +15,10 @@ from barnabas.protocol.messages import (
     describe_transactions,
     list_transactions,
 )
-from tests.integration.data_path import Client, until
+from tests.integration.data_path import Client
 from tests.unit.broker.coordination.transactor import Transactor, name
 from tests.unit.broker.handlers.group_handlers import ask
+from tests.waiting import eventually
 
 
 async def listed(producer: Transactor, version: int = 2, **filters: Any) -> Any:
@@ -141,7 +142,7 @@ async def test_the_end_of_a_hanging_transaction_by_an_operator(
     assert partition.log.last_stable_offset == 0
     assert await producer.mark(epoch=producer.epoch - 1) == "INVALID_PRODUCER_EPOCH"
     assert await producer.mark(epoch=producer.epoch) == "NONE"
-    await until(lambda: partition.log.last_stable_offset == 2)
+    await eventually(lambda: partition.log.last_stable_offset == 2)
 
 
 # -- what the broker tells of itself

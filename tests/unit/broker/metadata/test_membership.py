@@ -1,7 +1,7 @@
 """A broker stays registered, or knows that it is not."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from barnabas.broker.metadata.store import Op, StoreUnavailable
 from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo, Restart
 from barnabas.broker.offload import InlineOffload
 from barnabas.storage.mem_files import MemFiles
+from tests.waiting import eventually
 
 INFO = BrokerInfo(7, (BrokerEndpoint("A", "PLAINTEXT", "localhost", 9092),), restart=Restart.KILLED)
 PATH = znodes.broker_path(INFO.id)
@@ -81,12 +82,6 @@ async def store() -> AsyncIterator[EmbeddedStore]:
     await store.close()
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
-
-
 async def test_the_broker_epoch_is_the_registrations_czxid(store: EmbeddedStore) -> None:
     session = store.session()
     member = Member(session)
@@ -107,7 +102,7 @@ async def test_an_expired_session_is_followed_by_a_registration_with_a_higher_ep
         assert member.membership.is_member
         await store.expire(session.session_id)
         assert not member.membership.is_member
-        await until(lambda rounds=rounds: len(member.epochs) == rounds)  # type: ignore[misc]
+        await eventually(lambda rounds=rounds: len(member.epochs) == rounds)  # type: ignore[misc]
     data, stat = await session.get(PATH)
     assert stat.ephemeral_owner == session.session_id
     assert znodes.decode_broker(INFO.id, data, stat.czxid) == INFO._replace(epoch=stat.czxid)
@@ -122,10 +117,10 @@ async def test_how_the_last_run_ended_is_told_until_the_controller_has_acted_on_
     member = Member(session)
     await member.membership.join(INFO)
     await store.expire(session.session_id)
-    await until(lambda: len(member.epochs) == 2)
+    await eventually(lambda: len(member.epochs) == 2)
     member.membership.settled()
     await store.expire(session.session_id)
-    await until(lambda: len(member.epochs) == 3)
+    await eventually(lambda: len(member.epochs) == 3)
     assert member.restarts == [Restart.KILLED, Restart.KILLED, Restart.CLEAN]
 
 
@@ -202,9 +197,9 @@ async def test_out_of_touch_past_two_thirds_of_the_session(store: EmbeddedStore)
     assert member.membership.in_touch
     far.silence += 0.01
     assert not member.membership.in_touch
-    await until(lambda: member.touches == [False])
+    await eventually(lambda: member.touches == [False])
     far.silence = 0.0
-    await until(lambda: member.touches == [False, True])
+    await eventually(lambda: member.touches == [False, True])
     member.membership.leave()
 
 

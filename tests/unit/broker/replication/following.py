@@ -153,11 +153,3 @@ class FollowingBroker:
 
     async def stop(self) -> None:
         await self.fetchers.stop()
-
-
-async def until(condition: Callable[[], T], seconds: float = 10.0) -> T:
-    """The condition's value once it is true."""
-    async with asyncio.timeout(seconds):
-        while not (value := condition()):  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-    return value

@@ -15,9 +15,9 @@ from tests.unit.broker.replication.following import (
     add,
     equal,
     led,
-    until,
 )
 from tests.unit.broker.replication.test_follower import content, lead
+from tests.waiting import eventually
 
 
 async def test_a_follower_takes_records_the_high_watermark_and_the_log_start(
@@ -26,12 +26,12 @@ async def test_a_follower_takes_records_the_high_watermark_and_the_log_start(
     log, partition = led(leader), broker.partition()
     broker.follow(partition)
     add(leader, log, *(b"x" * 100 for _ in range(50)))
-    await until(equal(partition, log))
+    await eventually(equal(partition, log))
     assert partition.high_watermark == 0
     log.advance_high_watermark(40)
     log.delete_records_before(7)
     leader.changed()
-    await until(lambda: partition.high_watermark == 40)
+    await eventually(lambda: partition.high_watermark == 40)
     assert partition.log.log_start_offset == 7
     whole = len(content(make_whole(log)))
     assert broker.metrics.bytes_in.cell().value == whole
@@ -40,7 +40,7 @@ async def test_a_follower_takes_records_the_high_watermark_and_the_log_start(
     assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (ME, 77)
     assert request.isolation_level == 0
     assert (request.max_wait_ms, request.max_bytes) == (20, 10 << 20)
-    await until(lambda: log_start_told(leader) == 7)
+    await eventually(lambda: log_start_told(leader) == 7)
 
 
 def make_whole(log: Log) -> Log:
@@ -61,20 +61,20 @@ async def test_a_session_of_quiet_partitions_is_carried_on_by_empty_requests(
     partitions = [broker.partition(index) for index in range(30)]
     for partition in partitions:
         broker.follow(partition)
-    await until(lambda: len(leader.requests) > 3)
+    await eventually(lambda: len(leader.requests) > 3)
     first, *later = leader.requests
     assert sum(len(topic.partitions) for topic in first.topics) == 30
     assert first.session_epoch == 0
     assert not any(request.topics or request.forgotten_topics_data for request in later)
     add(leader, logs[4], b"news")
     seen = len(leader.requests)
-    await until(lambda: len(leader.requests) > seen + 2)
+    await eventually(lambda: len(leader.requests) > seen + 2)
     told = [[each.partition for topic in request.topics for each in topic.partitions]
             for request in leader.requests[seen:]]  # fmt: skip
     assert sorted(told, reverse=True)[:2] == [[4], []]
     assert broker.fetchers.unfollow(partitions[3]) is None
     seen = len(leader.requests)
-    await until(lambda: len(leader.requests) > seen + 1)
+    await eventually(lambda: len(leader.requests) > seen + 1)
     forgotten = [each.partitions for request in leader.requests[seen:]
                  for each in request.forgotten_topics_data]  # fmt: skip
     assert forgotten == [[3]]
@@ -85,13 +85,13 @@ async def test_a_session_that_the_leader_has_dropped_begins_anew(
 ) -> None:
     log, partition = led(leader), broker.partition()
     broker.follow(partition)
-    await until(lambda: len(leader.requests) > 2)
+    await eventually(lambda: len(leader.requests) > 2)
     leader.drop_session()
     add(leader, log, b"after")
-    await until(equal(partition, log))
+    await eventually(equal(partition, log))
     leader.session_epoch += 5
     add(leader, log, b"and after that")
-    await until(equal(partition, log))
+    await eventually(equal(partition, log))
 
 
 async def test_a_leader_out_of_reach_is_tried_until_it_is_back(
@@ -100,15 +100,15 @@ async def test_a_leader_out_of_reach_is_tried_until_it_is_back(
     log, partition = led(leader), broker.partition()
     leader.reachable = False
     broker.follow(partition)
-    await until(lambda: leader.tries > 2)
+    await eventually(lambda: leader.tries > 2)
     leader.reachable = True
     add(leader, log, b"a")
-    await until(equal(partition, log))
+    await eventually(equal(partition, log))
     leader.reachable = False
     leader.changed()
     add(leader, log, b"b")
     leader.reachable = True
-    await until(equal(partition, log))
+    await eventually(equal(partition, log))
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ async def test_one_partition_in_trouble_holds_up_no_other(
         broker.follow(partition)
     add(leader, good, b"a")
     add(leader, bad, b"b")
-    await until(equal(partitions[0], good))
+    await eventually(equal(partitions[0], good))
     assert partitions[1].log.log_end_offset == 0
     del leader.errors[KEY[0], 1]
-    await until(equal(partitions[1], bad))
+    await eventually(equal(partitions[1], bad))
 
 
 async def test_nothing_is_taken_over_in_another_epoch_than_the_controller_told(
@@ -142,10 +142,10 @@ async def test_nothing_is_taken_over_in_another_epoch_than_the_controller_told(
     log, partition = led(leader, epoch=3), broker.partition()
     broker.follow(partition, epoch=2)
     add(leader, log, b"a", epoch=3)
-    await until(lambda: len(leader.requests) > 2)
+    await eventually(lambda: len(leader.requests) > 2)
     assert partition.log.log_end_offset == 0
     broker.follow(partition, epoch=3)
-    await until(equal(partition, log))
+    await eventually(equal(partition, log))
 
 
 async def test_a_damaged_answer_is_fetched_again(leader: Leader, broker: FollowingBroker) -> None:
@@ -163,7 +163,7 @@ async def test_a_damaged_answer_is_fetched_again(leader: Leader, broker: Followi
     leader.spoil = spoil
     broker.follow(partition)
     add(leader, log, b"a", b"b")
-    await until(equal(partition, log))
+    await eventually(equal(partition, log))
     assert spoiled == 1
 
 
@@ -175,10 +175,10 @@ async def test_a_failed_disk_costs_only_its_partitions(
     broker.files.faults.append(Fault("append", suffix=".log"))
     broker.follow(on_bad)
     add(leader, first, b"a")
-    await until(lambda: on_bad.log.log_dir.failure is not None)
+    await eventually(lambda: on_bad.log.log_dir.failure is not None)
     broker.follow(on_good)
     add(leader, second, b"b")
-    await until(equal(on_good, second))
+    await eventually(equal(on_good, second))
 
 
 async def test_a_session_that_nothing_is_left_of_is_not_gone_on_with(
@@ -186,16 +186,16 @@ async def test_a_session_that_nothing_is_left_of_is_not_gone_on_with(
 ) -> None:
     log, first = led(leader), broker.partition()
     broker.follow(first)
-    await until(lambda: len(leader.requests) > 2)
+    await eventually(lambda: len(leader.requests) > 2)
     broker.fetchers.unfollow(first)
-    await until(lambda: not leader.in_flight)
+    await eventually(lambda: not leader.in_flight)
     second = led(leader, 1)
     seen = len(leader.requests)
     follower = broker.partition(1)
     broker.follow(follower)
     add(leader, second, b"a")
     add(leader, log, b"of nobody's interest")
-    await until(equal(follower, second))
+    await eventually(equal(follower, second))
     assert leader.requests[seen].session_epoch == 0
 
 
@@ -211,21 +211,21 @@ async def test_partitions_out_of_sync_wait_for_the_quota(leader: Leader) -> None
     add(leader, log, *(b"x" * 400 for _ in range(20)))
     log.advance_high_watermark(20)
     broker.follow(partitions[0])
-    await until(equal(partitions[0], log))
+    await eventually(equal(partitions[0], log))
     add(leader, log, b"y")
     log.advance_high_watermark(21)
     # In sync until it is told of more: what it lacks then waits, what nobody throttles does not.
-    await until(lambda: partitions[0].log.log_end_offset == 21)
+    await eventually(lambda: partitions[0].log.log_end_offset == 21)
     broker.follow(partitions[0], epoch=1)
     leader.epochs[KEY] = 1
     lead(log, 1)
     add(leader, log, b"z", epoch=1)
     broker.follow(partitions[1])
     add(leader, free, b"free")
-    await until(equal(partitions[1], free))
+    await eventually(equal(partitions[1], free))
     assert partitions[0].log.log_end_offset == 21
     broker.clock.ahead += 10.0
-    await until(equal(partitions[0], log))
+    await eventually(equal(partitions[0], log))
     await broker.stop()
 
 
@@ -245,7 +245,7 @@ async def test_partitions_are_spread_over_lines_and_again_when_there_are_more(
     assert leader.lines == 1
     for partition, log in zip(partitions, logs, strict=True):
         add(leader, log, b"x")
-        await until(equal(partition, log))
+        await eventually(equal(partition, log))
 
 
 async def test_lag_is_what_is_committed_and_not_here(
@@ -262,8 +262,8 @@ async def test_lag_is_what_is_committed_and_not_here(
     add(leader, log, b"a", b"b", b"c")
     log.advance_high_watermark(3)
     leader.changed()
-    await until(lambda: broker.fetchers.max_lag == 3)
+    await eventually(lambda: broker.fetchers.max_lag == 3)
     leader.spoil = None
     leader.changed()
-    await until(lambda: broker.fetchers.max_lag == 0)
+    await eventually(lambda: broker.fetchers.max_lag == 0)
     assert broker.fetchers.min_fetch_rate > 0

@@ -18,9 +18,9 @@ from tests.unit.broker.replication.following import (
     add,
     equal,
     led,
-    until,
 )
 from tests.unit.broker.replication.test_follower import lead, write
+from tests.waiting import eventually
 
 
 async def test_a_log_that_is_damaged_where_it_is_cut_holds_up_no_other(
@@ -37,10 +37,10 @@ async def test_a_log_that_is_damaged_where_it_is_cut_holds_up_no_other(
     assert file is not None
     file.truncate(100)
     broker.follow(partitions[0], epoch=2)
-    await until(lambda: following(broker, 0).failures > 1)
+    await eventually(lambda: following(broker, 0).failures > 1)
     broker.follow(partitions[1])
     add(leader, good, b"a")
-    await until(equal(partitions[1], good))
+    await eventually(equal(partitions[1], good))
 
 
 def following(broker: FollowingBroker, index: int) -> Following:
@@ -58,7 +58,7 @@ async def test_logs_that_diverge_are_cut_until_they_agree(
     leader.epochs[KEY] = 5
     lead(log, 5)
     broker.follow(partition, epoch=5)
-    await until(equal(partition, log))
+    await eventually(equal(partition, log))
 
 
 async def test_a_follower_that_is_too_far_behind_begins_at_the_leaders_start(
@@ -70,7 +70,7 @@ async def test_a_follower_that_is_too_far_behind_begins_at_the_leaders_start(
     log.delete_records_before(30)
     write(partition.log, b"x" * 100, epoch=0)
     broker.follow(partition)
-    await until(equal(partition, log))
+    await eventually(equal(partition, log))
     assert partition.log.log_start_offset == 30
 
 
@@ -82,7 +82,7 @@ async def test_whoever_leads_next_waits_for_a_cut_in_a_thread(leader: Leader) ->
     leader.epochs[KEY] = 2
     write(partition.log, b"p", b"q", epoch=1)
     broker.follow(partition, epoch=2)
-    await until(lambda: offload.waiting)
+    await eventually(lambda: offload.waiting)
     work = broker.fetchers.unfollow(partition)
     assert work is not None
     while not work.done():
@@ -101,7 +101,7 @@ async def test_a_stopping_broker_completes_what_it_cuts(leader: Leader) -> None:
     leader.epochs[KEY] = 2
     write(partition.log, b"p", b"q", epoch=1)
     broker.follow(partition, epoch=2)
-    await until(lambda: offload.waiting)
+    await eventually(lambda: offload.waiting)
     stopping = asyncio.create_task(broker.stop())
     for _ in range(50):
         await asyncio.sleep(0)
@@ -123,9 +123,9 @@ async def test_others_are_fetched_while_one_log_is_cut(leader: Leader) -> None:
     leader.epochs[KEY] = 2
     broker.follow(partitions[0], epoch=2)
     broker.follow(partitions[1])
-    await until(lambda: offload.waiting)
+    await eventually(lambda: offload.waiting)
     add(leader, other, b"meanwhile")
-    await until(equal(partitions[1], other))
+    await eventually(equal(partitions[1], other))
     while not equal(partitions[0], cut)():
         offload.let_go()
         await asyncio.sleep(0)
@@ -166,7 +166,7 @@ async def test_a_leader_that_changes_within_an_answer_has_the_rest_dropped(
     assert end < 1000
     seen = len(leader.requests)
     add(leader, other, b"meanwhile")
-    await until(lambda: len(leader.requests) > seen + 1)
+    await eventually(lambda: len(leader.requests) > seen + 1)
     assert partition.log.log_end_offset == end
 
 
@@ -179,7 +179,7 @@ async def test_where_flush_comes_first_only_what_is_flushed_is_told_to_the_leade
     log, partition = led(leader), broker.partition()
     broker.follow(partition)
     add(leader, log, b"a", b"b")
-    await until(lambda: partition.log.log_end_offset == 2)
+    await eventually(lambda: partition.log.log_end_offset == 2)
     for _ in range(50):
         await asyncio.sleep(0)
     told = {each.fetch_offset for request in leader.requests for topic in request.topics
@@ -187,10 +187,10 @@ async def test_where_flush_comes_first_only_what_is_flushed_is_told_to_the_leade
     assert told == {0}
     offload.let_go()
     seen = len(leader.requests)
-    await until(lambda: len(leader.requests) > seen)
+    await eventually(lambda: len(leader.requests) > seen)
     assert leader.requests[seen].topics[0].partitions[0].fetch_offset == 2
     add(leader, log, b"c")
-    await until(lambda: partition.log.log_end_offset == 3)
+    await eventually(lambda: partition.log.log_end_offset == 3)
     offload.let_go()
     await broker.stop()
 
@@ -203,7 +203,7 @@ async def test_what_was_not_flushed_before_following_is_flushed_first(leader: Le
     write(partition.log, b"a", epoch=0)
     assert partition.log.flushed_offset == 0
     broker.follow(partition)
-    await until(equal(partition, log))
+    await eventually(equal(partition, log))
     assert partition.log.flushed_offset >= 1
     await broker.stop()
 
@@ -213,7 +213,7 @@ async def test_an_answer_of_an_epoch_that_is_over_is_dropped(
 ) -> None:
     log, partition = led(leader), broker.partition()
     broker.follow(partition)
-    await until(lambda: leader.tries > 1)
+    await eventually(lambda: leader.tries > 1)
     leader.held = asyncio.Event()
     add(leader, log, b"of epoch 0")
     tries = leader.tries
@@ -222,11 +222,11 @@ async def test_an_answer_of_an_epoch_that_is_over_is_dropped(
     broker.follow(partition, epoch=1)
     leader.held.set()
     add(leader, other, b"meanwhile")
-    await until(lambda: leader.tries > tries + 2)
+    await eventually(lambda: leader.tries > tries + 2)
     assert partition.log.log_end_offset == 0
     leader.epochs[KEY] = 1
     lead(log, 1)
-    await until(equal(partition, log))
+    await eventually(equal(partition, log))
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ async def patient(leader: Leader) -> AsyncIterator[FollowingBroker]:
     broker = FollowingBroker(leader, ThreadOffload(), replica_fetch_wait_max_ms="60000")
     led(leader, 1)
     broker.follow(broker.partition(1))
-    await until(lambda: leader.in_flight)
+    await eventually(lambda: leader.in_flight)
     yield broker
     await broker.stop()
 
@@ -249,7 +249,7 @@ async def test_what_is_flushed_is_told_at_once_though_all_others_are_quiet(
     leader.changed()
     for value in (b"a", b"b", b"c"):
         add(leader, log, value)
-        await until(lambda: told(leader) == log.log_end_offset)
+        await eventually(lambda: told(leader) == log.log_end_offset)
     assert partition.log.flushed_offset == 3
 
 
@@ -265,7 +265,7 @@ async def test_what_was_cut_is_fetched_at_once_though_all_others_are_quiet(
     leader.epochs[KEY] = 3
     patient.follow(partition, epoch=3)
     leader.changed()
-    await until(equal(partition, log))
+    await eventually(equal(partition, log))
 
 
 async def test_a_pause_ends_in_time_though_all_others_are_quiet(
@@ -275,10 +275,10 @@ async def test_a_pause_ends_in_time_though_all_others_are_quiet(
     leader.errors[KEY] = ErrorCode.NOT_LEADER_OR_FOLLOWER
     patient.follow(partition)
     leader.changed()
-    await until(lambda: following(patient, 0).failures > 2)
+    await eventually(lambda: following(patient, 0).failures > 2)
     del leader.errors[KEY]
     add(leader, log, b"a")
-    await until(equal(partition, log))
+    await eventually(equal(partition, log))
 
 
 def told(leader: Leader) -> int:

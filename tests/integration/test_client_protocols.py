@@ -118,15 +118,16 @@ async def test_answers_that_are_lost_change_nothing(
     cluster: Cluster, servers: str, level: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every request of a transaction may have been done although its answer never came."""
-    topic, chance = f"lossy-{level}", random.Random(level)
-    lossy = {each.API for each in TRANSACTION_MESSAGES}
+    topic = f"lossy-{level}"
+    # Of its own for each API: how many requests of one it takes is for the machine to say.
+    chances = {each.API: random.Random(level) for each in TRANSACTION_MESSAGES}
     lost: list[str] = []
     monkeypatch.setattr(transaction_calls, "FIRST_BACKOFF", 0.01)
     whole = Connection.request
 
     async def request(self: Connection, api: Api, *arguments: Any, **options: Any) -> Any:
         answer = await whole(self, api, *arguments, **options)
-        if api in lossy and chance.random() < 0.3:
+        if api in chances and chances[api].random() < 0.3:
             lost.append(api.name)
             raise BrokerUnreachable("the answer is lost")
         return answer

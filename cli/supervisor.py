@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import click
@@ -47,10 +48,12 @@ class Child:
         """Where clients reach it, once it has served."""
         self._orders = orders
         self._process: subprocess.Popen[bytes] | None = None
+        self._end: asyncio.Future[int] | None = None
 
     async def start(self) -> bool:
         """Whether it serves; if not it has ended, and said why on standard error."""
         process = self._process = _spawn()
+        self._end = _end_of(process)
         assert process.stdin is not None
         process.stdin.write(self._orders.line())
         process.stdin.flush()
@@ -64,9 +67,10 @@ class Child:
 
     async def ended(self) -> int:
         """Wait until the process has ended; its exit code, negative for a signal."""
-        process = self._process
+        process, end = self._process, self._end
         assert process is not None
-        code = await asyncio.get_running_loop().run_in_executor(None, process.wait)
+        assert end is not None
+        code = await asyncio.shield(end)
         close_pipe(process.stdout)
         return code
 
@@ -267,3 +271,22 @@ def _spawn() -> "subprocess.Popen[bytes]":
         # Ctrl-C is for the parent, which stops its children in order.
         start_new_session=True,
     )
+
+
+def _end_of(process: "subprocess.Popen[bytes]") -> "asyncio.Future[int]":
+    """The exit code of a process, once it has one.
+
+    A thread of its own waits for each process: those of the loop's pool are fewer than brokers may
+    be, and whoever stops one would stand behind all that run.
+    """
+    loop = asyncio.get_running_loop()
+    end: asyncio.Future[int] = loop.create_future()
+
+    def wait() -> None:
+        code = process.wait()
+        # The loop may have gone before.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(end.set_result, code)
+
+    threading.Thread(target=wait, name=f"end-of-{process.pid}", daemon=True).start()
+    return end

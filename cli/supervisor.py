@@ -105,8 +105,10 @@ class Supervisor:
         self._stop = asyncio.Event()
         self._watches: list[asyncio.Task[None]] = []
 
-    async def start(self) -> None:
-        """Start all at once. ClickException, with none left running, where one does not serve."""
+    async def start(self) -> bool:
+        """Start all at once; whether they serve, and nobody told them to stop before they did.
+
+        ClickException, with none left running, where one does not serve."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._told)
@@ -124,6 +126,7 @@ class Supervisor:
             await self.stop()
             await asyncio.wait(starts)
             raise click.ClickException(f"broker {failed[0]} did not start")
+        return not self._stop.is_set()
 
     async def run(self, failed: asyncio.Event) -> None:
         """Start again what dies, until SIGINT, SIGTERM or a failure; then stop all, one after
@@ -197,8 +200,8 @@ def run_several(
 async def _run(children: list[Child], socket_path: str | None) -> None:
     async with _store(socket_path) as failed:
         supervisor = Supervisor(children)
-        await supervisor.start()
-        click.echo(greeting([child.address for child in children]))
+        if await supervisor.start():
+            click.echo(greeting([child.address for child in children]))
         await supervisor.run(failed)
         if failed.is_set():
             raise click.ClickException("the metadata could not be written, and all was stopped")

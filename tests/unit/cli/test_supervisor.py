@@ -12,7 +12,11 @@ from barnabas.cli import supervisor
 from barnabas.cli.supervisor import Child, Orders, Supervisor
 from tests.waiting import eventually
 
-SERVES = """read orders; echo '{"serves": "here"}'; exec cat"""
+PROGRAM = """
+read orders
+case "$orders" in *starts.for.ever*) ;; *) echo '{"serves": "here"}';; esac
+exec cat
+"""
 """A broker, as far as its parent sees one."""
 
 
@@ -23,7 +27,7 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list["subprocess.Popen[
 
     def spawn() -> "subprocess.Popen[bytes]":
         process = subprocess.Popen(
-            ["/bin/sh", "-c", SERVES],
+            ["/bin/sh", "-c", PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -41,14 +45,18 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list["subprocess.Popen[
         process.stdin.close()
 
 
+def child(broker: int, **properties: str) -> Child:
+    named = {name.replace("_", "."): value for name, value in properties.items()}
+    return Child(broker, Orders(named, strict=True, log_level="warn", cluster_id=""))
+
+
 def test_more_brokers_than_the_loop_has_threads_are_watched_and_stopped(
     spawned: list["subprocess.Popen[bytes]"], capsys: pytest.CaptureFixture[str]
 ) -> None:
     count = min(32, (os.cpu_count() or 1) + 4) + 1
-    orders = Orders({}, strict=True, log_level="warn", cluster_id="")
 
     async def run() -> None:
-        several = Supervisor([Child(broker, orders) for broker in range(count)])
+        several = Supervisor([child(broker) for broker in range(count)])
         await several.start()
         running = asyncio.create_task(several.run(asyncio.Event()))
         try:
@@ -65,3 +73,18 @@ def test_more_brokers_than_the_loop_has_threads_are_watched_and_stopped(
     asyncio.run(run())
     assert len(spawned) == count + 1
     assert all(process.poll() is not None for process in spawned)
+
+
+def test_brokers_that_are_stopped_before_they_serve_are_not_said_to_serve(
+    spawned: list["subprocess.Popen[bytes]"], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def run() -> None:
+        children = [child(1), child(2, starts_for_ever="")]
+        running = asyncio.create_task(supervisor._run(children, None))
+        await eventually(lambda: children[0].address)
+        signal.raise_signal(signal.SIGINT)
+        await running
+
+    asyncio.run(run())
+    assert all(process.poll() is not None for process in spawned)
+    assert capsys.readouterr().out == ""

@@ -44,13 +44,14 @@ def up(brokers: int, listen: str, data: Path | None, sets: tuple[str, ...], log_
     from barnabas.config.properties import cluster_id
 
     properties = {
-        "broker.id": str(FIRST_ID),
         "log.dirs": str(data or default_data_directory() / "cluster"),
         "listeners": f"PLAINTEXT://{listen}",
         "default.replication.factor": str(min(3, brokers)),
         "min.insync.replicas": str(min(2, brokers)),
         **parse_pairs(sets),
     }
+    if "node.id" not in properties:
+        properties.setdefault("broker.id", str(FIRST_ID))
     try:
         run_several(
             properties,

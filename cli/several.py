@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import click
 
+from barnabas.config.broker import one_name_each
 from barnabas.config.key import ConfigError
 from barnabas.config.listeners import Address, parse_address, parse_host_port
 
@@ -30,9 +31,8 @@ class Several:
         Ids and ports go up by one from broker to broker. The first has the directories that were
         given, so that one broker can become several; the others have directories in them.
         """
-        own = dict(self.properties)
+        own = one_name_each(self.properties)
         broker_id = self.id_of(number)
-        own.pop("node.id", None)
         own["broker.id"] = str(broker_id)
         own.setdefault("broker.rack", socket.gethostname())
         if self.socket_path is not None:
@@ -51,10 +51,9 @@ class Several:
 
     def id_of(self, number: int) -> int:
         """The id of one broker, counted from 0."""
-        key = "broker.id" if "broker.id" in self.properties else "node.id"
-        first = self.properties.get(key, "0")
+        first = one_name_each(self.properties).get("broker.id", "0")
         if not first.isdecimal():
-            raise ConfigError.invalid(key, first, "Not a number of configuration")
+            raise ConfigError.invalid("broker.id", first, "Not a number of configuration")
         return int(first) + number
 
     def check(self) -> None:

@@ -83,7 +83,7 @@ class BrokerConfig(
         Keys that have no effect here end up in one warning, or in an error where `strict`.
         """
         refuse_security(properties)
-        texts = _without_controllers(_one_name_each(properties))
+        texts = _without_controllers(one_name_each(properties))
         given = {key: text for key, text in texts.items() if key in cls.KEYS}
         config = cls(**cls.parse(given))
         config.validate()
@@ -223,7 +223,8 @@ def _retention_ms(config: BrokerConfig) -> int:
     return max(-1, _first(config.log_retention_ms, minutes * _MINUTE_MS))
 
 
-def _one_name_each(properties: Mapping[str, str]) -> dict[str, str]:
+def one_name_each(properties: Mapping[str, str]) -> dict[str, str]:
+    """Every key under the first of its names; ConfigError where two names say two things."""
     texts = dict(properties)
     for alias, name in _ALIASES.items():
         text = texts.pop(alias, None)

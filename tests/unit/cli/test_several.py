@@ -1,12 +1,17 @@
 """What each of several brokers of one host has for itself."""
 
 import socket
+from collections.abc import Mapping
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from barnabas.cli import supervisor
+from barnabas.cli.cluster import cluster
 from barnabas.cli.several import Several
 from barnabas.config.broker import BrokerConfig
+from barnabas.config.key import ConfigError
 
 ONE = {"broker.id": "4", "log.dirs": "/a, /b", "listeners": "PLAINTEXT://:9092"}
 
@@ -75,3 +80,23 @@ def test_ports_that_meet_are_refused() -> None:
     with pytest.raises(click.UsageError, match=r"OTHER of broker 4 .* listen on port 9093"):
         Several({**ONE, **listeners}, 2).check()
     Several(ONE, 8).check()
+
+
+def test_two_ids_that_differ_are_refused_as_one_broker_refuses_them() -> None:
+    both = {**ONE, "node.id": "7"}
+    with pytest.raises(ConfigError) as alone:
+        BrokerConfig.from_properties(both)
+    with pytest.raises(ConfigError) as beside_others:
+        Several(both, 2).of(0)
+    assert str(beside_others.value) == str(alone.value)
+    assert Several({**ONE, "node.id": "4"}, 2).of(1)["broker.id"] == "5"
+
+
+def test_a_cluster_takes_its_first_id_by_either_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Mapping[str, str]] = []
+    monkeypatch.setattr(
+        supervisor, "run_several", lambda properties, _, **__: told.append(properties)
+    )
+    for ids in ((), ("--set=node.id=7",), ("--set=broker.id=8",)):
+        CliRunner().invoke(cluster, ["up", *ids], catch_exceptions=False)
+    assert [Several(each, 3).id_of(0) for each in told] == [1, 7, 8]

@@ -31,6 +31,8 @@ class Lever:
         self._path = path
         self._commits = 0
         self._left: int | None = None
+        self._flying = 0
+        self._dies = False
         self._write = MarkerWriter.write
         self._send = MarkerSender.send
 
@@ -48,7 +50,7 @@ class Lever:
                 # What the sender tries again, without end.
                 done(ErrorCode.REQUEST_TIMED_OUT)
             else:
-                lever._write(writer, topic, index, marker, done)
+                lever._write(writer, topic, index, marker, lever.flies(done))
 
         MarkerSender.send = send  # type: ignore[method-assign]
         MarkerWriter.write = write  # type: ignore[method-assign]
@@ -63,10 +65,27 @@ class Lever:
     def holds(self, marker: TxnMarker) -> bool:
         if self._left is not None and marker.committed:
             if self._left == 0:
-                self._path.unlink()
-                os.kill(os.getpid(), signal.SIGKILL)
+                self._dies = True
+                self._die_once_written()
+                return True
             self._left -= 1
         return marker.committed and self._path.exists() and self._path.read_text() == HELD
+
+    def flies(self, done: Done) -> Done:
+        """A marker is being written: a group's waits for what its offsets wait for."""
+        self._flying += 1
+
+        def landed(error: ErrorCode) -> None:
+            self._flying -= 1
+            done(error)
+            self._die_once_written()
+
+        return landed
+
+    def _die_once_written(self) -> None:
+        if self._dies and not self._flying:
+            self._path.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def serve(directory: Path, properties: dict[str, str]) -> None:

@@ -146,7 +146,7 @@ class BrokerConfig(
                 f"Value must be above transaction.max.timeout.ms "
                 f"({self.transaction_max_timeout_ms})",
             )
-        TopicConfig.resolve({}, self)
+        TopicConfig.resolve({}, self).require_consistent()
 
     def resolved_listeners(self) -> tuple[Listener, ...]:
         """The sockets to open, in the order in which they were given."""

@@ -140,16 +140,22 @@ class TopicConfig(Table):
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str], broker: "BrokerConfig") -> Self:
-        """The configuration of a topic; ConfigError where an override is unknown or refused."""
+        """The configuration of a topic; ConfigError where an override is unknown or refused.
+
+        Values that contradict each other are taken: a broker's default may have changed since the
+        override was set.
+        """
         require_known(cls, overrides, "topic")
-        config = cls(**{**broker.topic_defaults(), **cls.parse(overrides)})
-        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        return cls(**{**broker.topic_defaults(), **cls.parse(overrides)})
+
+    def require_consistent(self) -> None:
+        """ConfigError where values that are well by themselves contradict each other."""
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise ConfigError(
                 "conflict topic config setting "
-                f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
-                f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
+                f"min.compaction.lag.ms ({self.min_compaction_lag_ms}) > "
+                f"max.compaction.lag.ms ({self.max_compaction_lag_ms})"
             )
-        return config
 
     @property
     def compacted(self) -> bool:
@@ -169,7 +175,7 @@ class TopicConfig(Table):
 
 def validate_topic_overrides(overrides: Mapping[str, str], broker: "BrokerConfig") -> None:
     """ConfigError where CreateTopics or AlterConfigs may not set these values together."""
-    TopicConfig.resolve(overrides, broker)
+    TopicConfig.resolve(overrides, broker).require_consistent()
 
 
 BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -50,6 +50,12 @@ def test_the_conflict_of_lags_counts_the_brokers_default():
         validate_topic_overrides({"min.compaction.lag.ms": "9"}, broker)
 
 
+def test_a_default_that_changes_under_an_override_leaves_the_topic_usable():
+    broker = BrokerConfig.from_properties({"log.cleaner.min.compaction.lag.ms": "9"})
+    topic = TopicConfig.resolve({"max.compaction.lag.ms": "5"}, broker)
+    assert (topic.min_compaction_lag_ms, topic.max_compaction_lag_ms) == (9, 5)
+
+
 @pytest.mark.parametrize(
     ("policy", "compacted", "deleted"),
     [

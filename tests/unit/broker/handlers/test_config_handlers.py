@@ -265,6 +265,27 @@ async def test_a_brokers_default_reaches_its_topics(plane: ControlPlane) -> None
     assert changed == ["t"]
 
 
+async def test_a_brokers_default_that_contradicts_a_topics_value_is_taken(
+    plane: ControlPlane,
+) -> None:
+    changed: list[str] = []
+    await alter(plane, TOPIC, "t", ("max.compaction.lag.ms", SET, "1000"))
+    plane.configs.topic("u")
+    plane.configs.follow_topics(lambda name, _: changed.append(name))
+    key = "log.cleaner.min.compaction.lag.ms"
+    assert (await alter(plane, BROKER, "1", (key, SET, "5000"))).error_code == 0
+    # Every topic is told, and a broker that starts can read it.
+    assert changed == ["t", "u"]
+    config = plane.configs.topic("t")
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (5000, 1000)
+    assert await value(plane, TOPIC, "t", "min.compaction.lag.ms") == "5000"
+    # Whoever alters the topic has to mend it.
+    told = await alter(plane, TOPIC, "t", ("retention.ms", SET, "1"))
+    assert told.error_code == ErrorCode.INVALID_CONFIG
+    mended = await alter(plane, TOPIC, "t", ("min.compaction.lag.ms", SET, "0"))
+    assert mended.error_code == 0
+
+
 async def test_log_levels_change_at_once_and_are_not_stored(plane: ControlPlane) -> None:
     logger = logging.getLogger("barnabas.test")
     assert (await alter(plane, LOGGER, "1", (logger.name, SET, "DEBUG"))).error_code == 0

@@ -1,7 +1,17 @@
 """What every broker does first with the store: lay the ground, and say that it is alive."""
 
+from contextlib import suppress
+
 from barnabas.broker.metadata import features, znodes
-from barnabas.broker.metadata.store import Create, MetadataStore, NodeExists, NoNode, Op, parent_of
+from barnabas.broker.metadata.store import (
+    Check,
+    Create,
+    MetadataStore,
+    NodeExists,
+    NoNode,
+    Op,
+    parent_of,
+)
 from barnabas.broker.metadata.znodes import BrokerInfo
 
 
@@ -57,8 +67,19 @@ async def register_broker(store: MetadataStore, info: BrokerInfo, now_ms: int) -
             raise BrokerIdInUse(info.id, stat.ephemeral_owner) from cause
 
 
+async def catch_up_with_all(store: MetadataStore) -> None:
+    """Have the reads that follow see all that any session has changed by now.
+
+    A read may come from a server of the ensemble that lags behind. A transaction comes back from
+    them all, and in its order, be it one that changes nothing.
+    """
+    with suppress(NoNode):
+        await store.multi([Check(znodes.TOPICS)])
+
+
 async def partition_exists(store: MetadataStore, topic: str, partition: int) -> bool:
     """Whether the cluster has the partition, asked of the store itself."""
+    await catch_up_with_all(store)
     try:
         data, _ = await store.get(znodes.topic_path(topic))
     except NoNode:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import MappingProxyType
 
 from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.cluster import catch_up_with_all
 from barnabas.broker.metadata.store import (
     BadVersion,
     Create,
@@ -73,7 +74,12 @@ class Configs:
         self._followers.append(follower)
 
     async def load_topics(self, names: Iterable[str]) -> None:
-        """Read the configurations of topics whose replicas come to this broker."""
+        """Read the configurations of topics whose replicas come to this broker.
+
+        A controller may tell of a topic before this session's reads show it, and no notice of a
+        change follows a creation: what was read too early would hold until the next start.
+        """
+        await catch_up_with_all(self._store)
         for name in names:
             self._overrides.setdefault(name, _NOTHING)
             await self._apply("topics", name)

@@ -6,7 +6,8 @@ transaction id (zxid) that only grows.
 
 Ordering that callers may rely on: changes are atomic and durable before they are answered, all
 sessions see them in the order of their zxids, and a watch is told of a change not later than the
-change is answered to the session that made it.
+change is answered to the session that made it. What another session has changed may be seen late,
+even after its owner told of it: see `catch_up_with_all`.
 """
 
 from abc import ABC, abstractmethod

@@ -1,0 +1,101 @@
+"""A session whose server of the ensemble has not heard yet what another session was answered."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.cluster import partition_exists, prepare_cluster
+from barnabas.broker.metadata.configs import Configs
+from barnabas.broker.metadata.embedded import EmbeddedStore, open_store
+from barnabas.broker.metadata.store import Create, Delete, NoNode, Op, SetData, Stat
+from barnabas.broker.metadata.tree import Node
+from barnabas.broker.metadata.znodes import TopicAssignment
+from barnabas.broker.offload import InlineOffload
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.dynamic import DynamicConfig
+from barnabas.storage.mem_files import MemFiles
+
+CONFIG = znodes.config_path("topics", "t")
+TOPIC = znodes.topic_path("t")
+
+
+class LaggingSession:
+    """Reads what was there at its beginning, until a transaction of its own has come back."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._session = store.session()
+        self._seen: dict[str, Node] | None = dict(store.tree.items())
+
+    async def get(self, path: str) -> tuple[bytes, Stat]:
+        if self._seen is None:
+            return await self._session.get(path)
+        node = self._seen.get(path)
+        if node is None:
+            raise NoNode(path)
+        return node.data, node.stat
+
+    async def multi(self, ops: Sequence[Op]) -> Any:
+        self._seen = None
+        return await self._session.multi(ops)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[EmbeddedStore]:
+    store = await open_store(MemFiles(), "/metadata", InlineOffload())
+    await prepare_cluster(store.session(), "cluster")
+    yield store
+    await store.close()
+
+
+def configs(session: Any) -> Configs:
+    return Configs(session, DynamicConfig(BrokerConfig.from_properties({})), 1)
+
+
+def created(policy: str) -> Create:
+    return Create(CONFIG, znodes.encode_config({"cleanup.policy": policy}))
+
+
+async def test_a_topic_that_a_lagging_server_does_not_show_gets_its_configuration(
+    store: EmbeddedStore,
+) -> None:
+    lagging: Any = LaggingSession(store)
+    await store.session().multi([created("compact")])
+    broker = configs(lagging)
+    await broker.load_topics(["t"])
+    assert broker.topic("t").compacted
+
+
+async def test_a_topic_made_anew_does_not_get_what_its_predecessor_had(
+    store: EmbeddedStore,
+) -> None:
+    other = store.session()
+    await other.multi([created("compact")])
+    lagging: Any = LaggingSession(store)
+    await other.multi([Delete(CONFIG)])
+    await other.multi([created("delete")])
+    broker = configs(lagging)
+    await broker.load_topics(["t"])
+    assert not broker.topic("t").compacted
+
+
+async def test_a_partition_that_a_lagging_server_does_not_show_is_not_taken_for_deleted(
+    store: EmbeddedStore,
+) -> None:
+    other = store.session()
+    lagging: Any = LaggingSession(store)
+    one = TopicAssignment(bytes(16), {0: (1,)})
+    await other.multi([Create(TOPIC, znodes.encode_topic(one))])
+    assert await partition_exists(lagging, "t", 0)
+    lagging = LaggingSession(store)
+    two = one._replace(replicas={0: (1,), 1: (1,)})
+    await other.multi([SetData(TOPIC, znodes.encode_topic(two))])
+    assert await partition_exists(lagging, "t", 1)
+    assert not await partition_exists(lagging, "t", 2)
+    lagging = LaggingSession(store)
+    await other.multi([Delete(TOPIC)])
+    assert not await partition_exists(lagging, "t", 0)

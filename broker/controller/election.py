@@ -40,6 +40,9 @@ class Situation(NamedTuple):
     restarted: Mapping[int, Restart] = {}
     """Brokers that have registered anew since the last decision, and how their last run ended."""
     policy: ElectionPolicy = CAREFUL
+    missing: Set[int] = frozenset()
+    """Those of the brokers online that are only expected back: they keep what they have, and get
+    nothing that one that is there can take."""
 
 
 def decide(
@@ -48,13 +51,16 @@ def decide(
     """The next state of a partition, or None if it stays as it is; `state` is None for a new one.
 
     A replica that was not closed cleanly leaves every in-sync set that has another member: it may
-    lack the end of what it acknowledged. Even a leader that was closed cleanly gets a new epoch.
+    lack the end of what it acknowledged. A leader that was closed cleanly goes on in a new epoch.
     """
     if state is None:
         return _first(replicas, now, controller_epoch)
     isr, doubtful = _after_restarts(state, now, sole_replica=len(replicas) == 1)
     able = [each for each in isr if each in now.online and each not in doubtful]
     staying = [each for each in able if each not in now.leaving]
+    if now.missing >= set(staying):
+        # Nobody that is there stays: whoever wants to stop has no one to leave it to.
+        staying = []
     if (
         state.leader in able
         and state.leader not in now.restarted
@@ -62,8 +68,7 @@ def decide(
     ):
         decision = replace(state, isr=tuple(staying or able), doubtful=doubtful)
     elif able:
-        leader = next(each for each in replicas if each in (staying or able))
-        decision = _elected(state, leader, staying or able)
+        decision = _elected(state, _leader(replicas, state, staying or able, now), staying or able)
     elif now.policy.unclean and (found := _any_online([*isr, *replicas], now)) is not None:
         decision = _elected(state, found, [found])
     else:
@@ -75,9 +80,19 @@ def decide(
 
 
 def _first(replicas: Sequence[int], now: Situation, controller_epoch: int) -> LeaderAndIsr | None:
-    online = [each for each in replicas if each in now.online]
-    able = [each for each in online if each not in now.leaving] or online
+    there = [each for each in replicas if each in now.online and each not in now.missing]
+    able = [each for each in there if each not in now.leaving] or there
     return LeaderAndIsr(able[0], 0, tuple(able), controller_epoch) if able else None
+
+
+def _leader(
+    replicas: Sequence[int], state: LeaderAndIsr, able: Container[int], now: Situation
+) -> int:
+    """One of those that can: who leads already, otherwise the first that is there."""
+    if state.leader in able:
+        return state.leader
+    able_in_order = [each for each in replicas if each in able]
+    return next((each for each in able_in_order if each not in now.missing), able_in_order[0])
 
 
 _WORST_FIRST = (Restart.EMPTY, Restart.REBOOTED, Restart.KILLED)
@@ -109,9 +124,9 @@ def _after_restarts(
 
 
 def _any_online(replicas: Sequence[int], now: Situation) -> int | None:
-    """The first of them that is online, one that stays if there is one."""
+    """The first of them that is online: one that is there and stays, or is there, if there is."""
     online = [each for each in replicas if each in now.online]
-    return next((each for each in online if each not in now.leaving), online[0] if online else None)
+    return min(online, key=lambda each: (each in now.missing, each in now.leaving), default=None)
 
 
 def _elected(state: LeaderAndIsr, leader: int, isr: Sequence[int]) -> LeaderAndIsr:

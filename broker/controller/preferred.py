@@ -77,6 +77,7 @@ def _can_lead(broker: int, state: LeaderAndIsr, situation: Situation) -> bool:
     return (
         broker in state.isr
         and broker in situation.online
+        and broker not in situation.missing
         and broker not in situation.leaving
         and broker not in state.doubtful
     )

@@ -166,6 +166,7 @@ class ClusterState:
                 and (partition.state is None or broker.epoch > partition.state.judged_until)
             },
             policy,
+            self.missing,
         )
 
     def judged(self, decision: LeaderAndIsr) -> LeaderAndIsr:

@@ -9,7 +9,14 @@ from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.store import SetData, StoreUnavailable
 from barnabas.broker.metadata.znodes import LeaderAndIsr
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from tests.unit.broker.controller.harness import FakeBroker, FakeCluster, open_cluster, until
+from tests.unit.broker.controller.harness import (
+    FakeBroker,
+    FakeCluster,
+    eventually,
+    open_cluster,
+    until,
+)
+from tests.unit.broker.controller.trio import Trio
 
 SESSION = 0.3
 """Seconds. What a test waits for takes a part of it."""
@@ -137,6 +144,31 @@ async def test_all_registrations_gone_at_once_move_no_leader(cluster: FakeCluste
     assert state(cluster, "t").leader == 2
     assert set(state(cluster, "t").isr) == {2, 3}
     assert state(cluster, "u").leader == 3
+
+
+async def test_a_leader_that_is_back_first_goes_on_leading() -> None:
+    """The first of the replicas is only expected: it has died meanwhile."""
+    trio = Trio((await open_cluster()).store)
+    # Nobody's patience ends here.
+    trio.session_timeout = 3600
+    await trio.begin()
+    await trio.lose_session(2)
+    await until(lambda: trio.state().leader == 3)
+    await trio.renew_session(2)
+    before = trio.state()
+
+    async def everybody_is_in_sync() -> bool:
+        epoch, version = before.leader_epoch, before.partition_epoch
+        await trio.propose(3, 1, 2, leader=3, leader_epoch=epoch, partition_epoch=version)
+        return trio.state().isr == (3, 1, 2)
+
+    await eventually(everybody_is_in_sync)
+    for each in (1, 2, 3):
+        await trio.lose_session(each)
+    await trio.renew_session(3)
+    await until(lambda: trio.state().leader_epoch > before.leader_epoch)
+    assert (trio.state().leader, trio.state().isr) == (3, (3, 1, 2))
+    await trio.close()
 
 
 async def test_who_does_not_come_back_within_a_session_is_gone(cluster: FakeCluster) -> None:

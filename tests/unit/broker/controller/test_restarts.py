@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.broker.controller.election import CAREFUL, ElectionPolicy, Situation, decide
+from barnabas.broker.controller.preferred import elect_preferred
 from barnabas.broker.metadata.znodes import LeaderAndIsr, Restart
+from barnabas.protocol.errors import ErrorCode, KafkaError
 
 CLEAN, KILLED, REBOOTED, EMPTY = Restart
 EPOCH = 7
@@ -46,6 +48,40 @@ def test_a_crashed_leader_waits_for_one_in_sync_that_is_away() -> None:
 def test_a_cleanly_restarted_leader_leads_again_in_a_new_epoch() -> None:
     decided = after(state(1, 1, 2), {1: CLEAN}, online={1, 2})
     assert (decided.leader, decided.leader_epoch, decided.isr) == (1, 4, (1, 2))
+
+
+def test_a_cleanly_restarted_leader_leads_again_though_another_is_preferred() -> None:
+    """That one may be there only by name."""
+    decided = after(state(2, 1, 2), {2: CLEAN}, online={1, 2})
+    assert (decided.leader, decided.leader_epoch, decided.isr) == (2, 4, (1, 2))
+
+
+def test_who_is_only_expected_is_given_nothing() -> None:
+    expected = Situation({1, 2, 3}, missing={1})
+    crashed = expected._replace(restarted={2: KILLED})
+    decided = decide((1, 2, 3), state(2, 1, 2, 3), crashed, EPOCH)
+    assert decided is not None
+    assert (decided.leader, decided.isr) == (3, (1, 3))
+    decided = decide((1, 2, 3), None, expected, EPOCH)
+    assert decided is not None
+    assert (decided.leader, decided.isr) == (2, (2, 3))
+    assert decide((1,), None, expected, EPOCH) is None
+    at_any_price = expected._replace(policy=ElectionPolicy(unclean=True))
+    decided = decide((1, 2), state(-1, 1, doubtful=(1,)), at_any_price, EPOCH)
+    assert decided is not None
+    assert (decided.leader, decided.isr) == (2, (2,))
+    with pytest.raises(KafkaError) as caught:
+        elect_preferred((1, 2), state(2, 1, 2), expected, EPOCH)
+    assert caught.value.code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+def test_who_is_only_expected_keeps_what_it_has() -> None:
+    assert decide((1, 2), state(1, 1, 2), Situation({1, 2}, missing={1}), EPOCH) is None
+
+
+def test_a_broker_that_is_stopped_leaves_nothing_to_one_that_is_only_expected() -> None:
+    leaving = Situation({1, 2}, {2}, missing={1})
+    assert decide((1, 2), state(2, 1, 2), leaving, EPOCH) is None
 
 
 def test_the_last_of_the_killed_leads_again() -> None:

@@ -22,7 +22,8 @@ from barnabas.broker.metadata.store import (
     OpResult,
     SetData,
 )
-from barnabas.broker.metadata.znodes import NEVER_JUDGED, BrokerInfo, LeaderAndIsr
+from barnabas.broker.metadata.znodes import NEVER_JUDGED, BrokerInfo, LeaderAndIsr, ZnodeError
+from barnabas.broker.observability.logging import get_logger
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 MAX_OPS: Final = 1000
@@ -33,6 +34,8 @@ MAX_GROUP_BYTES: Final = 900_000
 _OP_BYTES: Final = 100
 """What an operation costs beside its path and data, generously."""
 _READS_AT_ONCE: Final = 100
+
+_log = get_logger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -55,17 +58,25 @@ class Register:
     def __init__(self, store: MetadataStore, term: Term) -> None:
         self.store = store
         self._guard = Check(znodes.CONTROLLER_EPOCH, term.version)
+        self._damaged: set[int] = set()
+        """Registrations that were complained of, by their zxid."""
 
     # -- reading ---------------------------------------------------------------------------------
 
     async def load(self) -> tuple[ClusterState, list[Topic]]:
         """The cluster, and the topics whose deletion is unfinished."""
         state = ClusterState()
-        for topic in await self.each(self._topic, await self.store.children(znodes.TOPICS)):
-            state.add(topic)
+        names = await self.store.children(znodes.TOPICS)
+        for name, topic in zip(names, await self.each(self._topic, names), strict=True):
+            if isinstance(topic, Topic):
+                state.add(topic)
+            else:
+                self._leave_alone(state, name, topic)
         unread = list(state.partitions())
         for at, found in zip(unread, await self.each(self._state, unread), strict=True):
-            if found is not None:
+            if isinstance(found, ZnodeError):
+                self._leave_alone(state, at.topic, found)
+            elif found is not None and at.topic in state.topics:
                 partition = state.partition(at)
                 partition.state, partition.created_at = found
         state.brokers = await self.live_brokers()
@@ -74,7 +85,7 @@ class Register:
 
     async def live_brokers(self) -> dict[int, BrokerInfo]:
         """The brokers that are registered, by id."""
-        ids = sorted(int(name) for name in await self.store.children(znodes.BROKER_IDS))
+        ids = znodes.broker_ids(await self.store.children(znodes.BROKER_IDS))
         found = await self.each(self._broker, ids)
         return {broker.id: broker for broker in found if broker is not None}
 
@@ -89,16 +100,32 @@ class Register:
             results += await asyncio.gather(*(read(item) for item in batch))
         return results
 
-    async def _topic(self, name: str) -> Topic:
-        data, _ = await self.store.get(znodes.topic_path(name))
-        return Topic.of(name, znodes.decode_topic(data))
+    def _leave_alone(self, state: ClusterState, name: str, reason: ZnodeError) -> None:
+        """One topic that somebody's hand has damaged must not stop one controller after the other.
 
-    async def _state(self, at: TopicPartition) -> tuple[LeaderAndIsr, int] | None:
+        Nor may a partition's state that cannot be read be taken for none: anybody would lead.
+        """
+        if name not in state.unreadable:
+            _log.error("topic left alone: a node of it is damaged", topic=name, reason=str(reason))
+            state.unreadable.add(name)
+        if name in state.topics:
+            state.remove(state.topics[name])
+
+    async def _topic(self, name: str) -> Topic | ZnodeError:
+        data, _ = await self.store.get(znodes.topic_path(name))
+        try:
+            return Topic.of(name, znodes.decode_topic(data))
+        except ZnodeError as error:
+            return error
+
+    async def _state(self, at: TopicPartition) -> tuple[LeaderAndIsr, int] | ZnodeError | None:
         try:
             data, stat = await self.store.get(znodes.state_path(at.topic, at.partition))
+            state = znodes.decode_state(data, stat.version)
         except NoNode:
             return None
-        state = znodes.decode_state(data, stat.version)
+        except ZnodeError as error:
+            return error
         if state.judged_until == NEVER_JUDGED:
             # Of a controller that did not say; it will have known of those long before.
             state = replace(state, judged_until=stat.mzxid)
@@ -110,7 +137,13 @@ class Register:
         except NoNode:
             # It went between the two reads; the watch tells.
             return None
-        return znodes.decode_broker(broker_id, data, stat.czxid)
+        try:
+            return znodes.decode_broker(broker_id, data, stat.czxid)
+        except ZnodeError as error:
+            if stat.czxid not in self._damaged:
+                self._damaged.add(stat.czxid)
+                _log.error("broker ignored: its registration is damaged", reason=str(error))
+            return None
 
     # -- writing ---------------------------------------------------------------------------------
 

@@ -48,7 +48,8 @@ class Sender:
     ) -> LeaderAndIsrRequest:
         """Leadership of those partitions of which the broker has a replica and that were decided.
 
-        A full request has all of them: replicas it does not name are strays.
+        A full request has all of them: replicas it does not name are strays. One of a topic that is
+        named without partitions is none: nobody knows what becomes of it.
         """
         topics = [
             LeaderAndIsrTopicState(
@@ -63,12 +64,15 @@ class Sender:
             )
             for name, group in groupby(partitions, key=lambda at: at.topic)
         ]
+        topics = [topic for topic in topics if topic.partition_states]
+        if full:
+            topics += [LeaderAndIsrTopicState(topic_name=each) for each in sorted(state.unreadable)]
         return LeaderAndIsrRequest(
             controller_id=self.id,
             controller_epoch=self.epoch,
             broker_epoch=broker.epoch,
             type=FULL if full else INCREMENTAL,
-            topic_states=[topic for topic in topics if topic.partition_states],
+            topic_states=topics,
             live_leaders=[
                 LeaderAndIsrLiveLeader(
                     broker_id=each.id,

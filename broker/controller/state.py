@@ -1,6 +1,6 @@
 """What the controller knows of the cluster; changed only by the controller's event loop."""
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -94,7 +94,8 @@ class ClusterState:
     """Topics by name and id, and the brokers that are alive.
 
     Some of those want to stop (`leaving`). `missing` has brokers that are not registered, but whose
-    leaderships are left alone for a while, because all registrations went at once.
+    leaderships are left alone for a while, because all registrations went at once. `unreadable` has
+    the names of topics whose nodes are not in the expected form: nobody touches what is theirs.
     """
 
     brokers: dict[int, BrokerInfo] = field(default_factory=dict)
@@ -102,6 +103,7 @@ class ClusterState:
     missing: frozenset[int] = frozenset()
     topics: dict[str, Topic] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
+    unreadable: set[str] = field(default_factory=set)
     reassigning: set[TopicPartition] = field(default_factory=set)
 
     def add(self, topic: Topic) -> None:
@@ -115,6 +117,12 @@ class ClusterState:
         del self.topics[topic.name]
         del self.names[topic.topic_id]
         self.reassigning.difference_update(self.partitions([topic]))
+
+    @property
+    def names_taken(self) -> Collection[str]:
+        """Names that no new topic can have."""
+        known = self.topics.keys()
+        return known | self.unreadable if self.unreadable else known
 
     def assign(self, at: TopicPartition, assignment: Assignment) -> None:
         """The partition has these replicas from now on."""

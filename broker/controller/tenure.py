@@ -280,7 +280,11 @@ class Tenure:
         for name in await self.store.children(znodes.LOG_DIR_EVENTS):
             path = f"{znodes.LOG_DIR_EVENTS}/{name}"
             data, _ = await self.store.get(path)
-            broker = self.state.brokers.get(znodes.decode_log_dir_event(data))
+            try:
+                broker = self.state.brokers.get(znodes.decode_log_dir_event(data))
+            except znodes.ZnodeError as error:
+                _log.error("notice of a failed directory is damaged", reason=str(error))
+                broker = None
             if broker is not None:
                 self.remind(broker.id, list(self.state.partitions()))
             await self.commit([[Delete(path)]])

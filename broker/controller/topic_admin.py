@@ -158,7 +158,7 @@ class TopicAdmin:
 
     def _plan(self, new: NewTopic) -> tuple[Topic, dict[str, str]]:
         state = self._tenure.state
-        check_new_name(new, state.topics)
+        check_new_name(new, state.names_taken)
         configs = self._check_configs(new.configs)
         defaults = self._defaults()
         replicas = assign_topic(

@@ -132,11 +132,11 @@ class Features:
     async def _supporters(self) -> dict[str, Mapping[str, FeatureRange]]:
         """What everybody supports who has a say, by what a refusal calls them."""
         supporters = {"This broker": self.supported}
-        for name in await self._store.children(znodes.BROKER_IDS):
+        for broker_id in znodes.broker_ids(await self._store.children(znodes.BROKER_IDS)):
             with suppress(NoNode):
-                data, stat = await self._store.get(znodes.broker_path(int(name)))
-                broker = znodes.decode_broker(int(name), data, stat.czxid)
-                supporters[f"Broker {name}"] = broker.features
+                data, stat = await self._store.get(znodes.broker_path(broker_id))
+                broker = znodes.decode_broker(broker_id, data, stat.czxid)
+                supporters[f"Broker {broker_id}"] = broker.features
         return supporters
 
     def _take_over(self, finalized: Mapping[str, int], epoch: int) -> None:

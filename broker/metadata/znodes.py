@@ -5,7 +5,7 @@ find their way. Every decoder raises ZnodeError for what is not in the expected 
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import wraps
@@ -128,6 +128,11 @@ class ProducerIdBlock(NamedTuple):
     broker_id: int
     first: int
     last: int
+
+
+def broker_ids(names: Iterable[str]) -> list[int]:
+    """The brokers among the children of /brokers/ids, in order; no broker makes other names."""
+    return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
 
 def broker_path(broker_id: int) -> str:

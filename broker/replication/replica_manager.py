@@ -130,7 +130,8 @@ class ReplicaManager:
     async def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """Create, lead or follow what the controller says, partition by partition.
 
-        A full request names all replicas of this broker: others are strays, and set aside.
+        A full request names all replicas of this broker: others are strays, and set aside. Those of
+        a topic that it names without partitions stay as they are.
         """
         if request.type == FULL and not self._resigned:
             await self._keep_only(request)
@@ -186,6 +187,7 @@ class ReplicaManager:
             await work
 
     async def _keep_only(self, request: LeaderAndIsrRequest) -> None:
+        left_alone = {each.topic_name for each in request.topic_states if not each.partition_states}
         named = {
             (topic.topic_name, state.partition_index): topic.topic_id
             for topic in request.topic_states
@@ -193,12 +195,14 @@ class ReplicaManager:
         }
         for key, partition in list(self._partitions.items()):
             # A topic may have been deleted, and made again, while nobody could tell this broker.
-            if named.get(key) != partition.topic_id:
+            if key[0] not in left_alone and named.get(key) != partition.topic_id:
                 del self._partitions[key]
                 await self._unfollow(partition)
                 self._resign(partition)
                 await self.moves.stop(key)
         for log in self._logs.logs:
+            if log.topic in left_alone:
+                continue
             stray = named.get((log.topic, log.partition)) != log.topic_id
             if stray and log.log_dir.failure is None:
                 _set_aside(self._logs, log)

@@ -169,6 +169,14 @@ async def test_a_level_that_a_live_broker_lacks_is_refused(
     assert features.transaction_version == 2
 
 
+async def test_a_node_that_is_no_broker_has_no_say(
+    session: EmbeddedSession, features: Features
+) -> None:
+    await session.create(f"{znodes.BROKER_IDS}/abc")
+    await features.update([FeatureChange(TRANSACTION_VERSION, 1, DOWN)], validate_only=False)
+    assert features.transaction_version == 1
+
+
 async def test_changes_at_the_same_time_are_both_made(
     store: EmbeddedStore, features: Features
 ) -> None:

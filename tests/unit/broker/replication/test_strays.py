@@ -1,6 +1,8 @@
 """Replicas of topics that were deleted while nobody could tell their broker."""
 
+from barnabas.broker.metadata.cache import FULL
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrTopicState
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 
 REMADE = bytes(reversed(TOPIC_ID))
@@ -27,3 +29,24 @@ async def test_a_log_of_the_topic_before_is_set_aside_before_anybody_leads() -> 
     await replicas.stop(delete=False)
     assert await replicas.lead(topic_id=REMADE, full=True) == ErrorCode.NONE
     assert replicas.manager.partition("t", 0).topic_id == REMADE
+
+
+async def test_a_replica_of_a_topic_that_nobody_understands_is_no_stray() -> None:
+    """Its node in the metadata store is damaged: the controller knows its name, and no more."""
+    replicas = Replicas()
+    await replicas.lead()
+    await replicas.stop(delete=False)
+    closed = replicas.logs.get("t", 0)
+    await replicas.lead(topic="led")
+    await replicas.manager.apply_leader_and_isr(
+        LeaderAndIsrRequest(
+            controller_id=0,
+            controller_epoch=2,
+            type=FULL,
+            topic_states=[LeaderAndIsrTopicState(topic_name=each) for each in ("t", "led")],
+            live_leaders=[],
+        )
+    )
+    assert replicas.manager.partition("led", 0).is_leader
+    assert replicas.logs.get("t", 0) is closed
+    assert not any("-stray" in name for name in replicas.files.listdir("/data"))

@@ -132,6 +132,8 @@ class Fetcher:
         config = self._means.config()
         for following in self._pauses.over(self._means.clock.monotonic()):
             self._release(following)
+        if self._session.begins:
+            self._have_all_flushed()
         await self._settle()
         self._throttle()
         request = FetchRequest(
@@ -156,6 +158,12 @@ class Fetcher:
             raise KafkaError(ErrorCode.of(response.error_code))
         if self._out_of_range:
             await self._find_bounds(timeout)
+
+    def _have_all_flushed(self) -> None:
+        """What is not ready now is left out of the new session, until somebody says that it is."""
+        for following in self._followings.values():
+            if following.lacks_only_a_flush:
+                self._go_on(following)
 
     async def _settle(self) -> None:
         """Let fsyncs and cuts end that end soon: what a request leaves out has to wait for the
@@ -209,8 +217,7 @@ class Fetcher:
         elif throttled:
             self._throttled = []
             for following in throttled:
-                following.release()
-                self._session.changed(following.key)
+                self._release(following)
 
     # -- what the answer says --------------------------------------------------------------------
 
@@ -284,14 +291,21 @@ class Fetcher:
 
     def _go_on(self, following: Following) -> None:
         """Ask for what comes next, once all before it may be counted as here."""
-        partition = following.partition
         self._changed(following)
-        if partition.flushes_first and not following.ready and not following.stopped:
+        if not following.lacks_only_a_flush:
+            return
+        partition = following.partition
+        partition.flush_soon()
+        end = partition.log.log_end_offset
+        if following.awaited_flush != end:
+            following.awaited_flush = end
             self._unsettled += 1
-            partition.flush_soon()
-            partition.add_flush_waiter(
-                partition.log.log_end_offset, lambda _: self._settled(following)
-            )
+            partition.add_flush_waiter(end, lambda _: self._flushed(following, end))
+
+    def _flushed(self, following: Following, end: int) -> None:
+        if following.awaited_flush == end:
+            following.awaited_flush = None
+        self._settled(following)
 
     def _settled(self, following: Following) -> None:
         self._unsettled -= 1

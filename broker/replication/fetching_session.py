@@ -32,6 +32,11 @@ class FetchingSession:
         self._asked: dict[Key, FetchPartition] = {}
         self._changed: dict[Key, None] = {}
 
+    @property
+    def begins(self) -> bool:
+        """Whether the next request names all partitions that are ready by then."""
+        return self._epoch == INITIAL_EPOCH
+
     def changed(self, key: Key) -> None:
         """The partition wants something else than it was asked for, or is followed no more."""
         self._changed[key] = None
@@ -42,7 +47,7 @@ class FetchingSession:
 
     def ask(self, followings: Mapping[Key, Following], request: FetchRequest) -> bool:
         """Fill in what is to be told; False where no partition wants anything."""
-        full = self._epoch == INITIAL_EPOCH
+        full = self.begins
         if full:
             self._asked = {}
         wanted: dict[Key, FetchPartition] = {}
@@ -70,7 +75,7 @@ class FetchingSession:
                 self._id = NO_SESSION
             self.restart()
             return False
-        if self._epoch == INITIAL_EPOCH or response.session_id == NO_SESSION:
+        if self.begins or response.session_id == NO_SESSION:
             # No id: the leader has no room for a session, or has closed this one.
             self._id = response.session_id
             self._epoch = 1 if self._id else INITIAL_EPOCH

@@ -100,8 +100,8 @@ def judge_bounds(log: FollowersLog, start: int, end: int) -> Step:
 class Following:
     """A partition between becoming a follower in one leader epoch and ceasing to be."""
 
-    __slots__ = ("_held", "failures", "lag", "leader_epoch", "leader_id", "partition", "stopped",
-                 "work")  # fmt: skip
+    __slots__ = ("_held", "awaited_flush", "failures", "lag", "leader_epoch", "leader_id",
+                 "partition", "stopped", "work")  # fmt: skip
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -111,6 +111,8 @@ class Following:
         """Records that are committed and not here; None until the first answer."""
         self.failures = 0
         """Answers in a row that were errors."""
+        self.awaited_flush: int | None = None
+        """Up to where an fsync is waited for, if one is."""
         self.stopped = False
         """Once true nothing may be done to the log any more."""
         self.work: asyncio.Task[None] | None = None
@@ -126,10 +128,17 @@ class Following:
     def ready(self) -> bool:
         """Whether more may be fetched: of a partition that flushes first only when all there is
         has been flushed, since what is asked for tells the leader what is durable here."""
-        if self._held or self.stopped:
-            return False
+        return not (self._held or self.stopped or self._is_unflushed)
+
+    @property
+    def lacks_only_a_flush(self) -> bool:
+        """Whether nothing else is in the way of fetching more."""
+        return self._is_unflushed and not (self._held or self.stopped)
+
+    @property
+    def _is_unflushed(self) -> bool:
         partition = self.partition
-        return not partition.flushes_first or partition.durable_end == partition.log.log_end_offset
+        return partition.flushes_first and partition.durable_end != partition.log.log_end_offset
 
     def hold(self) -> None:
         """Fetch nothing until `release`."""

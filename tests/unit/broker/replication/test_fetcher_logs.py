@@ -8,10 +8,13 @@ import pytest
 from barnabas.broker.offload import ThreadOffload
 from barnabas.broker.replication import fetcher
 from barnabas.broker.replication.follower import Following
+from barnabas.broker.replication.partition import Partition
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.fetch import FetchRequest
 from tests.unit.broker.replication.following import (
     KEY,
+    ME,
     FollowingBroker,
     HeldOffload,
     Leader,
@@ -205,6 +208,74 @@ async def test_what_was_not_flushed_before_following_is_flushed_first(leader: Le
     broker.follow(partition)
     await eventually(equal(partition, log))
     assert partition.log.flushed_offset >= 1
+    await broker.stop()
+
+
+def flush_first(partition: Partition) -> None:
+    """The topic's configuration changes."""
+    partition.log.configure(TopicConfig(flush_messages=1))
+    partition.config_changed()
+
+
+def new_sessions(leader: Leader) -> list[FetchRequest]:
+    return [request for request in leader.requests if request.session_epoch == 0]
+
+
+async def test_what_flushes_first_only_now_is_not_left_out_of_the_next_session_for_good(
+    leader: Leader,
+) -> None:
+    offload = HeldOffload()
+    broker = FollowingBroker(leader, offload)
+    led(leader, 1)
+    broker.follow(broker.partition(1))
+    log, partition = led(leader), broker.partition()
+    broker.follow(partition)
+    add(leader, log, b"a", b"b")
+    await eventually(equal(partition, log))
+    flush_first(partition)
+    before = len(new_sessions(leader))
+    leader.drop_session()
+    leader.changed()
+    await eventually(lambda: len(new_sessions(leader)) > before)
+    assert [each.partition for each in new_sessions(leader)[-1].topics[0].partitions] == [1]
+    offload.let_go()
+    add(leader, log, b"c")
+    await eventually(lambda: partition.log.log_end_offset == 3)
+    offload.let_go()
+    await broker.stop()
+
+
+async def test_what_flushes_first_only_now_is_fetched_again_once_the_quota_allows_it(
+    leader: Leader,
+) -> None:
+    offload = HeldOffload()
+    broker = FollowingBroker(
+        leader,
+        offload,
+        follower_replication_throttled_rate="1000",
+        replication_quota_window_num="2",
+    )
+    broker.topic_config = TopicConfig(follower_replication_throttled_replicas=(f"0:{ME}",))
+    led(leader, 1)
+    broker.follow(broker.partition(1))
+    log, partition = led(leader), broker.partition()
+    broker.follow(partition)
+    add(leader, log, *(b"x" * 400 for _ in range(20)))
+    await eventually(equal(partition, log))
+    throttled = following(broker, 0)
+
+    def waits() -> bool:
+        throttled.lag = 1
+        return not throttled.ready
+
+    await eventually(waits)
+    flush_first(partition)
+    broker.clock.ahead += 10.0
+    await eventually(lambda: throttled.lacks_only_a_flush and offload.waiting)
+    offload.let_go()
+    add(leader, log, b"y")
+    await eventually(lambda: partition.log.log_end_offset == 21)
+    offload.let_go()
     await broker.stop()
 
 

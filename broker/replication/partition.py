@@ -285,8 +285,7 @@ class Partition:
         """Commit what all have who count: one of them has more, or counts no more."""
         if not self.is_leader:
             return
-        log = self.log
-        in_sync = self.in_sync
+        log, in_sync = self.log, self.in_sync
         if in_sync.followers:
             end = committed_end(
                 log.high_watermark, in_sync.end(self.durable_end), len(in_sync.isr), self._min_isr
@@ -372,6 +371,9 @@ class Partition:
         self.flushes_first = config.flushes_each_append
         self._flush_messages = config.flush_messages
         self._min_isr = effective_min_isr(config.min_insync_replicas, self._settled)
+        if self.durable_end < self.log.log_end_offset:
+            # Elections trust this topic from now on, also for what came before.
+            self.flush_soon()
         self.advance()
 
     @property

@@ -179,6 +179,19 @@ async def test_flush_messages_asks_for_an_fsync_every_so_many_records() -> None:
     assert partition.log.flushed_offset == 3
 
 
+async def test_what_was_acknowledged_before_flushing_first_is_flushed_too() -> None:
+    replicas = Replicas()
+    partition = await led(replicas)
+    append(partition)
+    await replicas.flusher.idle()
+    assert partition.log.flushed_offset == 0
+    assert partition.high_watermark == 1
+    replicas.configs["flush_messages"] = "1"
+    replicas.manager.configure("t", replicas.config("t"))
+    await replicas.flusher.idle()
+    assert partition.log.flushed_offset == 1
+
+
 async def test_a_changed_configuration_holds_at_once() -> None:
     replicas = Replicas()
     partition = await led(replicas, isr=(0,), replicas=(0, 1))

@@ -247,7 +247,9 @@ class LogDirMoves:
             if await self._follow_cut(current, future):
                 continue
             future.advance_high_watermark(current.high_watermark)
-            found = current.read(future.log_end_offset, self._chunk(), limit=current.log_end_offset)
+            # The log may start within a batch, and the copy end where that one begins.
+            start = max(future.log_end_offset, current.log_start_offset)
+            found = current.read(start, self._chunk(), limit=current.log_end_offset)
             try:
                 if len(found) <= TAIL_BYTES and found.end_offset == current.log_end_offset:
                     self._append(future, found.read_bytes())

@@ -9,6 +9,8 @@ from barnabas.broker.replication import log_dir_moves
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import set_base_offset_and_epoch
 from barnabas.protocol.records.claim import Claim
+from barnabas.protocol.records.record import Record, build_batch
+from barnabas.storage.log import Log
 from barnabas.storage.mem_files import Fault
 from barnabas.storage.truncation import truncate
 from tests.unit.broker.replication.moving import Moving, expected, until, values, written
@@ -121,6 +123,45 @@ async def test_what_a_follower_takes_away_goes_from_the_copy_too() -> None:
     assert moving.log.log_end_offset == 20
     assert [size for _, _, size in values(moving.log)][12:] == [len(batch(b"new 12"))] * 8
     assert [(e.epoch, e.start_offset) for e in moving.log.epochs.entries] == [(0, 0), (1, 12)]
+
+
+@pytest.mark.parametrize("start", [5, 25])
+async def test_a_replica_moves_whose_log_starts_within_a_batch(start: int) -> None:
+    moving = await led_in_large_batches()
+    moving.log.delete_records_before(start)
+    there, whole = moving.elsewhere, sizes(moving.log)
+    await moving.move()
+    await moving.moved()
+    assert moving.log.log_dir.path == there
+    assert (moving.log.log_start_offset, moving.log.log_end_offset) == (start, 40)
+    assert sizes(moving.log) == whole
+
+
+async def test_a_replica_moves_whose_log_comes_to_start_within_a_batch() -> None:
+    moving = await led_in_large_batches()
+    there = moving.elsewhere
+    limit(moving, 300)
+    await moving.move()
+    future = moving.logs.futures["t", 0]
+    await until(lambda: future.log_end_offset > 0)
+    moving.log.delete_records_before(future.log_end_offset + 5)
+    limit(moving, None)
+    await moving.moved()
+    assert moving.log.log_dir.path == there
+
+
+async def led_in_large_batches() -> Moving:
+    """Four of ten records each."""
+    moving = await led(0)
+    records = [Record(index, NOW, b"k", b"v" * 20) for index in range(10)]
+    for _ in range(4):
+        moving.partition.append_as_leader(bytearray(build_batch(records)), now_ms=NOW)
+    await until(lambda: moving.log.high_watermark == 40)
+    return moving
+
+
+def sizes(log: Log) -> list[tuple[int, int]]:
+    return [(offset, size) for offset, _, size in values(log)]
 
 
 async def test_the_quota_holds_a_move_up_and_another_wish_takes_it_back() -> None:

@@ -135,11 +135,14 @@ class LogDirMoves:
                 await self._end(place, delete=True)
                 future = None
             log = partition.log
-            if future is not None or log.log_dir is log_dir:
+            if log.log_dir is log_dir:
                 return
             log.log_dir.require_online()
-            await self._do(lambda: self._futures.create(log, log_dir))
-            self.begin(partition)
+            if future is None:
+                await self._do(lambda: self._futures.create(log, log_dir))
+            if place not in self._moves:
+                # Also where a move has failed: its copy waits to be gone on with.
+                self.begin(partition)
 
     def _remember(self, place: TopicPartition, log_dir: LogDir) -> None:
         wishes = self._logs.preferred

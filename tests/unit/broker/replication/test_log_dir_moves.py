@@ -260,6 +260,28 @@ async def test_a_move_ends_with_its_source() -> None:
     assert values(again.log) == expected(0, 30)
 
 
+async def test_a_move_that_failed_is_begun_again_by_the_same_wish(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moving = await led()
+    there = moving.elsewhere
+
+    def damaged(*_: object, **__: object) -> int:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log_dir_moves, "append_step", damaged)
+        await moving.move()
+        await moving.moved()
+    assert moving.elsewhere == there
+    copied = moving.logs.futures["t", 0]
+    await moving.move()
+    assert moving.logs.futures["t", 0] is copied
+    await moving.moved()
+    assert moving.log.log_dir.path == there
+    assert values(moving.log) == expected(0, 30)
+
+
 @pytest.mark.parametrize("turns", range(12))
 async def test_a_partition_is_deleted_while_it_moves(turns: int) -> None:
     moving = await led()

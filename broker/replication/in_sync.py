@@ -141,14 +141,16 @@ class InSyncSet:
         """What this leader has asked for and has no answer to."""
         self.followers: dict[int, Follower] = {}
 
-    def decided(self, replicas: Iterable[int], isr: Iterable[int]) -> None:
-        """Take over the controller's decision; a proposal from before it is void."""
+    def decided(self, replicas: Iterable[int], isr: Iterable[int]) -> bool:
+        """Take over the controller's decision; a proposal from before it is void. True where a
+        follower has left: it must ask again before it may come back."""
         before = self.isr
         self.replicas, self.isr = tuple(replicas), tuple(isr)
         self.proposed = None
-        for replica in before:
-            if replica not in self.isr and replica in self.followers:
-                self.followers[replica].asked = False
+        left = [each for each in before if each not in self.isr and each in self.followers]
+        for replica in left:
+            self.followers[replica].asked = False
+        return bool(left)
 
     def follow(self) -> None:
         """Another broker leads."""

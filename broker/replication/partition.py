@@ -255,9 +255,12 @@ class Partition:
 
     def in_sync_set_changed(self, isr: Iterable[int], partition_epoch: int) -> None:
         """The controller has answered a proposal, or told of its decision otherwise."""
-        self.in_sync.decided(self.in_sync.replicas, isr)
+        left = self.in_sync.decided(self.in_sync.replicas, isr)
         self.partition_epoch = partition_epoch
         self.advance()
+        if left:
+            # They are heard again, also where they have nothing new to ask for.
+            self.tell_followers()
 
     def proposal_refused(self) -> None:
         """What was proposed is certainly not so: the set is as it was decided before."""
@@ -276,8 +279,8 @@ class Partition:
         if log.high_watermark > before and self.readers:
             self._wake_readers()
 
-    def log_start_moved(self) -> None:
-        """Retention or DeleteRecords has taken the log's beginning: followers are to know."""
+    def tell_followers(self) -> None:
+        """Followers look again: what is committed has moved, or where the log begins."""
         for tail in tuple(self.tails):
             tail.committed()
 
@@ -299,8 +302,7 @@ class Partition:
             if self.readers:
                 self._wake_readers()
             if self.tails:
-                for tail in tuple(self.tails):
-                    tail.committed()
+                self.tell_followers()
 
     def _wake_readers(self) -> None:
         for reader in tuple(self.readers):

@@ -35,7 +35,7 @@ def delete_records(partition: Partition, offset: int) -> Deletion:
     if offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     log.delete_records_before(offset)
-    partition.log_start_moved()
+    partition.tell_followers()
     return Deletion(partition, offset)
 
 

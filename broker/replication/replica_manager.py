@@ -298,11 +298,11 @@ class ReplicaManager:
                 partition.log.configure(config)
                 partition.config_changed()
 
-    def log_start_moved(self, log: Log) -> None:
+    def tell_followers(self, log: Log) -> None:
         """Retention has taken the beginning of a log."""
         partition = self._partitions.get((log.topic, log.partition))
         if partition is not None:
-            partition.log_start_moved()
+            partition.tell_followers()
 
     def log_dir_failed(self, path: str) -> None:
         """A log directory is offline: its replicas serve nobody until the next start."""

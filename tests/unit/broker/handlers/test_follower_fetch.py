@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from barnabas.broker.metadata.cache import BrokerNode
 from barnabas.broker.replication.record_deletion import delete_records
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from tests.unit.broker.handlers.leading import BATCH, leading, sizes
@@ -142,6 +143,20 @@ async def test_a_new_incarnation_in_an_old_session_is_known_everywhere() -> None
     leader.session(leader.ask({}, broker_epoch=9))
     epochs = [leader.partition(topic).in_sync.followers[1].broker_epoch for topic in range(3)]
     assert epochs == [9, 9, 9]
+
+
+async def test_a_quiet_follower_that_is_back_before_it_was_left_out_is_heard_again() -> None:
+    leader = await leading()
+    leader.replicas.cache._brokers = {1: BrokerNode(1, None, {})}
+    leader.session(leader.ask())
+    partition = leader.partition()
+    partition.in_sync.proposed = (0,)
+    leader.session_epoch = 0
+    leader.session(leader.ask())
+    partition.in_sync_set_changed((0,), partition.partition_epoch + 1)
+    assert partition.in_sync.proposed is None
+    leader.session(leader.ask({}))
+    assert partition.in_sync.proposed == (0, 1)
 
 
 async def test_partitions_of_a_session_that_is_over_are_watched_no_more() -> None:

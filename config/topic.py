@@ -173,6 +173,38 @@ class TopicConfig(Table):
         return self.flush_messages == 1
 
 
+CAUTIOUS: Final[Mapping[str, str]] = {
+    "cleanup.policy": "",
+    "retention.bytes": "-1",
+    "retention.ms": "-1",
+    "unclean.leader.election.enable": "false",
+}
+"""For a topic whose overrides nobody can read: no record goes for what they do not say."""
+
+
+def readable_overrides(
+    stored: Mapping[str, str], before: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """What holds of stored overrides, and why the rest does not.
+
+    Another version may have written them. Its keys are nothing here. A value that is refused here
+    is what it was before; where nothing was, what deletes no records.
+    """
+    overrides, refusals = {}, []
+    for name, text in stored.items():
+        key = TopicConfig.KEYS.get(name)
+        if key is None:
+            continue
+        try:
+            key.parse(text)
+            overrides[name] = text
+        except ConfigError as error:
+            refusals.append(str(error))
+            if name in before or name in CAUTIOUS:
+                overrides[name] = before[name] if name in before else CAUTIOUS[name]
+    return overrides, refusals
+
+
 def validate_topic_overrides(overrides: Mapping[str, str], broker: "BrokerConfig") -> None:
     """ConfigError where CreateTopics or AlterConfigs may not set these values together."""
     TopicConfig.resolve(overrides, broker).require_consistent()

@@ -70,7 +70,5 @@ def _channel(core: Core, receiver: ControlReceiver, broker: BrokerInfo) -> Chann
 
 async def _election_policy(core: Core, topic: str) -> ElectionPolicy:
     """Also of topics that have no replica on this broker, whose configuration it has not kept."""
-    values = await core.configs.read("topics", topic)
-    known = {key: value for key, value in values.items() if key in TopicConfig.KEYS}
-    config = TopicConfig.resolve(known, core.config)
+    config = TopicConfig.resolve(await core.configs.overrides(topic), core.config)
     return ElectionPolicy(config.unclean_leader_election_enable, config.flushes_each_append)

@@ -88,7 +88,7 @@ class DescribeConfigsHandler:
                 check_name(name)
                 if self._cache.topic(name) is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                return describe_topic(await self._configs.read("topics", name), dynamic)
+                return describe_topic(await self._configs.overrides(name), dynamic)
             case ResourceType.BROKER if not name:
                 return describe_cluster_defaults(dynamic)
             case ResourceType.BROKER:

@@ -21,10 +21,11 @@ from barnabas.broker.metadata.store import (
     SetData,
     Watching,
 )
+from barnabas.broker.metadata.znodes import ZnodeError
 from barnabas.broker.observability.logging import get_logger
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.config.key import ConfigError
-from barnabas.config.topic import TopicConfig
+from barnabas.config.topic import CAUTIOUS, TopicConfig, readable_overrides
 
 KEPT_CHANGES = 100
 """Notifications that stay for brokers that are slow to read them; one that missed more has been
@@ -45,6 +46,7 @@ class Configs:
         self.broker = broker
         self._overrides: dict[str, Mapping[str, str]] = {}
         self._topics: dict[str, TopicConfig] = {}
+        self._refusals: dict[str, list[str]] = {}
         self._followers: list[TopicFollower] = []
         self._watching: Watching | None = None
         self._newest_change = ""
@@ -53,8 +55,7 @@ class Configs:
     async def start(self, soon: Callable[[], None]) -> None:
         """Read what concerns the broker. `soon` is called when `catch_up` should be awaited."""
         self._watching = self._store.watch_children(znodes.CONFIG_CHANGES, lambda _path: soon())
-        changes = await self._store.children(znodes.CONFIG_CHANGES)
-        self._newest_change = max(changes, default="")
+        self._newest_change = max(await self._changes(), default="")
         await self._apply("brokers", str(self._broker_id))
 
     def stop(self) -> None:
@@ -89,9 +90,25 @@ class Configs:
         for name in names:
             self._overrides.pop(name, None)
             self._topics.pop(name, None)
+            self._refusals.pop(name, None)
+
+    async def overrides(self, name: str) -> Mapping[str, str]:
+        """What holds of what is stored for a topic, which need not have a replica here.
+
+        Where that cannot be read, what held before; where nothing did, what loses no records.
+        """
+        try:
+            stored = await self.read("topics", name)
+        except ZnodeError as error:
+            before = self._overrides.get(name, _NOTHING)
+            self._complain(name, [str(error)])
+            return CAUTIOUS if before is _NOTHING else before
+        known, refusals = readable_overrides(stored, self._overrides.get(name, _NOTHING))
+        self._complain(name, refusals)
+        return known
 
     async def read(self, kind: str, name: str) -> dict[str, str]:
-        """What is stored for an entity; empty where nothing is."""
+        """What is stored for an entity; empty where nothing is. Raises ZnodeError."""
         try:
             data, _ = await self._store.get(znodes.config_path(kind, name))
         except NoNode:
@@ -102,12 +119,12 @@ class Configs:
         """The entities of a kind for which something is stored."""
         nodes = await self._store.children(f"{znodes.CONFIG}/{kind}")
         names = [znodes.config_name(node) for node in nodes]
-        return [name for name in names if await self.read(kind, name)]
+        return [name for name in names if await self._is_stored(kind, name)]
 
     async def alter(self, kind: str, name: str, change: Change) -> None:
         """Replace what is stored by what `change` makes of it, and apply it on this broker.
 
-        Raises what `change` raises, and NoNode where the topic has gone.
+        Raises what `change` raises, NoNode where the topic has gone, and ZnodeError.
         """
         path = znodes.config_path(kind, name)
         notice = Create(
@@ -132,20 +149,52 @@ class Configs:
 
         Can be done again where it was interrupted, as by the loss of the store.
         """
-        changes = await self._store.children(znodes.CONFIG_CHANGES)
+        changes = await self._changes()
         known = self._newest_change
         if known not in changes if known else len(changes) >= KEPT_CHANGES:
             # Away for longer than changes are kept: nobody knows what was missed.
             await self._apply_all()
         for change in changes:
             if change > self._newest_change:
-                with suppress(NoNode):
-                    data, _ = await self._store.get(f"{znodes.CONFIG_CHANGES}/{change}")
-                    await self._apply(*znodes.decode_config_change(data))
+                await self._apply_change(f"{znodes.CONFIG_CHANGES}/{change}")
                 self._newest_change = change
         for change in changes[:-KEPT_CHANGES]:
             with suppress(NoNode):
                 await self._store.multi([Delete(f"{znodes.CONFIG_CHANGES}/{change}")])
+
+    async def _changes(self) -> list[str]:
+        """The names of the notifications, in order; of whatever else stands there, none."""
+        prefix = znodes.CONFIG_CHANGE.rpartition("/")[2]
+        nodes = await self._store.children(znodes.CONFIG_CHANGES)
+        return [node for node in nodes if node.startswith(prefix)]
+
+    async def _is_stored(self, kind: str, name: str) -> bool:
+        try:
+            return bool(await self.read(kind, name))
+        except ZnodeError:
+            return True
+
+    async def _apply_change(self, path: str) -> None:
+        try:
+            data, _ = await self._store.get(path)
+            changed = znodes.decode_config_change(data)
+        except NoNode:
+            return
+        except ZnodeError as error:
+            # Something has changed, in the words of another version.
+            _log.error("change of a configuration cannot be read", path=path, reason=str(error))
+            await self._apply_all()
+            return
+        await self._apply(*changed)
+
+    def _complain(self, name: str, refusals: list[str]) -> None:
+        """Once, however often it is read."""
+        if refusals and refusals != self._refusals.get(name):
+            _log.error("topic configuration cannot be taken", topic=name, reasons=refusals)
+        if refusals:
+            self._refusals[name] = refusals
+        else:
+            self._refusals.pop(name, None)
 
     async def _apply_all(self) -> None:
         await self._apply("brokers", str(self._broker_id))
@@ -159,19 +208,18 @@ class Configs:
                     cluster_defaults=await self.read(kind, znodes.DEFAULT_ENTITY),
                     overrides=await self.read(kind, str(self._broker_id)),
                 )
-            except ConfigError as error:
+            except (ConfigError, ZnodeError) as error:
                 # Written by another version of the broker: what held before goes on to hold.
                 _log.error("dynamic broker configuration refused", reason=str(error))
         elif kind == "topics":
-            self._topic_changed(name, await self.read(kind, name))
+            self._topic_changed(name, await self.overrides(name))
 
     def _topic_changed(self, name: str, overrides: Mapping[str, str]) -> None:
-        known = {key: value for key, value in overrides.items() if key in TopicConfig.KEYS}
-        if known == self._overrides.get(name, _NOTHING):
-            return
-        self._overrides[name] = known
-        self._topics.pop(name, None)
-        self._tell(name)
+        before = self._overrides.get(name, _NOTHING)
+        self._overrides[name] = overrides
+        if overrides != before:
+            self._topics.pop(name, None)
+            self._tell(name)
 
     def _broker_changed(self) -> None:
         names = list(self._topics)

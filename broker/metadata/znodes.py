@@ -21,7 +21,7 @@ CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 CONFIG = "/config"
 CONFIG_CHANGES = "/config/changes"
-CONFIG_CHANGE = "/config/changes/config_change_"
+CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"
 DELETE_TOPICS = "/admin/delete_topics"
 CLUSTER_ID = "/cluster/id"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
@@ -313,6 +313,8 @@ def encode_config_change(kind: str, name: str) -> bytes:
 @_guarded
 def decode_config_change(data: bytes) -> tuple[str, str]:
     kind, _, name = json.loads(data)["entity_path"].partition("/")
+    if not name:
+        raise ValueError("of no entity")
     return kind, name
 
 

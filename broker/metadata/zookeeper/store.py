@@ -25,6 +25,9 @@ from barnabas.broker.metadata.zookeeper import wire
 from barnabas.broker.metadata.zookeeper.session import SessionKey, ZooKeeperSession
 from barnabas.broker.metadata.zookeeper.settings import Settings
 from barnabas.broker.metadata.zookeeper.watches import Watches, Watching
+from barnabas.broker.observability.logging import get_logger
+
+_log = get_logger(__name__)
 
 PATIENCE = 2.0
 """Seconds that a request waits for a connection that was lost to come back."""
@@ -97,7 +100,7 @@ class ZooKeeperStore(ByTransaction):
         )
         await session.begin()
         try:
-            await self._keep(session.key)
+            await self._remember(session.key)
             if self._session is None:
                 await self._make_chroot(session)
         except BaseException:
@@ -108,6 +111,16 @@ class ZooKeeperStore(ByTransaction):
             raise SessionExpired
         self._session = session
         self._watches.begin_anew()
+
+    async def _remember(self, key: SessionKey) -> None:
+        try:
+            await self._keep(key)
+        except OSError as error:
+            if self._session is None:
+                raise
+            # A broker that runs goes on: its other directories may be sound. A successor that does
+            # not find the session waits for its end.
+            _log.warning("session not remembered on disk", reason=repr(error))
 
     def _over(self, session: ZooKeeperSession) -> None:
         if session is self._session and not self._closed:

@@ -229,13 +229,24 @@ async def test_a_session_with_another_id_is_not_ours(
     await eventually(lambda: own_server.sessions() == 0)
 
 
-async def test_a_session_that_cannot_be_remembered_is_ended(own_server: ZooKeeperServer) -> None:
-    async def full(_key: object) -> None:
-        raise OSError(28, "No space left on device")
+async def full(_key: object) -> None:
+    raise OSError(28, "No space left on device")
 
+
+async def test_a_session_that_cannot_be_remembered_is_ended(own_server: ZooKeeperServer) -> None:
     with pytest.raises(OSError, match="No space"):
         await open_zookeeper(Settings((own_server.connect,), "", 10.0, 10.0), full)
     await eventually(lambda: own_server.sessions() == 0)
+
+
+async def test_a_full_disk_does_not_keep_a_running_broker_from_its_next_session(
+    own_server: ZooKeeperServer, stores: Stores
+) -> None:
+    store = await stores.open(own_server, "/full")
+    store._keep = full
+    await expire(own_server, store)
+    await store.renew()
+    assert await store.children("/") == []
 
 
 # -- the session that a killed process leaves ----------------------------------------------------

@@ -61,7 +61,8 @@ class Membership:
         self._end_earlier = end_earlier
         self._info: BrokerInfo | None = None
         self._joined = asyncio.Event()
-        self._rejoining = False
+        self._registering = False
+        self._lost_meanwhile = False
         self._left = False
         self._was_in_touch = True
         self._look: asyncio.TimerHandle | None = None
@@ -100,8 +101,12 @@ class Membership:
         Raises BrokerIdInUse, StoreError.
         """
         self._info = info
+        self._registering = True
         self._store.on_expired(self._lost)
-        await self._register()
+        try:
+            await self._register()
+        finally:
+            self._registering = False
         self._look_soon()
         return self._info
 
@@ -147,16 +152,25 @@ class Membership:
     # -- registering ------------------------------------------------------------------------------
 
     async def _register(self) -> None:
+        """Register in a session that has not ended before anybody could act on the answer."""
+        while True:
+            self._lost_meanwhile = False
+            await self._store.renew()
+            info = self._info = await self._registered()
+            if not self._lost_meanwhile:
+                break
+        self._joined.set()
+        for follower in self._followers:
+            follower(info)
+
+    async def _registered(self) -> BrokerInfo:
         assert self._info is not None
         try:
-            self._info = await register_broker(self._store, self._info, self._clock.now_ms())
+            return await register_broker(self._store, self._info, self._clock.now_ms())
         except BrokerIdInUse as error:
             if not await self._end_earlier(error.session_id):
                 await self._outlive(error)
-            self._info = await register_broker(self._store, self._info, self._clock.now_ms())
-        self._joined.set()
-        for follower in self._followers:
-            follower(self._info)
+            return await register_broker(self._store, self._info, self._clock.now_ms())
 
     async def _outlive(self, found: BrokerIdInUse) -> None:
         """Wait for the end of a session that may be an earlier run's; the broker of a session that
@@ -187,21 +201,21 @@ class Membership:
 
     def _lost(self) -> None:
         """The registration does not hold any more."""
-        if not (self._rejoining or self._left):
+        self._lost_meanwhile = True
+        if not (self._registering or self._left):
             _log.warning("registration lost", broker_epoch=self.broker_epoch)
-            self._rejoining = True
+            self._registering = True
             self._joined.clear()
             self._soon(self._rejoin())
 
     async def _rejoin(self) -> None:
         while not (self._left or self._joined.is_set()):
             try:
-                await self._store.renew()
                 await self._register()
             except StoreError as error:
                 _log.warning("cannot register yet", reason=repr(error))
                 await asyncio.sleep(RETRY_SECONDS)
-        self._rejoining = False
+        self._registering = False
         _log.info("registered again", broker_epoch=self.broker_epoch)
 
     # -- silence ----------------------------------------------------------------------------------

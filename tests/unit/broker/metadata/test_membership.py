@@ -228,6 +228,56 @@ async def test_a_store_of_ones_own_that_failed_is_not_waited_for(store: Embedded
         await Member(store.session()).membership.see_through(fail)
 
 
+class EndingStore:
+    """A session that the store ends right behind the answer to a registration: before anybody is
+    woken by the answer, the news is there too."""
+
+    session_timeout = 0.6
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._store = store
+        self._session = store.session()
+        self.ending = False
+
+    async def create(self, path: str, data: bytes = b"", **kind: Any) -> Any:
+        created = await self._session.create(path, data, **kind)
+        if self.ending and path == PATH:
+            self.ending = False
+            loop = asyncio.get_running_loop()
+            answer = loop.create_future()
+            await self._store.end(self._session.session_id)
+            loop.call_soon(answer.set_result, created)
+            loop.call_soon(self._session.expired)
+            return await answer
+        return created
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_session_that_ends_with_the_answer_is_not_taken_for_a_registration(
+    store: EmbeddedStore, first: bool
+) -> None:
+    ending = EndingStore(store)
+    member = Member(ending)
+    ending.ending = first
+    await member.membership.join(INFO)
+    if not first:
+        ending.ending = True
+        await store.expire(ending.session_id)
+        await eventually(lambda: len(member.epochs) == 2)
+    assert not ending.ending
+    stat = await store.session().exists(PATH)
+    assert stat is not None
+    assert member.epochs[-1] == stat.czxid == member.membership.broker_epoch
+    assert len(member.epochs) == 1 + (not first)
+    # And what comes later is noticed.
+    await store.expire(ending.session_id)
+    await eventually(lambda: member.epochs[-1] > stat.czxid)
+    member.membership.leave()
+
+
 async def test_who_has_left_does_not_come_back(store: EmbeddedStore) -> None:
     session = store.session()
     member = Member(session)

@@ -1,6 +1,7 @@
 """`barnabas metadata`: where a cluster's metadata are kept."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,12 +88,13 @@ def _move(config: "BrokerConfig") -> int:
 
 
 async def _to_zookeeper(config: "BrokerConfig", tree: "Tree") -> int:
+    from barnabas.broker.controller.internal_topics import in_cluster
     from barnabas.broker.metadata.copying import copy_metadata
     from barnabas.broker.metadata.zookeeper.settings import settings_of
     from barnabas.broker.metadata.zookeeper.store import open_zookeeper
 
     store = await open_zookeeper(settings_of(config))
     try:
-        return await copy_metadata(tree, store)
+        return await copy_metadata(tree, store, partial(in_cluster, config=config))
     finally:
         await store.close()

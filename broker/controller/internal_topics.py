@@ -24,6 +24,21 @@ def internal_topics(
     }
 
 
+def in_cluster(topic: str, overrides: Mapping[str, str], config: BrokerConfig) -> dict[str, str]:
+    """The overrides of a broker's topic when others join the broker; `config` has the keys it will
+    run with then.
+
+    A partition that has one replica still takes writes: it never needs more than it has.
+    """
+    wanted = internal_topics(lambda: config).get(topic)
+    values = dict(overrides)
+    if wanted is not None and _ALONE.items() <= values.items():
+        for key in _ALONE:
+            del values[key]
+        values |= {key: text for key, text in wanted().configs.items() if key in _ALONE}
+    return values
+
+
 def _offsets(config: BrokerConfig) -> InternalTopic:
     configs = {
         "cleanup.policy": "compact",

@@ -4,14 +4,18 @@ What belongs to the past run of brokers stays behind: ephemeral nodes, and notic
 everybody reads anew at a start. The cluster's id comes last, so no broker takes a half for a whole.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.store import Create, Delete, MetadataStore, Op
 from barnabas.broker.metadata.tree import Tree
+from barnabas.broker.metadata.znodes import ZnodeError
 
 MARKER = "/metadata_copy"
 """Stands in the target, with the cluster's id, while it is incomplete."""
+Grown = Callable[[str, Mapping[str, str]], Mapping[str, str]]
+"""Of a topic, and its overrides while there was one broker: those it has from now on."""
+_TOPIC_CONFIGS = znodes.config_path("topics", "")
 _NOT_OURS = "zookeeper"
 _PASSING = (f"{znodes.CONFIG_CHANGES}/", f"{znodes.LOG_DIR_EVENTS}/")
 _MOST_OPS = 500
@@ -22,8 +26,9 @@ class CopyRefused(Exception):
     """There is nothing to copy, or the target is not free."""
 
 
-async def copy_metadata(source: Tree, target: MetadataStore) -> int:
-    """Create in an empty target what the source has; returns the number of nodes.
+async def copy_metadata(source: Tree, target: MetadataStore, grown: Grown) -> int:
+    """Create in an empty target what the source has, topics with their `grown` overrides; returns
+    the number of nodes.
 
     An interrupted copy of the same cluster is taken away and made anew. Raises CopyRefused,
     StoreError.
@@ -33,7 +38,7 @@ async def copy_metadata(source: Tree, target: MetadataStore) -> int:
         raise CopyRefused("there is no cluster in this metadata")
     await _make_room(target, znodes.decode_cluster_id(node.data))
     copied = 0
-    for batch in _batches(source):
+    for batch in _batches(source, grown):
         await target.multi(batch)
         copied += len(batch)
     await target.multi([Create(znodes.CLUSTER_ID, node.data), Delete(MARKER)])
@@ -62,16 +67,29 @@ async def _remove(target: MetadataStore, path: str) -> None:
     await target.delete(path)
 
 
-def _batches(source: Tree) -> Iterator[list[Op]]:
+def _batches(source: Tree, grown: Grown) -> Iterator[list[Op]]:
     batch: list[Op] = []
     size = 0
     for path, node in source.items():
         if path in ("/", znodes.CLUSTER_ID) or node.ephemeral_owner or path.startswith(_PASSING):
             continue
-        if batch and (len(batch) == _MOST_OPS or size + len(node.data) > _MOST_BYTES):
+        data = _grown(path, node.data, grown)
+        if batch and (len(batch) == _MOST_OPS or size + len(data) > _MOST_BYTES):
             yield batch
             batch, size = [], 0
-        batch.append(Create(path, node.data))
-        size += len(path) + len(node.data)
+        batch.append(Create(path, data))
+        size += len(path) + len(data)
     if batch:
         yield batch
+
+
+def _grown(path: str, data: bytes, grown: Grown) -> bytes:
+    if not path.startswith(_TOPIC_CONFIGS):
+        return data
+    try:
+        overrides = znodes.decode_config(data)
+    except ZnodeError:
+        # As little as a broker can say what it means.
+        return data
+    values = grown(znodes.config_name(path.removeprefix(_TOPIC_CONFIGS)), overrides)
+    return data if values == overrides else znodes.encode_config(dict(values))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.broker.controller.internal_topics import internal_topics
+from barnabas.broker.controller.internal_topics import in_cluster, internal_topics
 from barnabas.broker.controller.topic_creator import InternalTopic
 from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from barnabas.config.broker import BrokerConfig
@@ -48,3 +48,10 @@ def test_the_keys_have_an_effect() -> None:
     )
     assert (offsets.replication_factor, transactions.replication_factor) == (5, 4)
     assert transactions.configs["min.insync.replicas"] == "3"
+
+
+def test_what_somebody_has_set_stays_when_others_join() -> None:
+    config = BrokerConfig.from_properties({"broker.id": "1", **CLUSTER})
+    for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE):
+        for overrides in ({"min.insync.replicas": "3"}, {"cleanup.policy": "compact"}):
+            assert in_cluster(topic, overrides, config) == overrides

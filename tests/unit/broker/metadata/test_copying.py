@@ -1,14 +1,26 @@
 """Metadata that move to another store are all there, or not there at all."""
 
+from functools import partial
+
 import pytest
 
+from barnabas.broker.controller.internal_topics import in_cluster
 from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.cluster import prepare_cluster
 from barnabas.broker.metadata.copying import MARKER, CopyRefused, copy_metadata
 from barnabas.broker.metadata.embedded import EmbeddedSession, EmbeddedStore, open_store
-from barnabas.broker.metadata.store import Create, StoreUnavailable
+from barnabas.broker.metadata.store import Create, MetadataStore, StoreUnavailable
+from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from barnabas.broker.offload import InlineOffload
+from barnabas.config.broker import BrokerConfig
 from barnabas.storage.mem_files import MemFiles
+
+ON_ZOOKEEPER = {
+    "zookeeper.connect": "zk",
+    "listeners": "A://:9092,B://:9192",
+    "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+    "inter.broker.listener.name": "B",
+}
 
 
 async def empty() -> EmbeddedStore:
@@ -35,6 +47,10 @@ async def filled() -> EmbeddedStore:
     return store
 
 
+async def copied_to(source: EmbeddedStore, target: MetadataStore) -> int:
+    return await copy_metadata(source.tree, target, lambda _topic, overrides: overrides)
+
+
 def content(store: EmbeddedStore) -> dict[str, bytes]:
     return {
         path: node.data
@@ -46,7 +62,7 @@ def content(store: EmbeddedStore) -> dict[str, bytes]:
 
 async def test_everything_that_lasts_is_copied() -> None:
     source, target = await filled(), await empty()
-    copied = await copy_metadata(source.tree, target.session())
+    copied = await copied_to(source, target.session())
     assert content(target) == content(source)
     assert copied == len(content(source)) - 1
     assert await target.session().children(znodes.CONFIG_CHANGES) == []
@@ -75,7 +91,7 @@ class Failing:
 async def test_an_interrupted_copy_is_no_cluster_and_can_be_made_again(transactions: int) -> None:
     source, target = await filled(), await empty()
     with pytest.raises(StoreUnavailable):
-        await copy_metadata(source.tree, Failing(target.session(), transactions))  # type: ignore[arg-type]
+        await copied_to(source, Failing(target.session(), transactions))  # type: ignore[arg-type]
     assert await target.session().exists(znodes.CLUSTER_ID) is None
     # Meanwhile the broker ran on, and a topic has gone.
     session = source.session()
@@ -83,7 +99,7 @@ async def test_an_interrupted_copy_is_no_cluster_and_can_be_made_again(transacti
         await session.delete(f"{znodes.topic_path('t0')}/partitions/{partition}")
     await session.delete(f"{znodes.topic_path('t0')}/partitions")
     await session.delete(znodes.topic_path("t0"))
-    await copy_metadata(source.tree, target.session())
+    await copied_to(source, target.session())
     assert content(target) == content(source)
 
 
@@ -92,7 +108,7 @@ async def test_what_is_not_empty_is_left_alone() -> None:
     await prepare_cluster(target.session(), "cluster-b")
     before = content(target)
     with pytest.raises(CopyRefused, match="not empty: it has admin"):
-        await copy_metadata(source.tree, target.session())
+        await copied_to(source, target.session())
     assert content(target) == before
 
 
@@ -100,18 +116,46 @@ async def test_another_clusters_interrupted_copy_is_left_alone() -> None:
     source, target = await filled(), await empty()
     await target.session().create(MARKER, b"cluster-b")
     with pytest.raises(CopyRefused):
-        await copy_metadata(source.tree, target.session())
+        await copied_to(source, target.session())
 
 
 async def test_a_finished_copy_is_not_made_twice() -> None:
     source, target = await filled(), await empty()
-    await copy_metadata(source.tree, target.session())
+    await copied_to(source, target.session())
     with pytest.raises(CopyRefused):
-        await copy_metadata(source.tree, target.session())
+        await copied_to(source, target.session())
 
 
 async def test_where_there_is_no_cluster_nothing_is_copied() -> None:
     source, target = await empty(), await empty()
     with pytest.raises(CopyRefused, match="no cluster"):
-        await copy_metadata(source.tree, target.session())
+        await copied_to(source, target.session())
     assert await target.session().children("/") == []
+
+
+async def test_a_cluster_does_not_keep_what_one_broker_gave_its_internal_topics() -> None:
+    source, target = await empty(), await empty()
+    session = source.session()
+    await prepare_cluster(session, "cluster-a")
+    alone = {"min.insync.replicas": "1"}
+    of_topics = {
+        CONSUMER_OFFSETS: {"cleanup.policy": "compact", **alone},
+        TRANSACTION_STATE: alone,
+        "orders": alone,
+    }
+    for topic, overrides in of_topics.items():
+        path = znodes.config_path("topics", topic)
+        await session.create(path, znodes.encode_config(overrides))
+    await session.create(znodes.config_path("topics", "torn"), b"{")
+    config = BrokerConfig.from_properties(ON_ZOOKEEPER)
+    await copy_metadata(source.tree, target.session(), partial(in_cluster, config=config))
+    found = {
+        topic: znodes.decode_config(target.tree.node(znodes.config_path("topics", topic)).data)
+        for topic in of_topics
+    }
+    assert found == {
+        CONSUMER_OFFSETS: {"cleanup.policy": "compact"},
+        TRANSACTION_STATE: {"min.insync.replicas": "2"},
+        "orders": alone,
+    }
+    assert target.tree.node(znodes.config_path("topics", "torn")).data == b"{"

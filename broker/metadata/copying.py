@@ -5,6 +5,7 @@ everybody reads anew at a start. The cluster's id comes last, so no broker takes
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.store import Create, Delete, MetadataStore, Op
@@ -73,7 +74,7 @@ def _batches(source: Tree, grown: Grown) -> Iterator[list[Op]]:
     for path, node in source.items():
         if path in ("/", znodes.CLUSTER_ID) or node.ephemeral_owner or path.startswith(_PASSING):
             continue
-        data = _grown(path, node.data, grown)
+        data = _translated(path, node.data, grown)
         if batch and (len(batch) == _MOST_OPS or size + len(data) > _MOST_BYTES):
             yield batch
             batch, size = [], 0
@@ -83,13 +84,27 @@ def _batches(source: Tree, grown: Grown) -> Iterator[list[Op]]:
         yield batch
 
 
-def _grown(path: str, data: bytes, grown: Grown) -> bytes:
-    if not path.startswith(_TOPIC_CONFIGS):
-        return data
+def _translated(path: str, data: bytes, grown: Grown) -> bytes:
+    """What stands there in the target."""
     try:
-        overrides = znodes.decode_config(data)
+        if path.startswith(_TOPIC_CONFIGS):
+            return _grown(path, data, grown)
+        if znodes.is_state_path(path):
+            return _to_be_judged(data)
     except ZnodeError:
         # As little as a broker can say what it means.
         return data
+    return data
+
+
+def _grown(path: str, data: bytes, grown: Grown) -> bytes:
+    overrides = znodes.decode_config(data)
     values = grown(znodes.config_name(path.removeprefix(_TOPIC_CONFIGS)), overrides)
     return data if values == overrides else znodes.encode_config(dict(values))
+
+
+def _to_be_judged(data: bytes) -> bytes:
+    """A partition's state without the zxid: by the numbers of another store it would cover
+    registrations that nobody has judged. Who reads it without takes the time of the copy."""
+    state = znodes.decode_state(data, 0)
+    return znodes.encode_state(replace(state, judged_until=znodes.NEVER_JUDGED))

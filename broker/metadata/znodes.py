@@ -155,6 +155,11 @@ def state_path(topic: str, partition: int) -> str:
     return f"{TOPICS}/{topic}/partitions/{partition}/state"
 
 
+def is_state_path(path: str) -> bool:
+    """Whether a partition's state stands there."""
+    return path.startswith(f"{TOPICS}/") and path.endswith("/state")
+
+
 def delete_topic_path(topic: str) -> str:
     return f"{DELETE_TOPICS}/{topic}"
 

@@ -1,6 +1,7 @@
 """Metadata that move to another store are all there, or not there at all."""
 
 from functools import partial
+from unittest.mock import ANY
 
 import pytest
 
@@ -11,6 +12,7 @@ from barnabas.broker.metadata.copying import MARKER, CopyRefused, copy_metadata
 from barnabas.broker.metadata.embedded import EmbeddedSession, EmbeddedStore, open_store
 from barnabas.broker.metadata.store import Create, MetadataStore, StoreUnavailable
 from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from barnabas.broker.metadata.znodes import LeaderAndIsr
 from barnabas.broker.offload import InlineOffload
 from barnabas.config.broker import BrokerConfig
 from barnabas.storage.mem_files import MemFiles
@@ -68,6 +70,21 @@ async def test_everything_that_lasts_is_copied() -> None:
     assert await target.session().children(znodes.CONFIG_CHANGES) == []
     assert await target.session().children(znodes.LOG_DIR_EVENTS) == []
     assert await target.session().exists(znodes.CONTROLLER) is None
+
+
+async def test_who_was_judged_in_one_store_is_not_judged_in_the_other() -> None:
+    """Its transactions have numbers of their own: a registration there seemed to be an old one."""
+    source, target = await filled(), await empty()
+    session, path = source.session(), znodes.state_path("t0", 0)
+    state = LeaderAndIsr(1, 7, (1,), 3, doubtful=(1,), judged_until=90_000)
+    await session.create(path, znodes.encode_state(state))
+    await session.create(znodes.state_path("t0", 1), b"damaged")
+    await copied_to(source, target.session())
+    data, stat = await target.session().get(path)
+    copied = znodes.decode_state(data, stat.version)
+    assert copied == state
+    assert copied.judged_until == znodes.NEVER_JUDGED
+    assert await target.session().get(znodes.state_path("t0", 1)) == (b"damaged", ANY)
 
 
 class Failing:

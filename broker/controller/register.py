@@ -84,7 +84,18 @@ class Register:
         return state, [state.topics[name] for name in deleting if name in state.topics]
 
     async def live_brokers(self) -> dict[int, BrokerInfo]:
-        """The brokers that are registered, by id."""
+        """The brokers that were registered at one moment, by id: none of them later than another
+        one that is left out.
+
+        So it is where two looks agree. One look takes time, and by what it finds a decision says up
+        to where it knew of registrations (`judged_until`).
+        """
+        found = await self._look_at_brokers()
+        while (again := await self._look_at_brokers()) != found:
+            found = again
+        return found
+
+    async def _look_at_brokers(self) -> dict[int, BrokerInfo]:
         ids = znodes.broker_ids(await self.store.children(znodes.BROKER_IDS))
         found = await self.each(self._broker, ids)
         return {broker.id: broker for broker in found if broker is not None}

@@ -1,7 +1,7 @@
 """What the controller writes: guarded, and in transactions that ZooKeeper takes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +9,8 @@ import pytest
 from barnabas.broker.controller.office import Term
 from barnabas.broker.controller.register import MAX_OPS, Fenced, Outdated, Register
 from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata.cluster import prepare_cluster, register_broker
+from barnabas.broker.metadata.embedded import EmbeddedSession, open_store
 from barnabas.broker.metadata.store import (
     BadVersion,
     Check,
@@ -21,6 +23,9 @@ from barnabas.broker.metadata.store import (
     Stat,
     StoreError,
 )
+from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo
+from barnabas.broker.offload import InlineOffload
+from barnabas.storage.mem_files import MemFiles
 
 MEGABYTE = 1 << 20
 
@@ -77,3 +82,42 @@ async def test_only_another_epoch_means_another_controller(error: type[StoreErro
     store.error = error(znodes.CONTROLLER_EPOCH)
     with pytest.raises(Fenced):
         await register(store).commit([[Create("/a")]])
+
+
+class Hurried:
+    """A store in which brokers register between two reads."""
+
+    session_timeout = math.inf
+
+    def __init__(self, session: EmbeddedSession, register: Callable[[], Awaitable[None]]) -> None:
+        self._session = session
+        self._register = [register]
+
+    async def children(self, path: str) -> list[str]:
+        names = await self._session.children(path)
+        if self._register:
+            await self._register.pop()()
+        return names
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+
+async def test_no_broker_is_left_out_that_registered_before_another_one() -> None:
+    """A decision that knew of the other would seem to have known of it as well."""
+    store = await open_store(MemFiles(), "/metadata", InlineOffload())
+    session, first, second = store.session(), store.session(), store.session()
+    await prepare_cluster(session, "cluster")
+    endpoints = (BrokerEndpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092),)
+    await register_broker(first, BrokerInfo(1, endpoints), 0)
+
+    async def both() -> None:
+        await register_broker(second, BrokerInfo(2, endpoints), 0)
+        await store.end(first.session_id)
+        await first.renew()
+        await register_broker(first, BrokerInfo(1, endpoints), 0)
+
+    found = await register(Hurried(session, both)).live_brokers()
+    assert sorted(found) == [1, 2]
+    assert found[2].epoch < found[1].epoch
+    await store.close()

@@ -21,7 +21,7 @@ _log = get_logger(__name__)
 
 
 class BrokerRequests:
-    """All methods raise STALE_BROKER_EPOCH for a broker's earlier incarnation, and
+    """All methods raise STALE_BROKER_EPOCH for another incarnation of a broker than is known, and
     BROKER_NOT_AVAILABLE for one that is not registered."""
 
     def __init__(self, tenure: Tenure) -> None:
@@ -32,7 +32,8 @@ class BrokerRequests:
         broker = self._tenure.state.brokers.get(broker_id)
         if broker is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
-        if broker_epoch < broker.epoch:
+        if broker_epoch != broker.epoch:
+            # Of an earlier run, or of one whose registration this controller has yet to take in.
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         return broker
 

@@ -70,9 +70,12 @@ async def test_a_replica_that_is_away_or_restarted_is_not_eligible(trio: Trio) -
     assert (await trio.propose(2, 1, 3, partition_epoch=version)).error_code == 0
 
 
-async def test_a_broker_of_an_earlier_run_is_refused(trio: Trio) -> None:
+@pytest.mark.parametrize("run", [-1, 1])
+async def test_a_broker_of_an_earlier_run_or_an_unknown_one_is_refused(
+    trio: Trio, run: int
+) -> None:
     with pytest.raises(KafkaError) as caught:
-        await trio.propose(2, 1, broker_epoch=trio.brokers[2].info.epoch - 1)
+        await trio.propose(2, 1, broker_epoch=trio.brokers[2].info.epoch + run)
     assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
     with pytest.raises(KafkaError) as caught:
         await trio.brokers[1].controller.shut_down(9, 5)

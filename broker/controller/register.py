@@ -14,6 +14,7 @@ from barnabas.broker.metadata.store import (
     Check,
     Create,
     Created,
+    Delete,
     MetadataStore,
     NodeExists,
     NoNode,
@@ -64,7 +65,11 @@ class Register:
     # -- reading ---------------------------------------------------------------------------------
 
     async def load(self) -> tuple[ClusterState, list[Topic]]:
-        """The cluster, and the topics whose deletion is unfinished."""
+        """The cluster, and the topics whose deletion is unfinished.
+
+        Marks for deletion without a topic are taken away: they would wait for one of that name.
+        Raises Fenced, Outdated.
+        """
         state = ClusterState()
         names = await self.store.children(znodes.TOPICS)
         for name, topic in zip(names, await self.each(self._topic, names), strict=True):
@@ -81,6 +86,8 @@ class Register:
                 partition.state, partition.created_at = found
         state.brokers = await self.live_brokers()
         deleting = await self.store.children(znodes.DELETE_TOPICS)
+        lost = set(deleting).difference(names)
+        await self.commit([[Delete(znodes.delete_topic_path(name))] for name in sorted(lost)])
         return state, [state.topics[name] for name in deleting if name in state.topics]
 
     async def live_brokers(self) -> dict[int, BrokerInfo]:

@@ -65,3 +65,27 @@ async def test_the_next_controller_ends_a_deletion(cluster: FakeCluster) -> None
         await until(lambda known=known: not known.cache.topics)
     assert cluster.store.tree.children(znodes.TOPICS) == []
     assert cluster.store.tree.children(znodes.DELETE_TOPICS) == []
+
+
+async def test_a_mark_without_a_topic_does_not_wait_for_one(cluster: FakeCluster) -> None:
+    """Somebody's hand has made it."""
+    await cluster.store.session().create(znodes.delete_topic_path("t"))
+    await cluster.kill(1)
+    await until(lambda: not cluster.store.tree.children(znodes.DELETE_TOPICS))
+    second = next(each for each in cluster.brokers.values() if each.controller.active)
+    await create(second, "t", (2, 3))
+    await cluster.kill(second.info.id)
+    (last,) = cluster.brokers.values()
+    await until(lambda: last.replicas.states["t", 0].leader == last.info.id)
+    assert not last.replicas.deleted
+
+
+async def test_the_mark_of_a_topic_that_nobody_understands_stays(cluster: FakeCluster) -> None:
+    """It is to go, once it can be read."""
+    await create(cluster.brokers[1], "t")
+    session = cluster.store.session()
+    await session.set(znodes.topic_path("t"), b"damaged")
+    await session.create(znodes.delete_topic_path("t"))
+    await cluster.kill(1)
+    await until(lambda: all(not each.cache.topics for each in cluster.brokers.values()))
+    assert cluster.store.tree.children(znodes.DELETE_TOPICS) == ["t"]

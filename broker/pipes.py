@@ -1,7 +1,10 @@
-"""Pipes between a parent and its children, read in the turns of the loop."""
+"""A parent and its children: their pipes, read in the turns of the loop, and their end."""
 
 import asyncio
 import os
+import subprocess
+import threading
+from contextlib import suppress
 from typing import IO
 
 _CHUNK = 65_536
@@ -47,3 +50,22 @@ def take_output() -> int:
     own = os.dup(1)
     os.dup2(2, 1)
     return own
+
+
+def end_of(process: "subprocess.Popen[bytes]") -> "asyncio.Future[int]":
+    """The exit code of a process, once it has one.
+
+    A thread of its own waits for each process: those of the loop's pool are fewer than brokers may
+    be, and whoever waits for one would stand behind all that run.
+    """
+    loop = asyncio.get_running_loop()
+    end: asyncio.Future[int] = loop.create_future()
+
+    def wait() -> None:
+        code = process.wait()
+        # The loop may have gone before.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(end.set_result, code)
+
+    threading.Thread(target=wait, name=f"end-of-{process.pid}", daemon=True).start()
+    return end

@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import click
 
-from barnabas.broker.pipes import close_pipe, read_pipe
+from barnabas.broker.pipes import close_pipe, end_of, read_pipe
 from barnabas.cli.several import METADATA, SOCKET, Several
 
 STOP_SECONDS = 30.0
@@ -53,7 +52,7 @@ class Child:
     async def start(self) -> bool:
         """Whether it serves; if not it has ended, and said why on standard error."""
         process = self._process = _spawn()
-        self._end = _end_of(process)
+        self._end = end_of(process)
         assert process.stdin is not None
         process.stdin.write(self._orders.line())
         process.stdin.flush()
@@ -274,22 +273,3 @@ def _spawn() -> "subprocess.Popen[bytes]":
         # Ctrl-C is for the parent, which stops its children in order.
         start_new_session=True,
     )
-
-
-def _end_of(process: "subprocess.Popen[bytes]") -> "asyncio.Future[int]":
-    """The exit code of a process, once it has one.
-
-    A thread of its own waits for each process: those of the loop's pool are fewer than brokers may
-    be, and whoever stops one would stand behind all that run.
-    """
-    loop = asyncio.get_running_loop()
-    end: asyncio.Future[int] = loop.create_future()
-
-    def wait() -> None:
-        code = process.wait()
-        # The loop may have gone before.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(end.set_result, code)
-
-    threading.Thread(target=wait, name=f"end-of-{process.pid}", daemon=True).start()
-    return end

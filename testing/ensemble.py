@@ -149,7 +149,14 @@ class Ensemble:
 
         self._store = Store(self._directory)
         await self._store.start(self.broker_ids)
-        await asyncio.gather(*map(self._start_broker, self.broker_ids))
+        starts = [asyncio.create_task(self._start_broker(each)) for each in self.broker_ids]
+        try:
+            await asyncio.gather(*starts)
+        except BaseException:
+            for start in starts:
+                start.cancel()
+            await asyncio.wait(starts)
+            raise
         for node in self._nodes.values():
             await node.knows(brokers=len(self.broker_ids))
 
@@ -203,8 +210,8 @@ class Ensemble:
             raise RuntimeError("only a cluster of processes can do this: Cluster(processes=True)")
         return self._nodes[broker]  # type: ignore[return-value]
 
-    def _do(self, work: Coroutine[Any, Any, T], timeout: float = TIMEOUT) -> T:
+    def _do(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         if self._thread is None:
             work.close()
             raise RuntimeError("this cluster does not run")
-        return self._thread.run(work, timeout)
+        return self._thread.run(work, TIMEOUT if timeout is None else timeout)

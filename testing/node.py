@@ -1,5 +1,6 @@
 """One broker of a test's cluster, with levers on its requests, its lines and its clock."""
 
+import asyncio
 import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -51,7 +52,16 @@ class Node:
         )
 
     async def start(self) -> None:
-        await self.broker.start()
+        """Raises what keeps it from starting; nothing of it runs then."""
+        starting = asyncio.create_task(self.broker.start())
+        try:
+            await asyncio.shield(starting)
+        except BaseException:
+            # What it has opened it closes over lines that are whole.
+            await self.release()
+            starting.cancel()
+            await asyncio.wait((starting,))
+            raise
 
     async def stop(self) -> None:
         """Raises RuntimeError where the broker had failed before, so that a test learns of it."""

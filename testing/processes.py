@@ -38,12 +38,17 @@ class ProcessNode:
         self._listening: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Return once it serves. Raises BrokerDied."""
+        """Return once it serves. Raises BrokerDied; nothing of it runs then."""
         self._process = self._spawn()
         assert self._process.stdout is not None
         answers = read_pipe(self._process.stdout.fileno())
-        self._write(self._properties)
-        if not await answers.readline():
+        try:
+            self._write(self._properties)
+            serves = await answers.readline()
+        except BaseException:
+            await self.kill()
+            raise
+        if not serves:
             await self._ended()
             raise self._death()
         self._listening = asyncio.create_task(self._listen(answers))

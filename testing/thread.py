@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 JOIN_TIMEOUT = 30.0
+CLEAN_UP_TIMEOUT = 15.0
+"""Seconds that work may take to end what it began, once its own time is over."""
 
 
 class LoopThread:
@@ -19,11 +21,14 @@ class LoopThread:
         started.wait()
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float) -> T:
-        """What the work returns or raises; TimeoutError, and its end, after `timeout` seconds."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        """What the work returns or raises; after `timeout` seconds it ends, with TimeoutError.
+
+        It has ended then: what it began, it has undone.
+        """
+        future = asyncio.run_coroutine_threadsafe(_within(timeout, work), self._loop)
         try:
-            return future.result(timeout)
-        except TimeoutError:
+            return future.result(timeout + CLEAN_UP_TIMEOUT)
+        except BaseException:
             future.cancel()
             raise
 
@@ -43,3 +48,8 @@ class LoopThread:
         self._stop = asyncio.Event()
         started.set()
         await self._stop.wait()
+
+
+async def _within(timeout: float, work: Coroutine[Any, Any, T]) -> T:
+    async with asyncio.timeout(timeout):
+        return await work

@@ -167,7 +167,10 @@ class Cluster(Ensemble):
                 self._do(self._nodes[broker].remove(number=number))
 
     def wait_for_lever(self, number: int, brokers: list[int], timeout: float) -> None:
-        """Waits until a lever has touched a request anywhere; TimeoutError."""
+        """Waits until a lever has touched a request anywhere; TimeoutError.
+
+        RuntimeError where none that has the lever runs any more, or it was taken away.
+        """
         self._do(self._first_arrival(number, brokers), timeout)
 
     def touched_by_lever(self, number: int, brokers: list[int]) -> int:
@@ -176,16 +179,22 @@ class Cluster(Ensemble):
         return sum(self._do(node.touched(number=number)) for node in running)
 
     async def _first_arrival(self, number: int, brokers: list[int]) -> None:
-        waits = [
+        waits = {
             asyncio.ensure_future(self._nodes[broker].arrived(number=number))
             for broker in brokers
             if broker in self._nodes
-        ]
+        }
+        left = waits
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            while left:
+                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                # A broker that has ended says nothing about the others.
+                if any(each.exception() is None for each in done):
+                    return
         finally:
-            for wait in waits:
+            for wait in left:
                 wait.cancel()
+        raise RuntimeError("no broker that runs has this lever: nothing will be touched")
 
 
 class Lever:
@@ -197,7 +206,10 @@ class Lever:
         self._brokers = brokers
 
     def wait(self, timeout: float = TIMEOUT) -> None:
-        """Waits until a request was touched; TimeoutError."""
+        """Waits until a request was touched; TimeoutError.
+
+        RuntimeError once that cannot be: the lever was removed, or no broker that has it runs.
+        """
         self._cluster.wait_for_lever(self._number, self._brokers, timeout)
 
     @property

@@ -52,6 +52,7 @@ class Lever:
     seen: int = 0
     touched: int = 0
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by the first request that is touched, and when there will be none."""
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def takes(self, request: Any, context: RequestContext, cache: MetadataCache) -> bool:
@@ -100,14 +101,20 @@ class Levers:
         lever = self._levers.pop(number, None)
         if lever is not None:
             lever.released.set()
+            # Whoever waits for a first request is not left to wait.
+            lever.arrived.set()
 
     def remove_all(self) -> None:
         for number in list(self._levers):
             self.remove(number)
 
     async def arrived(self, number: int) -> None:
-        """Wait until the lever has touched a request."""
-        await self._levers[number].arrived.wait()
+        """Wait until the lever has touched a request; LookupError where it never will."""
+        lever = self._levers.get(number)
+        if lever is not None:
+            await lever.arrived.wait()
+        if lever is None or not lever.touched:
+            raise LookupError(f"lever {number} was taken away")
 
     async def knows(self, brokers: int) -> None:
         """Wait until the broker has been told of so many brokers."""

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import permutations
 from typing import Any, Self, TypeVar
 
 from barnabas.testing.ensemble import BROKERS, TIMEOUT, Ensemble
+from barnabas.testing.processes import BrokerDied
 
 T = TypeVar("T")
 
@@ -60,8 +62,7 @@ class Cluster(Ensemble):
 
     def cut_clients(self, *brokers: int) -> None:
         """Cuts the lines between these brokers and all clients."""
-        for broker in brokers:
-            self._do(self._nodes[broker].cut_clients())
+        self._do(self._tell(brokers, "cut_clients"))
 
     def cut_store(self, *brokers: int) -> None:
         """Cuts the lines between these brokers and the metadata store: in time they lose their
@@ -80,18 +81,17 @@ class Cluster(Ensemble):
         self._do(self._heal())
 
     async def _cut(self, here: list[int], there: list[int], *, one_way: bool) -> None:
-        for broker in set(here) & set(self._nodes):
-            ports = [self._ports[each][BROKERS] for each in there]
-            await self._nodes[broker].cut(ports=ports, sending=True, receiving=not one_way)
-        # Who sends is one side of a connection; who answers on it is the other.
-        for broker in set(there) & set(self._nodes) if one_way else ():
+        ports = [self._ports[each][BROKERS] for each in there]
+        await self._tell(here, "cut", ports=ports, sending=True, receiving=not one_way)
+        if one_way:
+            # Who sends is one side of a connection; who answers on it is the other.
             ports = [self._ports[each][BROKERS] for each in here]
-            await self._nodes[broker].cut(ports=ports, sending=False, receiving=True)
+            await self._tell(there, "cut", ports=ports, sending=False, receiving=True)
 
     async def _heal(self) -> None:
-        for broker, node in self._nodes.items():
+        for broker in self.broker_ids:
             self._store.line(broker).mend()
-            await node.mend()
+        await self._tell(self.broker_ids, "mend")
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -129,16 +129,14 @@ class Cluster(Ensemble):
         """The lever's number, and the brokers that have it."""
         number, only = next(self._numbers), matching.pop("broker", None)
         brokers = self.running if only is None else [only]
-        for broker in brokers:
-            self._do(self._nodes[broker].pull(number=number, api=api, **matching, **lever))
+        self._do(self._tell(brokers, "pull", number=number, api=api, **matching, **lever))
         return number, brokers
 
     # -- time, sessions, leaders -----------------------------------------------------------------
 
     def jump_transaction_clock(self, seconds: float) -> None:
         """Puts the clock by which transactions time out forward, for all brokers that run."""
-        for node in self._nodes.values():
-            self._do(node.jump(seconds=seconds))
+        self._do(self._tell(self.running, "jump", seconds=seconds))
 
     def expire_session(self, broker: int) -> None:
         """Ends a broker's session with the metadata store, as if the store had not heard it."""
@@ -162,9 +160,7 @@ class Cluster(Ensemble):
 
     def remove_lever(self, number: int, brokers: list[int]) -> None:
         """Takes a lever away from those of its brokers that still run."""
-        for broker in brokers:
-            if broker in self._nodes:
-                self._do(self._nodes[broker].remove(number=number))
+        self._do(self._tell(brokers, "remove", number=number))
 
     def wait_for_lever(self, number: int, brokers: list[int], timeout: float) -> None:
         """Waits until a lever has touched a request anywhere; TimeoutError.
@@ -174,13 +170,24 @@ class Cluster(Ensemble):
         self._do(self._first_arrival(number, brokers), timeout)
 
     def touched_by_lever(self, number: int, brokers: list[int]) -> int:
-        """How many requests a lever has touched."""
-        running = [self._nodes[broker] for broker in brokers if broker in self._nodes]
-        return sum(self._do(node.touched(number=number)) for node in running)
+        """How many requests a lever has touched; RuntimeError while one that has it is paused."""
+        return self._do(self._touched(number, brokers))
+
+    async def _touched(self, number: int, brokers: list[int]) -> int:
+        total = 0
+        for broker in brokers:
+            node = self._nodes.get(broker)
+            if node is None:
+                continue
+            if node.paused:
+                raise RuntimeError(f"broker {broker} is paused and cannot say: resume it first")
+            with suppress(BrokerDied):
+                total += await node.ask("touched", number=number)
+        return total
 
     async def _first_arrival(self, number: int, brokers: list[int]) -> None:
         waits = {
-            asyncio.ensure_future(self._nodes[broker].arrived(number=number))
+            asyncio.ensure_future(self._nodes[broker].ask("arrived", number=number))
             for broker in brokers
             if broker in self._nodes
         }
@@ -214,7 +221,7 @@ class Lever:
 
     @property
     def touched(self) -> int:
-        """How many requests it has touched, on brokers that still run."""
+        """How many requests it has touched, on brokers that still run; see `pause`."""
         return self._cluster.touched_by_lever(self._number, self._brokers)
 
     def remove(self) -> None:

@@ -3,18 +3,19 @@
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from barnabas.testing.ports import ReservedPorts
+from barnabas.testing.processes import BrokerDied, ProcessNode
 from barnabas.testing.thread import LoopThread
 
 if TYPE_CHECKING:
     from barnabas.testing.node import Node
-    from barnabas.testing.processes import ProcessNode
     from barnabas.testing.store import Store
 
 T = TypeVar("T")
@@ -137,11 +138,14 @@ class Ensemble:
         self._do(node.kill())
 
     def pause(self, broker: int) -> None:
-        """SIGSTOP: it keeps its connections and says nothing. Needs `processes`."""
+        """SIGSTOP: it keeps its connections and says nothing. Needs `processes`.
+
+        What other levers do meanwhile happens to it when it goes on.
+        """
         self._do(self._process(broker).pause())
 
     def resume(self, broker: int) -> None:
-        """SIGCONT. Needs `processes`."""
+        """SIGCONT; it has done then what it was told meanwhile. Needs `processes`."""
         self._do(self._process(broker).resume())
 
     async def _start(self) -> None:
@@ -158,7 +162,7 @@ class Ensemble:
             await asyncio.wait(starts)
             raise
         for node in self._nodes.values():
-            await node.knows(brokers=len(self.broker_ids))
+            await node.ask("knows", brokers=len(self.broker_ids))
 
     async def _start_broker(self, broker: int) -> None:
         if broker in self._nodes:
@@ -182,19 +186,23 @@ class Ensemble:
             **self._configs,
         }
         if self._processes:
-            from barnabas.testing.processes import ProcessNode
-
             return ProcessNode(properties, self._directory / f"broker-{broker}.log")
         from barnabas.testing.node import Node
 
         return Node(properties)
+
+    async def _tell(self, brokers: Iterable[int], method: str, **arguments: Any) -> None:
+        """Have a method of `Node` done by those of the brokers that run, side by side."""
+        nodes = [self._nodes[broker] for broker in brokers if broker in self._nodes]
+        await asyncio.gather(*(_told(node, method, arguments) for node in nodes))
 
     async def _stop(self) -> None:
         """One after another: each hands over what it leads, and the last has nobody to."""
         errors: list[Exception] = []
         for broker, node in self._nodes.items():
             self._store.line(broker).mend()
-            await node.release()
+            with suppress(BrokerDied):
+                await node.release()
         while self._nodes:
             _, node = self._nodes.popitem()
             try:
@@ -215,3 +223,9 @@ class Ensemble:
             work.close()
             raise RuntimeError("this cluster does not run")
         return self._thread.run(work, TIMEOUT if timeout is None else timeout)
+
+
+async def _told(node: "Node | ProcessNode", method: str, arguments: Mapping[str, Any]) -> None:
+    # Who has died needs to be told nothing.
+    with suppress(BrokerDied):
+        await node.tell(method, **arguments)

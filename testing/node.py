@@ -34,6 +34,8 @@ class Node:
     """A broker on the running loop. Arguments and answers of its methods are plain JSON values, so
     that a test in another process can call them."""
 
+    paused = False
+
     def __init__(self, properties: Mapping[str, str]) -> None:
         config = BrokerConfig.from_properties(properties)
         doors = real_doors(config)
@@ -74,6 +76,14 @@ class Node:
         """Take every lever away, and mend every line."""
         self._levers.remove_all()
         self._network.mend()
+
+    async def tell(self, method: str, **arguments: Any) -> None:
+        """Have a method done."""
+        await self.ask(method, **arguments)
+
+    async def ask(self, method: str, **arguments: Any) -> Any:
+        """What a method answers."""
+        return await getattr(self, method)(**arguments)
 
     async def pull(self, number: int, api: int | str, **lever: Any) -> None:
         """Set a lever; its fields are those of `Lever`."""

@@ -19,13 +19,16 @@ STOP_TIMEOUT = 30.0
 _LOG_SHOWN = 4000
 """Characters of the broker's log that an error quotes."""
 
+_TOLD_WHILE_PAUSED = 100
+"""Calls that lie in the pipe of a broker that is paused; it holds many more."""
+
 
 class BrokerDied(Exception):
     """The process of a broker has ended; the text has the end of its log."""
 
 
 class ProcessNode:
-    """Has the methods of `Node`, and those that need a process."""
+    """Starts and stops as a `Node`, is told and asked what one is, and can be killed and paused."""
 
     def __init__(self, properties: Mapping[str, str], log: Path) -> None:
         self._properties = properties
@@ -36,10 +39,14 @@ class ProcessNode:
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._listening: asyncio.Task[None] | None = None
+        self.paused = False
+        self._unheard: list[asyncio.Future[Any]] = []
+        """Answers to what it was told while it was paused."""
 
     async def start(self) -> None:
         """Return once it serves. Raises BrokerDied; nothing of it runs then."""
         self._process = self._spawn()
+        self.paused = False
         assert self._process.stdout is not None
         answers = read_pipe(self._process.stdout.fileno())
         try:
@@ -56,7 +63,7 @@ class ProcessNode:
     async def stop(self) -> None:
         """Stop in order. Raises BrokerDied where it had failed or does not stop."""
         process = self._running()
-        await self.resume()
+        self._go_on()
         assert process.stdin is not None
         with suppress(BrokenPipeError):
             process.stdin.close()
@@ -66,9 +73,8 @@ class ProcessNode:
 
     async def release(self) -> None:
         """Let it go on where it was paused, take every lever away, and mend every line."""
-        await self.resume()
-        with suppress(BrokerDied):
-            await self._call("release", {})
+        self._go_on()
+        await self.ask("release")
 
     async def kill(self) -> None:
         """kill -9."""
@@ -77,24 +83,47 @@ class ProcessNode:
 
     async def pause(self) -> None:
         self._running().send_signal(signal.SIGSTOP)
+        self.paused = True
 
     async def resume(self) -> None:
+        """Let it go on; what it was told meanwhile has been done."""
+        self._go_on()
+        unheard, self._unheard = self._unheard, []
+        await asyncio.gather(*unheard)
+
+    async def tell(self, method: str, **arguments: Any) -> None:
+        """Have a method of `Node` done; by a broker that is paused, once it goes on.
+
+        Raises BrokerDied, and RuntimeError where it is paused and was told too much.
+        """
+        if not self.paused:
+            await self.ask(method, **arguments)
+            return
+        # Nobody empties the pipe: what it cannot hold would stop this loop.
+        if len(self._unheard) == _TOLD_WHILE_PAUSED:
+            raise RuntimeError("a broker that is paused was told too much: resume it first")
+        answer = self._send(method, arguments)
+        # It may be killed and never hear of this.
+        answer.add_done_callback(lambda _: answer.cancelled() or answer.exception())
+        self._unheard.append(answer)
+
+    async def ask(self, method: str, **arguments: Any) -> Any:
+        """What a method of `Node` answers; a broker that is paused does once it goes on.
+
+        Raises BrokerDied.
+        """
+        return await self._send(method, arguments)
+
+    def _go_on(self) -> None:
         self._running().send_signal(signal.SIGCONT)
+        self.paused = False
 
-    def __getattr__(self, method: str) -> Any:
-        async def call(**arguments: Any) -> Any:
-            return await self._call(method, arguments)
-
-        return call
-
-    async def _call(self, method: str, arguments: Mapping[str, Any]) -> Any:
+    def _send(self, method: str, arguments: Mapping[str, Any]) -> asyncio.Future[Any]:
         number = next(self._numbers)
+        self._write({"id": number, "method": method, "arguments": arguments})
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
-        try:
-            self._write({"id": number, "method": method, "arguments": arguments})
-            return await answer
-        finally:
-            del self._waiting[number]
+        answer.add_done_callback(lambda _: self._waiting.pop(number))
+        return answer
 
     async def _listen(self, answers: asyncio.StreamReader) -> None:
         while line := await answers.readline():

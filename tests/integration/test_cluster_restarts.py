@@ -1,11 +1,16 @@
 """Brokers of a test's cluster that do not start, do not stop, or end by themselves."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from barnabas.client.connection import Connection
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages import describe_cluster
 from barnabas.testing import Cluster, ensemble
 
+DEADLINE = 20.0
 SHORT = 2.0
 """Seconds for what does not happen."""
 
@@ -26,6 +31,22 @@ def other_than(cluster: Cluster, broker: int) -> int:
     return next(each for each in cluster.broker_ids if each != broker)
 
 
+def code_of(cluster: Cluster, broker: int) -> int:
+    """How a broker answers a DescribeCluster."""
+
+    async def ask() -> int:
+        host, _, port = cluster.address_of(broker).rpartition(":")
+        connection = await Connection.open(host, int(port), client_id="test", timeout=DEADLINE)
+        request = describe_cluster.DescribeClusterRequest(
+            include_cluster_authorized_operations=False
+        )
+        answer = await connection.request(describe_cluster.API, request, timeout=DEADLINE)
+        await connection.close()
+        return int(answer.error_code)
+
+    return asyncio.run(ask())
+
+
 def test_a_broker_that_did_not_start_in_time_starts_later(
     cluster: Cluster, impatient: Callable[[], None]
 ) -> None:
@@ -40,3 +61,40 @@ def test_a_broker_that_did_not_start_in_time_starts_later(
     cluster.heal()
     cluster.start_broker(broker)
     cluster.wait_until_in_sync(30)
+
+
+@pytest.fixture
+def with_one_paused(impatient: Callable[[], None]) -> Iterator[Cluster]:
+    with Cluster(processes=True) as cluster:
+        cluster.pause(1)
+        impatient()
+        yield cluster
+
+
+def test_a_broker_that_is_paused_keeps_no_lever_from_the_others(with_one_paused: Cluster) -> None:
+    cluster = with_one_paused
+    cluster.partition([1], [2, 3])
+    cluster.partition([2], [1, 3], one_way=True)
+    cluster.cut_clients(1, 2)
+    cluster.heal()
+    cluster.delay("Fetch", 0.1).remove()
+    cluster.jump_transaction_clock(1)
+    with cluster.error("DescribeCluster", "INVALID_REQUEST") as refused:
+        assert code_of(cluster, 2) == ErrorCode.INVALID_REQUEST
+        with pytest.raises(RuntimeError, match="broker 1 is paused"):
+            assert refused.touched
+        refused.wait()
+        cluster.kill(1)
+        assert refused.touched == 1
+
+
+def test_a_broker_that_was_paused_has_done_what_it_was_told_when_it_goes_on(
+    with_one_paused: Cluster,
+) -> None:
+    cluster = with_one_paused
+    with cluster.error("DescribeCluster", "INVALID_REQUEST", broker=1) as refused:
+        cluster.cut_clients(1)
+        cluster.heal()
+        cluster.resume(1)
+        assert code_of(cluster, 1) == ErrorCode.INVALID_REQUEST
+        assert refused.touched == 1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from barnabas.broker.metadata import znodes
-from barnabas.broker.metadata.store import Create, Delete, MetadataStore, Op
+from barnabas.broker.metadata.store import Create, Delete, MetadataStore, NoNode, Op
 from barnabas.broker.metadata.tree import Tree
 from barnabas.broker.metadata.znodes import ZnodeError
 
@@ -31,19 +31,35 @@ async def copy_metadata(source: Tree, target: MetadataStore, grown: Grown) -> in
     """Create in an empty target what the source has, topics with their `grown` overrides; returns
     the number of nodes.
 
-    An interrupted copy of the same cluster is taken away and made anew. Raises CopyRefused,
-    StoreError.
+    An interrupted copy of the same cluster is taken away and made anew; one that is complete, and
+    only nobody heard of it, is left as it is. Raises CopyRefused, StoreError.
     """
     node = source.find(znodes.CLUSTER_ID)
     if node is None:
         raise CopyRefused("there is no cluster in this metadata")
-    await _make_room(target, znodes.decode_cluster_id(node.data))
-    copied = 0
-    for batch in _batches(source, grown):
-        await target.multi(batch)
-        copied += len(batch)
-    await target.multi([Create(znodes.CLUSTER_ID, node.data), Delete(MARKER)])
-    return copied + 1
+    batches = list(_batches(source, grown))
+    if not await _is_complete(source, target):
+        await _make_room(target, znodes.decode_cluster_id(node.data))
+        for batch in batches:
+            await target.multi(batch)
+        await target.multi([Create(znodes.CLUSTER_ID, node.data), Delete(MARKER)])
+    return sum(map(len, batches)) + 1
+
+
+async def _is_complete(source: Tree, target: MetadataStore) -> bool:
+    """Whether the target has everything, and no broker has begun with either side since: the first
+    thing that it does is to raise the controller's epoch."""
+    id_here, epoch_here = source.find(znodes.CLUSTER_ID), source.find(znodes.CONTROLLER_EPOCH)
+    if id_here is None or epoch_here is None or await target.exists(MARKER) is not None:
+        return False
+    try:
+        cluster_id, _ = await target.get(znodes.CLUSTER_ID)
+        epoch, stat = await target.get(znodes.CONTROLLER_EPOCH)
+        brokers = await target.children(znodes.BROKER_IDS)
+    except NoNode:
+        return False
+    untouched = epoch == epoch_here.data and stat.version == 0 and not brokers
+    return untouched and cluster_id == id_here.data
 
 
 async def _make_room(target: MetadataStore, cluster_id: str) -> None:

@@ -139,6 +139,17 @@ def read(site: Site, topic: str) -> set[bytes]:
     return found
 
 
+def test_a_copy_that_was_killed_at_its_end_is_ended_by_the_same_command(site: Site) -> None:
+    """ZooKeeper had everything, and the journal was not renamed yet."""
+    site.serve(site.alone).stop()
+    first = site.copy()
+    assert first[0] == 0, first[1]
+    (site.data / "metadata.copied").rename(site.data / "metadata")
+    assert site.copy() == first
+    assert not (site.data / "metadata").exists()
+    site.serve(site.on_zookeeper)
+
+
 def test_a_target_that_is_not_empty_is_refused(
     site: Site, server: ZooKeeperServer, chroot: str
 ) -> None:

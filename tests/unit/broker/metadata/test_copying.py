@@ -5,7 +5,9 @@ from unittest.mock import ANY
 
 import pytest
 
+from barnabas.broker.clock import SystemClock
 from barnabas.broker.controller.internal_topics import in_cluster
+from barnabas.broker.controller.office import Office
 from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.cluster import prepare_cluster
 from barnabas.broker.metadata.copying import MARKER, CopyRefused, copy_metadata
@@ -137,10 +139,36 @@ async def test_another_clusters_interrupted_copy_is_left_alone() -> None:
 
 
 async def test_a_finished_copy_is_not_made_twice() -> None:
+    """Its end may have been missed, by a process that was killed before it told the broker."""
+    source, target = await filled(), await empty()
+    count = await copied_to(source, target.session())
+    before = dict(target.tree.items())
+    assert await copied_to(source, target.session()) == count
+    assert dict(target.tree.items()) == before
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+async def test_a_copy_with_which_a_broker_has_begun_is_left_alone(side: str) -> None:
+    stores = {"source": await filled(), "target": await empty()}
+    source, target = stores.values()
+    await copied_to(source, target.session())
+    await source.session().delete(znodes.CONTROLLER)
+    assert await Office(stores[side].session(), 1, SystemClock()).take() is not None
+    await refused_as_not_empty(source, target)
+
+
+async def test_a_copy_with_which_a_broker_is_about_to_begin_is_left_alone() -> None:
     source, target = await filled(), await empty()
     await copied_to(source, target.session())
-    with pytest.raises(CopyRefused):
+    await target.session().create(znodes.broker_path(1), ephemeral=True)
+    await refused_as_not_empty(source, target)
+
+
+async def refused_as_not_empty(source: EmbeddedStore, target: EmbeddedStore) -> None:
+    before = dict(target.tree.items())
+    with pytest.raises(CopyRefused, match="not empty"):
         await copied_to(source, target.session())
+    assert dict(target.tree.items()) == before
 
 
 async def test_where_there_is_no_cluster_nothing_is_copied() -> None:

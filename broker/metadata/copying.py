@@ -7,9 +7,9 @@ everybody reads anew at a start. The cluster's id comes last, so no broker takes
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from barnabas.broker.metadata import znodes
+from barnabas.broker.metadata import features, znodes
 from barnabas.broker.metadata.store import Create, Delete, MetadataStore, NoNode, Op
-from barnabas.broker.metadata.tree import Tree
+from barnabas.broker.metadata.tree import Node, Tree
 from barnabas.broker.metadata.znodes import ZnodeError
 
 MARKER = "/metadata_copy"
@@ -90,7 +90,7 @@ def _batches(source: Tree, grown: Grown) -> Iterator[list[Op]]:
     for path, node in source.items():
         if path in ("/", znodes.CLUSTER_ID) or node.ephemeral_owner or path.startswith(_PASSING):
             continue
-        data = _translated(path, node.data, grown)
+        data = _translated(path, node, grown)
         if batch and (len(batch) == _MOST_OPS or size + len(data) > _MOST_BYTES):
             yield batch
             batch, size = [], 0
@@ -100,17 +100,21 @@ def _batches(source: Tree, grown: Grown) -> Iterator[list[Op]]:
         yield batch
 
 
-def _translated(path: str, data: bytes, grown: Grown) -> bytes:
+def _translated(path: str, node: Node, grown: Grown) -> bytes:
     """What stands there in the target."""
     try:
         if path.startswith(_TOPIC_CONFIGS):
-            return _grown(path, data, grown)
+            return _grown(path, node.data, grown)
         if znodes.is_state_path(path):
-            return _to_be_judged(data)
+            return _to_be_judged(node.data)
+        if path == znodes.FEATURE:
+            # The target's transactions begin with low numbers, and clients remember the highest.
+            epoch = features.epoch_of(node.data, node.mzxid)
+            return znodes.encode_features(znodes.decode_features(node.data), epoch)
     except ZnodeError:
         # As little as a broker can say what it means.
-        return data
-    return data
+        return node.data
+    return node.data
 
 
 def _grown(path: str, data: bytes, grown: Grown) -> bytes:

@@ -90,8 +90,9 @@ class Features:
 
     @property
     def epoch(self) -> int:
-        """The transaction that made the last change: clients believe the highest one they are told,
-        so it must grow even where the node was lost and made anew."""
+        """The transaction that made the last change, counted on from those of a store before:
+        clients believe the highest one they are told, so it must grow even where the node was lost
+        and made anew, or the metadata have moved."""
         return self._epoch
 
     @property
@@ -105,7 +106,7 @@ class Features:
         except NoNode:
             _log.error("finalized features are gone from the metadata store", kept=self._epoch)
             return
-        self._take_over(znodes.decode_features(data), stat.mzxid)
+        self._take_over(znodes.decode_features(data), epoch_of(data, stat.mzxid))
 
     async def update(self, changes: Iterable[FeatureChange], *, validate_only: bool) -> None:
         """Make all of the changes or none, and none if they are only to be validated.
@@ -122,11 +123,13 @@ class Features:
             if after != before:
                 with suppress(BadVersion):
                     stat = await self._store.set(
-                        znodes.FEATURE, znodes.encode_features(after), stat.version
+                        znodes.FEATURE,
+                        znodes.encode_features(after, znodes.decode_epochs_before(data)),
+                        stat.version,
                     )
                     before = after
             if after == before:
-                self._take_over(after, stat.mzxid)
+                self._take_over(after, epoch_of(data, stat.mzxid))
                 return
 
     async def _supporters(self) -> dict[str, Mapping[str, FeatureRange]]:
@@ -147,6 +150,11 @@ class Features:
         if epoch > self._epoch:
             self._finalized, self._epoch = finalized, epoch
             _log.info("finalized features", epoch=epoch, levels=dict(finalized))
+
+
+def epoch_of(data: bytes, zxid: int) -> int:
+    """The epoch of levels that a transaction has written."""
+    return znodes.decode_epochs_before(data) + zxid
 
 
 def changed(

@@ -340,8 +340,10 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
     return ProducerIdBlock(value["broker"], int(value["block_start"]), int(value["block_end"]))
 
 
-def encode_features(finalized: Mapping[str, int]) -> bytes:
-    return _json({"version": 2, "status": _FEATURES_ENABLED, "features": dict(finalized)})
+def encode_features(finalized: Mapping[str, int], epochs_before: int = 0) -> bytes:
+    """`epochs_before` is where the epochs of another store had got to, which the levels were in."""
+    more = {"epochs_before": epochs_before} if epochs_before else {}
+    return _json({"version": 2, "status": _FEATURES_ENABLED, "features": dict(finalized), **more})
 
 
 @_guarded
@@ -351,6 +353,11 @@ def decode_features(data: bytes) -> dict[str, int]:
     if value["status"] != _FEATURES_ENABLED:
         return {}
     return {str(name): int(level) for name, level in value["features"].items()}
+
+
+@_guarded
+def decode_epochs_before(data: bytes) -> int:
+    return int(json.loads(data).get("epochs_before", 0))
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:

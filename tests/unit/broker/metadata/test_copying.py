@@ -12,6 +12,12 @@ from barnabas.broker.metadata import znodes
 from barnabas.broker.metadata.cluster import prepare_cluster
 from barnabas.broker.metadata.copying import MARKER, CopyRefused, copy_metadata
 from barnabas.broker.metadata.embedded import EmbeddedSession, EmbeddedStore, open_store
+from barnabas.broker.metadata.features import (
+    TRANSACTION_VERSION,
+    FeatureChange,
+    Features,
+    UpgradeType,
+)
 from barnabas.broker.metadata.store import Create, MetadataStore, StoreUnavailable
 from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from barnabas.broker.metadata.znodes import LeaderAndIsr
@@ -56,12 +62,15 @@ async def copied_to(source: EmbeddedStore, target: MetadataStore) -> int:
 
 
 def content(store: EmbeddedStore) -> dict[str, bytes]:
-    return {
+    """What is to be the same in a copy."""
+    found = {
         path: node.data
         for path, node in store.tree.items()
         if not (node.ephemeral_owner or "_change_" in path or "_event_" in path.rpartition("/")[2])
         or path == znodes.LOG_DIR_EVENTS
     }
+    levels = znodes.decode_features(found[znodes.FEATURE])
+    return found | {znodes.FEATURE: znodes.encode_features(levels)}
 
 
 async def test_everything_that_lasts_is_copied() -> None:
@@ -87,6 +96,23 @@ async def test_who_was_judged_in_one_store_is_not_judged_in_the_other() -> None:
     assert copied == state
     assert copied.judged_until == znodes.NEVER_JUDGED
     assert await target.session().get(znodes.state_path("t0", 1)) == (b"damaged", ANY)
+
+
+async def test_the_epoch_of_features_grows_on() -> None:
+    """Clients believe the highest, and another store's transactions begin with low numbers."""
+    stores = [await filled(), await empty(), await empty()]
+    lower = FeatureChange(TRANSACTION_VERSION, 1, UpgradeType.SAFE_DOWNGRADE)
+    epochs = []
+    for before, store in zip([None, *stores], stores, strict=False):
+        if before is not None:
+            await copied_to(before, store.session())
+        features = Features(store.session())
+        await features.catch_up()
+        epochs.append(features.epoch)
+    await features.update([lower], validate_only=False)
+    epochs.append(features.epoch)
+    assert epochs == sorted(set(epochs))
+    assert features.transaction_version == 1
 
 
 class Failing:

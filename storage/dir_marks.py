@@ -1,10 +1,13 @@
 """What a log directory says of itself: whose it is, and how the last process left it."""
 
 import os
+from collections.abc import Iterable
 from random import Random
 from typing import NamedTuple
 
+from barnabas.protocol.types import ZERO_UUID, uuid_text
 from barnabas.storage.files import Files, write_atomic
+from barnabas.storage.log_dir import LogDir
 from barnabas.storage.meta_properties import (
     MetaProperties,
     MetaPropertiesError,
@@ -14,6 +17,8 @@ from barnabas.storage.meta_properties import (
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 BOOT_ID = ".boot_id"
+TOGETHER = ".log_dirs"
+"""The ids of all directories of the broker, in each of them, where there are more than one."""
 
 
 class BrokerIdentity(NamedTuple):
@@ -30,7 +35,7 @@ class Marks(NamedTuple):
     clean: bool
     """It was closed."""
     is_new: bool
-    """There was no such process. Another directory may have been lost in its place."""
+    """There was no such process, or it had a directory that is gone: logs may have been lost."""
     same_boot: bool
     """The machine has run through since: its page cache has lost nothing."""
 
@@ -80,6 +85,71 @@ def mark_boot(files: Files, path: str, boot_id: str) -> None:
 def _is_marked(files: Files, path: str, boot_id: str) -> bool:
     boot_path = os.path.join(path, BOOT_ID)
     return files.exists(boot_path) and files.read_bytes(boot_path) == boot_id.encode()
+
+
+def take_missing(files: Files, dirs: Iterable[LogDir]) -> Marks:
+    """Whether a directory of the last run is among `dirs` no more; from now on each knows all.
+
+    What may be missing stays known until `settle`. One without an id is offline, and may be any.
+    """
+    dirs = list(dirs)
+    known, here = _known(files, dirs), _ids(dirs)
+    missing = known - here
+    _mark_together(files, dirs, known | here)
+    is_missing = len(missing) > len(dirs) - len(here)
+    return Marks(clean=not is_missing, is_new=is_missing, same_boot=True)
+
+
+def settle(files: Files, dirs: Iterable[LogDir], boot_id: str) -> None:
+    """What the last run may have lost is known to whoever has to know: it need not be said again.
+
+    A directory whose disk fails goes offline.
+    """
+    dirs = list(dirs)
+    for log_dir in _online(dirs):
+        try:
+            mark_boot(files, log_dir.path, boot_id)
+        except OSError as error:
+            log_dir.take_offline(error)
+    here = _ids(dirs)
+    if len(here) == len(dirs):
+        _mark_together(files, dirs, here)
+
+
+def _online(dirs: Iterable[LogDir]) -> list[LogDir]:
+    return [log_dir for log_dir in dirs if log_dir.failure is None]
+
+
+def _ids(dirs: Iterable[LogDir]) -> set[str]:
+    return {uuid_text(each.directory_id) for each in dirs if each.directory_id != ZERO_UUID}
+
+
+def _known(files: Files, dirs: Iterable[LogDir]) -> set[str]:
+    """Of what runs before knew; where that is damaged something is missing, which is safe."""
+    known: set[str] = set()
+    for log_dir in _online(dirs):
+        try:
+            known |= _read_together(files, log_dir)
+        except OSError as error:
+            log_dir.take_offline(error)
+    return known
+
+
+def _read_together(files: Files, log_dir: LogDir) -> set[str]:
+    path = os.path.join(log_dir.path, TOGETHER)
+    if not files.exists(path):
+        return {uuid_text(log_dir.directory_id)}
+    return set(files.read_bytes(path).decode(errors="replace").split())
+
+
+def _mark_together(files: Files, dirs: Iterable[LogDir], ids: set[str]) -> None:
+    for log_dir in _online(dirs):
+        try:
+            if _read_together(files, log_dir) != ids:
+                text = "".join(f"{each}\n" for each in sorted(ids))
+                write_atomic(files, os.path.join(log_dir.path, TOGETHER), text.encode())
+        except OSError as error:
+            log_dir.take_offline(error)
 
 
 def mark_closed(files: Files, path: str) -> None:

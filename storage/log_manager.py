@@ -12,15 +12,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.storage import dir_marks
 from barnabas.storage.checkpoint_job import CheckpointJob
-from barnabas.storage.dir_marks import (
-    BrokerIdentity,
-    Marks,
-    claim,
-    mark_boot,
-    mark_closed,
-    take_marks,
-)
+from barnabas.storage.dir_marks import BrokerIdentity, Marks, claim, mark_closed, take_marks
 from barnabas.storage.errors import LogDirFailed
 from barnabas.storage.files import Files, Lock, make_dirs
 from barnabas.storage.log import Log
@@ -99,6 +93,7 @@ class LogManager:
                 raise
             except OSError as error:
                 log_dir.take_offline(error)
+        self.last_run = self.last_run.worst(dir_marks.take_missing(self._files, self.dirs))
         self._sort_out(found, futures)
         if not self.online_dirs:
             raise LogDirFailed(", ".join(d.path for d in self.dirs), "no log directory is usable")
@@ -141,11 +136,7 @@ class LogManager:
         """Whoever has to know how the last run ended, knows it: the next start need not say it
         again. Until then a directory that was not closed stays one, however often it is opened."""
         self._settled = True
-        for log_dir in self.online_dirs:
-            try:
-                mark_boot(self._files, log_dir.path, self._identity.boot_id)
-            except OSError as error:
-                log_dir.take_offline(error)
+        dir_marks.settle(self._files, self.dirs, self._identity.boot_id)
 
     def _sort_out(self, found: list[Log], futures: list[Log]) -> None:
         """Which log of a partition goes on, where a move between directories was interrupted."""

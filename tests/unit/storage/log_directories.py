@@ -29,13 +29,14 @@ def make(
     now: Now | None = None,
     config: TopicConfig = SMALL,
     settled: bool = True,
+    seed: int = 1,
 ) -> LogManager:
     manager = LogManager(
         files,
         paths or ("/data/a", "/data/b"),
         BrokerIdentity(broker_id, "cluster-1", boot_id),
         now_ms=now or Now(),
-        rng=Random(1),
+        rng=Random(seed),
         producer_expiration_ms=86_400_000,
         on_failure=None if failures is None else failures.append,
     )

@@ -3,6 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from barnabas.storage.errors import LogDirFailed
 from barnabas.storage.files import OsFile, OsFiles
 from barnabas.storage.mem_files import Fault, MemFiles
@@ -64,6 +66,62 @@ def test_a_new_directory_may_stand_where_another_was_lost() -> None:
     assert (again.last_run.clean, again.last_run.is_new) == (False, False)
 
 
+def test_a_directory_that_was_taken_out_is_missed_until_somebody_knows() -> None:
+    files = MemFiles()
+    make(files).close()
+    for _ in range(2):
+        failing = make(files, "/data/a", settled=False)
+        assert (failing.last_run.clean, failing.last_run.is_new) == (False, True)
+        failing.close()
+    told = make(files, "/data/a")
+    assert told.last_run.is_new
+    told.close()
+    assert make(files, "/data/a").last_run.clean
+
+
+def test_a_directory_that_was_added_is_missed_too_though_nobody_knew_of_it_yet() -> None:
+    files = MemFiles()
+    make(files, "/data/a", seed=2).close()
+    assert not files.exists("/data/a/.log_dirs"), "who has one directory misses none"
+    make(files, settled=False).close()
+    for path in ("/data/a", "/data/b"):
+        left = make(files, path, settled=False)
+        assert left.last_run.is_new
+        left.abandon()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_loss_of_power_hides_no_directory_that_was_taken_out(seed: int) -> None:
+    files = MemFiles()
+    make(files)
+    files.crash(seed)
+    assert make(files, "/data/a", boot_id="boot-2").last_run.is_new
+
+
+def test_a_directory_that_is_offline_is_not_missed() -> None:
+    files = MemFiles()
+    make(files).close()
+    files.faults.append(Fault("open", "/data/a/.lock"))
+    partly = make(files)
+    assert partly.last_run.clean
+    partly.close()
+    assert make(files, "/data/b").last_run.is_new, "it is when it leaves"
+
+
+def test_one_directory_that_is_offline_does_not_stand_for_two() -> None:
+    files = MemFiles()
+    make(files, "/data/a", "/data/b", "/data/c").close()
+    files.faults.append(Fault("open", "/data/a/.lock"))
+    assert make(files).last_run.is_new
+
+
+def test_a_list_of_directories_that_cannot_be_written_costs_one_directory() -> None:
+    files = MemFiles()
+    make(files, "/data/a", seed=2).close()
+    files.faults.append(Fault("append", "/data/a/.log_dirs.tmp"))
+    assert [each.path for each in make(files).online_dirs] == ["/data/b"]
+
+
 def test_closed_in_shares_everything_is_durable_and_the_directories_are_clean() -> None:
     files = MemFiles()
     manager = make(files)
@@ -89,8 +147,8 @@ def test_a_directory_that_fails_while_its_share_is_closed_is_not_clean() -> None
     manager.close_share(0, 1)
     manager.close()
     assert len(failures) == 1
-    assert not make(files, "/data/b").last_run.clean
-    assert make(files, "/data/a").last_run.clean
+    assert not files.exists("/data/b/.kafka_cleanshutdown")
+    assert files.exists("/data/a/.kafka_cleanshutdown")
 
 
 class CountingFile(OsFile):

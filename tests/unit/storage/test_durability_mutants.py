@@ -26,10 +26,12 @@ CAUGHT = {
 
 HARMLESS = {
     "sync in LogDir.write_checkpoints": "a torn checkpoint counts as none: more is scanned",
+    "sync in _mark_together": "no directory is taken out here; test_closing_logs.py has it",
     "sync in mark_boot": "a torn boot id counts as a reboot",
     "sync in mark_closed": "a torn mark of a clean shutdown is still one",
     "sync in write_epochs": "epochs are made anew from batches that do not bear them out",
     "sync_dir in LogDir.write_checkpoints": "what a lower recovery point is for syncs later names",
+    "sync_dir in _mark_together": "mark_boot syncs the same names",
     "sync_dir in mark_boot": "an earlier boot's id counts as a reboot as well",
     "sync_dir in mark_closed": "without the mark the logs are scanned",
     "sync_dir in Snapshots.remove_from": "a flush after a truncation syncs the names again",
@@ -39,6 +41,7 @@ HARMLESS = {
     "sync_dir in write_epochs": "checkpoints are written after it, to a journal in order",
     "sync_dir in write_meta": "the same",
     "truncate in LogDir.write_checkpoints": "only over what a crash left; test_files.py",
+    "truncate in _mark_together": "the same",
     "truncate in mark_boot": "the same",
     "truncate in mark_closed": "the same",
     "truncate in write_epochs": "the same",

@@ -40,7 +40,7 @@ class Rearrangement:
         self._lock = Lock()
         self._work = next(steps, None)
         self._cancelled = False
-        self._error: OSError | None = None
+        self._error: Exception | None = None
         if self._work is not None:
             log.rearrangement = self
 
@@ -57,22 +57,25 @@ class Rearrangement:
                 return
             try:
                 work()
-            except OSError as error:
+            except Exception as error:
                 self._error = error
 
     def advance(self) -> None:
-        """Goes on once the disk's part is done; raises LogDirFailed where it failed."""
+        """Goes on once the disk's part is done. Where that failed nothing more is done: raises
+        LogDirFailed, or what it was that was not the disk's failure."""
         if self.done or self._work is not None:
             return
         if self._error is not None:
             self._log.rearrangement = None
-            self._log.log_dir.fail(self._error)
+            if isinstance(self._error, OSError):
+                self._log.log_dir.fail(self._error)
+            raise self._error
         self._work = next(self._steps, None)
         if self._work is None and not self.done:
             self._log.rearrangement = None
 
     def complete(self) -> None:
-        """Does all that is left on the spot; raises LogDirFailed."""
+        """Does all that is left on the spot; raises as `advance` does."""
         while not self.done:
             self.run()
             self.advance()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from barnabas.protocol.errors import KafkaError, ProtocolError
 from barnabas.protocol.records.batch import BatchHeader, CorruptRecordError
 from barnabas.storage.producer_snapshot import Snapshots
 from barnabas.storage.producer_state import ProducerStateManager
@@ -39,7 +40,11 @@ def rebuild_producers(
         if rebuilds_index:
             segment.txn_index.reset()
         for position, header in readable_headers(segment, start):
-            aborted = producers.replay(*_replayable(segment, position, header))
+            try:
+                aborted = producers.replay(*_replayable(segment, position, header))
+            except (KafkaError, ProtocolError):
+                # A rotten marker: what it ended counts as open, for nobody knows how it ended.
+                continue
             if aborted and rebuilds_index:
                 segment.txn_index.append(aborted)
     producers.map_end_offset = log_end_offset

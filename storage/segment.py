@@ -6,6 +6,7 @@ them, so descriptors grow with partitions and readers, not with data.
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from barnabas.protocol.records.batch import (
@@ -228,7 +229,7 @@ class Segment:
             self.txn_index.truncate_to(offset)
 
     def cut(self, position: int, next_offset: int) -> None:
-        """Ends the segment at a batch's start: bytes from `position` on are gone."""
+        """Ends the segment at a batch's start; damage before that is for those who read it."""
         self.file().truncate(position)
         self.size = position
         self.next_offset = next_offset
@@ -236,7 +237,8 @@ class Segment:
         self.time_index.truncate_to(next_offset)
         self._hints.clear()
         self._since_index_entry = 0
-        self._resume()
+        with suppress(CorruptRecordError):
+            self._resume()
 
     # --- opening
 

@@ -143,10 +143,7 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Check that this broker leads, in the epoch the asker knows.
-
-        Raises what `require_replica` does.
-        """
+        """Check that this broker leads, in the epoch the asker knows; as `require_replica`."""
         self.require_replica(current_leader_epoch)
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

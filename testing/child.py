@@ -1,8 +1,8 @@
 """A broker of a test's cluster in a process of its own: commands come in by standard input.
 
-The first line in holds the broker's properties, the first line out says that it serves; then each
-line calls a method of `Node`, and is answered when that is done. The end of the input stops the
-broker: it does not outlive the test.
+The first line in holds the broker's properties, and is answered when it serves. Each other line
+calls a method of `Node`, and is answered when that is done. The end of the input stops the broker:
+it does not outlive the test.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from typing import Any
 from barnabas.broker.observability.logging import configure
 from barnabas.broker.pipes import read_pipe, take_output
 from barnabas.testing.node import Node
+from barnabas.testing.processes import SERVES
 
 
 async def main() -> int:
@@ -33,7 +34,7 @@ async def main() -> int:
         await asyncio.wait((starting,))
         return 1
     await starting
-    _say(answers, {"ready": True})
+    _say(answers, {"id": SERVES, "is": None})
     gc.freeze()
     gc.enable()
     ends = [obeying, loop.create_task(node.failed())]

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -65,6 +66,8 @@ class Ensemble:
         self._thread: LoopThread | None = None
         self._store: Store
         self._nodes: dict[int, Node | ProcessNode] = {}
+        self._dead: dict[int, ProcessNode] = {}
+        """Those that ended by themselves; who starts one again knows of it."""
         self._ports: dict[int, dict[str, int]] = {}
         self._reserved = ReservedPorts()
         self._numbers = count(1)
@@ -120,7 +123,7 @@ class Ensemble:
 
     @property
     def running(self) -> list[int]:
-        """The ids of the brokers that were started, and neither stopped nor killed."""
+        """The ids of the brokers that were started, and have neither stopped nor died."""
         return sorted(self._nodes)
 
     def start_broker(self, broker: int) -> None:
@@ -129,13 +132,11 @@ class Ensemble:
 
     def stop_broker(self, broker: int) -> None:
         """Stops one broker in order: it hands over what it leads."""
-        self._do(self._nodes.pop(broker).stop())
+        self._do(self._stop_broker(broker))
 
     def kill(self, broker: int) -> None:
         """kill -9. Needs `processes`."""
-        node = self._process(broker)
-        del self._nodes[broker]
-        self._do(node.kill())
+        self._do(self._kill(broker))
 
     def pause(self, broker: int) -> None:
         """SIGSTOP: it keeps its connections and says nothing. Needs `processes`.
@@ -169,9 +170,28 @@ class Ensemble:
             raise RuntimeError(f"broker {broker} is running")
         if broker not in self._ports:
             self._ports[broker] = {name: self._reserved.take() for name in (CLIENTS, BROKERS)}
+        self._dead.pop(broker, None)
         node = self._make_node(broker)
         await node.start()
         self._nodes[broker] = node
+        if isinstance(node, ProcessNode):
+            node.when_it_ends(partial(self._miss, broker, node))
+
+    def _miss(self, broker: int, node: ProcessNode) -> None:
+        """A broker has ended. It was not stopped or killed if it is still among those that run."""
+        if self._nodes.get(broker) is node:
+            del self._nodes[broker]
+            self._dead[broker] = node
+
+    async def _stop_broker(self, broker: int) -> None:
+        node = self._running(broker)
+        del self._nodes[broker]
+        await node.stop()
+
+    async def _kill(self, broker: int) -> None:
+        node = self._process(broker)
+        del self._nodes[broker]
+        await node.kill()
 
     def _make_node(self, broker: int) -> "Node | ProcessNode":
         properties = {
@@ -198,9 +218,11 @@ class Ensemble:
 
     async def _stop(self) -> None:
         """One after another: each hands over what it leads, and the last has nobody to."""
-        errors: list[Exception] = []
-        for broker, node in self._nodes.items():
+        errors: list[Exception] = [node.death() for node in self._dead.values()]
+        self._dead.clear()
+        for broker in self.broker_ids:
             self._store.line(broker).mend()
+        for node in self._nodes.values():
             with suppress(BrokerDied):
                 await node.release()
         while self._nodes:
@@ -216,7 +238,15 @@ class Ensemble:
     def _process(self, broker: int) -> "ProcessNode":
         if not self._processes:
             raise RuntimeError("only a cluster of processes can do this: Cluster(processes=True)")
-        return self._nodes[broker]  # type: ignore[return-value]
+        return self._running(broker)  # type: ignore[return-value]
+
+    def _running(self, broker: int) -> "Node | ProcessNode":
+        """Raises BrokerDied where it died by itself, RuntimeError where it does not run."""
+        if broker in self._dead:
+            raise self._dead[broker].death()
+        if broker not in self._nodes:
+            raise RuntimeError(f"broker {broker} does not run")
+        return self._nodes[broker]
 
     def _do(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         if self._thread is None:

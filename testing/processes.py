@@ -6,16 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import barnabas
-from barnabas.broker.pipes import close_pipe, read_pipe
+from barnabas.broker.pipes import close_pipe, end_of, read_pipe
 
 STOP_TIMEOUT = 30.0
+SERVES = 0
+"""The number of the call that a broker answers once it serves."""
 _LOG_SHOWN = 4000
 """Characters of the broker's log that an error quotes."""
 
@@ -38,6 +40,7 @@ class ProcessNode:
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._end: asyncio.Future[int] | None = None
         self._listening: asyncio.Task[None] | None = None
         self.paused = False
         self._unheard: list[asyncio.Future[Any]] = []
@@ -45,31 +48,39 @@ class ProcessNode:
 
     async def start(self) -> None:
         """Return once it serves. Raises BrokerDied; nothing of it runs then."""
-        self._process = self._spawn()
-        self.paused = False
-        assert self._process.stdout is not None
-        answers = read_pipe(self._process.stdout.fileno())
+        process = self._process = self._spawn()
+        assert process.stdout is not None
+        self._end = end_of(process)
+        self._end.add_done_callback(lambda _: self._part_with(process))
+        self._listening = asyncio.create_task(self._listen(read_pipe(process.stdout.fileno())))
         try:
             self._write(self._properties)
-            serves = await answers.readline()
+            await self._answer(SERVES)
         except BaseException:
             await self.kill()
             raise
-        if not serves:
-            await self._ended()
-            raise self._death()
-        self._listening = asyncio.create_task(self._listen(answers))
+
+    def when_it_ends(self, tell: Callable[[], None]) -> None:
+        """Call `tell` once the process has ended, whoever ended it."""
+        assert self._end is not None
+        self._end.add_done_callback(lambda _: tell())
 
     async def stop(self) -> None:
-        """Stop in order. Raises BrokerDied where it had failed or does not stop."""
-        process = self._running()
-        self._go_on()
+        """Stop in order. Raises BrokerDied where it had failed or does not stop; it has ended."""
+        process, end = self._running(), self._end
         assert process.stdin is not None
-        with suppress(BrokenPipeError):
-            process.stdin.close()
-        code = await self._ended()
-        if code:
-            raise self._death()
+        assert end is not None
+        try:
+            self._go_on()
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_TIMEOUT):
+                    await asyncio.shield(end)
+        finally:
+            await self.kill()
+        if end.result():
+            raise self.death()
 
     async def release(self) -> None:
         """Let it go on where it was paused, take every lever away, and mend every line."""
@@ -77,9 +88,10 @@ class ProcessNode:
         await self.ask("release")
 
     async def kill(self) -> None:
-        """kill -9."""
-        self._running().kill()
-        await self._ended()
+        """kill -9. Idempotent."""
+        if self._process is not None and self._end is not None:
+            self._process.kill()
+            await asyncio.shield(self._end)
 
     async def pause(self) -> None:
         self._running().send_signal(signal.SIGSTOP)
@@ -121,6 +133,9 @@ class ProcessNode:
     def _send(self, method: str, arguments: Mapping[str, Any]) -> asyncio.Future[Any]:
         number = next(self._numbers)
         self._write({"id": number, "method": method, "arguments": arguments})
+        return self._answer(number)
+
+    def _answer(self, number: int) -> asyncio.Future[Any]:
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         answer.add_done_callback(lambda _: self._waiting.pop(number))
         return answer
@@ -135,10 +150,10 @@ class ProcessNode:
                 waiting.set_exception(RuntimeError(message["error"]))
             else:
                 waiting.set_result(message["is"])
-        self._fail_waiting()
 
     def _part_with(self, process: "subprocess.Popen[bytes]") -> None:
         """The process has ended."""
+        self._process = None
         close_pipe(process.stdout)
         if process.stdin is not None:
             # What it has not taken nobody will.
@@ -146,12 +161,9 @@ class ProcessNode:
                 process.stdin.close()
         if self._listening is not None:
             self._listening.cancel()
-        self._fail_waiting()
-
-    def _fail_waiting(self) -> None:
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_exception(self._death())
+                waiting.set_exception(self.death())
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
         with self._log.open("ab") as log:
@@ -168,30 +180,21 @@ class ProcessNode:
     def _write(self, message: Any) -> None:
         process = self._running()
         assert process.stdin is not None
+        line = json.dumps(message).encode() + b"\n"
         try:
-            process.stdin.write(json.dumps(message).encode() + b"\n")
+            process.stdin.write(line)
             process.stdin.flush()
-        except BrokenPipeError:
-            raise self._death() from None
+        except (BrokenPipeError, ValueError):
+            # Its reader has ended, or whoever stops it has closed the pipe.
+            raise self.death() from None
 
     def _running(self) -> "subprocess.Popen[bytes]":
         if self._process is None:
-            raise self._death()
+            raise self.death()
         return self._process
 
-    async def _ended(self) -> int:
-        process = self._running()
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(None, process.wait, STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return await loop.run_in_executor(None, process.wait)
-        finally:
-            self._process = None
-            self._part_with(process)
-
-    def _death(self) -> BrokerDied:
+    def death(self) -> BrokerDied:
+        """That it has ended, with the end of its log."""
         text = self._log.read_text(errors="replace") if self._log.exists() else ""
         return BrokerDied(
             f"the broker's process has ended; its log ends with:\n{text[-_LOG_SHOWN:]}"

@@ -1,7 +1,11 @@
 """Brokers of a test's cluster that do not start, do not stop, or end by themselves."""
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +13,8 @@ from barnabas.client.connection import Connection
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import describe_cluster
 from barnabas.testing import Cluster, ensemble
+from barnabas.testing.processes import BrokerDied
+from tests.waiting import until
 
 DEADLINE = 20.0
 SHORT = 2.0
@@ -98,3 +104,45 @@ def test_a_broker_that_was_paused_has_done_what_it_was_told_when_it_goes_on(
         cluster.resume(1)
         assert code_of(cluster, 1) == ErrorCode.INVALID_REQUEST
         assert refused.touched == 1
+
+
+def processes_of(cluster: Cluster) -> dict[int, int]:
+    """The process of each broker."""
+    found = {}
+    for process in Path("/proc").iterdir():
+        # Where it lies, its standard error goes.
+        with suppress(OSError, ValueError):
+            log = (process / "fd" / "2").readlink()
+            if log.parent == cluster._directory:
+                found[int(log.stem.removeprefix("broker-"))] = int(process.name)
+    return found
+
+
+@pytest.fixture
+def with_one_dead() -> Iterator[Cluster]:
+    with Cluster(processes=True) as cluster:
+        os.kill(processes_of(cluster)[3], signal.SIGKILL)
+        until(lambda: 3 not in processes_of(cluster))
+        yield cluster
+
+
+def test_a_broker_that_ended_by_itself_does_not_run_and_can_be_started(
+    with_one_dead: Cluster,
+) -> None:
+    cluster = with_one_dead
+    cluster.partition([1], [2, 3])
+    cluster.heal()
+    cluster.hold("EndTxn").release()
+    until(lambda: cluster.running == [1, 2])
+    with pytest.raises(BrokerDied):
+        cluster.stop_broker(3)
+    cluster.start_broker(3)
+    cluster.wait_until_in_sync()
+    assert cluster.running == [1, 2, 3]
+    assert len(processes_of(cluster)) == 3
+
+
+def test_the_end_of_a_broker_by_itself_is_told_at_last(with_one_dead: Cluster) -> None:
+    with pytest.raises(BrokerDied):
+        with_one_dead.stop()
+    assert processes_of(with_one_dead) == {}

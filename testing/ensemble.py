@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 TIMEOUT = 30.0
 """Seconds that starting, stopping and every lever may take."""
+RELEASE_TIMEOUT = 3.0
 CLIENTS, BROKERS = "PLAINTEXT", "BROKERS"
 
 DEFAULTS = {
@@ -222,18 +223,25 @@ class Ensemble:
         self._dead.clear()
         for broker in self.broker_ids:
             self._store.line(broker).mend()
-        for node in self._nodes.values():
-            with suppress(BrokerDied):
-                await node.release()
-        while self._nodes:
-            _, node = self._nodes.popitem()
-            try:
-                await node.stop()
-            except Exception as error:
-                errors.append(error)
-        await self._store.stop()
+        try:
+            await asyncio.gather(*map(_let_go, self._nodes.values()))
+            while self._nodes:
+                _, node = self._nodes.popitem()
+                try:
+                    await node.stop()
+                except Exception as error:
+                    errors.append(error)
+        finally:
+            await self._kill_all()
+            await self._store.stop()
         if errors:
             raise errors[0]
+
+    async def _kill_all(self) -> None:
+        """Those that time was too short for: none outlives the test."""
+        left = [node for node in self._nodes.values() if isinstance(node, ProcessNode)]
+        self._nodes.clear()
+        await asyncio.gather(*(node.kill() for node in left))
 
     def _process(self, broker: int) -> "ProcessNode":
         if not self._processes:
@@ -253,6 +261,13 @@ class Ensemble:
             work.close()
             raise RuntimeError("this cluster does not run")
         return self._thread.run(work, TIMEOUT if timeout is None else timeout)
+
+
+async def _let_go(node: "Node | ProcessNode") -> None:
+    """What is held would hold up its end. One that says nothing is stopped all the same."""
+    with suppress(BrokerDied, TimeoutError):
+        async with asyncio.timeout(RELEASE_TIMEOUT):
+            await node.release()
 
 
 async def _told(node: "Node | ProcessNode", method: str, arguments: Mapping[str, Any]) -> None:

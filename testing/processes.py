@@ -15,7 +15,8 @@ from typing import Any
 import barnabas
 from barnabas.broker.pipes import close_pipe, end_of, read_pipe
 
-STOP_TIMEOUT = 30.0
+STOP_TIMEOUT = 20.0
+"""Seconds in which a broker stops in order, or is killed: fewer than whoever stops it waits."""
 SERVES = 0
 """The number of the call that a broker answers once it serves."""
 _LOG_SHOWN = 4000

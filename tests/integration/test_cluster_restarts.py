@@ -13,7 +13,7 @@ from barnabas.client.connection import Connection
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import describe_cluster
 from barnabas.testing import Cluster, ensemble
-from barnabas.testing.processes import BrokerDied
+from barnabas.testing.processes import STOP_TIMEOUT, BrokerDied, ProcessNode
 from tests.waiting import until
 
 DEADLINE = 20.0
@@ -146,3 +146,33 @@ def test_the_end_of_a_broker_by_itself_is_told_at_last(with_one_dead: Cluster) -
     with pytest.raises(BrokerDied):
         with_one_dead.stop()
     assert processes_of(with_one_dead) == {}
+
+
+async def test_a_broker_that_hangs_is_killed_when_nobody_waits_for_it_any_more(
+    tmp_path: Path,
+) -> None:
+    node = ProcessNode({}, tmp_path / "broker-1.log")
+    hangs = 'import time; input(); print(\'{"id": 0, "is": null}\', flush=True); time.sleep(600)'
+    node.program = ["-c", hangs]
+    await node.start()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await node.stop()
+    with pytest.raises(BrokerDied):
+        await node.ask("release")
+    # It is not left to that: there is time for the kill.
+    assert ensemble.RELEASE_TIMEOUT + STOP_TIMEOUT < ensemble.TIMEOUT
+
+
+def test_brokers_do_not_outlive_a_cluster_that_cannot_stop_in_order(
+    impatient: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(_: ProcessNode) -> None:
+        await asyncio.Event().wait()
+
+    cluster = Cluster(processes=True).start()
+    impatient()
+    monkeypatch.setattr(ProcessNode, "release", hang)
+    with pytest.raises(TimeoutError):
+        cluster.stop()
+    assert processes_of(cluster) == {}

@@ -162,8 +162,8 @@ DIFFERENCES = (
         "A broker's registration says how its last run ended. Unless it was closed cleanly it "
         "leaves every in-sync set that has another member, before any election. The last member "
         "leads again if its machine has not rebooted or its topic flushes first "
-        "(flush.messages=1), and no directory of it is new; else only an unclean election makes "
-        "it the leader, and the partition's node says so (`doubtful`).",
+        "(flush.messages=1), and no directory of it is new or gone; else only an unclean election "
+        "makes it the leader, and the partition's node says so (`doubtful`).",
         "With ZooKeeper it stayed in the sets and led again. KRaft keeps eligible leaders beside "
         "the in-sync set (KIP-966).",
         "What was acknowledged to several replicas is not lost to one machine's reboot.",

@@ -245,6 +245,36 @@ async def test_what_flushes_first_only_now_is_not_left_out_of_the_next_session_f
     await broker.stop()
 
 
+async def test_a_log_in_a_new_directory_is_not_left_out_of_the_next_session_for_good(
+    leader: Leader,
+) -> None:
+    offload = HeldOffload()
+    broker = FollowingBroker(leader, offload)
+    broker.topic_config = TopicConfig(flush_messages=1)
+    led(leader, 1)
+    broker.follow(broker.partition(1))
+    log, partition = led(leader), broker.partition()
+    broker.follow(partition)
+    add(leader, log, b"a")
+    await eventually(equal(partition, log))
+    await eventually(lambda: offload.waiting)
+    offload.let_go()
+    await eventually(lambda: told(leader) == 1)
+    moved = broker.partition(path="/elsewhere").log
+    write(moved, b"a", epoch=0)
+    partition.replace_log(moved)
+    before = len(new_sessions(leader))
+    leader.drop_session()
+    leader.changed()
+    await eventually(lambda: len(new_sessions(leader)) > before)
+    assert [each.partition for each in new_sessions(leader)[-1].topics[0].partitions] == [1]
+    offload.let_go()
+    add(leader, log, b"b")
+    await eventually(lambda: partition.log.log_end_offset == 2)
+    offload.let_go()
+    await broker.stop()
+
+
 async def test_what_flushes_first_only_now_is_fetched_again_once_the_quota_allows_it(
     leader: Leader,
 ) -> None:

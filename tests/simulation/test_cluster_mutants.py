@@ -16,6 +16,7 @@ FOUND = {
     "counts_who_diverges": (World, 18),
     "cuts_to_its_high_watermark": (World, 18),
     "followers_forget_producers": (World, 0),
+    "goes_home_in_the_same_epoch": (World, 2),
     "never_cuts": (World, 0),
     "obeys_anybody": (HearsAnOldControllerLate, 0),
     "refuses_when_deposed": (InTheMinority, 6),

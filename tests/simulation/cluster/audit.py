@@ -27,15 +27,15 @@ class Audit:
         self._leaders: dict[tuple[Place, int], int] = {}
         self._committed: dict[Place, dict[int, _Batch]] = {}
         self._looked: dict[tuple[int, Place, int], int] = {}
-        self._glanced: dict[Partition, tuple[int, ...]] = {}
+        self._glanced: dict[Partition, tuple[int, tuple[int, ...]]] = {}
         self._heard: set[tuple[int, int]] = set()
         self._regressions: list[str] = []
         self.turns = 0
 
     def glance(self, nodes: Sequence[Node]) -> None:
         """After every turn: an epoch has one leader, and its offsets are in their order; no broker
-        tells of an older leader than before; when an in-sync set has changed, all its members have
-        what is committed."""
+        tells of an older leader than before; when a leader has a new epoch or another in-sync set,
+        all members have what is committed."""
         self.turns += 1
         changed = False
         assert not self._regressions, f"older metadata than before: {self._regressions}"
@@ -46,7 +46,9 @@ class Audit:
                     if partition.is_leader:
                         log = partition.log
                         assert log.high_watermark <= log.log_end_offset, partition.topic
-                        if self._glanced.get(partition) != partition.in_sync.isr:
+                        seen = partition.leader_epoch, partition.in_sync.isr
+                        if self._glanced.get(partition) != seen:
+                            self._glanced[partition] = seen
                             self._check_leader(node, partition)
                             changed = True
         if changed:
@@ -56,7 +58,6 @@ class Audit:
         place, epoch = Place(partition.topic, partition.index), partition.leader_epoch
         known = self._leaders.setdefault((place, epoch), node.id)
         assert known == node.id, f"{place}: {known} and {node.id} lead epoch {epoch}"
-        self._glanced[partition] = partition.in_sync.isr
 
     def compare(self, nodes: Sequence[Node]) -> None:
         """Now and then: every replica holds what was committed first, as far as it knows that it is

@@ -1,11 +1,12 @@
-"""Faults that other brokers have had, as patches: the simulation must find each of them."""
+"""Faults that other brokers have had, or could have, as patches: the simulation must find each."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from barnabas.broker.controller import election
+from barnabas.broker.controller import election, leader_moves
 from barnabas.broker.controller.receiver import ControlReceiver
 from barnabas.broker.metadata.znodes import LeaderAndIsr
 from barnabas.broker.replication import follower
@@ -70,6 +71,17 @@ def obeys_anybody() -> AbstractContextManager[object]:
     return patch.object(ControlReceiver, "_fence", lambda *_: ErrorCode.NONE)
 
 
+def goes_home_in_the_same_epoch() -> AbstractContextManager[object]:
+    """A leadership is given back without a new epoch: the old leader may still think it has it."""
+    elect = leader_moves.elect_preferred
+
+    def thrifty(*args: Any) -> LeaderAndIsr:
+        elected = elect(*args)
+        return replace(elected, leader_epoch=elected.leader_epoch - 1)
+
+    return patch.object(leader_moves, "elect_preferred", thrifty)
+
+
 def followers_forget_producers() -> AbstractContextManager[object]:
     """librdkafka 4953: what followers append says nothing to them about its producer."""
     prepare = ProducerStateManager.prepare
@@ -95,6 +107,7 @@ MUTANTS: dict[str, Mutant] = {
         trusts_what_lost_power,
         obeys_anybody,
         followers_forget_producers,
+        goes_home_in_the_same_epoch,
         refuses_when_deposed,
     )
 }

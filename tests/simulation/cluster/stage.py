@@ -1,0 +1,129 @@
+"""Three whole brokers, their store and their clients on one loop, and what is true of them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from barnabas.broker.metadata.embedded import EmbeddedStore, open_store
+from barnabas.broker.metadata.served import StoreServer
+from barnabas.broker.offload import InlineOffload
+from barnabas.client.cluster import Cluster
+from barnabas.client.partition_admin import Outcomes, PartitionAdmin
+from barnabas.protocol.errors import KafkaError
+from barnabas.storage.mem_files import MemFiles
+from tests.simulation.cluster.audit import Audit, partitions_of
+from tests.simulation.cluster.hosts import CLIENTS, STORE, Host, HostedLoop, HostServer
+from tests.simulation.cluster.node import BIRTHDAY_MS, STORE_PATH, Node
+from tests.simulation.cluster.workload import PARTITIONS, PLAIN, PROCESSED, TRANSACTED, Workload
+
+BROKERS = (1, 2, 3)
+KEYS = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "2",
+    "metadata.session.timeout.ms": "3000",
+    "replica.lag.time.max.ms": "4000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+}
+FLUSHING = {"log.flush.interval.messages": "1"}
+"""What is acknowledged is on the disks of the in-sync set then, and all may lose power."""
+FAULTS = (
+    "kill", "stop", "pause", "partition", "minority", "one way", "store", "expire", "lose power",
+    "lose disk", "stalls", "prefer", "reassign",
+)  # fmt: skip
+TOPICS = (PLAIN, TRANSACTED, PROCESSED)
+_FLUSHING_SHARE = 0.25
+CONVERGES_WITHIN = 60.0
+CLIENTS_END_WITHIN = 300.0
+"""Each connection to a machine that lost power is waited on for a client's whole timeout."""
+COMPARE_EVERY = 0.25
+
+
+class Stage:
+    """Where a history happens: how to look at it, and to ask the cluster for something."""
+
+    def __init__(self, seed: int, loop: HostedLoop, *, faulty_for: float = 15.0) -> None:
+        self.random = Random(seed)
+        self.loop = loop
+        self.audit = Audit()
+        self.faults: list[str] = []
+        self._faulty_for = faulty_for
+        self._enabled = [each for each in FAULTS if self.random.random() < 0.5] or ["kill"]
+        keys = KEYS
+        if Random(f"flushing {seed}").random() < _FLUSHING_SHARE:
+            keys = KEYS | FLUSHING
+            self._enabled.append("lose all power")
+        self._clients = Host(loop, CLIENTS)
+        self._store_host = Host(loop, STORE)
+        self._store: EmbeddedStore
+        self._server: StoreServer
+        self.nodes = [Node(loop, each, self.random.getrandbits(32), keys) for each in BROKERS]
+        self.bootstrap = ",".join(node.address for node in self.nodes)
+        self.workload = Workload(
+            self.bootstrap, self.random.getrandbits(32), lambda: BIRTHDAY_MS / 1000 + loop.time()
+        )
+        self._broken: BaseException | None = None
+
+    @property
+    def hosts(self) -> list[Host]:
+        """All there were."""
+        return [self._clients, self._store_host, *(h for n in self.nodes for h in n.hosts)]
+
+    async def _serve_store(self) -> None:
+        self._store = await open_store(MemFiles(), "/metadata", InlineOffload())
+        self._server = StoreServer(self._store)
+        factory = self._server.connection
+        server = HostServer(self.loop, self._store_host, factory, STORE_PATH)
+        server.serving = True
+        self.loop.servers[STORE_PATH] = server  # type: ignore[index, assignment]
+
+    def _note(self, what: str) -> None:
+        self.faults.append(what)
+        self.loop.note(f"fault: {what}")
+
+    async def _administer(self, work: Callable[[PartitionAdmin], Awaitable[Outcomes]]) -> bool:
+        try:
+            async with Cluster(self.bootstrap, timeout=10.0) as cluster:
+                outcomes = await work(PartitionAdmin(cluster))
+        except (KafkaError, TimeoutError, OSError) as error:
+            self.loop.note(f"refused: {error!r}")
+            return False
+        return not any(outcomes.values())
+
+    async def _within(self, seconds: float, what: str, reached: Callable[[], bool]) -> None:
+        end = self.loop.time() + seconds
+        while not reached():
+            assert self.loop.time() < end, f"not within {seconds:g} s: {what}"
+            for node in self.nodes:
+                if (failure := node.failure()) is not None:
+                    raise AssertionError(f"{node.name} failed") from failure
+            await asyncio.sleep(0.1)
+
+    def _all_in_sync(self) -> bool:
+        leading = [p for node in self.nodes if node.running for p in partitions_of(node)]
+        led = [each for each in leading if each.is_leader]
+        places = {(each.topic, each.index) for each in leading}
+        return len(led) == len(places) >= len(TOPICS) * PARTITIONS and all(
+            len(each.isr) == len(BROKERS) for each in led
+        )
+
+    def _nothing_open(self) -> bool:
+        return all(
+            each.log.last_stable_offset == each.log.log_end_offset
+            for node in self.nodes
+            for each in partitions_of(node)
+            if each.is_leader and each.topic in TOPICS
+        )
+
+    def _all_know(self) -> bool:
+        caches = [node.cache for node in self.nodes]
+        return all(
+            (known := cache.partition(each.topic, each.index)) is not None
+            and (known.leader, known.leader_epoch) == (node.id, each.leader_epoch)
+            for node in self.nodes
+            for each in partitions_of(node)
+            if each.is_leader
+            for cache in caches
+        )

@@ -1,9 +1,11 @@
 """What clients do to the simulated cluster, what they were told, and what must then be there."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable
+from bisect import bisect
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from random import Random
 
 from barnabas.client.cluster import Cluster
@@ -25,6 +27,9 @@ TRANSACTION_TIMEOUT = 15.0
 _GIVE_UP = 20.0
 """Seconds after which a producer takes a record for lost; it does not know, then."""
 
+Values = dict[int, list[bytes]]
+"""The records of a topic, by partition and in their order."""
+
 
 @dataclass
 class Told:
@@ -32,7 +37,8 @@ class Told:
 
     acknowledged: set[bytes] = field(default_factory=set)
     unknown: set[bytes] = field(default_factory=set)
-    refused: set[bytes] = field(default_factory=set)
+    began: list[int] = field(default_factory=list)
+    """The number of the first record of each idempotent producer, one after the other."""
     transactions: list[tuple[str, list[bytes]]] = field(default_factory=list)
     """`committed`, `aborted` or `unknown`, and the values of each."""
     fatal: list[str] = field(default_factory=list)
@@ -59,6 +65,7 @@ class Workload:
         told = self.told
         count = 0
         while not self._stopping:
+            told.began.append(count)
             settings = ProducerSettings(delivery_timeout=_GIVE_UP, linger=0.01)
             async with Cluster(self._bootstrap) as cluster:
                 producer = Producer(cluster, settings, now=self._now)
@@ -157,10 +164,10 @@ class Workload:
             self.told.transactions.append((outcome, values))
 
 
-async def read_everything(bootstrap: str, topic: str, *, read_committed: bool) -> list[bytes]:
+async def read_everything(bootstrap: str, topic: str, *, read_committed: bool) -> Values:
     """All values of a topic, as a new reader sees them."""
     settings = FetchSettings(max_wait=0.1, offset_reset=None, read_committed=read_committed)
-    found: list[bytes] = []
+    found: Values = {partition: [] for partition in range(PARTITIONS)}
     async with Cluster(bootstrap) as cluster:
         consumer = Consumer(cluster, settings)
         places = [(topic, partition) for partition in range(PARTITIONS)]
@@ -168,26 +175,23 @@ async def read_everything(bootstrap: str, topic: str, *, read_committed: bool) -
         quiet = 0
         while quiet < 3:
             messages = await consumer.poll()
-            found += [message.value or b"" for message in messages]
+            for message in messages:
+                found[message.partition].append(message.value or b"")
             quiet = 0 if messages else quiet + all(map(consumer.at_end, places))
     return found
 
 
-def judge(told: Told, plain: list[bytes], transacted: list[bytes], processed: list[bytes]) -> None:
+def judge(told: Told, plain: Values, transacted: Values, processed: Values) -> None:
     """Raises AssertionError where the readers' truth is not what the writers were told."""
     assert not told.fatal, f"refused for nothing: {told.fatal}"
-    counts = Counter(plain)
-    twice = [value for value, count in counts.items() if count > 1]
+    counts = _once(plain)
     lost = told.acknowledged - counts.keys()
-    assert not twice, f"read twice: {twice[:5]}"
     assert not lost, f"acknowledged and lost: {sorted(lost)[:5]} of {len(lost)}"
     strange = counts.keys() - told.acknowledged - told.unknown
     assert not strange, f"never written: {sorted(strange)[:5]}"
-    made = Counter(processed)
+    made = Counter(chain.from_iterable(processed.values()))
     assert made == counts, f"processed twice or never: {[*(made - counts), *(counts - made)][:5]}"
-    seen = Counter(transacted)
-    twice = [value for value, count in seen.items() if count > 1]
-    assert not twice, f"read twice: {twice[:5]}"
+    seen = _once(transacted)
     for outcome, values in told.transactions:
         there = [value for value in values if value in seen]
         assert len(there) in (0, len(values)), f"{outcome}, and torn: {there} of {values}"
@@ -195,3 +199,44 @@ def judge(told: Told, plain: list[bytes], transacted: list[bytes], processed: li
             assert there, f"committed and lost: {values}"
         elif outcome == "aborted":
             assert not there, f"aborted and read: {values}"
+    _judge_order(told, plain, transacted)
+    for partition, values in plain.items():
+        assert processed[partition] == values, f"processed out of order in {partition}"
+
+
+def _once(topic: Values) -> Counter[bytes]:
+    counts = Counter(chain.from_iterable(topic.values()))
+    twice = [value for value, count in counts.items() if count > 1]
+    assert not twice, f"read twice: {twice[:5]}"
+    return counts
+
+
+def _judge_order(told: Told, plain: Values, transacted: Values) -> None:
+    """In each partition stands what a producer wrote as it was written.
+
+    What an idempotent producer had given up may come after the records of its successor; what a
+    transactional one had begun may not, for the successor has fenced it.
+    """
+    for values in plain.values():
+        writers: dict[object, list[bytes]] = defaultdict(list)
+        for value in values:
+            writers[bisect(told.began, _numbers(value)[0])].append(value)
+            if value in told.acknowledged:
+                writers["all that is acknowledged"].append(value)
+        _in_order(writers)
+    for values in transacted.values():
+        writers = defaultdict(list)
+        for value in values:
+            writers[value.partition(b"-")[0]].append(value)
+        _in_order(writers)
+
+
+def _in_order(writers: Mapping[object, list[bytes]]) -> None:
+    for values in writers.values():
+        for earlier, later in pairwise(values):
+            assert _numbers(earlier) < _numbers(later), f"out of order: {earlier!r}, {later!r}"
+
+
+def _numbers(value: bytes) -> tuple[int, ...]:
+    """Of `a-7`, or of `t-7-2`."""
+    return tuple(map(int, value.split(b"-")[1:]))

@@ -15,7 +15,13 @@ class _Replica:
     high_watermark = 0
     isr = (1, 2)
     in_sync = SimpleNamespace(isr=isr)
-    log = SimpleNamespace(high_watermark=0, log_end_offset=0, log_start_offset=0, truncating=False)
+    log = SimpleNamespace(
+        high_watermark=0,
+        log_end_offset=0,
+        log_start_offset=0,
+        truncating=False,
+        log_dir=SimpleNamespace(failure=None),
+    )
 
     def lead(self, epoch: int) -> None:
         self.is_leader, self.leader_epoch = True, epoch

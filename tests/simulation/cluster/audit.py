@@ -103,8 +103,8 @@ class Audit:
     def _compare(self, node: Node, partition: Partition, end: int) -> None:
         place = Place(partition.topic, partition.index)
         log = partition.log
-        if log.truncating:
-            # It is between two states, and says so to everybody.
+        if log.truncating or log.log_dir.failure is not None:
+            # It is between two states, and says so to everybody; or its disk has failed.
             return
         committed = self._committed.setdefault(place, {})
         key = node.id, place, len(node.hosts)

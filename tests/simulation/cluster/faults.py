@@ -1,12 +1,17 @@
 """What goes wrong in a history: each fault strikes, lasts as long as it is drawn to, and ends."""
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 
 from tests.simulation.cluster.hosts import CLIENTS, STORE
-from tests.simulation.cluster.node import Node
-from tests.simulation.cluster.stage import BROKERS, CONVERGES_WITHIN, TOPICS, Stage
+from tests.simulation.cluster.node import DirectoryFault, Node
+from tests.simulation.cluster.stage import BROKERS, CONVERGES_WITHIN, MOST_SKEW, TOPICS, Stage
 from tests.simulation.cluster.workload import PARTITIONS
+
+_STRIKES_WITHIN = 10
+"""Halves of a second: a quiet broker may not write at all."""
+_ENDS_WITHIN = 40.0
 
 
 class Faults(Stage):
@@ -69,6 +74,53 @@ class Faults(Stage):
                 "in sync after a loss",
                 lambda: node.ready and self._all_in_sync(),
             )
+
+    async def fault_bad_disk(self) -> None:
+        """Writes or fsyncs fail in a directory. Then it works again, or the machine is started anew
+        with it, or with an empty one."""
+        node = self._victim()
+        # What the disk may lose must be elsewhere, as above.
+        if node is None or not self._all_in_sync():
+            return
+        fault = DirectoryFault(
+            call=self.random.choice(("append", "sync")),
+            directory=self.random.choice(node.log_dirs),
+            error=self.random.choice((errno.EIO, errno.ENOSPC)),
+            written=self.random.randrange(200),
+            from_then_on=True,
+        )
+        self._note(f"disk {node.name} {fault.call} {fault.directory}")
+        node.fail_disk(fault)
+        for _ in range(_STRIKES_WITHIN):
+            await asyncio.sleep(0.5)
+            if fault.hits:
+                break
+        if fault.hits and len(node.log_dirs) == 1:
+            await self._within(_ENDS_WITHIN, "end of a broker without a disk", lambda: node.ended)
+        await self._for_a_while(lambda: None)
+        await self._repair(node, fault.directory)
+        await self._for_a_while(node.start)
+        await self._within(
+            CONVERGES_WITHIN, "in sync after a bad disk", lambda: node.ready and self._all_in_sync()
+        )
+
+    async def _repair(self, node: Node, directory: str) -> None:
+        how = self.random.choice(("ended", "killed", "rebooted", "replaced"))
+        self._note(f"{node.name} {how}")
+        if how == "ended" and not node.ended:
+            await node.stop()
+        elif how in ("ended", "killed"):
+            node.kill()
+        elif how == "rebooted":
+            node.lose_power()
+        else:
+            node.lose_directory(directory)
+
+    async def fault_wrong_clock(self) -> None:
+        """Until it is set again or all is mended."""
+        node = self.random.choice(self.nodes)
+        node.clock.skew = self.random.choice((0.0, MOST_SKEW)) * self.random.uniform(-1.0, 1.0)
+        self._note(f"clock {node.name} {node.clock.skew:+.1f}")
 
     async def fault_stop(self) -> None:
         if (node := self._victim()) is not None:
@@ -146,6 +198,7 @@ class Faults(Stage):
         self.loop.mend()
         self._no_stalls()
         for node in self.nodes:
+            node.clock.skew = 0.0
             if not node.running:
                 node.start()
             elif node.host is not None and node.paused:

@@ -1,6 +1,8 @@
 """One broker of the simulated cluster: its disk outlives it, its host is new with every start."""
 
 import asyncio
+import os
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,7 @@ from barnabas.broker.metadata.store import StoreError
 from barnabas.broker.offload import InlineOffload
 from barnabas.config.broker import BrokerConfig
 from barnabas.storage.cleaner_worker import InlineCleaner
-from barnabas.storage.mem_files import MemFiles
+from barnabas.storage.mem_files import Fault, MemFiles
 from tests.simulation.cluster.hosts import Host, HostedLoop, HostNetwork
 
 if TYPE_CHECKING:
@@ -37,6 +39,17 @@ class HostClock:
         return self._loop.time()
 
 
+@dataclass(slots=True)
+class DirectoryFault(Fault):
+    """A disk of several fails."""
+
+    directory: str = "/"
+
+    def strikes(self, call: str, path: str) -> bool:
+        # The class is made anew with its slots, and `super()` would mean the old one.
+        return path.startswith(self.directory) and Fault.strikes(self, call, path)
+
+
 class Node:
     """A broker by its id."""
 
@@ -54,12 +67,21 @@ class Node:
         self.hosts: list[Host] = []
         self._loop = loop
         self._random = Random(seed)
-        self._keys = keys
+        self._keys = {"log.dirs": "/data", **keys}
         self._life: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
 
     def _port(self, listener: int) -> int:
         return 9000 + 100 * self.id + listener
+
+    @property
+    def log_dirs(self) -> list[str]:
+        return self._keys["log.dirs"].split(",")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the broker has ended by itself."""
+        return self._life is not None and self._life.done()
 
     @property
     def running(self) -> bool:
@@ -88,6 +110,7 @@ class Node:
     def start(self) -> None:
         assert not self.running
         self.broker = None
+        self.files.faults.clear()
         host = self.host = Host(self._loop, self.name)
         self.hosts.append(host)
         self._stop = asyncio.Event()
@@ -101,7 +124,7 @@ class Node:
         for wait in waits:
             wait.cancel()
         await broker.stop()
-        if broker.failed.is_set():
+        if broker.failed.is_set() and not self.files.faults:
             raise AssertionError(f"{self.name} could not go on")
 
     async def _begin(self, host: Host) -> Broker:
@@ -145,6 +168,18 @@ class Node:
         self.files.crash(self._random.getrandbits(32))
         self.boots += 1
 
+    def fail_disk(self, fault: Fault) -> None:
+        """From now on, until the next start; with its only directory the broker ends by itself."""
+        self._loop.note(f"{self.name}: {fault}")
+        self.files.faults.append(fault)
+
+    def lose_directory(self, path: str) -> None:
+        """The machine comes back with an empty disk instead of one that failed."""
+        self.lose_power()
+        self.files.faults.clear()
+        self.files.remove_tree(path)
+        self.files.sync_dir(os.path.dirname(path))
+
     def lose_disk(self) -> None:
         """The machine comes back with an empty one."""
         assert self.host is not None
@@ -168,7 +203,6 @@ class Node:
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BETWEEN:PLAINTEXT",
             "inter.broker.listener.name": "BETWEEN",
             "metadata.socket": STORE_PATH,
-            "log.dirs": "/data",
             **self._keys,
         }
         return BrokerConfig.from_properties(properties)

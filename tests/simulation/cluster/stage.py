@@ -33,6 +33,11 @@ FAULTS = (
     "kill", "stop", "pause", "partition", "minority", "one way", "store", "expire", "lose power",
     "lose disk", "stalls", "prefer", "reassign",
 )  # fmt: skip
+WORN = ("bad disk", "wrong clock")
+"""Drawn apart from the others: the histories of seeds without them stayed what they had been."""
+MOST_SKEW = 2.0
+"""By how many s a wrong clock is off at most, to either side."""
+TWO_DISKS = {"log.dirs": "/data-0,/data-1"}
 TOPICS = (PLAIN, TRANSACTED, PROCESSED)
 _FLUSHING_SHARE = 0.25
 CONVERGES_WITHIN = 60.0
@@ -55,6 +60,10 @@ class Stage:
         if Random(f"flushing {seed}").random() < _FLUSHING_SHARE:
             keys = KEYS | FLUSHING
             self._enabled.append("lose all power")
+        worn = Random(f"worn {seed}")
+        self._enabled += [each for each in WORN if worn.random() < 0.5]
+        if "bad disk" in self._enabled and worn.random() < 0.5:
+            keys = keys | TWO_DISKS
         self._clients = Host(loop, CLIENTS)
         self._store_host = Host(loop, STORE)
         self._store: EmbeddedStore
@@ -62,7 +71,10 @@ class Stage:
         self.nodes = [Node(loop, each, self.random.getrandbits(32), keys) for each in BROKERS]
         self.bootstrap = ",".join(node.address for node in self.nodes)
         self.workload = Workload(
-            self.bootstrap, self.random.getrandbits(32), lambda: BIRTHDAY_MS / 1000 + loop.time()
+            self.bootstrap,
+            self.random.getrandbits(32),
+            lambda: BIRTHDAY_MS / 1000 + loop.time(),
+            clocks_differ=2 * MOST_SKEW if "wrong clock" in self._enabled else 0.0,
         )
         self._broken: BaseException | None = None
 

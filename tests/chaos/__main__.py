@@ -4,11 +4,12 @@
     --again         only those of FILE that are missing, did not end or took too long: their lines
                     become the new ones, and why they were struck again is told; a violation stays
     --list          name the cells
-    --results FILE  where the numbers go, as JSON
+    --results FILE  where the numbers go, as JSON; without it, to the record of the last whole run,
+                    and those of some cells alone nowhere
     --page          write docs/RELIABILITY.md's numbers from FILE, and strike nothing
 
 As root on Linux with iproute2, iptables, strace and a C compiler nothing is left out. Exit code 1
-if anything was violated, took too long, or did not strike.
+if anything was violated, took too long, or did not strike; 2 where no cell has such a name.
 """
 
 import argparse
@@ -34,20 +35,24 @@ def main() -> int:
         # Brokers, mounts and namespaces go with the run, however it ends.
         signal.signal(number, lambda *_: sys.exit(1))
     options = _arguments()
-    cells = [cell for cell in CELLS if _is_wanted(cell, options.only)]
+    cells: list[Cell] = options.cells
     if options.list:
         print("\n".join(cell.name for cell in cells))
         return 0
+    record: Path = options.results or page.RESULTS
     if options.page:
-        page.write(json.loads(options.results.read_text()))
+        page.write(json.loads(record.read_text()))
         return 0
-    told = _earlier(options.results) if options.again else Results()
+    told = _earlier(record) if options.again else Results()
+    # What lacks most cells must not take the place of what has them all.
+    is_kept = options.results or options.again or not options.only
     cells = [cell for cell in cells if told.wants(cell)]
     for kind, group in itertools.groupby(cells, lambda cell: cell.kind):
         for figures in _on_clusters(kind, list(group)):
             told.take(figures)
             _tell(figures)
-            options.results.write_text(json.dumps(told.as_json(), indent=1) + "\n")
+            if is_kept:
+                record.write_text(json.dumps(told.as_json(), indent=1) + "\n")
     return 0 if told.are_well() else 1
 
 
@@ -170,8 +175,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--page", action="store_true")
-    parser.add_argument("--results", type=Path, default=page.RESULTS)
-    return parser.parse_args()
+    parser.add_argument("--results", type=Path)
+    options = parser.parse_args()
+    options.cells = [cell for cell in CELLS if _is_wanted(cell, options.only)]
+    if not options.cells:
+        parser.error("no cell has such a name; --list tells them all")
+    return options
 
 
 if __name__ == "__main__":

@@ -1,11 +1,17 @@
 """The numbers of a full run, as a part of docs/RELIABILITY.md."""
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 RESULTS: Final = Path(__file__).with_name("results.json")
 PAGE: Final = Path(__file__).parents[2] / "docs" / "RELIABILITY.md"
 BEGIN, END = "<!-- numbers: python -m tests.chaos --page -->", "<!-- end of the numbers -->"
+
+_UNITS: Final = {"damaged": "files damaged", "held": "requests held"}
+"""What a cell counts, by what its name begins with."""
+_OTHERS: Final = "others, such as an exit code or an expired session"
 
 
 def write(results: dict[str, Any]) -> None:
@@ -38,7 +44,7 @@ def numbers(results: dict[str, Any]) -> str:
         ("records", f"{totals['records']:,}"),
         ("operations", f"{totals['operations']:,}"),
         ("outcome unknown to the client", f"{totals['unknown']} ({_share(totals):.3%})"),
-        ("faults seen to strike", f"{sum(cell['faults'] for cell in done):,}"),
+        ("signs that a fault struck", _signs(done)),
         ("violations", f"{sum(cell['violations'] for cell in done)}"),
         ("bars missed", f"{sum(len(cell['missed']) for cell in done)}"),
         (
@@ -64,6 +70,16 @@ def numbers(results: dict[str, Any]) -> str:
             *(f"- {each}" for each in results["again"]),
         ]
     return "\n".join([*lines, ""])
+
+
+def _signs(done: Sequence[dict[str, Any]]) -> str:
+    """How many were seen, by what is counted."""
+    counts: Counter[str] = Counter()
+    for cell in done:
+        kind = cell["cell"].partition(": ")[0]
+        counts[_UNITS.get(kind, _OTHERS)] += cell["faults"]
+    units = [f"{counts[unit]:,} {unit}" for unit in (*_UNITS.values(), _OTHERS)]
+    return f"{counts.total():,}: {', '.join(units)}"
 
 
 def _row(cell: dict[str, Any]) -> str:

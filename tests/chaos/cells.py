@@ -6,7 +6,7 @@ from functools import partial
 from signal import SIGKILL, SIGTERM, Signals
 from typing import Final, NamedTuple
 
-from tests.chaos.cluster import FLUSHING, LOSING_POWER, PLAIN, PROXIED, SESSION_S, Kind, Trio
+from tests.chaos.cluster import FLUSHING, LAG_S, LOSING_POWER, PLAIN, PROXIED, SESSION_S, Kind, Trio
 from tests.chaos.corruption import Damage, damaged, flipped, flipped_in_batch, torn, truncated
 from tests.chaos.evidence import CONTROLLER, FOLLOWER, GROUPS, LEADER, ROLES, TRANSACTIONS, Evidence
 from tests.chaos.network_faults import (
@@ -69,6 +69,8 @@ FAILOVER: Final = Bar(SESSION_S + 5, 1.0)
 SILENT: Final = Bar(SESSION_S + 5, SESSION_S + 5)
 """A broker that closes no connection keeps others waiting until its session is over."""
 STOPPED: Final = Bar(2.0, 2.0)
+APART: Final = Bar(1.5 * LAG_S, 1.0)
+"""A follower that does not come through to its leader alone is taken from the in-sync set then."""
 UNMOVED: Final = Bar(1.0, 1.0)
 """Nobody needs another leader."""
 _OF_ROLE = {TRANSACTIONS: "money", GROUPS: "members", CONTROLLER: "hijack", FOLLOWER: "idempotent"}
@@ -115,8 +117,8 @@ def _networks() -> list[Cell]:
         Cell("controller in the minority", partial(minority, role=CONTROLLER), bar=SILENT),
         Cell("leader hears nobody", partial(one_way, role=LEADER, chain="INPUT"), bar=SILENT),
         Cell("leader is not heard", partial(one_way, role=LEADER, chain="OUTPUT"), bar=SILENT),
-        Cell("two brokers cut from each other", bridge, "money"),
-        Cell("one broker does not hear another", one_broker_from_another),
+        Cell("two brokers cut from each other", bridge, "money", bar=APART),
+        Cell("one broker does not hear another", one_broker_from_another, bar=APART),
         Cell(
             "leader cut off from ZooKeeper", partial(without_zookeeper, role=LEADER), bar=FAILOVER
         ),

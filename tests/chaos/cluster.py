@@ -24,6 +24,8 @@ from tests.referee.kafka_cluster import NODES, REPLICATED
 from tests.zookeeper import ZooKeeperServer
 
 SESSION_S: Final = 6.0
+LAG_S: Final = 30.0
+"""What `replica.lag.time.max.ms` is by itself."""
 HEALED_WITHIN_S: Final = 60.0
 """How long in-sync sets may take to be full again (P5)."""
 DISK_BYTES: Final = 512 << 20

@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tests.chaos.cells import CELLS
+
 RESULTS: Final = Path(__file__).with_name("results.json")
 PAGE: Final = Path(__file__).parents[2] / "docs" / "RELIABILITY.md"
 BEGIN, END = "<!-- numbers: python -m tests.chaos --page -->", "<!-- end of the numbers -->"
 
+_BARRED: Final = {cell.name for cell in CELLS if cell.bar is not None}
 _UNITS: Final = {"damaged": "files damaged", "held": "requests held"}
 """What a cell counts, by what its name begins with."""
 _OTHERS: Final = "others, such as an exit code or an expired session"
@@ -46,7 +49,10 @@ def numbers(results: dict[str, Any]) -> str:
         ("outcome unknown to the client", f"{totals['unknown']} ({_share(totals):.3%})"),
         ("signs that a fault struck", _signs(done)),
         ("violations", f"{sum(cell['violations'] for cell in done)}"),
-        ("bars missed", f"{sum(len(cell['missed']) for cell in done)}"),
+        (
+            f"bars missed, of {sum(cell['cell'] in _BARRED for cell in done)} cells that have one",
+            f"{sum(len(cell['missed']) for cell in done)}",
+        ),
         (
             "batches compared on the disks of stopped brokers",
             f"{sum(rest['batches'] for rest in results['rests']):,}, "

@@ -30,3 +30,21 @@ def test_what_took_too_long_is_struck_again_and_told_but_a_violation_stays() -> 
     results.take({"cell": slow.name, "violations": 0, "missed": []})
     assert not results.wants(slow)
     assert results.again == [f"{slow.name}: 9 s without a write"]
+
+
+def test_two_brokers_cut_from_each_other_had_no_bar_and_could_miss_none() -> None:
+    bars = {cell.name: cell.bar for cell in CELLS}
+    assert bars["two brokers cut from each other"] == (45.0, 1.0)
+    assert bars["one broker does not hear another"] == (45.0, 1.0)
+
+
+def test_the_record_keeps_the_bars_of_today() -> None:
+    results = json.loads(RESULTS.read_text())
+    rows = {row["cell"]: row for row in results["cells"] if "verdict" in row}
+    held = [cell for cell in CELLS if cell.bar is not None and cell.name in rows]
+    for cell in held:
+        row = rows[cell.name]
+        assert cell.bar is not None
+        assert row["missed"] or row["gap_s"] <= cell.bar.struck + row["gap_calm_s"], cell.name
+        assert row["missed"] or row["gap_elsewhere_s"] <= cell.bar.others + row["gap_calm_s"]
+    assert f"| bars missed, of {len(held)} cells that have one |" in numbers(results)

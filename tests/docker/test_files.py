@@ -128,6 +128,10 @@ class TestCompose:
     def test_the_image_is_built_once(self):
         assert [name for name, s in compose_brokers().items() if "build" in s] == ["broker-1"]
 
+    def test_early_compose_v2_asked_a_registry_for_the_image_that_is_built_here(self):
+        policies = {name: s.get("pull_policy") for name, s in compose_brokers().items()}
+        assert policies == {"broker-1": None, "broker-2": "never", "broker-3": "never"}
+
     def test_both_generations_of_compose_take_it(self):
         # 1.29 reads a file without `version` by the common specification, v2 warns of one with it.
         assert set(compose()) <= {"services", "volumes", "x-broker", "x-environment"}

@@ -14,6 +14,7 @@ from tests.chaos.network_faults import (
     cut_off,
     loss,
     minority,
+    narrow,
     one_broker_from_another,
     one_way,
     resets,
@@ -26,6 +27,8 @@ from tests.chaos.other_faults import (
     expired,
     failing_fsync,
     held,
+    late,
+    slow_fsync,
     zookeeper_killed,
     zookeeper_paused,
 )
@@ -60,7 +63,8 @@ class Cell(NamedTuple):
     kind: Kind = PLAIN
     bar: Bar | None = None
     needs: str = ""
-    """What the machine must offer beside processes: "network", "disk", "clock", "strace"."""
+    """What the machine must offer beside processes: "network", "line", "disk", "clock" or "strace";
+    nothing if empty."""
     churn: bool = False
     """Whether replicas and leaders move meanwhile, and topics come and go."""
 
@@ -100,6 +104,7 @@ def _processes() -> list[Cell]:
             partial(paused, role=LEADER, seconds=2 * SESSION_S),
             bar=SILENT,
         ),
+        Cell("leader paused 60 s", partial(paused, role=LEADER, seconds=60.0), bar=SILENT),
         Cell(
             "controller paused past the session",
             partial(paused, role=CONTROLLER, seconds=2 * SESSION_S),
@@ -136,7 +141,11 @@ def _networks() -> list[Cell]:
         ),
         Cell("connections reset each second", partial(resets, role=LEADER, times=8), "idempotent"),
     ]
-    return [cell._replace(needs="network") for cell in cells]
+    line = partial(narrow, role=LEADER, rate="1mbit")
+    return [
+        *(cell._replace(needs="network") for cell in cells),
+        Cell("leader on a line of 1 Mbit/s", line, needs="line"),
+    ]
 
 
 def _moving() -> list[Cell]:
@@ -179,7 +188,12 @@ def _held() -> list[Cell]:
         for name, api, between, every, load in rows
     ]
     changes = partial(held, api=56, between=True, every=1, after_kill=True)
-    return [*cells, Cell("held: AlterPartition", changes, kind=PROXIED)]
+    travel = partial(late, least=0.05, most=0.15)
+    return [
+        *cells,
+        Cell("held: AlterPartition", changes, kind=PROXIED),
+        Cell("requests late by 0.1 s, more or less", travel, "pipeline", PROXIED),
+    ]
 
 
 def _clocks() -> list[Cell]:
@@ -218,6 +232,7 @@ def _disks() -> list[Cell]:
     return [
         Cell("disk full", partial(disk_full, role=LEADER), bar=FAILOVER, needs="disk"),
         Cell("fsync fails", partial(failing_fsync, role=LEADER), needs="strace"),
+        Cell("fsync takes 0.3 s", partial(slow_fsync, role=LEADER, seconds=0.3), needs="strace"),
         *(
             Cell(f"damaged: {name}", _damage(pattern, damage, after))
             for name, pattern, damage, after in rows

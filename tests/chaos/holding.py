@@ -1,7 +1,10 @@
-"""A proxy before a broker that holds requests of an API back, whatever becomes of who sent them."""
+"""A proxy before a broker that holds requests of an API back, whatever becomes of who sent them, or
+lets all of them travel for a while."""
 
 import asyncio
 import contextlib
+import random
+import time
 from typing import NamedTuple
 
 from tests.integration.proxy import Proxy, read_frame
@@ -11,6 +14,11 @@ class _Order(NamedTuple):
     api: int
     every: int
     seconds: float
+
+
+class _Request(NamedTuple):
+    due: float
+    frame: bytes
 
 
 class HoldingProxy(Proxy):
@@ -23,8 +31,11 @@ class HoldingProxy(Proxy):
         super().__init__()
         self.held = 0
         self.released = 0
+        self.delayed = 0
         self._order: _Order | None = None
         self._seen = 0
+        self._travel = (0.0, 0.0)
+        self._chance = random.Random(0)
 
     def hold(self, api: int, *, every: int, seconds: float) -> None:
         self._order = _Order(api, every, seconds)
@@ -33,6 +44,14 @@ class HoldingProxy(Proxy):
         """Hold no more of them; those that are held stay so for their time."""
         self._order = None
 
+    def delay(self, least: float, most: float) -> None:
+        """Every request is so many seconds on its way, by chance; others set out meanwhile."""
+        self._travel = least, most
+
+    def _due(self) -> float:
+        self.delayed += self._travel[1] > 0
+        return time.monotonic() + self._chance.uniform(*self._travel)
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             from_broker, to_broker = await asyncio.open_connection(*self.to)
@@ -40,20 +59,24 @@ class HoldingProxy(Proxy):
             writer.close()
             return
         answers = asyncio.create_task(_answers(from_broker, writer))
-        requests: asyncio.Queue[bytes | None] = asyncio.Queue()
+        requests: asyncio.Queue[_Request | None] = asyncio.Queue()
         carrying = asyncio.create_task(self._carry(requests, to_broker))
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                requests.put_nowait(await read_frame(reader))
+                frame = await read_frame(reader)
+                requests.put_nowait(_Request(self._due(), frame))
         requests.put_nowait(None)
         await carrying
         to_broker.close()
         await answers
 
     async def _carry(
-        self, requests: "asyncio.Queue[bytes | None]", to_broker: asyncio.StreamWriter
+        self, requests: "asyncio.Queue[_Request | None]", to_broker: asyncio.StreamWriter
     ) -> None:
-        while (request := await requests.get()) is not None:
+        while (arriving := await requests.get()) is not None:
+            due, request = arriving
+            if (left := due - time.monotonic()) > 0:
+                await asyncio.sleep(left)
             order = self._order
             if order is not None and int.from_bytes(request[4:6]) == order.api:
                 self._seen += 1

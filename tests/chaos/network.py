@@ -69,6 +69,17 @@ class Network:
         """No rule is left."""
         _run(*self.command(host), "iptables", "-F")
 
+    def narrow(self, host: int, rate: str) -> None:
+        """What a host says goes out no faster, in words of `tc`."""
+        line = ("root", "tbf", "rate", rate, "burst", "32kbit", "latency", "400ms")
+        _run(*self.command(host), "tc", "qdisc", "add", "dev", "eth0", *line)
+
+    def widen(self, host: int) -> int:
+        """As fast as it can; how often something had to wait."""
+        listing = _run(*self.command(host), "tc", "-s", "qdisc", "show", "dev", "eth0")
+        _run(*self.command(host), "tc", "qdisc", "del", "dev", "eth0", "root")
+        return int(listing.split("overlimits ")[1].split()[0])
+
     def _cable(self, switch: str, port: str, device: str, space: str | None) -> None:
         end = [
             "peer",

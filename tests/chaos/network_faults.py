@@ -152,6 +152,20 @@ def loss(
 
 
 @contextmanager
+def narrow(trio: Trio, told: Evidence, role: str, rate: str) -> Iterator[None]:
+    """What one broker says goes over a slow line."""
+    node = who(trio, told, role)
+    told.strikes(node)
+    _network(trio).narrow(node, rate)
+    try:
+        time.sleep(PAST_SESSION_S)
+    finally:
+        waited = _network(trio).widen(node)
+    told.saw(waited > 0, f"what broker {node} said had to wait {waited} times")
+    yield
+
+
+@contextmanager
 def resets(trio: Trio, told: Evidence, role: str, times: int) -> Iterator[None]:
     """Every connection of a broker that says something is reset, once a second."""
     node = who(trio, told, role)

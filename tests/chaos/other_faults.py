@@ -4,12 +4,14 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tests.chaos.cluster import HEALED_WITHIN_S, Trio
 from tests.chaos.evidence import FOLLOWER, Evidence, who
 from tests.chaos.process_faults import leads_nothing
+
+_SLOW_FOR_S = 10.0
 
 
 @contextmanager
@@ -119,8 +121,52 @@ def disk_full(trio: Trio, told: Evidence, role: str) -> Iterator[None]:
 
 
 @contextmanager
+def late(trio: Trio, told: Evidence, least: float, most: float) -> Iterator[None]:
+    """All that is asked of brokers, by clients and each other, is so many seconds on its way."""
+    proxies = [proxy for pair in trio.proxies.values() for proxy in pair]
+    before = sum(proxy.delayed for proxy in proxies)
+    for proxy in proxies:
+        proxy.delay(least, most)
+    time.sleep(_SLOW_FOR_S)
+    for proxy in proxies:
+        proxy.delay(0, 0)
+    count = sum(proxy.delayed for proxy in proxies) - before
+    told.saw(count > 0, f"{count} requests came late")
+    yield
+
+
+@contextmanager
 def failing_fsync(trio: Trio, told: Evidence, role: str) -> Iterator[None]:
     """Every fsync of a broker fails that flushes before it acknowledges."""
+    node = _flushing(trio, told, role)
+    broker = trio.brokers[node]
+    with _every_fsync(trio, node, "error=EIO") as struck:
+        code = broker.ended(HEALED_WITHIN_S)
+    failed = struck("(INJECTED)")
+    told.saw(failed > 0, f"{failed} calls of fsync failed")
+    told.saw(code != 0, f"broker {node} gave up, with {code}")
+    leads_nothing(trio, node)
+    yield
+    broker.start()
+
+
+@contextmanager
+def slow_fsync(trio: Trio, told: Evidence, role: str, seconds: float) -> Iterator[None]:
+    """Every fsync of a broker takes so long that flushes before it acknowledges."""
+    node = _flushing(trio, told, role)
+    broker, before = trio.brokers[node], trio.registered()
+    with _every_fsync(trio, node, f"delay_exit={int(seconds * 1e6)}") as struck:
+        time.sleep(_SLOW_FOR_S)
+    slow = struck("(DELAYED)")
+    told.saw(slow > 0, f"{slow} calls of fsync took {seconds:g} s more")
+    assert trio.registered() == before, "a slow disk ends no session"
+    yield
+    broker.terminate()
+    broker.start()
+
+
+def _flushing(trio: Trio, told: Evidence, role: str) -> int:
+    """The broker with the role, which from now on flushes before it acknowledges."""
     node = who(trio, told, role)
     broker = trio.brokers[node]
     broker.terminate()
@@ -128,20 +174,19 @@ def failing_fsync(trio: Trio, told: Evidence, role: str) -> Iterator[None]:
     trio.await_full()
     trio.prefer_leaders()
     told.strikes(node)
+    return node
+
+
+@contextmanager
+def _every_fsync(trio: Trio, node: int, what: str) -> Iterator[Callable[[str], int]]:
+    """Something happens to each. Then: how often strace said a word."""
+    broker = trio.brokers[node]
     said = broker.directory.parent / f"strace-{node}"
     calls = "fsync,fdatasync"
     words = ["strace", "-f", "-p", str(broker.pid), "-o", str(said), "-e", f"trace={calls}"]
-    tracer = subprocess.Popen(
-        [*words, "-e", f"inject={calls}:error=EIO"], stderr=subprocess.DEVNULL
-    )
+    tracer = subprocess.Popen([*words, "-e", f"inject={calls}:{what}"], stderr=subprocess.DEVNULL)
     try:
-        code = broker.ended(HEALED_WITHIN_S)
+        yield lambda word: said.read_text().count(word)
     finally:
         tracer.send_signal(signal.SIGTERM)
         tracer.wait()
-    failed = said.read_text().count("(INJECTED)")
-    told.saw(failed > 0, f"{failed} calls of fsync failed")
-    told.saw(code != 0, f"broker {node} gave up, with {code}")
-    leads_nothing(trio, node)
-    yield
-    broker.start()

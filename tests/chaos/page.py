@@ -68,6 +68,9 @@ def numbers(results: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     lines += map(_row, cells)
+    there = {cell["cell"] for cell in cells}
+    if newer := [cell.name for cell in CELLS if cell.name not in there]:
+        lines += ["", f"Newer than this run, and not in it: {'; '.join(newer)}."]
     if results["again"]:
         lines += [
             "",

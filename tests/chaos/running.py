@@ -26,6 +26,7 @@ def why_not(cell: Cell, trio: Trio) -> str | None:
     """What this machine lacks for a cell."""
     missing = {
         "network": trio.network is None,
+        "line": trio.network is None or shutil.which("tc") is None,
         "disk": not all(map(trio.has_disk, trio.brokers)),
         "clock": not clock.installed(),
         "strace": shutil.which("strace") is None,

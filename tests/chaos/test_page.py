@@ -14,7 +14,10 @@ def test_the_numbers_of_the_page_are_those_of_the_run() -> None:
 
 def test_every_cell_has_a_line_and_a_violation_is_not_hidden() -> None:
     results = json.loads(RESULTS.read_text())
-    assert [row["cell"] for row in results["cells"]] == [cell.name for cell in CELLS]
+    struck = [row["cell"] for row in results["cells"]]
+    page, *newer = numbers(results).split("Newer than this run")
+    assert struck == [cell.name for cell in CELLS if f"| {cell.name} |" in page]
+    assert all(cell.name in struck or cell.name in newer[0] for cell in CELLS)
     results["cells"][0]["violations"] = 7
     assert "| violations | 7 |" in numbers(results)
     results["cells"][0] = {"cell": "first", "failed": "AssertionError"}

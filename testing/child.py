@@ -1,8 +1,8 @@
 """A broker of a test's cluster in a process of its own: commands come in by standard input.
 
-The first line in holds the broker's properties, and is answered when it serves. Each other line
-calls a method of `Node`, and is answered when that is done. The end of the input stops the broker:
-it does not outlive the test.
+The first line in holds the broker's properties and what is done to it before it starts, and is
+answered when it serves. Each other line calls a method of `Node`, and is answered when that is
+done. The end of the input stops the broker: it does not outlive the test.
 """
 
 import asyncio
@@ -16,16 +16,18 @@ from barnabas.broker.observability.logging import configure
 from barnabas.broker.pipes import read_pipe, take_output
 from barnabas.testing.node import Node
 from barnabas.testing.processes import SERVES
+from barnabas.testing.standing import Call
 
 
 async def main() -> int:
     """Serve until the input ends. The exit code is 1 where the broker failed."""
     loop = asyncio.get_running_loop()
     commands, answers = read_pipe(sys.stdin.fileno()), take_output()
-    node = Node(json.loads(await commands.readline()))
+    orders = json.loads(await commands.readline())
+    node = Node(orders["properties"])
     obeying, starting = (
         loop.create_task(_obey(node, commands, answers)),
-        loop.create_task(node.start()),
+        loop.create_task(node.start(Call(*each) for each in orders["calls"])),
     )
     await asyncio.wait((obeying, starting), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():

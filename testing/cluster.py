@@ -4,10 +4,14 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import permutations
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from barnabas.testing.ensemble import BROKERS, TIMEOUT, Ensemble
-from barnabas.testing.processes import BrokerDied
+from barnabas.testing.processes import BrokerDied, ProcessNode
+from barnabas.testing.standing import Call
+
+if TYPE_CHECKING:
+    from barnabas.testing.node import Node
 
 T = TypeVar("T")
 
@@ -53,7 +57,8 @@ class Cluster(Ensemble):
         """Cuts the lines between brokers of different groups; a broker in none keeps its own.
 
         With `one_way` only what the first group sends to the others is lost. Nothing is refused or
-        reset: requests and answers do not arrive before `heal`.
+        reset: requests and answers do not arrive before `heal`. A broker that does not run is cut
+        off when it starts; one that stops in order has its own lines whole while it does.
         """
         sides = [list(group) for group in groups]
         pairs = [(sides[0], each) for each in sides[1:]] if one_way else permutations(sides, 2)
@@ -62,7 +67,7 @@ class Cluster(Ensemble):
 
     def cut_clients(self, *brokers: int) -> None:
         """Cuts the lines between these brokers and all clients."""
-        self._do(self._tell(brokers, "cut_clients"))
+        self._do(self._sever(brokers, "cut_clients"))
 
     def cut_store(self, *brokers: int) -> None:
         """Cuts the lines between these brokers and the metadata store: in time they lose their
@@ -74,7 +79,7 @@ class Cluster(Ensemble):
         """Cuts a broker off from all others, from clients and from the metadata store."""
         self.cut_store(broker)
         self.cut_clients(broker)
-        self.partition([broker], [each for each in self.running if each != broker])
+        self.partition([broker], [each for each in self.broker_ids if each != broker])
 
     def heal(self) -> None:
         """Makes every line whole."""
@@ -82,13 +87,19 @@ class Cluster(Ensemble):
 
     async def _cut(self, here: list[int], there: list[int], *, one_way: bool) -> None:
         ports = [self._ports[each][BROKERS] for each in there]
-        await self._tell(here, "cut", ports=ports, sending=True, receiving=not one_way)
+        await self._sever(here, "cut", ports=ports, sending=True, receiving=not one_way)
         if one_way:
             # Who sends is one side of a connection; who answers on it is the other.
             ports = [self._ports[each][BROKERS] for each in here]
-            await self._tell(there, "cut", ports=ports, sending=False, receiving=True)
+            await self._sever(there, "cut", ports=ports, sending=False, receiving=True)
+
+    async def _sever(self, brokers: Iterable[int], method: str, **arguments: Any) -> None:
+        for broker in brokers:
+            self._standing.cut(broker, Call(method, arguments))
+        await self._tell(brokers, method, **arguments)
 
     async def _heal(self) -> None:
+        self._standing.heal()
         for broker in self.broker_ids:
             self._store.line(broker).mend()
         await self._tell(self.broker_ids, "mend")
@@ -101,15 +112,15 @@ class Cluster(Ensemble):
         It is taken from its connection and not looked at before `release`, also if its client goes
         away meanwhile. The API has Kafka's name or key. `matching` may have `client_id`, `topic`,
         `transactional_id`, which the request must have, and `broker`, the one that receives it.
-        Brokers count by themselves.
+        Brokers count by themselves; one that is started again has the lever too, and counts anew.
         """
-        return Held(self, *self._pull(api, matching, hold=True, first=number, times=1))
+        return Held(self, self._pull(api, matching, hold=True, first=number, times=1))
 
     def delay(
         self, api: int | str, seconds: float, *, times: int | None = None, **matching: Any
     ) -> "Lever":
         """Delays the requests of an API that match, or so many of them; see `hold`."""
-        return Lever(self, *self._pull(api, matching, seconds=seconds, times=times))
+        return Lever(self, self._pull(api, matching, seconds=seconds, times=times))
 
     def error(
         self, api: int | str, code: int | str, *, times: int | None = None, **matching: Any
@@ -121,22 +132,36 @@ class Cluster(Ensemble):
         from barnabas.protocol.errors import ErrorCode
 
         found = ErrorCode[code] if isinstance(code, str) else ErrorCode.of(code)
-        return Lever(self, *self._pull(api, matching, error=int(found), times=times))
+        return Lever(self, self._pull(api, matching, error=int(found), times=times))
 
-    def _pull(
-        self, api: int | str, matching: dict[str, Any], **lever: Any
-    ) -> tuple[int, list[int]]:
-        """The lever's number, and the brokers that have it."""
+    def _pull(self, api: int | str, matching: dict[str, Any], **lever: Any) -> int:
+        """The lever's number. ValueError where there is no such API or broker."""
+        from barnabas.testing.levers import api_key
+
         number, only = next(self._numbers), matching.pop("broker", None)
-        brokers = self.running if only is None else [only]
-        self._do(self._tell(brokers, "pull", number=number, api=api, **matching, **lever))
-        return number, brokers
+        if only is not None and only not in self.broker_ids:
+            raise ValueError(f"there is no broker {only}")
+        call = Call("pull", {"number": number, "api": api_key(api), **matching, **lever})
+        self._do(self._stand(number, self.broker_ids if only is None else [only], call))
+        return number
+
+    async def _stand(self, number: int, brokers: list[int], call: Call) -> None:
+        self._standing.pull(number, brokers, call)
+        try:
+            await self._tell(brokers, call.method, **call.arguments)
+        except BaseException:
+            self._standing.remove(number)
+            raise
 
     # -- time, sessions, leaders -----------------------------------------------------------------
 
     def jump_transaction_clock(self, seconds: float) -> None:
-        """Puts the clock by which transactions time out forward, for all brokers that run."""
-        self._do(self._tell(self.running, "jump", seconds=seconds))
+        """Puts the clock by which transactions time out forward, for all brokers."""
+        self._do(self._jump(seconds))
+
+    async def _jump(self, seconds: float) -> None:
+        self._standing.jump(seconds)
+        await self._tell(self.broker_ids, "jump", seconds=seconds)
 
     def expire_session(self, broker: int) -> None:
         """Ends a broker's session with the metadata store, as if the store had not heard it."""
@@ -158,25 +183,30 @@ class Cluster(Ensemble):
 
     # -- what levers ask -------------------------------------------------------------------------
 
-    def remove_lever(self, number: int, brokers: list[int]) -> None:
-        """Takes a lever away from those of its brokers that still run."""
-        self._do(self._tell(brokers, "remove", number=number))
+    def remove_lever(self, number: int) -> None:
+        """Takes a lever away from its brokers. Idempotent."""
+        self._do(self._remove(number))
 
-    def wait_for_lever(self, number: int, brokers: list[int], timeout: float) -> None:
+    def wait_for_lever(self, number: int, timeout: float) -> None:
         """Waits until a lever has touched a request anywhere; TimeoutError.
 
         RuntimeError where none that has the lever runs any more, or it was taken away.
         """
-        self._do(self._first_arrival(number, brokers), timeout)
+        self._do(self._first_arrival(number), timeout)
 
-    def touched_by_lever(self, number: int, brokers: list[int]) -> int:
+    def touched_by_lever(self, number: int) -> int:
         """How many requests a lever has touched; RuntimeError while one that has it is paused."""
-        return self._do(self._touched(number, brokers))
+        return self._do(self._touched(number))
 
-    async def _touched(self, number: int, brokers: list[int]) -> int:
+    async def _remove(self, number: int) -> None:
+        brokers = self._standing.brokers_with(number)
+        self._standing.remove(number)
+        await self._tell(brokers, "remove", number=number)
+
+    async def _touched(self, number: int) -> int:
         total = 0
-        for broker in brokers:
-            node = self._nodes.get(broker)
+        for broker in self._standing.brokers_with(number):
+            node = self._reachable(broker)
             if node is None:
                 continue
             if node.paused:
@@ -185,48 +215,64 @@ class Cluster(Ensemble):
                 total += await node.ask("touched", number=number)
         return total
 
-    async def _first_arrival(self, number: int, brokers: list[int]) -> None:
-        waits = {
-            asyncio.ensure_future(self._nodes[broker].ask("arrived", number=number))
-            for broker in brokers
-            if broker in self._nodes
-        }
-        left = waits
+    async def _first_arrival(self, number: int) -> None:
+        asked: dict[Node | ProcessNode, asyncio.Future[Any]] = {}
         try:
-            while left:
-                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            while True:
+                self._changed.clear()
+                nodes = [
+                    node
+                    for broker in self._standing.brokers_with(number)
+                    if (node := self._reachable(broker)) is not None
+                ]
+                for node in nodes:
+                    if node not in asked:
+                        asked[node] = asyncio.ensure_future(node.ask("arrived", number=number))
                 # A broker that has ended says nothing about the others.
-                if any(each.exception() is None for each in done):
+                if await self._one_arrived([asked[node] for node in nodes]):
                     return
         finally:
-            for wait in left:
+            for wait in asked.values():
                 wait.cancel()
-        raise RuntimeError("no broker that runs has this lever: nothing will be touched")
+
+    async def _one_arrived(self, waits: list[asyncio.Future[Any]]) -> bool:
+        """Wait for the first of these, or for a broker that comes or goes.
+
+        RuntimeError where none is left that could arrive.
+        """
+        left = [wait for wait in waits if not wait.done() or wait.exception() is None]
+        if not left:
+            raise RuntimeError("no broker that runs has this lever: nothing will be touched")
+        changed = asyncio.ensure_future(self._changed.wait())
+        try:
+            await asyncio.wait((*left, changed), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+        return any(wait.done() and wait.exception() is None for wait in left)
 
 
 class Lever:
     """What was done to the requests of an API; as a context manager it ends with its block."""
 
-    def __init__(self, cluster: Cluster, number: int, brokers: list[int]) -> None:
+    def __init__(self, cluster: Cluster, number: int) -> None:
         self._cluster = cluster
         self._number = number
-        self._brokers = brokers
 
     def wait(self, timeout: float = TIMEOUT) -> None:
         """Waits until a request was touched; TimeoutError.
 
         RuntimeError once that cannot be: the lever was removed, or no broker that has it runs.
         """
-        self._cluster.wait_for_lever(self._number, self._brokers, timeout)
+        self._cluster.wait_for_lever(self._number, timeout)
 
     @property
     def touched(self) -> int:
-        """How many requests it has touched, on brokers that still run; see `pause`."""
-        return self._cluster.touched_by_lever(self._number, self._brokers)
+        """How many requests it has touched, on brokers that run, since each of them started."""
+        return self._cluster.touched_by_lever(self._number)
 
     def remove(self) -> None:
         """Touches nothing more. Idempotent."""
-        self._cluster.remove_lever(self._number, self._brokers)
+        self._cluster.remove_lever(self._number)
 
     def __enter__(self) -> Self:
         return self

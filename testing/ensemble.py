@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from barnabas.testing.ports import ReservedPorts
 from barnabas.testing.processes import BrokerDied, ProcessNode
+from barnabas.testing.standing import Standing
 from barnabas.testing.thread import LoopThread
 
 if TYPE_CHECKING:
@@ -69,6 +70,10 @@ class Ensemble:
         self._nodes: dict[int, Node | ProcessNode] = {}
         self._dead: dict[int, ProcessNode] = {}
         """Those that ended by themselves; who starts one again knows of it."""
+        self._starting: dict[int, tuple[Node | ProcessNode, asyncio.Task[Any]]] = {}
+        self._standing = Standing()
+        self._changed = asyncio.Event()
+        """Set where a broker comes or goes."""
         self._ports: dict[int, dict[str, int]] = {}
         self._reserved = ReservedPorts()
         self._numbers = count(1)
@@ -128,7 +133,10 @@ class Ensemble:
         return sorted(self._nodes)
 
     def start_broker(self, broker: int) -> None:
-        """Starts a broker that was stopped or killed, where it was and with what it had."""
+        """Starts a broker that was stopped or killed, where it was and with what it had.
+
+        Its lines are cut, and its requests touched, as was said of it; it counts them anew.
+        """
         self._do(self._start_broker(broker))
 
     def stop_broker(self, broker: int) -> None:
@@ -153,6 +161,7 @@ class Ensemble:
     async def _start(self) -> None:
         from barnabas.testing.store import Store
 
+        self._standing, self._changed = Standing(), asyncio.Event()
         self._store = Store(self._directory)
         await self._store.start(self.broker_ids)
         starts = [asyncio.create_task(self._start_broker(each)) for each in self.broker_ids]
@@ -167,14 +176,22 @@ class Ensemble:
             await node.ask("knows", brokers=len(self.broker_ids))
 
     async def _start_broker(self, broker: int) -> None:
-        if broker in self._nodes:
+        if self._reachable(broker) is not None:
             raise RuntimeError(f"broker {broker} is running")
         if broker not in self._ports:
             self._ports[broker] = {name: self._reserved.take() for name in (CLIENTS, BROKERS)}
         self._dead.pop(broker, None)
         node = self._make_node(broker)
-        await node.start()
-        self._nodes[broker] = node
+        task = asyncio.current_task()
+        assert task is not None
+        self._starting[broker] = node, task
+        self._changed.set()
+        try:
+            await node.start(self._standing.of(broker))
+            self._nodes[broker] = node
+        finally:
+            del self._starting[broker]
+            self._changed.set()
         if isinstance(node, ProcessNode):
             node.when_it_ends(partial(self._miss, broker, node))
 
@@ -183,15 +200,18 @@ class Ensemble:
         if self._nodes.get(broker) is node:
             del self._nodes[broker]
             self._dead[broker] = node
+            self._changed.set()
 
     async def _stop_broker(self, broker: int) -> None:
         node = self._running(broker)
         del self._nodes[broker]
+        self._changed.set()
         await node.stop()
 
     async def _kill(self, broker: int) -> None:
         node = self._process(broker)
         del self._nodes[broker]
+        self._changed.set()
         await node.kill()
 
     def _make_node(self, broker: int) -> "Node | ProcessNode":
@@ -213,9 +233,14 @@ class Ensemble:
         return Node(properties)
 
     async def _tell(self, brokers: Iterable[int], method: str, **arguments: Any) -> None:
-        """Have a method of `Node` done by those of the brokers that run, side by side."""
-        nodes = [self._nodes[broker] for broker in brokers if broker in self._nodes]
+        """Have a method of `Node` done by those of the brokers that run or start, side by side."""
+        nodes = [node for each in brokers if (node := self._reachable(each)) is not None]
         await asyncio.gather(*(_told(node, method, arguments) for node in nodes))
+
+    def _reachable(self, broker: int) -> "Node | ProcessNode | None":
+        """A broker that runs or starts."""
+        node, _ = self._starting.get(broker, (None, None))
+        return node or self._nodes.get(broker)
 
     async def _stop(self) -> None:
         """One after another: each hands over what it leads, and the last has nobody to."""
@@ -224,6 +249,7 @@ class Ensemble:
         for broker in self.broker_ids:
             self._store.line(broker).mend()
         try:
+            await self._stop_starting()
             await asyncio.gather(*map(_let_go, self._nodes.values()))
             while self._nodes:
                 _, node = self._nodes.popitem()
@@ -236,6 +262,12 @@ class Ensemble:
             await self._store.stop()
         if errors:
             raise errors[0]
+
+    async def _stop_starting(self) -> None:
+        starts = [task for _, task in self._starting.values()]
+        for start in starts:
+            start.cancel()
+        await asyncio.gather(*starts, return_exceptions=True)
 
     async def _kill_all(self) -> None:
         """Those that time was too short for: none outlives the test."""

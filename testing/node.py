@@ -11,6 +11,7 @@ from barnabas.broker.doors import real_doors
 from barnabas.config.broker import BrokerConfig
 from barnabas.testing.levers import Lever, Levers, api_key
 from barnabas.testing.severable import SeverableNetwork
+from barnabas.testing.standing import Call
 
 
 class JumpingClock:
@@ -42,7 +43,10 @@ class Node:
         self._levers = Levers()
         self._network = SeverableNetwork(doors.network)
         self._clock = JumpingClock(doors.clock)
-        self._inter_broker = config.inter_broker_listener().name
+        inter_broker = config.inter_broker_listener().name
+        self._for_clients = [
+            each.address.port for each in config.resolved_listeners() if each.name != inter_broker
+        ]
         self.broker = Broker(
             config,
             doors=dataclasses.replace(
@@ -53,8 +57,13 @@ class Node:
             ),
         )
 
-    async def start(self) -> None:
-        """Raises what keeps it from starting; nothing of it runs then."""
+    async def start(self, calls: Iterable[Call] = ()) -> None:
+        """Start with what these calls have done.
+
+        Raises what keeps it from starting; nothing of it runs then.
+        """
+        for call in calls:
+            await self.tell(call.method, **call.arguments)
         starting = asyncio.create_task(self.broker.start())
         try:
             await asyncio.shield(starting)
@@ -105,10 +114,8 @@ class Node:
 
     async def cut_clients(self) -> None:
         """Cut the lines that clients come in by."""
-        own = self.broker.ports[self._inter_broker]
-        for port, line in self._network.incoming.items():
-            if port != own:
-                line.cut()
+        for port in self._for_clients:
+            self._network.incoming[port].cut()
 
     async def mend(self) -> None:
         self._network.mend()

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 import barnabas
 from barnabas.broker.pipes import close_pipe, end_of, read_pipe
+from barnabas.testing.standing import Call
 
 STOP_TIMEOUT = 20.0
 """Seconds in which a broker stops in order, or is killed: fewer than whoever stops it waits."""
@@ -47,15 +48,18 @@ class ProcessNode:
         self._unheard: list[asyncio.Future[Any]] = []
         """Answers to what it was told while it was paused."""
 
-    async def start(self) -> None:
-        """Return once it serves. Raises BrokerDied; nothing of it runs then."""
+    async def start(self, calls: Iterable[Call] = ()) -> None:
+        """Return once it serves, with what these calls have done before it started.
+
+        Raises BrokerDied; nothing of it runs then.
+        """
         process = self._process = self._spawn()
         assert process.stdout is not None
         self._end = end_of(process)
         self._end.add_done_callback(lambda _: self._part_with(process))
         self._listening = asyncio.create_task(self._listen(read_pipe(process.stdout.fileno())))
         try:
-            self._write(self._properties)
+            self._write({"properties": self._properties, "calls": list(calls)})
             await self._answer(SERVES)
         except BaseException:
             await self.kill()

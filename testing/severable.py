@@ -171,11 +171,11 @@ class SeverableNetwork:
         self._inner = inner
         self.outgoing: defaultdict[int, Line] = defaultdict(Line)
         """By the port that is connected to."""
-        self.incoming: dict[int, Line] = {}
-        """By the port that is listened on."""
+        self.incoming: defaultdict[int, Line] = defaultdict(Line)
+        """By the port that is listened on, or will be."""
 
     async def listen(self, factory: Factory, host: str, port: int) -> Server:
-        line = Line()
+        line = self.incoming[port] if port else Line()
         server = await self._inner.listen(lambda: Severable(factory(), line), host, port)
         self.incoming[server.port] = line
         return server

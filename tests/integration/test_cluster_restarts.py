@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.client.connection import Connection
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages import describe_cluster
 from barnabas.testing import Cluster, ensemble
 from barnabas.testing.processes import STOP_TIMEOUT, BrokerDied, ProcessNode
+from tests.integration.one_request import code_of
 from tests.waiting import until
 
-DEADLINE = 20.0
 SHORT = 2.0
 """Seconds for what does not happen."""
 
@@ -35,22 +33,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 def other_than(cluster: Cluster, broker: int) -> int:
     return next(each for each in cluster.broker_ids if each != broker)
-
-
-def code_of(cluster: Cluster, broker: int) -> int:
-    """How a broker answers a DescribeCluster."""
-
-    async def ask() -> int:
-        host, _, port = cluster.address_of(broker).rpartition(":")
-        connection = await Connection.open(host, int(port), client_id="test", timeout=DEADLINE)
-        request = describe_cluster.DescribeClusterRequest(
-            include_cluster_authorized_operations=False
-        )
-        answer = await connection.request(describe_cluster.API, request, timeout=DEADLINE)
-        await connection.close()
-        return int(answer.error_code)
-
-    return asyncio.run(ask())
 
 
 def test_a_broker_that_did_not_start_in_time_starts_later(

@@ -1,13 +1,12 @@
 """Whoever waits for a lever to touch a request, while brokers go and come."""
 
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 
 import pytest
 
 from barnabas.testing import Cluster
 from barnabas.testing.cluster import Held
+from tests.integration.one_request import in_thread
 
 DEADLINE = 20.0
 QUIET = 0.2
@@ -18,19 +17,6 @@ QUIET = 0.2
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with Cluster(brokers=2, processes=request.param) as cluster:
         yield cluster
-
-
-def in_thread(work: Callable[[], None]) -> "Future[None]":
-    done: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:
-            done.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return done
 
 
 def end(cluster: Cluster, broker: int) -> None:

@@ -173,7 +173,10 @@ class RemoteStore(ByTransaction):
             link = await self._open()
             attach = {"do": "attach", "session": session_id, "timeout": self._timeout}
             try:
-                self._id, self._timeout = await asyncio.wait_for(link.ask(attach), self._timeout)
+                # Not `wait_for`: before Python 3.12 it forgets that it was cancelled where the
+                # answer has just come, and a broker that is told to stop starts on.
+                async with asyncio.timeout(self._timeout):
+                    self._id, self._timeout = await link.ask(attach)
             except BaseException as error:
                 link.abort()
                 if isinstance(error, TimeoutError):

@@ -110,3 +110,14 @@ def test_a_broker_that_starts_hears_that_its_lines_are_whole(cluster: Cluster) -
     cluster.heal()
     starting.result(DEADLINE)
     until(lambda: broker in cluster.running)
+
+
+def test_a_cluster_stops_while_a_broker_of_it_starts(cluster: Cluster) -> None:
+    broker = follower_of(cluster, cluster.controller)
+    cluster.stop_broker(broker)
+    cluster.isolate(broker)
+    starting = in_thread(lambda: cluster.start_broker(broker))
+    with pytest.raises(TimeoutError):
+        starting.result(QUIET)
+    in_thread(cluster.stop).result(DEADLINE)
+    assert starting.exception(DEADLINE) is not None

@@ -244,8 +244,7 @@ class Ensemble:
 
     async def _stop(self) -> None:
         """One after another: each hands over what it leads, and the last has nobody to."""
-        errors: list[Exception] = [node.death() for node in self._dead.values()]
-        self._dead.clear()
+        errors: list[Exception] = []
         for broker in self.broker_ids:
             self._store.line(broker).mend()
         try:
@@ -260,6 +259,8 @@ class Ensemble:
         finally:
             await self._kill_all()
             await self._store.stop()
+            errors += [node.death() for node in self._dead.values()]
+            self._dead.clear()
         if errors:
             raise errors[0]
 

@@ -4,6 +4,7 @@ Thousands by hand: BARNABAS_CLUSTER_HISTORIES=5000 pytest -n 2 tests/simulation/
 """
 
 import os
+import re
 
 import pytest
 
@@ -25,6 +26,12 @@ def test_any_history_of_three_brokers_keeps_its_promises(block: int) -> None:
             raise AssertionError(f"seed {seed}: {error}") from error
         assert world.faults
         assert world.workload.told.acknowledged, seed
+
+
+def test_no_disk_had_failed_and_no_clock_been_wrong_in_any_history() -> None:
+    faults = [each for seed in (6, 33) for each in history(seed).faults]
+    for kind in ("disk n. (append|sync) /data", "clock n. [+-]"):
+        assert any(re.match(kind, each) for each in faults), (kind, faults)
 
 
 def test_one_seed_is_one_history_of_three_brokers() -> None:

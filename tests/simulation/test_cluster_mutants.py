@@ -6,6 +6,7 @@ from tests.simulation.cluster.mutants import MUTANTS
 from tests.simulation.cluster.stories import (
     HearsAnOldControllerLate,
     InTheMinority,
+    LosesPowerAfterAFailedFsync,
     RestartsWhileTheStoreIsAway,
 )
 from tests.simulation.cluster.world import World, history
@@ -13,6 +14,7 @@ from tests.simulation.cluster.world import World, history
 _TRIES = 80
 """Histories that may go well before one shows the fault; another draw is another history."""
 FOUND = {
+    "believes_the_cache": (LosesPowerAfterAFailedFsync, 4),
     "counts_who_diverges": (World, 18),
     "cuts_to_its_high_watermark": (World, 18),
     "followers_forget_producers": (World, 0),

@@ -117,9 +117,9 @@ class Faults(Stage):
             node.lose_directory(directory)
 
     async def fault_wrong_clock(self) -> None:
-        """Until it is set again or all is mended."""
+        """Until it is another time, or all is mended."""
         node = self.random.choice(self.nodes)
-        node.clock.skew = self.random.choice((0.0, MOST_SKEW)) * self.random.uniform(-1.0, 1.0)
+        node.clock.skew = self.random.uniform(-MOST_SKEW, MOST_SKEW)
         self._note(f"clock {node.name} {node.clock.skew:+.1f}")
 
     async def fault_stop(self) -> None:

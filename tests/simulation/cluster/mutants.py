@@ -16,6 +16,7 @@ from barnabas.broker.replication.follower_read import FollowerRead
 from barnabas.broker.replication.partition import Partition
 from barnabas.coordinator.hosted import Hosted
 from barnabas.protocol.errors import ErrorCode
+from barnabas.storage import log_manager
 from barnabas.storage.producer_state import ProducerStateManager
 
 Mutant = Callable[[], AbstractContextManager[object]]
@@ -32,6 +33,11 @@ def cuts_to_its_high_watermark() -> AbstractContextManager[object]:
             self._carry_out(following, follower.Truncate(log.high_watermark))
 
     return patch.object(Fetcher, "add", forgetful)
+
+
+def believes_the_cache() -> AbstractContextManager[object]:
+    """PostgreSQL's fsyncgate: what a failed fsync left in the page cache passes for written."""
+    return patch.object(log_manager, "DOUBT", ".nobody-looks-for-this")
 
 
 def counts_who_diverges() -> AbstractContextManager[object]:
@@ -101,6 +107,7 @@ def refuses_when_deposed() -> AbstractContextManager[object]:
 MUTANTS: dict[str, Mutant] = {
     mutant.__name__: mutant
     for mutant in (
+        believes_the_cache,
         cuts_to_its_high_watermark,
         counts_who_diverges,
         never_cuts,

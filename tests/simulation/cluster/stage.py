@@ -49,6 +49,9 @@ COMPARE_EVERY = 0.25
 class Stage:
     """Where a history happens: how to look at it, and to ask the cluster for something."""
 
+    FLUSHES = False
+    """Whether every seed's cluster flushes before it acknowledges, not only some."""
+
     def __init__(self, seed: int, loop: HostedLoop, *, faulty_for: float = 15.0) -> None:
         self.random = Random(seed)
         self.loop = loop
@@ -57,7 +60,7 @@ class Stage:
         self._faulty_for = faulty_for
         self._enabled = [each for each in FAULTS if self.random.random() < 0.5] or ["kill"]
         keys = KEYS
-        if Random(f"flushing {seed}").random() < _FLUSHING_SHARE:
+        if self.FLUSHES or Random(f"flushing {seed}").random() < _FLUSHING_SHARE:
             keys = KEYS | FLUSHING
             self._enabled.append("lose all power")
         worn = Random(f"worn {seed}")

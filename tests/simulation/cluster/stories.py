@@ -3,6 +3,8 @@
 import asyncio
 
 from tests.simulation.cluster.hosts import STORE
+from tests.simulation.cluster.node import DirectoryFault
+from tests.simulation.cluster.stage import CONVERGES_WITHIN
 from tests.simulation.cluster.workload import PLAIN
 from tests.simulation.cluster.world import World
 
@@ -51,3 +53,22 @@ class InTheMinority(World):
             await asyncio.sleep(self.random.uniform(3.0, 6.0))
             self.loop.mend()
             await asyncio.sleep(1.0)
+
+
+class LosesPowerAfterAFailedFsync(World):
+    """A disk is well again, but what one fsync was to save is in the page cache alone."""
+
+    FLUSHES = True
+
+    async def _go_wrong(self) -> None:
+        node = self.random.choice(self.nodes)
+        self._note(f"disk {node.name} sync")
+        node.fail_disk(DirectoryFault("sync", ".log", from_then_on=True))
+        await self._within(CONVERGES_WITHIN, "a broker without its disk ends", lambda: node.ended)
+        node.kill()
+        node.start()
+        await self._within(
+            CONVERGES_WITHIN, "in sync again", lambda: node.ready and self._all_in_sync()
+        )
+        await self.fault_prefer()
+        await self.fault_lose_all_power()

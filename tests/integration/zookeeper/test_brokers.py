@@ -20,7 +20,10 @@ from barnabas.broker.app import Broker
 from barnabas.broker.metadata import znodes
 from barnabas.config.broker import BrokerConfig
 from barnabas.protocol.types import uuid_from_text
+from barnabas.storage.dir_marks import BOOT_ID
+from tests import waiting
 from tests.integration.command_line import Served, run
+from tests.waiting import eventually
 from tests.zookeeper import ZooKeeperServer
 
 SECONDS = 20.0
@@ -100,10 +103,9 @@ def state(server: ZooKeeperServer, chroot: str, partition: int) -> dict[str, Any
         return value
 
 
-async def until(holds: Callable[[], bool], seconds: float = SECONDS) -> None:
-    async with asyncio.timeout(seconds):
-        while not await asyncio.to_thread(holds):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+async def until(holds: Callable[[], bool]) -> None:
+    """For conditions that ask a server."""
+    await eventually(lambda: asyncio.to_thread(holds))
 
 
 async def test_nodes_are_kafkas(server: ZooKeeperServer, chroot: str, tmp_path: Path) -> None:
@@ -265,12 +267,15 @@ def test_a_killed_broker_need_not_wait_for_its_old_session(
     start: Callable[[dict[str, str]], Process],
 ) -> None:
     given = properties(server, chroot, 1, tmp_path) | {"zookeeper.session.timeout.ms": "30000"}
+    mark = Path(given["log.dirs"]) / BOOT_ID
     for restart in ("empty", "killed", "killed"):
         began = time.monotonic()
         process = start(given)
         assert time.monotonic() - began < 10
         with server.looking(chroot) as client:
             assert json.loads(client.get("/brokers/ids/1")[0])["restart"] == restart
+        # Clients need not wait for the mark by which the next run knows of this one.
+        waiting.until(mark.exists)
         process.end()
 
 

@@ -130,12 +130,20 @@ def read_cluster(metrics: BrokerMetrics, controller: Controller, cache: Metadata
     gauges.unclean_elections.read_with(lambda: controller.elections.unclean)
 
 
-def read_groups(gauges: GroupMetrics, groups: GroupCoordination, replicas: ReplicaManager) -> None:
-    """What the group coordinator holds; lag is told for partitions that are led here too."""
+def read_groups(
+    gauges: GroupMetrics,
+    groups: GroupCoordination,
+    replicas: ReplicaManager,
+    in_sync: Callable[[Partition], bool],
+) -> None:
+    """What the group coordinator holds; lag is told for partitions with a replica here that is
+    `in_sync`, leader or not."""
     coordinator, counts = groups.coordinator, groups.counts
 
     def lags() -> Iterator[tuple[Labels, float]]:
-        ends = {(each.topic, each.index): each.high_watermark for each in replicas.leading}
+        # A follower in sync learns the high watermark with every fetch; another may know an old
+        # one, and would hide that a group is behind.
+        ends = {(each.topic, each.index): each.high_watermark for each in replicas if in_sync(each)}
         for group_id, topic, partition, committed in coordinator.offsets():
             end = ends.get((topic, partition))
             if end is not None:

@@ -298,7 +298,9 @@ class GroupMetrics:
         )
         self.lag = registry.gauge(
             "kafka_consumergroup_lag",
-            "Records between a group's committed offset and the high watermark.",
+            "Records between a group's committed offset and the high watermark. Told by the "
+            "group's coordinator, of partitions that have an in-sync replica on that broker; a "
+            "follower knows the high watermark of its last fetch.",
             ("consumergroup", "topic", "partition"),
         )
 

@@ -10,6 +10,7 @@ from barnabas.broker.coordination.groups import GroupCoordination
 from barnabas.broker.coordination.transactions import TransactionCoordination
 from barnabas.broker.metadata.cluster import partition_exists
 from barnabas.broker.metadata.producer_ids import ProducerIdBlocks
+from barnabas.broker.replication.partition import Partition
 
 
 class Coordination(NamedTuple):
@@ -25,6 +26,10 @@ def make_coordination(core: Core, replication: Replication, control: Control) ->
 
     def in_touch() -> bool:
         return core.membership.is_member and control.receiver.is_told
+
+    def in_sync(partition: Partition) -> bool:
+        known = core.cache.partition(partition.topic, partition.index)
+        return known is not None and core.broker_id in known.isr
 
     groups = GroupCoordination(
         core.config,
@@ -51,6 +56,6 @@ def make_coordination(core: Core, replication: Replication, control: Control) ->
         offload=doors.offload,
         metrics=metrics.transactions,
     )
-    gauges.read_groups(metrics.groups, groups, replicas)
+    gauges.read_groups(metrics.groups, groups, replicas, in_sync)
     gauges.read_transactions(metrics.transactions, transactions, replicas)
     return Coordination(groups, producer_ids, transactions)

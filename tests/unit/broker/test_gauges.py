@@ -1,0 +1,22 @@
+"""Gauges that are read when somebody scrapes them."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from barnabas.broker.gauges import read_groups
+from barnabas.metrics.catalogue import GroupMetrics
+from barnabas.metrics.registry import Registry
+
+
+def test_a_replica_that_is_not_in_sync_says_nothing_of_a_groups_lag() -> None:
+    """Its high watermark may be an old one: a group far behind would seem to have read all."""
+    committed = [("g", "t", index, SimpleNamespace(offset=3)) for index in range(2)]
+    coordinator: Any = SimpleNamespace(
+        offsets=lambda: committed, states=dict, count_offsets=lambda: 2
+    )
+    counts = SimpleNamespace(committed=0, expired=0, deleted=0)
+    replicas: Any = [SimpleNamespace(topic="t", index=i, high_watermark=10) for i in range(2)]
+    gauges = GroupMetrics(Registry())
+    groups: Any = SimpleNamespace(coordinator=coordinator, counts=counts)
+    read_groups(gauges, groups, replicas, in_sync=lambda partition: partition.index == 1)
+    assert list(gauges.lag.snapshot().samples) == [(("g", "t", "1"), 7)]

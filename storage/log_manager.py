@@ -53,7 +53,7 @@ class LogManager:
         *,
         now_ms: Callable[[], int],
         rng: Random,
-        producer_expiration_ms: int,
+        producer_expiration_ms: Callable[[], int],
         on_failure: Callable[[LogDirFailed], None] | None = None,
     ) -> None:
         """`on_failure` is told once of each directory that goes offline."""

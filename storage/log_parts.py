@@ -49,7 +49,8 @@ class LogParts(NamedTuple):
 class LogOptions(NamedTuple):
     """What the log manager lends each of its logs."""
 
-    producer_expiration_ms: int
+    producer_expiration_ms: Callable[[], int]
+    """How long a producer may be idle, asked whenever its state is rebuilt: it may change."""
     roll_jitter: Callable[[int], int]
     """A random time of at most so many ms, taken off segment.ms."""
     checkpoint: Callable[[LogDir], None]

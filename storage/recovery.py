@@ -54,7 +54,8 @@ def load_log(
     nothing else.
     """
     loader = _Loader(place, config, now_ms, doubtful)
-    parts = loader.load(clean, recovery_point, log_start_offset, options.producer_expiration_ms)
+    expiration_ms = options.producer_expiration_ms()
+    parts = loader.load(clean, recovery_point, log_start_offset, expiration_ms)
     log = Log(place, parts, config, options)
     if not clean and config.flush_messages == 1:
         # Here only fsynced records count as written: those that a dead process left do now.

@@ -88,7 +88,7 @@ def _start_again(log: "Log", offset: int, now_ms: int) -> Steps:
 def _end(log: "Log", end: int, now_ms: int) -> Steps:
     if log.end_at(end):
         yield log.write_checkpoint
-    producers = ProducerStateManager()
+    producers, expiration_ms = ProducerStateManager(), log.producer_expiration_ms()
 
     def rebuild() -> None:
         rebuild_producers(
@@ -98,7 +98,7 @@ def _end(log: "Log", end: int, now_ms: int) -> Steps:
             log_start_offset=log.log_start_offset,
             log_end_offset=end,
             now_ms=now_ms,
-            expiration_ms=log.producer_expiration_ms,
+            expiration_ms=expiration_ms,
         )
 
     yield rebuild

@@ -41,7 +41,7 @@ def make_replication(
         BrokerIdentity(core.broker_id, core.cache.cluster_id, doors.boot_id),
         now_ms=doors.clock.now_ms,
         rng=doors.random,
-        producer_expiration_ms=core.config.producer_id_expiration_ms,
+        producer_expiration_ms=lambda: core.config.producer_id_expiration_ms,
         on_failure=log_dir_failed,
     )
     flusher = Flusher(doors.offload, doors.clock, metrics.logs.flush_time_ms.cell())

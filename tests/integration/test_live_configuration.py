@@ -13,6 +13,7 @@ from barnabas.protocol.messages import create_topics, incremental_alter_configs
 from barnabas.protocol.records.batch import BatchHeader, iter_headers
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch
+from barnabas.storage.truncation import truncate
 from tests.integration.data_path import NOW_MS, Client, batch, connected, running
 from tests.waiting import eventually
 
@@ -314,3 +315,24 @@ async def test_created_topics_show_and_follow_the_clusters_values(client: Client
     assert produced.error_code == 0, "min.insync.replicas is never above the number of replicas"
     header = next(iter_headers((await client.fetch_one(0, topic="new")).records))[1]
     assert header.compression == Compression.ZSTD
+
+
+async def test_a_log_that_is_cut_keeps_producers_for_as_long_as_the_key_says_now(
+    tmp_path: Path,
+) -> None:
+    """With the time of the start a follower that was cut had forgotten whom its leader knows."""
+    async with (
+        running(tmp_path, producer_id_expiration_ms=1) as broker,
+        connected(broker) as client,
+    ):
+        await client.create()
+        await alter(client, BROKER, "", producer_id_expiration_ms=str(HOUR_MS))
+        now = now_ms(broker)
+        ids = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
+        await client.produce(build_batch([Record(0, now, None, b"", ())], **ids))
+        log = broker._replication.replicas.partition("t", 0).log
+        # The producer is in the snapshot between two segments, and in what is cut nothing of it.
+        log.roll(now_ms=now)
+        await client.produce(batch(b"cut"))
+        truncate(log, 1, now_ms=now + HOUR_MS - 1).complete()
+        assert [each.producer_id for each in log.producers] == [5]

@@ -26,7 +26,7 @@ def compacted(directory: Path) -> Log:
     log = load_log(
         LogPlace(FILES, LogDir(FILES, str(directory.parent)), str(directory), "t", 0, bytes(16)),
         TopicConfig(cleanup_policy=("compact",), index_interval_bytes=100, segment_bytes=1000),
-        LogOptions(10**15, lambda _: 0, lambda _: None),
+        LogOptions(lambda: 10**15, lambda _: 0, lambda _: None),
         clean=False,
         recovery_point=0,
         log_start_offset=0,

@@ -83,7 +83,7 @@ class Rig:
             BrokerIdentity(1, "cluster", "boot"),
             now_ms=lambda: self.now_ms,
             rng=Random(self.seed),
-            producer_expiration_ms=HOUR * 1000,
+            producer_expiration_ms=lambda: HOUR * 1000,
         )
         self.manager.open(self.config)
         self.manager.settle()

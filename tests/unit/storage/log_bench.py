@@ -37,7 +37,7 @@ def load(
         LogPlace(files, log_dir, DIRECTORY, "orders", 0, bytes(16)),
         config,
         LogOptions(
-            producer_expiration_ms=86_400_000,
+            producer_expiration_ms=lambda: 86_400_000,
             roll_jitter=lambda _: 0,
             checkpoint=(checkpoints if checkpoints is not None else []).append,
         ),

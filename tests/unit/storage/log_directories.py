@@ -37,7 +37,7 @@ def make(
         BrokerIdentity(broker_id, "cluster-1", boot_id),
         now_ms=now or Now(),
         rng=Random(seed),
-        producer_expiration_ms=86_400_000,
+        producer_expiration_ms=lambda: 86_400_000,
         on_failure=None if failures is None else failures.append,
     )
     manager.open(lambda _: config)

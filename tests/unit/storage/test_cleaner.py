@@ -56,7 +56,7 @@ def make(log_dir: LogDir, tmp_path: Path) -> Make:
         return load_log(
             LogPlace(FILES, log_dir, str(directory), topic, 0, bytes(16)),
             TopicConfig.resolve({"cleanup.policy": "compact", **keys}, DEFAULTS),
-            LogOptions(10**9, lambda _: 0, lambda _: None),
+            LogOptions(lambda: 10**9, lambda _: 0, lambda _: None),
             clean=False,
             recovery_point=0,
             log_start_offset=0,

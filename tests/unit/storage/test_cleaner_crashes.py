@@ -27,7 +27,7 @@ def load(files: MemFiles, recovery_point: int) -> Log:
     return load_log(
         LogPlace(files, LogDir(files, "/data"), "/data/t-0", "t", 0, bytes(16)),
         CONFIG,
-        LogOptions(10**15, lambda _: 0, lambda _: None),
+        LogOptions(lambda: 10**15, lambda _: 0, lambda _: None),
         clean=False,
         recovery_point=recovery_point,
         log_start_offset=0,

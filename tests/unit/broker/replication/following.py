@@ -39,7 +39,7 @@ def make_log(
         if not files.exists(each):
             files.make_dir(each)
     place = LogPlace(files, LogDir(files, path), f"{path}/t-{index}", "t", index, b"t" * 16)
-    options = LogOptions(1000, roll_jitter=lambda _: 0, checkpoint=lambda _: None)
+    options = LogOptions(lambda: 1000, roll_jitter=lambda _: 0, checkpoint=lambda _: None)
     return load_log(
         place, config or TopicConfig(), options,
         clean=False, recovery_point=0, log_start_offset=0, now_ms=0,

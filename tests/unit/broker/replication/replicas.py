@@ -79,7 +79,7 @@ class Replicas:
             BrokerIdentity(ME, "cluster", "boot"),
             now_ms=lambda: 0,
             rng=Random(0),
-            producer_expiration_ms=1000,
+            producer_expiration_ms=lambda: 1000,
             on_failure=self.failures.append,
         )
         self.cache = MetadataCache("cluster")

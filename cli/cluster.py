@@ -6,7 +6,8 @@ from pathlib import Path
 import click
 
 from barnabas.cli.arguments import parse_pairs
-from barnabas.cli.serve import DEFAULT_LISTENER, LOG_LEVELS, default_data_directory
+from barnabas.cli.serve import LOG_LEVELS
+from barnabas.cli.settings import DEFAULT_LISTENER, default_data_directory
 
 FIRST_ID = 1
 

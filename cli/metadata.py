@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.arguments import parse_pairs
+from barnabas.cli.settings import read_properties
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata.tree import Tree
@@ -37,18 +38,20 @@ def copy(file: Path, sets: tuple[str, ...]) -> None:
     Topics keep their ids, and the broker its records, committed offsets and open transactions.
     The path in zookeeper.connect must be empty. What the broker had itself is renamed, since two
     truths about one cluster are none.
+
+    Settings come from where `barnabas serve` takes them: KAFKA_... variables win over the file, and
+    --set over both.
     """
     from barnabas.broker.metadata.copying import CopyRefused
     from barnabas.broker.metadata.journal_format import JournalError
     from barnabas.broker.metadata.store import StoreError
     from barnabas.config.broker import BrokerConfig
     from barnabas.config.key import ConfigError
-    from barnabas.config.properties import parse_properties
     from barnabas.storage.meta_properties import MetaPropertiesError
 
-    properties = parse_properties(file.read_text("iso-8859-1"))
+    properties = read_properties(file, parse_pairs(sets))
     try:
-        config = BrokerConfig.from_properties({**properties, **parse_pairs(sets)})
+        config = BrokerConfig.from_properties(properties)
         if not config.zookeeper_connect:
             raise click.ClickException(f"{file} names no zookeeper.connect to copy to")
         copied = _move(config)

@@ -14,19 +14,13 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.arguments import parse_pairs
+from barnabas.cli.settings import DEFAULT_LISTENER, read_properties
 
 if TYPE_CHECKING:
     from barnabas.broker.app import Broker
     from barnabas.config.broker import BrokerConfig
 
-DEFAULT_LISTENER = "localhost:9092"
 LOG_LEVELS = ("fatal", "error", "warn", "info", "debug", "trace")
-
-
-def default_data_directory() -> Path:
-    """Where a broker keeps its data unless told: under the user's state directory (XDG)."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "barnabas"
 
 
 @click.command()
@@ -74,21 +68,16 @@ def serve(
     # Imported late: `barnabas --help` needs no broker.
     from barnabas.config.broker import BrokerConfig
     from barnabas.config.key import ConfigError
-    from barnabas.config.properties import cluster_id, from_environment, parse_properties
+    from barnabas.config.properties import cluster_id
 
-    # What java.util.Properties reads; other characters are escaped there.
-    properties = {} if file is None else parse_properties(file.read_text("iso-8859-1"))
-    properties |= from_environment(os.environ)
-    properties |= parse_pairs(sets)
+    options = parse_pairs(sets)
     if listen is not None:
-        properties["listeners"] = f"PLAINTEXT://{listen}"
+        options["listeners"] = f"PLAINTEXT://{listen}"
     if data is not None:
-        properties["log.dirs"] = str(data)
+        options["log.dirs"] = str(data)
     if metrics is not None:
-        properties["metrics.listener"] = metrics
-    properties.setdefault("listeners", f"PLAINTEXT://{DEFAULT_LISTENER}")
-    if not properties.keys() & {"log.dir", "log.dirs"}:
-        properties["log.dirs"] = str(default_data_directory())
+        options["metrics.listener"] = metrics
+    properties = read_properties(file, options)
     try:
         wanted = cluster_id(os.environ)
         if processes is not None:

@@ -186,7 +186,8 @@ class LogKeys(Table):
     )
     log_dirs = optional_names(
         "Directories of partitions, comma-separated; a new partition goes to the one with fewest. "
-        "Unset: `log.dir`."
+        "Unset: `log.dir`. Where neither is set, `barnabas serve` takes `barnabas` in the user's "
+        "state directory (`$XDG_STATE_HOME`, else `~/.local/state`)."
     )
     log_flush_offset_checkpoint_interval_ms = integer(
         60_000, "How often the recovery points are written down.", at_least=0

@@ -33,7 +33,8 @@ class NetworkKeys(Table):
     listeners = names(
         ("PLAINTEXT://:9092",),
         "Addresses to listen on, as `NAME://host:port`. An empty host is every interface, port 0 "
-        "any free one; an IPv6 host stands in brackets.",
+        "any free one; an IPv6 host stands in brackets. Unset, `barnabas serve` takes "
+        "`PLAINTEXT://localhost:9092`.",
         may_be_empty=False,
     )
     max_connections = integer(

@@ -37,8 +37,8 @@ class Site:
         self._running.append(served)
         return served
 
-    def copy(self, *more: str) -> tuple[int, str]:
-        done = run("metadata", "copy", "--config", str(self.on_zookeeper), *more)
+    def copy(self, *more: str, **variables: str) -> tuple[int, str]:
+        done = run("metadata", "copy", "--config", str(self.on_zookeeper), *more, **variables)
         return done.returncode, (done.stdout + done.stderr).decode()
 
     @property
@@ -137,6 +137,23 @@ def read(site: Site, topic: str) -> set[bytes]:
             ended.add(message.partition())
     consumer.close()
     return found
+
+
+@pytest.mark.parametrize("told", ["nowhere", "in the environment"])
+def test_the_data_is_looked_for_where_serve_keeps_it(site: Site, tmp_path: Path, told: str) -> None:
+    """`copy` took another directory for the default, and no notice of KAFKA_... variables."""
+    for file in (site.alone, site.on_zookeeper):
+        file.write_text(file.read_text().replace(f"log.dirs={site.data}\n", ""))
+    variables = {"XDG_STATE_HOME": str(tmp_path)}
+    data = tmp_path / "barnabas"
+    if told == "in the environment":
+        data = tmp_path / "variable"
+        variables["KAFKA_LOG_DIRS"] = str(data)
+    Served("--config", str(site.alone), **variables).stop()
+    assert (data / "metadata").exists()
+    code, said = site.copy(**variables)
+    assert code == 0, said
+    assert not (data / "metadata").exists()
 
 
 def test_a_copy_that_was_killed_at_its_end_is_ended_by_the_same_command(site: Site) -> None:

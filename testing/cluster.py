@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from itertools import permutations
+from itertools import chain, permutations
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from barnabas.testing.ensemble import BROKERS, TIMEOUT, Ensemble
@@ -33,15 +33,19 @@ class Cluster(Ensemble):
         return self._do(self._store.until(self._store.controller))
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """The broker that leads a partition; waits until there is one."""
-        return self._do(self._store.leader_of(topic, partition))
+        """The broker that leads a partition; waits until there is one, or TimeoutError."""
+        try:
+            return self._do(self._store.leader_of(topic, partition))
+        except TimeoutError as error:
+            raise TimeoutError(f"no broker leads {topic}-{partition}") from error
 
     def in_sync_of(self, topic: str, partition: int = 0) -> list[int]:
-        """The brokers whose replicas of a partition are in sync."""
+        """The brokers whose replicas of a partition are in sync; ValueError without such a one."""
         return self._do(_soon(lambda: list(self._store.state(topic, partition).isr)))
 
     def coordinator_of(self, *, group: str = "", transactional_id: str = "") -> int:
-        """The broker that coordinates a group or a transactional id."""
+        """The broker that coordinates a group or a transactional id, whether or not any client has
+        asked before."""
         return self.leader_of(*self._coordinating(group, transactional_id))
 
     def wait_until_in_sync(self, timeout: float = TIMEOUT) -> None:
@@ -49,7 +53,25 @@ class Cluster(Ensemble):
         self._do(self._store.until(lambda: self._store.in_sync() or None), timeout)
 
     def _coordinating(self, group: str, transactional_id: str) -> tuple[str, int]:
-        return self._do(_soon(lambda: self._store.coordinating(group, transactional_id)))
+        if bool(group) == bool(transactional_id):
+            raise ValueError("either a group or a transactional id has a coordinator")
+        from barnabas.client.cluster import GROUP, TRANSACTION
+        from barnabas.testing.store import GROUPS, TRANSACTIONS
+
+        internal, kind = (GROUPS, GROUP) if group else (TRANSACTIONS, TRANSACTION)
+        return internal, self._do(self._partition_of(internal, group or transactional_id, kind))
+
+    async def _partition_of(self, internal: str, key: str, kind: int) -> int:
+        from barnabas.testing.moving import find_coordinator
+
+        store = self._store
+        if store.coordinating(internal, key) is None:
+            await find_coordinator(self._reachable_servers, key, kind)
+        return await store.until(lambda: store.coordinating(internal, key))
+
+    @property
+    def _reachable_servers(self) -> str:
+        return ",".join(self.address_of(broker) for broker in self.running)
 
     # -- lines -----------------------------------------------------------------------------------
 
@@ -61,17 +83,20 @@ class Cluster(Ensemble):
         off when it starts; one that stops in order has its own lines whole while it does.
         """
         sides = [list(group) for group in groups]
+        self._require(*chain.from_iterable(sides))
         pairs = [(sides[0], each) for each in sides[1:]] if one_way else permutations(sides, 2)
         for here, there in pairs:
             self._do(self._cut(here, there, one_way=one_way))
 
     def cut_clients(self, *brokers: int) -> None:
         """Cuts the lines between these brokers and all clients."""
+        self._require(*brokers)
         self._do(self._sever(brokers, "cut_clients"))
 
     def cut_store(self, *brokers: int) -> None:
         """Cuts the lines between these brokers and the metadata store: in time they lose their
         sessions, and with them the controller's role."""
+        self._require(*brokers)
         for broker in brokers:
             self._do(_soon(self._store.line(broker).cut))
 
@@ -131,6 +156,8 @@ class Cluster(Ensemble):
         """
         from barnabas.protocol.errors import ErrorCode
 
+        if isinstance(code, str) and code not in ErrorCode.__members__:
+            raise ValueError(f"there is no error {code}")
         found = ErrorCode[code] if isinstance(code, str) else ErrorCode.of(code)
         return Lever(self, self._pull(api, matching, error=int(found), times=times))
 
@@ -139,8 +166,8 @@ class Cluster(Ensemble):
         from barnabas.testing.levers import api_key
 
         number, only = next(self._numbers), matching.pop("broker", None)
-        if only is not None and only not in self.broker_ids:
-            raise ValueError(f"there is no broker {only}")
+        if only is not None:
+            self._require(only)
         call = Call("pull", {"number": number, "api": api_key(api), **matching, **lever})
         self._do(self._stand(number, self.broker_ids if only is None else [only], call))
         return number
@@ -164,11 +191,18 @@ class Cluster(Ensemble):
         await self._tell(self.broker_ids, "jump", seconds=seconds)
 
     def expire_session(self, broker: int) -> None:
-        """Ends a broker's session with the metadata store, as if the store had not heard it."""
+        """Ends a broker's session with the metadata store, as if the store had not heard it.
+
+        RuntimeError where it has none.
+        """
+        self._require(broker)
         self._do(self._store.expire(broker))
 
     def move_leader(self, topic: str, partition: int, to: int) -> None:
-        """Makes an in-sync replica of a partition its leader, and waits until it is."""
+        """Makes an in-sync replica of a partition its leader, and waits until it is.
+
+        ValueError where there is no such partition, or the broker has no replica of it.
+        """
         self._do(self._move_leader(topic, partition, to))
 
     def move_coordinator(self, to: int, *, group: str = "", transactional_id: str = "") -> None:
@@ -178,8 +212,7 @@ class Cluster(Ensemble):
     async def _move_leader(self, topic: str, partition: int, to: int) -> None:
         from barnabas.testing.moving import move_leader
 
-        servers = ",".join(self.address_of(broker) for broker in self.running)
-        await move_leader(servers, self._store, topic, partition, to)
+        await move_leader(self._reachable_servers, self._store, topic, partition, to)
 
     # -- what levers ask -------------------------------------------------------------------------
 

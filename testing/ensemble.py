@@ -125,6 +125,7 @@ class Ensemble:
 
     def address_of(self, broker: int) -> str:
         """Where clients reach one broker. It stays the same when the broker is started again."""
+        self._require(broker)
         return f"127.0.0.1:{self._ports[broker][CLIENTS]}"
 
     @property
@@ -176,6 +177,7 @@ class Ensemble:
             await node.ask("knows", brokers=len(self.broker_ids))
 
     async def _start_broker(self, broker: int) -> None:
+        self._require(broker)
         if self._reachable(broker) is not None:
             raise RuntimeError(f"broker {broker} is running")
         if broker not in self._ports:
@@ -280,6 +282,11 @@ class Ensemble:
         if not self._processes:
             raise RuntimeError("only a cluster of processes can do this: Cluster(processes=True)")
         return self._running(broker)  # type: ignore[return-value]
+
+    def _require(self, *brokers: int) -> None:
+        for broker in brokers:
+            if broker not in self.broker_ids:
+                raise ValueError(f"there is no broker {broker}")
 
     def _running(self, broker: int) -> "Node | ProcessNode":
         """Raises BrokerDied where it died by itself, RuntimeError where it does not run."""

@@ -1,4 +1,5 @@
-"""How a test moves a leader: by what any administrator would ask of the controller."""
+"""How a test moves a leader: by what any administrator would ask of the controller. And how it
+finds a coordinator: as any client does."""
 
 from barnabas.client.cluster import Cluster, check
 from barnabas.protocol.messages import alter_partition_reassignments, elect_leaders
@@ -7,7 +8,7 @@ from barnabas.testing.store import Store
 
 async def move_leader(servers: str, store: Store, topic: str, partition: int, to: int) -> None:
     """Makes `to`, which has a replica, the preferred leader and then the leader."""
-    replicas = store.topic(topic).replicas[partition]
+    replicas = store.replicas(topic, partition)
     if to not in replicas:
         raise ValueError(f"broker {to} has no replica of {topic}-{partition}, of {replicas}")
     async with Cluster(servers) as cluster:
@@ -15,11 +16,17 @@ async def move_leader(servers: str, store: Store, topic: str, partition: int, to
             await _prefer(
                 cluster, topic, partition, [to, *(each for each in replicas if each != to)]
             )
-            await store.until(lambda: store.topic(topic).replicas[partition][0] == to or None)
+            await store.until(lambda: store.replicas(topic, partition)[0] == to or None)
         await store.until(lambda: to in store.state(topic, partition).isr or None)
         if store.state(topic, partition).leader != to:
             await _elect(cluster, topic, partition)
         await store.until(lambda: store.state(topic, partition).leader == to or None)
+
+
+async def find_coordinator(servers: str, key: str, kind: int) -> None:
+    """Whoever is the first to ask for a coordinator has the internal topic made."""
+    async with Cluster(servers) as cluster:
+        await cluster.retrying(lambda: cluster.coordinator(key, kind))
 
 
 async def _prefer(cluster: Cluster, topic: str, partition: int, replicas: list[int]) -> None:

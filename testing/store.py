@@ -58,8 +58,10 @@ class Store:
         return self._lines[broker]
 
     async def expire(self, broker: int) -> None:
-        """End a broker's session as if nothing had been heard of it."""
-        node = self._tree.node(znodes.broker_path(broker))
+        """End a broker's session as if nothing had been heard of it. RuntimeError without one."""
+        node = self._tree.find(znodes.broker_path(broker))
+        if node is None:
+            raise RuntimeError(f"broker {broker} has no session")
         await self._server.expire(node.ephemeral_owner)
 
     # -- what stands there -----------------------------------------------------------------------
@@ -77,13 +79,23 @@ class Store:
         """The ids of the brokers that are registered."""
         return sorted(int(name) for name in self._tree.children(znodes.BROKER_IDS))
 
-    def topic(self, topic: str) -> TopicAssignment:
-        """Raises NoNode."""
-        return znodes.decode_topic(self._tree.node(znodes.topic_path(topic)).data)
+    def topic(self, topic: str) -> TopicAssignment | None:
+        """None where there is no such topic."""
+        node = self._tree.find(znodes.topic_path(topic))
+        return None if node is None else znodes.decode_topic(node.data)
+
+    def replicas(self, topic: str, partition: int) -> list[int]:
+        """The brokers that have a partition. ValueError where there is none."""
+        found = self.topic(topic)
+        if found is None or partition not in found.replicas:
+            raise _no_partition(topic, partition)
+        return list(found.replicas[partition])
 
     def state(self, topic: str, partition: int) -> LeaderAndIsr:
-        """Who leads a partition, and who is in sync. Raises NoNode."""
-        node = self._tree.node(znodes.state_path(topic, partition))
+        """Who leads a partition, and who is in sync. ValueError where there is none."""
+        node = self._tree.find(znodes.state_path(topic, partition))
+        if node is None:
+            raise _no_partition(topic, partition)
         return znodes.decode_state(node.data, node.version)
 
     async def leader_of(self, topic: str, partition: int) -> int:
@@ -97,21 +109,15 @@ class Store:
 
         return await self.until(leader)
 
-    def coordinating(self, group: str, transactional_id: str) -> tuple[str, int]:
-        """The partition whose leader coordinates one or the other. Raises NoNode before its topic
-        exists, ValueError where not exactly one is given."""
-        if bool(group) == bool(transactional_id):
-            raise ValueError("either a group or a transactional id has a coordinator")
-        if group:
-            return GROUPS, self._partition_of(GROUPS, group)
-        return TRANSACTIONS, self._partition_of(TRANSACTIONS, transactional_id)
-
-    def _partition_of(self, internal: str, key: str) -> int:
-        return partition_for(key, len(self.topic(internal).replicas))
+    def coordinating(self, internal: str, key: str) -> int | None:
+        """The partition whose leader coordinates a key; None before its topic exists."""
+        found = self.topic(internal)
+        return None if found is None else partition_for(key, len(found.replicas))
 
     def in_sync(self) -> bool:
         """Whether every replica of every partition is in sync, and leads where it should."""
-        topics = {name: self.topic(name) for name in self._tree.children(znodes.TOPICS)}
+        names = self._tree.children(znodes.TOPICS)
+        topics = {name: topic for name in names if (topic := self.topic(name)) is not None}
         return all(
             self._tree.find(znodes.state_path(name, index)) is not None
             and set(self.state(name, index).isr) == set(replicas)
@@ -129,6 +135,10 @@ class Store:
             return seen
         finally:
             await onlooker.close()
+
+
+def _no_partition(topic: str, partition: int) -> ValueError:
+    return ValueError(f"there is no partition {topic}-{partition}")
 
 
 class _Onlooker(EmbeddedSession):

@@ -156,6 +156,9 @@ class Broker:
         await self._start_endpoint()
         for listener in self._listeners.values():
             await listener.serve()
+        self._exits.callback(self._coordination.producer_ids.close)
+        # Not sooner: clients need not wait for it.
+        self._coordination.producer_ids.have_spare()
         self._exits.push_async_callback(self._stop_serving)
         self._exits.push_async_callback(self._hand_over)
 

@@ -10,12 +10,16 @@ from barnabas.broker.metadata.store import (
     NoNode,
     StoreError,
 )
-from barnabas.broker.metadata.znodes import ProducerIdBlock
+from barnabas.broker.metadata.znodes import ProducerIdBlock, ZnodeError
+from barnabas.broker.observability.logging import get_logger
 from barnabas.coordinator.transaction.producer_ids import ProducerIdNeeded
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 BLOCK_SIZE = 1000
 _REFILL_BELOW = BLOCK_SIZE // 10
+RETRY_S = 1.0
+"""Until a spare block is asked for again that could not be had."""
+_log = get_logger(__name__)
 
 
 class ProducerIdBlocks:
@@ -32,6 +36,21 @@ class ProducerIdBlocks:
         self._spare = range(0)
         self._turn = asyncio.Lock()
         self._soon: asyncio.Task[None] | None = None
+        self._not_before = 0.0
+
+    def have_spare(self) -> None:
+        """See to it that a block is at hand, and wait for nothing.
+
+        A broker that has not handed out an id yet must be able to while the store is away.
+        """
+        loop = asyncio.get_running_loop()
+        if not self._spare and self._soon is None and loop.time() >= self._not_before:
+            self._soon = loop.create_task(self._take_spare())
+
+    def close(self) -> None:
+        """Fetch nothing ahead any more."""
+        if self._soon is not None:
+            self._soon.cancel()
 
     def take(self) -> int:
         """A producer id that nobody had before; raises ProducerIdNeeded where none is at hand."""
@@ -41,8 +60,8 @@ class ProducerIdBlocks:
                 raise ProducerIdNeeded
         producer_id = self._current[0]
         self._current = self._current[1:]
-        if len(self._current) == _REFILL_BELOW and not self._spare and self._soon is None:
-            self._soon = asyncio.get_running_loop().create_task(self._take_spare())
+        if len(self._current) <= _REFILL_BELOW:
+            self.have_spare()
         return producer_id
 
     async def next_id(self) -> int:
@@ -79,9 +98,10 @@ class ProducerIdBlocks:
             async with self._turn:
                 if not self._spare:
                     self._spare = await self.allocate(self._broker_id)
-        except StoreError:
-            # There are ids left; whoever needs the first one too many asks again.
-            return
+        except (StoreError, ZnodeError) as error:
+            # Whoever takes an id later asks again.
+            self._not_before = asyncio.get_running_loop().time() + RETRY_S
+            _log.warning("no spare block of producer ids", reason=repr(error))
         finally:
             self._soon = None
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.broker.metadata import znodes
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
@@ -18,6 +19,7 @@ from barnabas.protocol.messages import (
     produce,
 )
 from tests.integration.data_path import NOW_MS, Client, batch, connected, running
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -119,6 +121,14 @@ async def test_a_repeated_batch_gets_its_first_offset(client: Client) -> None:
     gap = await client.produce(batch(b"d", base_sequence=3, **options))
     assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert (await client.list_offset(-1)).offset == 2
+
+
+async def test_a_broker_has_producer_ids_before_anybody_asks(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        store = broker._core.store
+        await eventually(lambda: store.exists(znodes.PRODUCER_ID_BLOCK))
+        block, _ = await store.get(znodes.PRODUCER_ID_BLOCK)
+        assert znodes.decode_producer_id_block(block).first == 0
 
 
 async def test_producer_ids_differ_and_transactional_ids_have_a_coordinator(client: Client) -> None:

@@ -2,26 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import pytest
 
+from barnabas.broker.metadata import producer_ids
 from barnabas.broker.metadata.embedded import EmbeddedStore, open_store
 from barnabas.broker.metadata.producer_ids import BLOCK_SIZE, ProducerIdBlocks
+from barnabas.broker.metadata.store import MetadataStore, Stat, StoreUnavailable
+from barnabas.broker.metadata.znodes import ZnodeError
 from barnabas.broker.offload import InlineOffload
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.storage.mem_files import Fault, MemFiles
+from barnabas.storage.mem_files import MemFiles
+from tests.waiting import IN_TIME_S, eventually
 
 
 @pytest.fixture
-def files() -> MemFiles:
-    return MemFiles()
-
-
-@pytest.fixture
-async def store(files: MemFiles) -> AsyncIterator[EmbeddedStore]:
-    store = await open_store(files, "/metadata", InlineOffload())
-    yield store
-    files.faults.clear()
+async def store() -> EmbeddedStore:
+    return await open_store(MemFiles(), "/metadata", InlineOffload())
 
 
 async def test_brokers_that_compete_never_share_an_id(store: EmbeddedStore) -> None:
@@ -39,13 +37,57 @@ async def test_a_restart_goes_on_behind_the_last_block(store: EmbeddedStore) -> 
     assert (first, second) == (0, BLOCK_SIZE)
 
 
+class Faulty:
+    """A session of the store that can be away, or say nothing."""
+
+    def __init__(self, session: MetadataStore) -> None:
+        self._session = session
+        self.fails: Exception | None = None
+        self.silent = False
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    async def get(self, path: str) -> tuple[bytes, Stat]:
+        self.asked += 1
+        if self.silent:
+            await asyncio.Event().wait()
+        if self.fails is not None:
+            raise self.fails
+        return await self._session.get(path)
+
+
+@pytest.fixture
+async def faulty(store: EmbeddedStore) -> Faulty:
+    return Faulty(store.session())
+
+
+@pytest.fixture
+async def blocks(faulty: Faulty) -> AsyncIterator[ProducerIdBlocks]:
+    blocks = ProducerIdBlocks(cast(MetadataStore, faulty), 1)
+    yield blocks
+    blocks.close()
+
+
+async def until_the_spare_is_due(blocks: ProducerIdBlocks) -> None:
+    """It is asked for in the next turn of the loop."""
+    await blocks.next_id()
+    while blocks._soon is None:
+        blocks.take()
+
+
+def idle(blocks: ProducerIdBlocks) -> bool:
+    return blocks._soon is None
+
+
 async def test_a_spare_block_bridges_the_loss_of_the_store(
-    store: EmbeddedStore, files: MemFiles
+    blocks: ProducerIdBlocks, faulty: Faulty
 ) -> None:
-    blocks = ProducerIdBlocks(store.session(), 1)
     for _ in range(BLOCK_SIZE - 50):
         await blocks.next_id()
-    files.faults.append(Fault("append", from_then_on=True))
+    await eventually(lambda: idle(blocks))
+    faulty.fails = StoreUnavailable("away")
     for _ in range(50 + BLOCK_SIZE):
         await blocks.next_id()
     with pytest.raises(KafkaError) as caught:
@@ -53,14 +95,48 @@ async def test_a_spare_block_bridges_the_loss_of_the_store(
     assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-async def test_who_goes_away_does_not_take_the_next_block_along(store: EmbeddedStore) -> None:
-    """The block that is fetched ahead is everybody's."""
-    blocks = ProducerIdBlocks(store.session(), 1)
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), ZnodeError("damaged")])
+async def test_a_spare_block_that_could_not_be_had_is_asked_for_again(
+    blocks: ProducerIdBlocks, faulty: Faulty, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(producer_ids, "RETRY_S", 0.0)
+    await until_the_spare_is_due(blocks)
+    faulty.fails = error
+    await eventually(lambda: idle(blocks))
+    faulty.fails = None
     await blocks.next_id()
-    while blocks._soon is None:
+    await eventually(lambda: blocks._spare)
+
+
+async def test_a_store_that_is_away_is_not_asked_for_every_id(
+    blocks: ProducerIdBlocks, faulty: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_ids, "RETRY_S", 3600.0)
+    await until_the_spare_is_due(blocks)
+    faulty.fails = StoreUnavailable("away")
+    before = faulty.asked
+    while blocks._current:
+        await blocks.next_id()
+        await asyncio.sleep(0)
+    assert faulty.asked == before + 1
+
+
+async def test_a_broker_that_has_handed_out_no_id_yet_can_while_the_store_is_away(
+    blocks: ProducerIdBlocks, faulty: Faulty
+) -> None:
+    blocks.have_spare()
+    await eventually(lambda: idle(blocks))
+    faulty.fails = StoreUnavailable("away")
+    assert await blocks.next_id() == 0
+
+
+async def test_who_goes_away_does_not_take_the_next_block_along(blocks: ProducerIdBlocks) -> None:
+    """The block that is fetched ahead is everybody's."""
+    await until_the_spare_is_due(blocks)
+    while blocks._current:
         blocks.take()
     gone, stays = (asyncio.ensure_future(blocks.next_id()) for _ in range(2))
     await asyncio.sleep(0)
     gone.cancel()
-    await stays
-    assert len(blocks._spare) == BLOCK_SIZE
+    assert await stays == BLOCK_SIZE
+    assert gone.cancelled()

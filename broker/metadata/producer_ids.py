@@ -68,14 +68,10 @@ class ProducerIdBlocks:
         """As `take`, but fetches a block where it must. Raises as `refill`."""
         while True:
             try:
-                producer_id = self.take()
+                # What is fetched ahead is not waited for: the store may be silent.
+                return self.take()
             except ProducerIdNeeded:
                 await self.refill()
-                continue
-            if self._soon is not None:
-                # Everybody's: who goes away must not take it along.
-                await asyncio.shield(self._soon)
-            return producer_id
 
     async def refill(self) -> None:
         """Have ids at hand.

@@ -130,6 +130,16 @@ async def test_a_broker_that_has_handed_out_no_id_yet_can_while_the_store_is_awa
     assert await blocks.next_id() == 0
 
 
+async def test_ids_at_hand_are_given_while_the_store_is_silent(
+    blocks: ProducerIdBlocks, faulty: Faulty
+) -> None:
+    await until_the_spare_is_due(blocks)
+    faulty.silent = True
+    async with asyncio.timeout(IN_TIME_S):
+        given = [await blocks.next_id() for _ in range(len(blocks._current))]
+    assert given[-1] == BLOCK_SIZE - 1
+
+
 async def test_who_goes_away_does_not_take_the_next_block_along(blocks: ProducerIdBlocks) -> None:
     """The block that is fetched ahead is everybody's."""
     await until_the_spare_is_due(blocks)

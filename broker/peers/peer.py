@@ -39,6 +39,7 @@ class Peer:
         self._client_id = client_id
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
+        self._attempt: asyncio.Task[Connection] | None = None
         self._backoff = 0.0
         self._not_before = 0.0
         self._closed = False
@@ -77,7 +78,8 @@ class Peer:
         return max(0.0, self._not_before - asyncio.get_running_loop().time())
 
     def abort(self) -> None:
-        """Drop the connection; the next request opens another."""
+        """Drop the connection, also one that is being opened; the next request opens another."""
+        self._give_up_opening()
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
@@ -85,14 +87,12 @@ class Peer:
     async def close(self) -> None:
         """Ask nothing more; what waits for an answer gets PeerUnreachable."""
         self._closed = True
+        self._give_up_opening()
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
 
     async def _open(self) -> "Connection":
-        # A broker that is alone starts without it.
-        from barnabas.client.connection import Connection
-
         async with self._opening:
             # Somebody else may have opened it while this request waited.
             if self._connection is not None and self._connection.is_open:
@@ -103,23 +103,39 @@ class Peer:
             at = self._find()
             if at is None:
                 raise PeerUnreachable("nobody knows where the broker is")
+            # A task of its own: `abort` ends it, and not whoever asks.
+            attempt = self._attempt = asyncio.get_running_loop().create_task(self._connect(at))
             try:
-                self._connection = await Connection.open(
-                    at.host,
-                    at.port,
-                    client_id=self._client_id,
-                    timeout=CONNECT_TIMEOUT_S,
-                    connect=self._network.connect,
-                )
-            except (ConnectionError, KafkaError) as cause:
-                self._fail()
-                raise PeerUnreachable(str(cause)) from cause
-            try:
-                self._require_use()
-            except PeerUnreachable:
-                await self._connection.close()
-                raise
-            return self._connection
+                await asyncio.wait([attempt])
+            finally:
+                self._give_up_opening()
+            if attempt.cancelled():
+                raise PeerUnreachable("the line was dropped while it was opened")
+            connection = attempt.result()
+            self._require_use()
+            return connection
+
+    async def _connect(self, at: Endpoint) -> "Connection":
+        # A broker that is alone starts without it.
+        from barnabas.client.connection import Connection
+
+        try:
+            self._connection = connection = await Connection.open(
+                at.host,
+                at.port,
+                client_id=self._client_id,
+                timeout=CONNECT_TIMEOUT_S,
+                connect=self._network.connect,
+            )
+        except (ConnectionError, KafkaError) as cause:
+            self._fail()
+            raise PeerUnreachable(str(cause)) from cause
+        return connection
+
+    def _give_up_opening(self) -> None:
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.cancel()
 
     def _require_use(self) -> None:
         if self._closed:

@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.broker.controller.remote import RemoteChannel
 from barnabas.broker.metadata.cache import Endpoint
+from barnabas.broker.peers import peer as peer_module
 from barnabas.broker.peers.peer import Peer, PeerUnreachable
 from barnabas.protocol.codec import encode
 from barnabas.protocol.messages import api_versions, leader_and_isr
@@ -59,3 +60,49 @@ async def test_who_does_not_speak_as_brokers_do_is_out_of_reach(serve: Any) -> N
         telling.cancel()
         await asyncio.wait([telling])
         await channel.close()
+
+
+@pytest.mark.parametrize("ends", ["abort", "close"])
+async def test_a_line_that_is_being_opened_to_a_broker_that_is_gone_is_given_up(ends: str) -> None:
+    """Its listener takes connections and says nothing: seconds, after each failover."""
+    heard = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as server:
+        peer = await peer_of(server)
+        asking = asyncio.create_task(peer.request(leader_and_isr.API, REQUEST))
+        await heard.wait()
+        if ends == "abort":
+            peer.abort()
+        else:
+            await peer.close()
+        done, _ = await asyncio.wait([asking], timeout=peer_module.CONNECT_TIMEOUT_S / 2)
+        assert done
+        with pytest.raises(PeerUnreachable):
+            await asking
+        assert not peer.backoff, "it is tried again at once where it is now"
+
+
+async def test_who_asks_first_and_goes_away_leaves_no_line_behind() -> None:
+    heard, left = asyncio.Event(), asyncio.Event()
+
+    async def see_it_out(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.set()
+        # To the end of what was sent, or of the connection as such.
+        await asyncio.wait([asyncio.ensure_future(reader.read())])
+        left.set()
+        writer.close()
+
+    async with await asyncio.start_server(see_it_out, "127.0.0.1", 0) as server:
+        peer = await peer_of(server)
+        asking = asyncio.create_task(peer.request(leader_and_isr.API, REQUEST))
+        await heard.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        async with asyncio.timeout(peer_module.CONNECT_TIMEOUT_S / 2):
+            await left.wait()

@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 from barnabas.broker.coordination.line import Asked, Line, asked
 from barnabas.broker.coordination.marker_writer import TxnMarker
+from barnabas.broker.observability.logging import get_logger
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.write_txn_markers import (
     API,
@@ -20,6 +21,7 @@ MARKERS_PER_REQUEST: Final = 256
 TIMEOUT_S: Final = 10.0
 """Until an answer is given up. The leader itself answers sooner, whatever its followers do."""
 _VERSION: Final = 2
+_log = get_logger(__name__)
 _Slot = tuple[int, TopicPartition]
 """What tells a marker from the others of a request: its producer id and its partition."""
 
@@ -81,7 +83,14 @@ class MarkerLine:
         )
         codes = {} if answer is None else _codes(answer)
         for slot, errand in batch.items():
-            errand.done(codes.get(slot, ErrorCode.NETWORK_EXCEPTION))
+            try:
+                errand.done(codes.get(slot, ErrorCode.NETWORK_EXCEPTION))
+            except Exception as error:
+                # The others have outcomes of their own.
+                topic, index = errand.place
+                _log.error(
+                    "outcome of a marker not told", topic=topic, partition=index, exc_info=error
+                )
 
 
 def _request(errands: Iterable[Errand]) -> WriteTxnMarkersRequest:

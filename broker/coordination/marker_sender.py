@@ -217,6 +217,11 @@ class MarkerSender:
             exists = await self._partition_exists(*errand.place)
         except StoreError:
             exists = True
+        except Exception as error:
+            # A damaged node perhaps. Without its marker the transaction would never end.
+            topic, index = errand.place
+            _log.error("unclear whether deleted", topic=topic, partition=index, exc_info=error)
+            exists = True
         if exists:
             self._wait(errand)
         elif errand.wanted:

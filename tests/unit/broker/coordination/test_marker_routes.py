@@ -116,6 +116,24 @@ async def test_markers_for_one_leader_go_together_and_say_by_which_protocol(rig:
     assert rig.peer(THIRD).requests[0].markers[0].topics[0].name == "b"
 
 
+async def test_a_fault_in_one_outcome_keeps_no_other_from_its_own(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Faulty(Errand):
+        def done(self, code: ErrorCode) -> None:
+            raise ValueError(f"damaged by {code.name}")
+
+    errands = [Faulty(A), Errand(B), Errand(A, 8)]
+    await rig.carry(*errands)
+    rig.peer().answer(fine(errands))
+    await turns()
+    assert [each.told for each in errands] == [[], ["NONE"], ["NONE"]]
+    assert "damaged" in caplog.text
+    later = Errand(B, 9)
+    await rig.carry(later)
+    assert len(rig.peer().requests) == 2
+
+
 async def test_each_hears_its_own_outcome_whatever_the_order_of_the_answer(rig: Rig) -> None:
     first, second, third = Errand(A), Errand(B), Errand(A, 8)
     await rig.carry(first, second, third)

@@ -15,6 +15,7 @@ from barnabas.broker.coordination.marker_sender import (
 )
 from barnabas.broker.coordination.marker_writer import TxnMarker
 from barnabas.broker.metadata.store import StoreError
+from barnabas.broker.metadata.znodes import ZnodeError
 from barnabas.coordinator.transaction.ending import Markers
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode
@@ -36,7 +37,7 @@ class Rig:
         self.writes: list[Write] = []
         self.known: set[TopicPartition] = {A, B, OFFSETS}
         self.stored: set[TopicPartition] = {A, B, OFFSETS}
-        self.store_fails = False
+        self.store_fails: Exception | None = None
         self.finished: list[tuple[str, Producer]] = []
         self.notes: list[str] = []
         self.sender = MarkerSender(
@@ -62,8 +63,8 @@ class Rig:
         """As the routes are told of a resignation."""
 
     async def _exists(self, topic: str, index: int) -> bool:
-        if self.store_fails:
-            raise StoreError("out of reach")
+        if self.store_fails is not None:
+            raise self.store_fails
         return (topic, index) in self.stored
 
     def send(self, *partitions: TopicPartition, key: str = "x", index: int = 0) -> None:
@@ -156,18 +157,19 @@ async def test_a_partition_that_the_store_says_is_gone_holds_up_nothing(rig: Rig
     assert "a-0 is deleted" in rig.notes
 
 
-async def test_a_store_out_of_reach_is_no_proof_of_a_deletion_and_no_end_of_trying(
-    rig: Rig,
+@pytest.mark.parametrize("error", [StoreError("out of reach"), ZnodeError("damaged")])
+async def test_a_store_that_cannot_say_is_no_proof_of_a_deletion_and_no_end_of_trying(
+    rig: Rig, error: Exception
 ) -> None:
     rig.known.remove(A)
     rig.stored.remove(A)
     rig.codes[A] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    rig.store_fails = True
+    rig.store_fails = error
     rig.send(A)
     await rig.turns()
     await rig.turns(RETRY_MS)
     assert (rig.finished, rig.places) == ([], [A, A])
-    rig.store_fails = False
+    rig.store_fails = None
     await rig.turns(2 * RETRY_MS)
     assert rig.finished == [("x", PRODUCER)]
 

@@ -202,6 +202,9 @@ class Ending:
 
 def _retries_end(txn: Transaction, producer: Producer) -> bool:
     """Whether a TV2 client names the epoch that its last EndTxn used up."""
+    if txn.client_version < TV2:
+        # An older client's end used up none: who names the epoch before was replaced.
+        return False
     if txn.producer_id == producer.producer_id:
         return txn.epoch == producer.epoch + 1
     return (

@@ -5,7 +5,7 @@ from typing import Any
 from barnabas.protocol.messages.end_txn import API
 from tests.referee import given
 from tests.referee.scenario import LEVELS, Peer, Scenarios
-from tests.referee.transactions import Producer, is_free, producer, worn
+from tests.referee.transactions import Producer, is_free, is_well, producer, worn
 
 scenario = Scenarios(API, LEVELS)
 
@@ -253,6 +253,19 @@ def aborted_by_a_newer_producer(s: Peer) -> None:
     x = producer(s).write(to, b"of the newer")
     s.ask(old.end())
     end(x)
+    x.aftermath(to)
+
+
+@scenario(since=5)
+def a_zombie_whose_successor_speaks_the_older_protocol(s: Peer) -> None:
+    to, old = given.topic(s), producer(s)
+    x = producer(s)
+    s.do(x.add(to), version=3, until=is_well)
+    s.do(x.produce(to, b"of the older protocol"), version=11, until=is_well)
+    s.do(x.end(), version=4, until=is_well)
+    x.settle()
+    s.ask(old.end())
+    s.ask(old.end(committed=False))
     x.aftermath(to)
 
 

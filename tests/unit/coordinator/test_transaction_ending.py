@@ -95,6 +95,22 @@ async def test_newer_protocol(
             assert said(await standing(state), epoch, commits, TV2) == other
 
 
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_zombie_is_not_given_the_epoch_of_its_successor_of_the_older_protocol(
+    commits: bool,
+) -> None:
+    """Otherwise than in Kafka 4.3, which takes that for the zombie's EndTxn, sent again."""
+    here = await Transactions().load()
+    zombie = here.init()
+    _, successor = here.completed(commits=commits, version=TV0)
+    assert successor == Producer(zombie.producer_id, zombie.epoch + 1)
+    assert code_of(lambda: here.end(zombie, commits=commits)) == FENCED
+    await here.load()
+    assert code_of(lambda: here.end(zombie, commits=commits)) == FENCED
+    here.add(successor, A)
+    assert here.end(successor, commits=commits, version=TV0) == successor
+
+
 @pytest.mark.parametrize("version", CLIENT_VERSIONS)
 @pytest.mark.parametrize("state", [EMPTY, ONGOING, COMMITTED, ABORTED])
 async def test_another_producers_transaction(state: TransactionState, version: int) -> None:

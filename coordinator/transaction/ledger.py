@@ -11,6 +11,7 @@ from barnabas.coordinator.transaction.connections import NewestConnections
 from barnabas.coordinator.transaction.history import History
 from barnabas.coordinator.transaction.metadata import (
     LAST_CLIENT_EPOCH,
+    NO_PRODUCER_ID,
     Producer,
     Transaction,
 )
@@ -137,5 +138,6 @@ class Ledger:
             self.release(key)
             return decision
 
-        record = TransactionRecord(key, target, self.transaction_version() > 0)
-        return Decision([record], response, then=landed)
+        # The older format has no room for the id that the producer was told to go on with.
+        flexible = self.transaction_version() > 0 or target.next_producer_id != NO_PRODUCER_ID
+        return Decision([TransactionRecord(key, target, flexible)], response, then=landed)

@@ -29,7 +29,7 @@ _FLEXIBLE: Final = 1
 class TransactionRecord(NamedTuple):
     """What a transactional id has become, or that it expired (None).
 
-    `flexible` where `transaction.version` allows the newer format.
+    `flexible` in the newer format: where `transaction.version` allows it, or nothing less will do.
     """
 
     transactional_id: str

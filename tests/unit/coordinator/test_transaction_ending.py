@@ -212,6 +212,19 @@ async def test_the_last_epoch_ends_with_another_producer_id(commits: bool) -> No
     assert code_of(lambda: here.end(EXHAUSTED, commits=commits)) == "INVALID_PRODUCER_ID_MAPPING"
 
 
+@pytest.mark.parametrize("level", [0, 1, 2])
+async def test_the_next_producer_id_outlives_the_coordinator_that_chose_it(level: int) -> None:
+    """A client that learned of level 2 may end its transaction when the cluster is below it."""
+    log = transaction(ONGOING, LAST_CLIENT_EPOCH, partitions=frozenset({A}), start_ms=1)
+    here = await Transactions(version=level).write(log).load()
+    after = here.end(EXHAUSTED)
+    for _ in range(2):
+        await here.load()
+        here.mark()
+        assert here.txn.producer == after
+    assert here.lead(after, A) is None
+
+
 async def test_the_older_protocol_needs_no_other_id_at_the_last_epoch() -> None:
     log = transaction(ONGOING, LAST_CLIENT_EPOCH, partitions=frozenset({A}), start_ms=1)
     here = await Transactions().write(log).load()

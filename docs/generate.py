@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.broker import handlers
+from barnabas.broker.handlers import add_partitions_to_txn
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import DOUBLE_MAX, INT_MAX, LONG_MAX, Key
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
@@ -25,6 +26,10 @@ from tests.referee.normalise import TABLE
 TARGET = Path(__file__).with_name("COMPATIBILITY.md")
 GROUPS = Path(__file__).with_name("groups.md")
 TRANSACTIONS = Path(__file__).with_name("transactions.md")
+BETWEEN_BROKERS = frozenset({4, 5, 6, 7, 56, 67})
+"""What a controller says to brokers, and they to it: by the key of the API."""
+GONE = frozenset({4, 5, 6, 7})
+"""LeaderAndIsr and the others of a controller on ZooKeeper, which Kafka had until 4.0."""
 _LARGEST = {INT_MAX: "2^31-1", LONG_MAX: "2^63-1", DOUBLE_MAX: "the largest double"}
 
 
@@ -111,11 +116,17 @@ def served() -> list[tuple[Api, range]]:
 
 
 def _apis() -> Iterator[str]:
-    yield from ("## APIs served", "")
+    yield from (
+        "## APIs served",
+        "",
+        "What is for brokers is served on the listener of `inter.broker.listener.name`, which a",
+        "cluster needs; one broker alone does not have it.",
+        "",
+    )
     yield from _table(
-        ("key", "API", "versions", "of Kafka 4.3"),
+        ("key", "API", "versions", "of Kafka 4.3", "for"),
         (
-            (api.key, api.name, _versions(versions), _versions(api.versions))
+            (api.key, api.name, _versions(versions), _of_kafka(api), _for(api))
             for api, versions in served()
         ),
     )
@@ -130,6 +141,19 @@ def _apis() -> Iterator[str]:
             for missing in MISSING
         ),
     )
+
+
+def _of_kafka(api: Api) -> str:
+    versions = _versions(api.versions)
+    return f"none (3.9: {versions})" if api.key in GONE else versions
+
+
+def _for(api: Api) -> str:
+    """Who may ask."""
+    if api is add_partitions_to_txn.API:
+        clients = _versions(add_partitions_to_txn.SERVES_CLIENTS)
+        return f"clients: {clients} in a cluster, all versions on one broker alone; brokers"
+    return "brokers" if api.key in BETWEEN_BROKERS else "clients, brokers"
 
 
 def _differences() -> Iterator[str]:

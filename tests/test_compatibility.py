@@ -1,9 +1,14 @@
 """The generated documents say what the code does."""
 
+from unittest.mock import Mock
+
 import pytest
 
+from barnabas.broker.routes import client_routes, inter_broker_routes
 from docs.differences import MISSING
 from docs.generate import (
+    BETWEEN_BROKERS,
+    GONE,
     GROUPS,
     TARGET,
     TRANSACTIONS,
@@ -31,13 +36,24 @@ KAFKA_4_3 = {
 } | {*range(83, 93)}
 """Keys of the APIs that a broker of Kafka 4.3 answers clients and other brokers."""
 
-BETWEEN_BROKERS = {4, 5, 6, 7, 56, 67}
-"""LeaderAndIsr, StopReplica, UpdateMetadata and ControlledShutdown, which Kafka had until 4.0, and
-AlterPartition and AllocateProducerIds, which its brokers ask their controller."""
-
 
 def test_the_document_is_what_the_code_generates():
     assert TARGET.read_text() == document(), "run `python -m docs.generate`"
+
+
+def test_what_is_between_brokers_is_marked_so_and_what_kafka_no_longer_has_too():
+    rows = {
+        int(cells[1]): cells[3:6]
+        for line in document().splitlines()
+        if len(cells := [cell.strip() for cell in line.split("|")]) == 7 and cells[1].isdigit()
+    }
+    assert {row.api.key for row in inter_broker_routes(Mock())} - {
+        row.api.key for row in client_routes(Mock())
+    } == BETWEEN_BROKERS
+    assert {key for key, (_, _, who) in rows.items() if who == "brokers"} == BETWEEN_BROKERS
+    assert {key for key, (_, of_kafka, _) in rows.items() if "none" in of_kafka} == set(GONE)
+    assert rows[4][:2] == ["5-7", "none (3.9: 0-7)"]
+    assert rows[24][2].startswith("clients: 0-3")
 
 
 def test_the_drawings_of_states_are_those_of_the_code():

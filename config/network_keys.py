@@ -19,7 +19,8 @@ class NetworkKeys(Table):
         600_000, "A connection without a request for this long is closed; negative is never."
     )
     inter_broker_listener_name = optional_string(
-        "Listener that brokers use among themselves. Unset: the one named PLAINTEXT."
+        "Listener that brokers use among themselves. Unset: the one named PLAINTEXT. In a cluster "
+        "it must be set, and clients have another."
     )
     listener_security_protocol_map = names(
         (

@@ -89,6 +89,14 @@ DIFFERENCES = (
         "Several implementations of the same small port, and nothing to run beside one broker.",
     ),
     Difference(
+        "Listeners of a cluster",
+        "A broker of a cluster has two at least: inter.broker.listener.name is set, and names one "
+        "that clients are not told of. Otherwise it does not start.",
+        "One listener can be for clients and brokers.",
+        "What only brokers may say is served there alone, and without security the listener is all "
+        "that tells them from clients.",
+    ),
+    Difference(
         "Produce: timestamps",
         "The limits of message.timestamp.before.max.ms and .after.max.ms are held against the "
         "first and the largest timestamp of a batch, as its header gives them.",

@@ -145,6 +145,9 @@ def _finish(target: Target, verdict: Verdict, problems: Mapping[str, int]) -> No
         click.echo(json.dumps(as_json(verdict, problems), indent=2))
     else:
         show(verdict, problems)
+    if verdict.is_unusable:
+        last = list(problems)[-1] if problems else "no operation went well"
+        raise click.ClickException(f"the cluster could not be used: {last}")
     raise click.exceptions.Exit(exit_code(verdict))
 
 

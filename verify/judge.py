@@ -6,7 +6,12 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from barnabas.verify.checks.anomaly import Anomaly
-from barnabas.verify.checks.ending import no_unjust_refusal, no_zombies, nothing_hangs
+from barnabas.verify.checks.ending import (
+    NO_FINAL_READ,
+    no_unjust_refusal,
+    no_zombies,
+    nothing_hangs,
+)
 from barnabas.verify.checks.loss import balanced, nothing_lost, nothing_torn
 from barnabas.verify.checks.offsets import offsets_stay
 from barnabas.verify.checks.order import (
@@ -88,6 +93,13 @@ class Verdict(NamedTuple):
     @property
     def is_clean(self) -> bool:
         return not any(each.total for each in self.found)
+
+    @property
+    def is_unusable(self) -> bool:
+        """Whether nothing at all went well: that there is no end to read is then no anomaly."""
+        if self.is_clean or self.figures["ok"]:
+            return False
+        return all(anomaly.name == NO_FINAL_READ for anomaly in self.anomalies)
 
     @property
     def is_void(self) -> bool:

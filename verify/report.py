@@ -11,6 +11,7 @@ from barnabas.verify.disk.compare import Compared
 from barnabas.verify.judge import LISTED, Verdict
 
 CLEAN = 0
+UNUSABLE = 1
 ANOMALIES = 3
 VOID = 4
 _SHOWN = 10
@@ -19,7 +20,10 @@ _AROUND = 3
 
 
 def exit_code(verdict: Verdict) -> int:
-    """0 if nothing was found, 3 if something was, 4 if too little went well to tell."""
+    """0 if nothing was found, 3 if something was, 4 if too little went well to tell, 1 if nothing
+    went well at all."""
+    if verdict.is_unusable:
+        return UNUSABLE
     if not verdict.is_clean:
         return ANOMALIES
     return VOID if verdict.is_void else CLEAN
@@ -54,6 +58,14 @@ def show(verdict: Verdict, problems: Mapping[str, int]) -> None:
         "undecided), {records} records, {reads} read".format(**figures)
     )
     click.echo("{operations} operations, {ok} ok, {unknown} unknown".format(**figures))
+    if not verdict.is_unusable:
+        _show_found(verdict)
+    for problem, count in problems.items():
+        click.echo(f"note: {problem}" + (f" ({count} times)" if count > 1 else ""))
+    click.echo(_word(verdict))
+
+
+def _show_found(verdict: Verdict) -> None:
     if sys.stdout.isatty():
         _show_table(verdict)
     else:
@@ -67,9 +79,6 @@ def show(verdict: Verdict, problems: Mapping[str, int]) -> None:
             click.echo(f"  ... and {each.total - _SHOWN} more of {each.check.numbers}")
     for anomaly in _first_of_each(verdict):
         _show_surroundings(verdict, anomaly)
-    for problem, count in problems.items():
-        click.echo(f"note: {problem}" + (f" ({count} times)" if count > 1 else ""))
-    click.echo(_word(verdict))
 
 
 def _show_table(verdict: Verdict) -> None:
@@ -140,6 +149,8 @@ def show_compared(found: Compared) -> None:
 
 
 def _word(verdict: Verdict) -> str:
+    if verdict.is_unusable:
+        return "unusable"
     if not verdict.is_clean:
         return "anomalies"
     return "void" if verdict.is_void else "clean"

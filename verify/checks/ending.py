@@ -8,6 +8,7 @@ from barnabas.verify.checks.anomaly import Anomaly
 from barnabas.verify.history import FAIL, INFO, OK
 from barnabas.verify.run import Operation, Run
 
+NO_FINAL_READ: Final = "no-final-read"
 _OPEN_STATES: Final = frozenset(("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"))
 
 _FENCING: Final = frozenset(
@@ -40,7 +41,7 @@ def nothing_hangs(run: Run) -> Iterator[Anomaly]:
         if state in _OPEN_STATES:
             yield Anomaly("C13", "undecided-transaction", f"{name} is still {state}")
     if run.about and not run.has_final_reads:
-        yield Anomaly("C13", "no-final-read", "the cluster could not be read to its end")
+        yield Anomaly("C13", NO_FINAL_READ, "the cluster could not be read to its end")
 
 
 def no_unjust_refusal(run: Run) -> Iterator[Anomaly]:

@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from barnabas.verify.history import COMMITTED, UNCOMMITTED, Event, History, Place, read_history
@@ -141,6 +142,9 @@ class Cluster:
     def events(self) -> list[Event]:
         self._file.seek(0)
         return list(read_history(self._file))
+
+    def save(self, file: Path) -> None:
+        file.write_text(self._file.getvalue())
 
 
 def spoilt(

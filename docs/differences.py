@@ -37,7 +37,8 @@ MISSING = (
             50: "DescribeUserScramCredentials",
             51: "AlterUserScramCredentials",
         },
-        "Security and quotas come later. A configuration that asks for them is refused.",
+        "Security and quotas come later. A configuration that asks for security is refused; keys "
+        "of quotas have no effect, and the warning at the start names them.",
     ),
     Missing(
         {68: "ConsumerGroupHeartbeat", 69: "ConsumerGroupDescribe"},

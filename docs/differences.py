@@ -84,8 +84,9 @@ DIFFERENCES = (
     Difference(
         "Metadata",
         "One broker keeps them in a journal of its own, several in ZooKeeper (3.8 or newer), with "
-        "the nodes and the zookeeper.* keys of Kafka 3.9. Certificates are PEM files, and the "
-        "digest's user and password stand in zookeeper.digest.file.",
+        "the nodes of Kafka 3.9 and those of its zookeeper.* keys that are below; other "
+        "zookeeper.ssl.* keys are refused. Certificates are PEM files, and the digest's user and "
+        "password stand in zookeeper.digest.file.",
         "In a log of their own (KRaft). Until 3.9: ZooKeeper, with a JAAS file.",
         "Several implementations of the same small port, and nothing to run beside one broker.",
     ),

@@ -48,9 +48,12 @@ def test_an_address_that_is_none_is_refused(connect: str) -> None:
         ({"metadata.socket": "/run/b.sock"}, "name two stores"),
         ({"zookeeper.set.acl": "true"}, "needs a broker that ZooKeeper knows"),
         ({"zookeeper.ssl.truststore.location": "/ca.pem"}, "client.enable is true"),
-        ({"zookeeper.ssl.truststore.password": "x"}, "Security is not part"),
-        ({"zookeeper.ssl.protocol": "TLSv1"}, "Security is not part"),
-        ({"zookeeper.ssl.crl.enable": "true"}, "Security is not part"),
+        (
+            {"zookeeper.ssl.truststore.password": "x"},
+            r"not set by zookeeper\.ssl\.truststore\.pass",
+        ),
+        ({"zookeeper.ssl.protocol": "TLSv1"}, r"not set by zookeeper\.ssl\.protocol\."),
+        ({"zookeeper.ssl.crl.enable": "true"}, r"not set by zookeeper\.ssl\.crl\.enable\."),
     ],
 )
 def test_what_does_not_go_together_is_refused(more: dict[str, str], reason: str) -> None:

@@ -136,10 +136,11 @@ class ReplicaMetrics:
             _REPLICAS + "reassigningpartitions", "Partitions led here that get other replicas."
         )
         self.isr_shrinks = registry.counter(
-            _REPLICAS + "isrshrinks_total", "In-sync sets that lost a replica."
+            _REPLICAS + "isrshrinks_total",
+            "In-sync sets that their leader here has shrunk; not by the controller.",
         )
         self.isr_expands = registry.counter(
-            _REPLICAS + "isrexpands_total", "In-sync sets that a replica has joined."
+            _REPLICAS + "isrexpands_total", "In-sync sets that their leader here has expanded."
         )
         self.failed_isr_updates = registry.counter(
             _REPLICAS + "failedisrupdates_total",

@@ -178,21 +178,13 @@ def test_a_handler_has_the_name_of_its_message():
 
 READ_THROUGH = {
     "advertised_listeners": "resolved_listeners",
+    "inter_broker_listener_name": "inter_broker_listener",
     "listener_security_protocol_map": "resolved_listeners",
     "listeners": "resolved_listeners",
     "log_dir": "data_directories",
     "log_dirs": "data_directories",
 }
 """Keys that the broker's configuration offers together with others, under a name of its own."""
-
-
-NOTHING_TO_ACT_ON = {
-    "inter_broker_listener_name",
-    "offsets_topic_replication_factor",
-    "transaction_state_log_min_isr",
-    "transaction_state_log_replication_factor",
-}
-"""Keys about several brokers, of which there is one; docs/COMPATIBILITY.md says so."""
 
 
 def attributes_read(*folders: str) -> set[str]:
@@ -211,8 +203,7 @@ def test_a_key_that_is_accepted_is_read_by_somebody():
     offenders = [
         key.name
         for key in [*keys, *TopicConfig.KEYS.values()]
-        if key.attribute not in NOTHING_TO_ACT_ON
-        and READ_THROUGH.get(key.attribute, key.attribute) not in read
+        if READ_THROUGH.get(key.attribute, key.attribute) not in read
     ]
     assert offenders == []
 

@@ -12,10 +12,10 @@ from tests.integration.command_line import DEADLINE, Cli
 from tests.integration.newer_producer import NewerProducer
 from tests.integration.test_cli_transactions import (
     committed_values,
-    eventually,
     older_producer,
     refused,
 )
+from tests.waiting import until
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 KEYS = {"transaction.state.log.num.partitions": "3"}
@@ -80,7 +80,7 @@ def wait_until_over(cli: Cli) -> None:
         (row,) = cli.json("transactions", "describe", "x")
         return str(row["state"]).startswith("Complete")
 
-    eventually(over)
+    until(over)
 
 
 @pytest.mark.parametrize(("committed", "values"), [(True, [b"a"]), (False, [])])

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.testing import Cluster
+from tests.integration.transactions.transactor import Wire, settled
 
 EPOCHS = "leader-epoch-checkpoint"
 REPLICATED = (".log", ".txnindex", ".snapshot", EPOCHS)
@@ -138,6 +139,9 @@ def test_replicas_end_byte_equal_through_transactions_rolls_and_moving_leaders(
     clients.write(300)
     clients.transact(5)
     assert clients.failed == 0
+    # The last commit is answered before its markers are written.
+    with Wire(cluster.address_of(2)) as wire:
+        settled(wire, *((TOPIC, partition) for partition in range(PARTITIONS)))
     cluster.wait_until_in_sync()
     cluster.stop()
     assert_equal(data)

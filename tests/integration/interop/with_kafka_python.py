@@ -95,8 +95,9 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def poll(self) -> list[str]:
         # A poll that ends during a join begins the join anew: with short ones, on a machine that is
-        # busy, the library never gets into the group.
-        polled = self._consumer.poll(timeout_ms=500)
+        # busy, the library never gets into the group, or as two members, of which one is silent.
+        joining = not self._consumer.assignment()
+        polled = self._consumer.poll(timeout_ms=2_000 if joining else 500)
         return [each.value.decode() for records in polled.values() for each in records]
 
     def owned(self) -> list[int]:

@@ -107,14 +107,11 @@ async def test_producers_that_wait_share_one_fsync() -> None:
         running_in_memory(MemFiles(), offload, log_flush_interval_messages=1) as broker,
         connected(broker) as client,
     ):
-        await client.create(partitions=2)
+        await client.create()
         offload.held = True
         answers = [asyncio.create_task(client.produce(batch(b"first")))]
         await eventually(lambda: offload.rounds)
-        answers += [
-            asyncio.create_task(client.produce(batch(b"more"), index=number % 2))
-            for number in range(6)
-        ]
+        answers += [asyncio.create_task(client.produce(batch(b"more"))) for _ in range(6)]
         end = client.list_offset(-1)
         offload.release()
         await eventually(lambda: offload.rounds)
@@ -122,7 +119,28 @@ async def test_producers_that_wait_share_one_fsync() -> None:
         assert {answer.error_code for answer in await asyncio.gather(*answers)} == {0}
         assert not offload.rounds
         offload.held = False
-        assert (await end).offset == 4
+        assert (await end).offset == 7
+
+
+async def test_nobody_waits_for_the_fsync_of_another_log() -> None:
+    offload = HeldOffload()
+    async with (
+        running_in_memory(MemFiles(), offload, log_flush_interval_messages=1) as broker,
+        connected(broker) as client,
+        connected(broker) as other,
+    ):
+        await client.create(partitions=2)
+        offload.held = True
+        slow = asyncio.create_task(client.produce(batch(b"slow")))
+        await eventually(lambda: len(offload.rounds) == 1)
+        quick = asyncio.create_task(other.produce(batch(b"quick"), index=1))
+        await eventually(lambda: len(offload.rounds) == 2)
+        offload.rounds.pop()()
+        assert (await quick).error_code == 0
+        assert not slow.done()
+        offload.release()
+        assert (await slow).error_code == 0
+        offload.held = False
 
 
 async def test_an_answer_that_takes_too_long_is_a_timeout_and_the_record_stays() -> None:

@@ -8,11 +8,11 @@ free_port = ReservedPorts().take
 """A port that is this process's until it ends."""
 
 
-def three_in_a_row() -> int:
-    """The first of three such ports."""
+def ports_in_a_row(count: int) -> int:
+    """The first of so many such ports."""
     while True:
         first = free_port()
         with suppress(OSError, OverflowError):
-            free_port(first + 1)
-            free_port(first + 2)
+            for other in range(first + 1, first + count):
+                free_port(other)
             return first

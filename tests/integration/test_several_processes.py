@@ -24,7 +24,7 @@ from barnabas.broker.metadata.znodes import encode_controller
 from barnabas.broker.offload import InlineOffload
 from barnabas.storage.files import OsFiles
 from tests.integration.command_line import environment
-from tests.ports import three_in_a_row
+from tests.ports import ports_in_a_row
 from tests.waiting import until
 from tests.zookeeper import chroot_of, shared_server
 
@@ -203,7 +203,8 @@ async def test_a_broker_that_waits_for_others_still_stops_when_it_is_told(tmp_pa
 
 
 def test_one_that_cannot_start_is_the_end_of_all(tmp_path: Path) -> None:
-    first = three_in_a_row()
+    # Three for clients, and three for the brokers among themselves.
+    first = ports_in_a_row(6)
     with socket.create_server(("127.0.0.1", first + 2)):
         arguments = ("cluster", "up", "--listen", f"127.0.0.1:{first}", "--data", str(tmp_path))
         with running(*arguments) as parent:

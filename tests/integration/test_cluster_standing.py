@@ -1,6 +1,7 @@
 """What was done to a cluster holds for brokers that are started later."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 
 import pytest
 
@@ -100,24 +101,25 @@ def test_a_line_stays_cut_when_its_broker_is_started_again(
     cluster.wait_until_in_sync()
 
 
-def test_a_broker_that_starts_hears_that_its_lines_are_whole(cluster: Cluster) -> None:
+def started_alone(cluster: Cluster) -> tuple[int, "Future[None]"]:
+    """A broker that reaches nobody, and its start, which waits for that."""
     broker = follower_of(cluster, cluster.controller)
     cluster.stop_broker(broker)
     cluster.isolate(broker)
     starting = in_thread(lambda: cluster.start_broker(broker))
     with pytest.raises(TimeoutError):
         starting.result(QUIET)
+    return broker, starting
+
+
+def test_a_broker_that_starts_hears_that_its_lines_are_whole(cluster: Cluster) -> None:
+    broker, starting = started_alone(cluster)
     cluster.heal()
     starting.result(DEADLINE)
     until(lambda: broker in cluster.running)
 
 
 def test_a_cluster_stops_while_a_broker_of_it_starts(cluster: Cluster) -> None:
-    broker = follower_of(cluster, cluster.controller)
-    cluster.stop_broker(broker)
-    cluster.isolate(broker)
-    starting = in_thread(lambda: cluster.start_broker(broker))
-    with pytest.raises(TimeoutError):
-        starting.result(QUIET)
+    _, starting = started_alone(cluster)
     in_thread(cluster.stop).result(DEADLINE)
     assert starting.exception(DEADLINE) is not None

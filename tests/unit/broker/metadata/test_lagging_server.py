@@ -1,21 +1,17 @@
 """A session whose server of the ensemble has not heard yet what another session was answered."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from barnabas.broker.metadata import znodes
-from barnabas.broker.metadata.cluster import partition_exists, prepare_cluster
+from barnabas.broker.metadata.cluster import partition_exists
 from barnabas.broker.metadata.configs import Configs
-from barnabas.broker.metadata.embedded import EmbeddedStore, open_store
+from barnabas.broker.metadata.embedded import EmbeddedStore
 from barnabas.broker.metadata.store import Create, Delete, NoNode, Op, SetData, Stat
 from barnabas.broker.metadata.tree import Node
 from barnabas.broker.metadata.znodes import TopicAssignment
-from barnabas.broker.offload import InlineOffload
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
-from barnabas.storage.mem_files import MemFiles
 
 CONFIG = znodes.config_path("topics", "t")
 TOPIC = znodes.topic_path("t")
@@ -42,14 +38,6 @@ class LaggingSession:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
-
-
-@pytest.fixture
-async def store() -> AsyncIterator[EmbeddedStore]:
-    store = await open_store(MemFiles(), "/metadata", InlineOffload())
-    await prepare_cluster(store.session(), "cluster")
-    yield store
-    await store.close()
 
 
 def configs(session: Any) -> Configs:

@@ -1,20 +1,18 @@
 """A broker stays registered, or knows that it is not."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
 
 from barnabas.broker.clock import SystemClock
 from barnabas.broker.metadata import znodes
-from barnabas.broker.metadata.cluster import BrokerIdInUse, prepare_cluster
-from barnabas.broker.metadata.embedded import EmbeddedSession, EmbeddedStore, open_store
+from barnabas.broker.metadata.cluster import BrokerIdInUse
+from barnabas.broker.metadata.embedded import EmbeddedSession, EmbeddedStore
 from barnabas.broker.metadata.membership import Membership
 from barnabas.broker.metadata.store import Op, StoreUnavailable
 from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo, Restart
-from barnabas.broker.offload import InlineOffload
-from barnabas.storage.mem_files import MemFiles
 from tests.waiting import eventually
 
 INFO = BrokerInfo(7, (BrokerEndpoint("A", "PLAINTEXT", "localhost", 9092),), restart=Restart.KILLED)
@@ -72,14 +70,6 @@ class Member:
     def _joined(self, info: BrokerInfo) -> None:
         self.epochs.append(info.epoch)
         self.restarts.append(info.restart)
-
-
-@pytest.fixture
-async def store() -> AsyncIterator[EmbeddedStore]:
-    store = await open_store(MemFiles(), "/metadata", InlineOffload())
-    await prepare_cluster(store.session(), "cluster")
-    yield store
-    await store.close()
 
 
 async def test_the_broker_epoch_is_the_registrations_czxid(store: EmbeddedStore) -> None:

@@ -12,6 +12,7 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.storage.log import Log
 from tests.unit.broker.replication.following import (
     KEY,
     ME,
@@ -217,8 +218,26 @@ def flush_first(partition: Partition) -> None:
     partition.config_changed()
 
 
-def new_sessions(leader: Leader) -> list[FetchRequest]:
-    return [request for request in leader.requests if request.session_epoch == 0]
+def beside_another(leader: Leader, broker: FollowingBroker) -> tuple[Log, Partition]:
+    """A log and its follower; another partition is followed too, so that no session is empty."""
+    led(leader, 1)
+    broker.follow(broker.partition(1))
+    log, partition = led(leader), broker.partition()
+    broker.follow(partition)
+    return log, partition
+
+
+async def a_session_leaves_it_out(leader: Leader) -> None:
+    """The leader loses the session, and the next one begins with the other partition alone."""
+
+    def new_sessions() -> list[FetchRequest]:
+        return [request for request in leader.requests if request.session_epoch == 0]
+
+    before = len(new_sessions())
+    leader.drop_session()
+    leader.changed()
+    await eventually(lambda: len(new_sessions()) > before)
+    assert [each.partition for each in new_sessions()[-1].topics[0].partitions] == [1]
 
 
 async def test_what_flushes_first_only_now_is_not_left_out_of_the_next_session_for_good(
@@ -226,18 +245,11 @@ async def test_what_flushes_first_only_now_is_not_left_out_of_the_next_session_f
 ) -> None:
     offload = HeldOffload()
     broker = FollowingBroker(leader, offload)
-    led(leader, 1)
-    broker.follow(broker.partition(1))
-    log, partition = led(leader), broker.partition()
-    broker.follow(partition)
+    log, partition = beside_another(leader, broker)
     add(leader, log, b"a", b"b")
     await eventually(equal(partition, log))
     flush_first(partition)
-    before = len(new_sessions(leader))
-    leader.drop_session()
-    leader.changed()
-    await eventually(lambda: len(new_sessions(leader)) > before)
-    assert [each.partition for each in new_sessions(leader)[-1].topics[0].partitions] == [1]
+    await a_session_leaves_it_out(leader)
     offload.let_go()
     add(leader, log, b"c")
     await eventually(lambda: partition.log.log_end_offset == 3)
@@ -251,10 +263,7 @@ async def test_a_log_in_a_new_directory_is_not_left_out_of_the_next_session_for_
     offload = HeldOffload()
     broker = FollowingBroker(leader, offload)
     broker.topic_config = TopicConfig(flush_messages=1)
-    led(leader, 1)
-    broker.follow(broker.partition(1))
-    log, partition = led(leader), broker.partition()
-    broker.follow(partition)
+    log, partition = beside_another(leader, broker)
     add(leader, log, b"a")
     await eventually(equal(partition, log))
     await eventually(lambda: offload.waiting)
@@ -263,11 +272,7 @@ async def test_a_log_in_a_new_directory_is_not_left_out_of_the_next_session_for_
     moved = broker.partition(path="/elsewhere").log
     write(moved, b"a", epoch=0)
     partition.replace_log(moved)
-    before = len(new_sessions(leader))
-    leader.drop_session()
-    leader.changed()
-    await eventually(lambda: len(new_sessions(leader)) > before)
-    assert [each.partition for each in new_sessions(leader)[-1].topics[0].partitions] == [1]
+    await a_session_leaves_it_out(leader)
     offload.let_go()
     add(leader, log, b"b")
     await eventually(lambda: partition.log.log_end_offset == 2)
@@ -286,10 +291,7 @@ async def test_what_flushes_first_only_now_is_fetched_again_once_the_quota_allow
         replication_quota_window_num="2",
     )
     broker.topic_config = TopicConfig(follower_replication_throttled_replicas=(f"0:{ME}",))
-    led(leader, 1)
-    broker.follow(broker.partition(1))
-    log, partition = led(leader), broker.partition()
-    broker.follow(partition)
+    log, partition = beside_another(leader, broker)
     add(leader, log, *(b"x" * 400 for _ in range(20)))
     await eventually(equal(partition, log))
     throttled = following(broker, 0)

@@ -1,7 +1,7 @@
 """What a log directory says of itself: whose it is, and how the last process left it."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import NamedTuple
 
@@ -95,7 +95,7 @@ def take_missing(files: Files, dirs: Iterable[LogDir]) -> Marks:
     dirs = list(dirs)
     known, here = _known(files, dirs), _ids(dirs)
     missing = known - here
-    _mark_together(files, dirs, known | here)
+    _on_each(dirs, lambda each: _mark_together(files, each, known | here))
     is_missing = len(missing) > len(dirs) - len(here)
     return Marks(clean=not is_missing, is_new=is_missing, same_boot=True)
 
@@ -106,18 +106,20 @@ def settle(files: Files, dirs: Iterable[LogDir], boot_id: str) -> None:
     A directory whose disk fails goes offline.
     """
     dirs = list(dirs)
-    for log_dir in _online(dirs):
-        try:
-            mark_boot(files, log_dir.path, boot_id)
-        except OSError as error:
-            log_dir.take_offline(error)
+    _on_each(dirs, lambda each: mark_boot(files, each.path, boot_id))
     here = _ids(dirs)
     if len(here) == len(dirs):
-        _mark_together(files, dirs, here)
+        _on_each(dirs, lambda each: _mark_together(files, each, here))
 
 
-def _online(dirs: Iterable[LogDir]) -> list[LogDir]:
-    return [log_dir for log_dir in dirs if log_dir.failure is None]
+def _on_each(dirs: Iterable[LogDir], do: Callable[[LogDir], None]) -> None:
+    """Of those that are online; one whose disk fails meanwhile is not any more."""
+    for log_dir in dirs:
+        if log_dir.failure is None:
+            try:
+                do(log_dir)
+            except OSError as error:
+                log_dir.take_offline(error)
 
 
 def _ids(dirs: Iterable[LogDir]) -> set[str]:
@@ -127,11 +129,7 @@ def _ids(dirs: Iterable[LogDir]) -> set[str]:
 def _known(files: Files, dirs: Iterable[LogDir]) -> set[str]:
     """Of what runs before knew; where that is damaged something is missing, which is safe."""
     known: set[str] = set()
-    for log_dir in _online(dirs):
-        try:
-            known |= _read_together(files, log_dir)
-        except OSError as error:
-            log_dir.take_offline(error)
+    _on_each(dirs, lambda each: known.update(_read_together(files, each)))
     return known
 
 
@@ -142,14 +140,10 @@ def _read_together(files: Files, log_dir: LogDir) -> set[str]:
     return set(files.read_bytes(path).decode(errors="replace").split())
 
 
-def _mark_together(files: Files, dirs: Iterable[LogDir], ids: set[str]) -> None:
-    for log_dir in _online(dirs):
-        try:
-            if _read_together(files, log_dir) != ids:
-                text = "".join(f"{each}\n" for each in sorted(ids))
-                write_atomic(files, os.path.join(log_dir.path, TOGETHER), text.encode())
-        except OSError as error:
-            log_dir.take_offline(error)
+def _mark_together(files: Files, log_dir: LogDir, ids: set[str]) -> None:
+    if _read_together(files, log_dir) != ids:
+        text = "".join(f"{each}\n" for each in sorted(ids))
+        write_atomic(files, os.path.join(log_dir.path, TOGETHER), text.encode())
 
 
 def mark_closed(files: Files, path: str) -> None:

@@ -105,7 +105,7 @@ class LogChores:
                 change = drop_old_segments(log, now_ms=now_ms)
                 if change is not None:
                     self._tell_of_transactions(log, start)
-                    self._replicas.tell_followers(log)
+                    self._replicas.log_start_moved(log)
                     await _carry_out(change, self._offload, _LANE)
             except LogDirFailed:
                 # Told to the replica manager; the logs of other directories go on.

@@ -298,7 +298,7 @@ class ReplicaManager:
                 partition.log.configure(config)
                 partition.config_changed()
 
-    def tell_followers(self, log: Log) -> None:
+    def log_start_moved(self, log: Log) -> None:
         """Retention has taken the beginning of a log."""
         partition = self._partitions.get((log.topic, log.partition))
         if partition is not None:

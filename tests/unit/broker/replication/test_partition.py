@@ -64,7 +64,7 @@ async def test_a_follower_is_told_what_is_committed_and_what_retention_has_taken
     append(partition)
     follower = Follower(partition)
     replicas.fetched(1, 1)
-    replicas.manager.tell_followers(partition.log)
+    replicas.manager.log_start_moved(partition.log)
     assert (follower.grows, follower.commits) == (0, 2)
 
 

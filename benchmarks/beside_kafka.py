@@ -1,8 +1,8 @@
-"""Barnabas beside Apache Kafka, in one run: `python -m benchmarks.beside_kafka`.
+"""Barnabas and Apache Kafka measured in one run: `python -m benchmarks.beside_kafka`.
 
 Both get the same load in turns, on the same machine, after the same warm-up: a whole round that is
-not counted. The load comes from librdkafka, and from a raw client where the cost of a client would
-hide the broker. What a broker costs is the kernel's accounting of its process. Writes
+not counted. The load comes from librdkafka, or from a raw client if the cost of librdkafka would
+hide the broker's. The CPU time of a broker is the kernel's accounting of its process. Writes
 `benchmarks/results.json` and, from it, `docs/PERFORMANCE.md`.
 """
 
@@ -23,7 +23,7 @@ from statistics import median
 from typing import TypeVar
 
 from barnabas.protocol.records.batch import read_prefix
-from benchmarks import raw, registering, report, three_brokers, transaction_loads
+from benchmarks import raw, registering, report, spark_pipeline, three_brokers, transaction_loads
 from benchmarks.clusters import BarnabasTrio, KafkaTrio
 from benchmarks.systems import (
     ApacheKafka,
@@ -35,7 +35,7 @@ from benchmarks.systems import (
     settled,
 )
 from benchmarks.three_brokers import ThreeBrokers
-from tests.referee.jars import KAFKA_VERSION
+from tests.support.kafka.jars import KAFKA_VERSION
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
@@ -47,7 +47,7 @@ MOST_RECORDS = 1_500_000
 ONE_BY_ONE = 3_000
 SOON = "soon after a start: "
 SOON_MB = 20
-"""What is written before the clock runs, where little warm-up is the point."""
+"""The amount written before the clock starts, for loads that need little warm-up."""
 REQUESTS = 10_000
 
 S = TypeVar("S", System, ThreeBrokers)
@@ -57,7 +57,7 @@ Round = dict[str, Figures]
 
 
 def start_up(system: System) -> Figures:
-    """Seconds from the launch to the first acknowledged record, on storage never used before."""
+    """Measure the seconds from the launch to the first acknowledged record, on new storage."""
     system.prepare()
     began = time.perf_counter()
     try:
@@ -71,13 +71,13 @@ def start_up(system: System) -> Figures:
 
 
 def idle(system: System) -> Figures:
-    """Memory of a broker that has started and come to rest."""
+    """Measure the memory of a broker that is idle after its start."""
     settled(system.pid)
     return {"resident_mb": resident_bytes(system.pid) / 1e6}
 
 
 def librdkafka(system: System, record_bytes: int, batch_bytes: int, megabytes: int) -> Round:
-    """Produces and consumes one topic."""
+    """Produce and consume one topic."""
     topic = f"load-{record_bytes}-{batch_bytes}-{time.time_ns()}"
     records = min(megabytes * 1_000_000 // record_bytes, MOST_RECORDS)
     with raw.connect(system.port) as client:
@@ -95,7 +95,7 @@ def librdkafka(system: System, record_bytes: int, batch_bytes: int, megabytes: i
 
 
 def one_by_one(system: System) -> Round:
-    """Latencies of one record at a time, acknowledged by all replicas in sync."""
+    """Measure latencies of one record at a time, acknowledged by the whole ISR."""
     with raw.connect(system.port) as client:
         raw.create_topic(client, "one-by-one")
         request = raw.produce_request("one-by-one", records=1, record_bytes=100)
@@ -109,7 +109,7 @@ def one_by_one(system: System) -> Round:
 
 
 def bare_requests(system: System) -> Round:
-    """Broker CPU of a Produce and a Fetch of 16 KB from a client that costs nearly nothing."""
+    """Measure the broker's CPU time of a Produce and a Fetch of 16 KB, with the raw client."""
     topic = f"bare-{time.time_ns()}"
     with raw.connect(system.port) as client:
         raw.create_topic(client, topic)
@@ -133,7 +133,7 @@ def _counted(system: System, work: Callable[[], None]) -> Figures:
 
 
 def _driven(system: System, what: str, load: Sequence[str]) -> Figures:
-    """One run of the librdkafka driver; its log goes to where it can be looked up."""
+    """Run the librdkafka driver once; its log goes to a temporary file."""
     before = cpu_seconds(system.pid)
     with tempfile.TemporaryFile() as log:
         command = [sys.executable, str(HERE / "librdkafka.py"), what]
@@ -151,7 +151,7 @@ def _driven(system: System, what: str, load: Sequence[str]) -> Figures:
 
 
 def _batches(directory: Path) -> int:
-    """How many batches, and so requests, a partition was written in."""
+    """Return the number of batches, and so of requests, that a partition was written in."""
     count = 0
     for segment in directory.glob("*.log"):
         with segment.open("rb") as file:
@@ -166,7 +166,7 @@ def _batches(directory: Path) -> int:
 
 
 def loads(megabytes: int) -> list[Callable[[System], Round]]:
-    """What a round consists of."""
+    """Return the loads of one round."""
     work: list[Callable[[System], Round]] = [one_by_one, bare_requests]
     work += [
         partial(librdkafka, record_bytes=size, batch_bytes=batch, megabytes=megabytes)
@@ -188,7 +188,7 @@ class Found:
         print(f"{name:28} {whose:13} {shown}", flush=True)
 
     def rounds(self, systems: list[S], work: Sequence[Callable[[S], Round]], count: int) -> None:
-        """A round that warms up, and is not told, then others."""
+        """Run a warm-up round, which is not counted, and then `count` rounds."""
         for number in range(count + 1):
             print("warm-up" if not number else f"round {number} of {count}", flush=True)
             for load in work:
@@ -205,7 +205,7 @@ class Found:
         work: Callable[[System], Round],
         count: int,
     ) -> None:
-        """A load on brokers that have just started, after a little of the same."""
+        """Measure a load on brokers that have just started, after a small load of the same kind."""
         for _ in range(count):
             for system in (Barnabas(directory), ApacheKafka(directory)):
                 with Running(system):
@@ -216,7 +216,7 @@ class Found:
 
 
 def measure_log(found: Found, directory: Path, rounds: int, megabytes: int) -> None:
-    """Starting, resting, producing and consuming."""
+    """Measure start, idle memory, producing and consuming."""
     for _ in range(rounds):
         for system in (Barnabas(directory), ApacheKafka(directory)):
             found.note("start", system.name, start_up(system))
@@ -233,7 +233,7 @@ def measure_log(found: Found, directory: Path, rounds: int, megabytes: int) -> N
 
 
 def measure_transactions(found: Found, directory: Path, rounds: int, _megabytes: int) -> None:
-    """Transactions, and what they cost those who read and write beside them."""
+    """Measure transactions, and their cost for other producers and consumers."""
     for producers in (1, 8):
         one_each = partial(transaction_loads.one_record_each, producers=producers)
         little, work = (
@@ -250,7 +250,7 @@ def measure_transactions(found: Found, directory: Path, rounds: int, _megabytes:
 
 
 def measure_cluster(found: Found, directory: Path, rounds: int, megabytes: int) -> None:
-    """Three brokers of each, three replicas of everything."""
+    """Measure clusters of three brokers with three replicas of every partition."""
     systems: list[ThreeBrokers] = [
         BarnabasTrio(directory / "ours"),
         KafkaTrio(directory / "theirs"),
@@ -267,7 +267,7 @@ def measure_cluster(found: Found, directory: Path, rounds: int, megabytes: int) 
 
 
 def measure_registering(found: Found, directory: Path, rounds: int, _megabytes: int) -> None:
-    """What KIP-609 is worth; between two of ours, for nobody else has it."""
+    """Measure the gain of KIP-609 between two Barnabas brokers; Apache Kafka does not have it."""
     for _ in range(rounds):
         for load in (registering.waiting, registering.registering):
             for name, by_variant in load(directory).items():
@@ -275,16 +275,22 @@ def measure_registering(found: Found, directory: Path, rounds: int, _megabytes: 
                     found.note(name, variant, figures)
 
 
+def measure_pipeline(found: Found, directory: Path, rounds: int, megabytes: int) -> None:
+    """Measure our Spark source and sink beside the stock connector's."""
+    spark_pipeline.measure(found.note, directory, rounds, megabytes)
+
+
 PARTS = {
     "log": measure_log,
     "transactions": measure_transactions,
     "cluster": measure_cluster,
     "registering": measure_registering,
+    "pipeline": measure_pipeline,
 }
 
 
 def medians(found: dict[str, dict[str, list[Figures]]]) -> dict[str, Round]:
-    """The middle of each figure's rounds."""
+    """Return the median of each figure's rounds."""
     return {
         name: {
             system: {key: median(each[key] for each in runs) for key in runs[0]}
@@ -295,7 +301,7 @@ def medians(found: dict[str, dict[str, list[Figures]]]) -> dict[str, Round]:
 
 
 def machine() -> dict[str, str]:
-    """Where it ran."""
+    """Return a description of the machine."""
     cpus = Path("/proc/cpuinfo").read_text().split("model name\t: ")[1].split("\n")[0]
     return {
         "cpu": f"{os.cpu_count()} x {cpus}",
@@ -311,8 +317,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=PARTS, action="append", help="default: every part")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--megabytes", type=int, default=300, help="of each load in each round")
-    parser.add_argument("--report-only", action="store_true", help="write the page again")
+    parser.add_argument(
+        "--megabytes", type=int, default=300, help="megabytes of each load in each round"
+    )
+    parser.add_argument(
+        "--report-only",
+        action="store_true",
+        help="write the page from benchmarks/results.json, without measuring",
+    )
     args = parser.parse_args()
     if not args.report_only:
         results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}

@@ -1,17 +1,17 @@
-"""Clusters of three brokers, each broker a process of its own."""
+"""Clusters of three brokers, each broker in its own process."""
 
 import contextlib
 import shutil
+import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.ports import free_port
-from tests.referee.kafka import DEFAULT, Kafka
-from tests.referee.kafka_cluster import NODES, REPLICATED, KafkaCluster
-from tests.zookeeper import ZooKeeperServer
+from tests.support.brokers.cluster import ProcessCluster
+from tests.support.kafka.cluster import KafkaCluster
+from tests.support.kafka.node import DEFAULT, Kafka
+from tests.support.zookeeper import ZooKeeperServer
 
 PROPERTIES = {
     "log.segment.delete.delay.ms": "1000",
@@ -19,7 +19,7 @@ PROPERTIES = {
     "transaction.state.log.num.partitions": "5",
     "auto.create.topics.enable": "false",
 }
-"""Given to both, beside their defaults."""
+"""Settings of both systems; otherwise their defaults apply."""
 SESSION = {"zookeeper.session.timeout.ms": "6000"}
 _STOP_WITHIN_S = 30.0
 
@@ -51,60 +51,44 @@ class KafkaTrio:
 
 
 class BarnabasTrio:
-    """Three of `barnabas serve` on a real ZooKeeper."""
+    """Three processes of `barnabas serve` on a real ZooKeeper."""
 
     name = "Barnabas"
 
     def __init__(self, directory: Path, properties: Mapping[str, str] = {}) -> None:
         self._directory = directory
-        self._zookeeper = ZooKeeperServer(directory / "zookeeper")
-        self._properties = {**REPLICATED, **PROPERTIES, **SESSION, **properties}
-        self._ports = {node: (free_port(), free_port()) for node in NODES}
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        self.bootstrap_servers = ",".join(f"127.0.0.1:{own}" for own, _ in self._ports.values())
+        self._cluster = ProcessCluster(
+            directory,
+            ZooKeeperServer(directory / "zookeeper"),
+            {**PROPERTIES, **SESSION, **properties},
+        )
+        self.bootstrap_servers = self._cluster.bootstrap_servers
 
     @property
     def pids(self) -> Sequence[int]:
-        return [process.pid for process in self._processes.values()]
+        return [broker.pid for broker in self._cluster.brokers.values()]
 
     def up(self) -> None:
-        self._zookeeper.start()
-        for node in NODES:
-            self.start(node)
+        self._cluster.zookeeper.start()
+        self._cluster.launch()
 
     def down(self) -> None:
-        for process in self._processes.values():
-            process.terminate()
-        for process in self._processes.values():
+        for broker in self._cluster.brokers.values():
+            broker.signal(signal.SIGTERM)
+        for broker in self._cluster.brokers.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_STOP_WITHIN_S)
-            process.kill()
-        self._zookeeper.kill()
+                broker.wait_until_ended(_STOP_WITHIN_S)
+            broker.kill()
+        self._cluster.zookeeper.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def kill(self, broker_id: int) -> None:
-        self._processes[broker_id].kill()
-        self._processes[broker_id].wait()
+        self._cluster.brokers[broker_id].kill()
 
     def terminate(self, broker_id: int) -> None:
-        """SIGTERM, and the end of it."""
-        self._processes[broker_id].terminate()
-        self._processes[broker_id].wait(_STOP_WITHIN_S)
+        """Send SIGTERM, and wait until the broker has ended."""
+        self._cluster.brokers[broker_id].terminate()
 
     def start(self, broker_id: int) -> None:
-        clients, brokers = self._ports[broker_id]
-        settings = {
-            "broker.id": str(broker_id),
-            "log.dirs": str(self._directory / f"barnabas-{broker_id}"),
-            "listeners": f"PLAINTEXT://127.0.0.1:{clients},BETWEEN://127.0.0.1:{brokers}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BETWEEN:PLAINTEXT",
-            "inter.broker.listener.name": "BETWEEN",
-            "zookeeper.connect": self._zookeeper.connect,
-            **self._properties,
-        }
-        command = [sys.executable, "-m", "barnabas", "serve"]
-        for key, value in settings.items():
-            command += ["--set", f"{key}={value}"]
-        with (self._directory / f"barnabas-{broker_id}.out").open("ab") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        self._processes[broker_id] = process
+        """Start a broker again, and return at once."""
+        self._cluster.brokers[broker_id].launch()

@@ -1,9 +1,9 @@
-"""Our codec beside kafka-python's compiled one: the same messages, the same bytes, both directions.
+"""Our codec and kafka-python's compiled one: the same messages, the same bytes, both directions.
 
     python benchmarks/codec.py
 
-Prints microseconds of CPU per message, the least of several alternating rounds, the ratios, and
-their geometric mean in each direction. Ends with exit code 1 where a mean is below 2.
+Prints microseconds of CPU time per message, the minimum of several alternating rounds, the ratios,
+and their geometric mean in each direction. Exits with code 1 if a mean is below 2.
 """
 
 import sys
@@ -37,7 +37,7 @@ TOPIC_ID = bytes(range(16))
 
 
 class Case(NamedTuple):
-    """One message in one version, and the module of kafka-python that knows it."""
+    """One message in one version, and its module of kafka-python."""
 
     message: Any
     version: int
@@ -223,7 +223,8 @@ def lookup_cases() -> list[Case]:
 
 
 def best(ours: Callable[[], Any], theirs: Callable[[], Any]) -> tuple[float, float]:
-    """Microseconds of each: the least of alternating rounds, which disturbs neither."""
+    """Return microseconds of each: the minimum of alternating rounds, so that neither is
+    favoured."""
     times = []
     for call in (ours, theirs):
         timer = timeit.Timer(call, timer=process_time)
@@ -234,7 +235,7 @@ def best(ours: Callable[[], Any], theirs: Callable[[], Any]) -> tuple[float, flo
 
 
 class Row(NamedTuple):
-    """Microseconds of one message, ours and theirs."""
+    """Microseconds of one message, ours and kafka-python's."""
 
     size: int
     decode: tuple[float, float]
@@ -242,12 +243,12 @@ class Row(NamedTuple):
 
     @property
     def ratios(self) -> tuple[float, float]:
-        """How many times as fast ours is, decoding and encoding."""
+        """Return the ratio of the speeds of decoding and encoding, ours over theirs."""
         return self.decode[1] / self.decode[0], self.encode[1] / self.encode[0]
 
 
 def measure(case: Case) -> Row:
-    """Both codecs on one message, after a look whether they mean the same bytes."""
+    """Measure both codecs on one message, after a check that they encode the same bytes."""
     message, version, where = case
     cls = type(message)
     foreign_cls = getattr(import_module(where), cls.__name__)

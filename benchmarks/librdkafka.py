@@ -1,7 +1,7 @@
-"""A load from librdkafka itself: the library inside confluent-kafka's wheel, driven through ctypes.
+"""A load from librdkafka itself: the library inside confluent-kafka's wheel, called through ctypes.
 
-One Python call hands over thousands of records, so that what is measured is the broker and C code.
-Run as a process of its own: `python benchmarks/librdkafka.py produce|consume ...` prints JSON.
+One Python call passes thousands of records, so that the broker and C code are measured. Run in its
+own process: `python benchmarks/librdkafka.py produce|consume ...` prints JSON.
 """
 
 import argparse
@@ -80,14 +80,14 @@ def produce(args: argparse.Namespace) -> tuple[int, float]:
     )
     topic = c.c_void_p(lib.rd_kafka_topic_new(rk, args.topic.encode(), None))
     payload = c.create_string_buffer(os.urandom(args.size), args.size)
-    rows = (Message * CHUNK)()
+    rows = (Message * args.chunk)()
     sent = 0
     began = time.perf_counter()
     while sent < args.records:
-        count = min(CHUNK, args.records - sent)
+        count = min(args.chunk, args.records - sent)
         for row in rows[:count]:
             row.err, row.payload, row.len = 0, c.addressof(payload), args.size
-        partition = (sent // CHUNK) % args.partitions
+        partition = (sent // args.chunk) % args.partitions
         offset = 0
         while offset < count:
             at = c.byref(rows, offset * c.sizeof(Message))
@@ -120,7 +120,7 @@ def consume(args: argparse.Namespace) -> tuple[int, float]:
     wanted = c.c_void_p(lib.rd_kafka_topic_partition_list_new(args.partitions))
     for partition in range(args.partitions):
         lib.rd_kafka_topic_partition_list_add(wanted, args.topic.encode(), partition)
-        # Told where to begin, the consumer asks no group coordinator.
+        # With a start offset the consumer needs no group coordinator.
         lib.rd_kafka_topic_partition_list_set_offset(
             wanted, args.topic.encode(), partition, c.c_int64(BEGINNING)
         )
@@ -137,7 +137,7 @@ def consume(args: argparse.Namespace) -> tuple[int, float]:
             seen += row.contents.err == 0
             lib.rd_kafka_message_destroy(row)
         if not first:
-            # Half a second goes by before the client asks for any: the rate is that of the rest.
+            # The client's first Fetch comes after half a second: the rate is that of the rest.
             first, began = seen, time.perf_counter()
         if time.monotonic() > deadline:
             raise SystemExit(f"only {seen} of {args.records} records came in 120 s")
@@ -153,6 +153,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--batch-size", type=int, default=16384)
     parser.add_argument("--partitions", type=int, default=1)
+    parser.add_argument("--chunk", type=int, default=CHUNK, help="records in turn to a partition")
     parser.add_argument("--acks", default="all")
     parser.add_argument("--compression", default="none")
     args = parser.parse_args()

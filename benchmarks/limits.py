@@ -1,8 +1,8 @@
-"""How much a broker takes before others feel it: `python -m benchmarks.limits`.
+"""The load that one broker carries, and its effect on other clients: `python -m benchmarks.limits`.
 
-A client that sends one record at a time, 500 in a second, measures what the others feel, and the
-broker how long its event loop was held (`limits_measures`). Memory is the kernel's accounting of
-the broker over what it held when idle. Writes `docs/LIMITS.md`.
+A client that sends one record at a time, 500 in a second, measures the latency of other clients,
+and the broker how long its event loop was held (`limits_measures`). Memory is the resident memory
+of the broker, less its memory when idle. The results are written to `docs/LIMITS.md`.
 """
 
 import argparse
@@ -44,17 +44,17 @@ from benchmarks import raw
 from benchmarks.limits_measures import READY_WITHIN_S, Felt, Load, Probe, alternating, felt
 from benchmarks.limits_page import NOTES, PAGE, page
 from benchmarks.systems import cpu_seconds
-from tests.integration.adversary.loop_hold import held_since_last
-from tests.integration.adversary.process import BrokerProcess
-from tests.integration.adversary.resident import resident_mb
+from tests.support.brokers.loop_hold import held_since_last
+from tests.support.brokers.memory import resident_mb
+from tests.support.brokers.process import BrokerProcess
 
 MAX_GROWTH_MB = 300
 KEYED, KEYS, VALUE = 8, 20_000, bytes(100)
-"""Compacted partitions, the keys in each, and what each record holds."""
+"""Compacted partitions, the keys in each, and the value of each record."""
 
 
 class Scale(NamedTuple):
-    """How much of everything; the defaults are the full run."""
+    """The sizes of the loads; the defaults are those of the full run."""
 
     connections: int = 1_000
     partitions: int = 2_000
@@ -63,25 +63,25 @@ class Scale(NamedTuple):
     large_mb: int = 50
     offsets: int = 100_000
     keyed_records: int = 150_000
-    """In each compacted partition, 17 MB of them."""
+    """Records in each compacted partition, 17 MB of them."""
     rounds: int = 7
     window_s: float = 1.0
     load_window_s: float = 0.6
-    """From the start of a broker on, while it loads its offsets."""
+    """Seconds after the start of a broker, while it loads its offsets."""
 
 
 def timed_broker(directory: Path, **keys: str) -> BrokerProcess:
-    """A broker in its own process that tells how long its loop was held."""
-    return BrokerProcess(directory, program="timed_broker", **keys)
+    """Return a broker in its own process that measures how long its loop was blocked."""
+    return BrokerProcess(directory, program="tests.support.brokers.timed", **keys)
 
 
 def probe_of(broker: BrokerProcess, topic: str = "probe") -> Probe:
-    """A client that measures, of a broker that times its loop."""
+    """Return a measuring client of a broker that times its loop."""
     return Probe(broker.port, lambda: held_since_last(broker.pid, broker.directory), topic)
 
 
 def create_topic(client: raw.Client, name: str, partitions: int = 1, **configs: str) -> None:
-    """Creates a topic; configs with underscores for Kafka's dots."""
+    """Create a topic; configs have underscores for Kafka's dots."""
     rows = [
         CreatableTopicConfig(name=key.replace("_", "."), value=value)
         for key, value in configs.items()
@@ -96,7 +96,8 @@ def create_topic(client: raw.Client, name: str, partitions: int = 1, **configs: 
 
 
 def crowds(directory: Path, scale: Scale) -> dict[str, Felt | float]:
-    """1,000 connections, 2,000 partitions, 100 members, a slow consumer: one by one, and all."""
+    """Measure 1,000 connections, 2,000 partitions, 100 members, a slow consumer: alone and
+    together."""
     found: dict[str, Felt | float] = {}
     with timed_broker(directory) as broker:
         with raw.connect(broker.port) as client:
@@ -134,10 +135,10 @@ def crowds(directory: Path, scale: Scale) -> dict[str, Felt | float]:
 
 
 def compaction(directory: Path, scale: Scale) -> dict[str, Felt | float]:
-    """The cleaner at work on what has piled up against the cleaner stopped."""
+    """Compare a running cleaner that has a backlog with a stopped one."""
     keys = {
         "log_cleaner_backoff_ms": "50",
-        # Only what a checkpoint knows to be durable is compacted.
+        # Only records that a checkpoint has marked as durable are compacted.
         "log_flush_offset_checkpoint_interval_ms": "500",
     }
     with timed_broker(directory, **keys) as broker, raw.connect(broker.port) as client:
@@ -183,14 +184,15 @@ def _compact(client: raw.Client, topic: str) -> None:
 
 
 def slow_disk(directory: Path, scale: Scale) -> dict[str, Felt | float]:
-    """fsync slowed on one directory, every record flushed, against the same without delay."""
+    """Compare a slow fsync in one directory, with every record flushed, to the same without
+    delay."""
     directory.mkdir()
     delay = directory / "delay"
     delay.write_text("0")
     found: dict[str, Felt | float] = {}
     keys = {"log_flush_interval_messages": "1"}
     with (
-        BrokerProcess(directory, program="slow_broker", **keys) as broker,
+        BrokerProcess(directory, program="tests.support.brokers.slow", **keys) as broker,
         raw.connect(broker.port) as client,
     ):
         create_topic(client, "disks", 6)
@@ -219,14 +221,14 @@ def slow_disk(directory: Path, scale: Scale) -> dict[str, Felt | float]:
 
 
 def coordinator_load(directory: Path, scale: Scale) -> dict[str, Felt | float]:
-    """The first moments of a broker that reads its offsets, against one that has none."""
+    """Compare the first moments of a broker that loads many offsets to one that has none."""
     full = timed_broker(directory / "full", offsets_topic_num_partitions="1")
     empty = timed_broker(directory / "empty", offsets_topic_num_partitions="1")
     for broker, offsets in ((full, scale.offsets), (empty, 1)):
         with broker, raw.connect(broker.port) as client:
             create_topic(client, "probe")
             create_topic(client, "many", 1_000)
-            # The first to ask for a coordinator has the offsets topic made.
+            # The first FindCoordinator creates the offsets topic.
             client.call(find_coordinator.API, 1, FindCoordinatorRequest(key="group-0"))
             for number in range(0, offsets, 1_000):
                 _commit(client, f"group-{number}", min(1_000, offsets))
@@ -274,7 +276,7 @@ def _until(error: Callable[[], int]) -> None:
 
 
 def _partitions_of(client: raw.Client, topic: str, directory: Path) -> tuple[list[int], list[int]]:
-    """Which partitions of a topic lie in the slow directory, and which in the fast one."""
+    """Return the partitions of a topic in the slow directory, and those in the fast one."""
     answer = client.call(
         describe_log_dirs.API, 1, describe_log_dirs.DescribeLogDirsRequest(topics=None)
     )
@@ -288,7 +290,7 @@ def _partitions_of(client: raw.Client, topic: str, directory: Path) -> tuple[lis
 
 
 def _child_of(pid: int) -> int:
-    """The broker's worker, once it is there."""
+    """Return the process id of the broker's worker; wait until it exists."""
     end = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < end:
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -308,7 +310,7 @@ CASES: Mapping[str, Callable[[Path, Scale], dict[str, Felt | float]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="all of them, unless named")
+    parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="default: all of them")
     cases = parser.parse_args().cases or list(CASES)
     scale = Scale()
     found: dict[str, Felt | float] = {}

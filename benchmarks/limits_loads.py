@@ -1,9 +1,9 @@
-"""What disturbs a broker: `python -m benchmarks.limits_loads LOAD PORT COUNT`.
+"""The loads that disturb a broker: `python -m benchmarks.limits_loads LOAD PORT COUNT`.
 
-Runs until it is killed, and says `ready` once the load is there. A process of its own, so that its
-work does not hide in the latencies that another one measures.
+The program runs until it is killed, and prints `ready` once the load is applied. It is a process of
+its own, so that its work does not distort the latencies that another process measures.
 
-    crowd      COUNT connections that have said who they are, and are silent
+    crowd      COUNT connections that have sent ApiVersions, and are idle
     group      COUNT members of one group over the topic `many`
     slow       COUNT consumers that ask for 50 MB of the topic `large` and read 1 KB a second
     keys       5,000 records a second to COUNT partitions of the topic `keyed`, one after the other
@@ -45,7 +45,7 @@ async def crowd(port: int, count: int, ready: Ready) -> None:
 
 
 async def group(port: int, count: int, ready: Ready) -> None:
-    # Members of an earlier run that was killed would be waited for.
+    # Members of an earlier run that was killed would delay the rebalance.
     name, joined = f"crowd-{os.getpid()}", 0
 
     async def member() -> None:
@@ -64,7 +64,7 @@ async def group(port: int, count: int, ready: Ready) -> None:
             tasks.create_task(member())
         while joined < count:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-        # The last to come has made the others join once more.
+        # The last member to join has made the others join once more.
         await asyncio.sleep(SETTLED_AFTER_S)
         ready()
 

@@ -1,7 +1,7 @@
-"""What `benchmarks.limits` measures with: a client, loads, and windows in turns.
+"""The measuring client, loads and windows of `benchmarks.limits`.
 
 A round has three windows: calm, disturbed, calm. The ratio is the disturbed one over the mean of
-its neighbours; what the two calm ones differ by is what a ratio of nothing would show.
+its neighbours. The two calm windows differ by noise: a ratio below that shows nothing.
 """
 
 import selectors
@@ -14,29 +14,29 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks import raw
-from tests.integration.adversary.loop_hold import Held
+from tests.support.brokers.loop_hold import Held
 
 READY_WITHIN_S = 60.0
 EVERY_S = 0.002
 SETTLE_SHARE = 0.2
-"""Of a window, before it: what a change itself costs is not measured."""
+"""Seconds to wait before a window, so that the cost of the change itself is not measured."""
 
 
 class Window(NamedTuple):
-    """What one window has shown; in ms."""
+    """The measurements of one window, in ms."""
 
     p99: float
     held: Held
 
 
 class Felt(NamedTuple):
-    """What the others felt of a disturbance: medians over the rounds, and in ms."""
+    """The effect of a disturbance on other clients, in ms; medians over the rounds."""
 
     calm_p99: float
     disturbed_p99: float
     ratio: float
     noise: float
-    """What two calm windows of a round differ by: the greater p99 over the smaller."""
+    """The ratio of two calm windows of a round: the greater p99 over the smaller."""
     calm: Held
     disturbed: Held
     """The longest of all windows, not their median."""
@@ -55,7 +55,7 @@ class Load:
             ready = selector.select(READY_WITHIN_S)
         if not ready or not self._process.stdout.readline():
             self.end()
-            raise RuntimeError(f"the load {name} did not come about")
+            raise RuntimeError(f"the load {name} did not start")
 
     def __enter__(self) -> "Load":
         return self
@@ -64,7 +64,7 @@ class Load:
         self.end()
 
     def check(self) -> None:
-        """Raises where the load has given up: nothing was measured then."""
+        """Raise if the load has ended: nothing was measured then."""
         if self._process.poll() is not None:
             raise RuntimeError(f"the load {self._name} ended by itself")
 
@@ -76,7 +76,7 @@ class Load:
 
 
 class Probe:
-    """Sends one record at a time to a topic of its own, and asks the broker for its loop."""
+    """Sends one record at a time to its own topic, and asks the broker for its loop's delays."""
 
     def __init__(self, port: int, held: Callable[[], Held], topic: str = "probe") -> None:
         self._held = held
@@ -85,13 +85,13 @@ class Probe:
         raw.acknowledged(self._client, self._request)
 
     def window(self, seconds: float) -> Window:
-        """So many seconds of requests."""
+        """Measure requests for that many seconds."""
         self._held()
         p99 = self.p99_ms(seconds)
         return Window(p99, self._held())
 
     def p99_ms(self, seconds: float) -> float:
-        """Of the requests of so many seconds, in milliseconds."""
+        """Return the 99th percentile of the latencies of that many seconds, in ms."""
         clock, taken = time.perf_counter, []
         due = clock()
         end = due + seconds
@@ -108,7 +108,7 @@ class Probe:
 def alternating(
     probe: Probe, rounds: int, window_s: float, disturbed: Callable[[], AbstractContextManager[Any]]
 ) -> Felt:
-    """Rounds of a window without, with and without a disturbance."""
+    """Run rounds of a window without, with and without a disturbance."""
     windows = []
     for number in range(rounds * 3):
         with disturbed() if number % 3 == 1 else nullcontext():
@@ -118,7 +118,7 @@ def alternating(
 
 
 def felt(windows: list[Window]) -> Felt:
-    """Of windows in rounds of three."""
+    """Return the effect, from windows in rounds of three."""
     before, during, after = windows[0::3], windows[1::3], windows[2::3]
     triples = [(b.p99, d.p99, a.p99) for b, d, a in zip(before, during, after, strict=True)]
     return Felt(

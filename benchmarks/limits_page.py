@@ -1,4 +1,4 @@
-"""docs/LIMITS.md from what `benchmarks.limits` has found."""
+"""The page docs/LIMITS.md, from the figures of `benchmarks.limits`."""
 
 import os
 import platform
@@ -14,16 +14,15 @@ MAX_RATIO = 1.2
 
 
 def page(found: Mapping[str, Felt | float], rounds: int, window_s: float) -> str:
-    """The tables."""
+    """Return the tables of the page."""
     lines = [
         "# Limits",
         "",
-        "What a broker holds, and what others feel of it. One client sends a record at a time, 500",
-        f"a second, in {rounds} rounds of three windows of {window_s} s: calm, disturbed, calm.",
-        "The ratio is the disturbed p99 over the mean of the calm ones beside it, the noise is the",
-        "greater calm p99 over the smaller; medians over the rounds. A ratio above "
-        f"{MAX_RATIO} that is",
-        "not above the noise says nothing.",
+        "The load that one broker carries, and its effect on other clients. One client sends one",
+        f"record at a time, 500 a second, in {rounds} rounds of three windows of {window_s} s:",
+        "calm, disturbed, calm. The ratio is the disturbed p99 over the mean of the two calm p99s",
+        "of its round; the noise is the larger calm p99 over the smaller. The table has medians",
+        f"of the rounds. A ratio above {MAX_RATIO} that is not above the noise shows nothing.",
         "",
         f"- machine: {os.cpu_count()} cores shared with the load, {platform.platform()}, "
         f"Python {platform.python_version()}",
@@ -40,11 +39,11 @@ def page(found: Mapping[str, Felt | float], rounds: int, window_s: float) -> str
         lines.append(f"| {title} | {p99s} | {ratios} | {verdict(each)} |")
     lines += [
         "",
-        "How long the broker's event loop was held, in ms, calm / disturbed: the time between two",
-        "turns at p99 and at most, and the most processor time of the loop's thread between them,",
-        "which a busy machine does not change.",
+        "The time for which the broker's event loop was blocked, in ms, calm / disturbed: the time",
+        "between two iterations at p99 and at most, and the longest CPU time of the loop's thread",
+        "between two iterations, which other processes do not change.",
         "",
-        "| disturbance | p99 | at most | its own work, at most |",
+        "| disturbance | p99 | at most | its own CPU time, at most |",
         "|---|--:|--:|--:|",
     ]
     for title, each in measured.items():
@@ -60,7 +59,7 @@ def page(found: Mapping[str, Felt | float], rounds: int, window_s: float) -> str
 
 
 def verdict(each: Felt) -> str:
-    """Whether the others were left undisturbed, as far as the noise lets it be seen."""
+    """Say whether other clients were disturbed, as far as the noise allows."""
     if each.ratio <= MAX_RATIO:
         return "yes"
-    return "**no**" if each.ratio > each.noise else "lost in the noise"
+    return "**no**" if each.ratio > each.noise else "within the noise"

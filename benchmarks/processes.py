@@ -1,7 +1,7 @@
-"""One broker against several of one host: `python -m benchmarks.processes [ROUNDS]`.
+"""One broker compared with several on one host: `python -m benchmarks.processes [ROUNDS]`.
 
-As many clients as there are brokers each send small requests to a partition of their own, once to
-one process and once to one process each; in turns, so that both have the same machine.
+One client for each broker sends small requests to its own partition: first all to one process, then
+each to its own process, in turns, so that both have the same machine.
 """
 
 import multiprocessing
@@ -24,14 +24,14 @@ from benchmarks.systems import cpu_seconds
 
 BROKERS = 2
 REQUESTS = 60_000
-"""Of each client, with ten records of 100 bytes."""
+"""Requests of each client, with ten records of 100 bytes."""
 WINDOW = 16
 METADATA_VERSION = 9
 ROUNDS = 5
 
 
 class Figures(NamedTuple):
-    """What a run came to."""
+    """The results of one run."""
 
     requests_per_s: float
     broker_us_per_request: float
@@ -40,7 +40,7 @@ class Figures(NamedTuple):
 
 @contextmanager
 def serving(processes: int, directory: Path) -> Iterator[tuple[list[int], int]]:
-    """The ports of the brokers, and the id of the process that they are or that they belong to."""
+    """Start the brokers; yield their ports, and the id of their process or supervisor."""
     command = [
         *(sys.executable, "-m", "barnabas", "serve", "--log-level", "error"),
         *("--listen", "127.0.0.1:0", "--data", str(directory)),
@@ -56,14 +56,14 @@ def serving(processes: int, directory: Path) -> Iterator[tuple[list[int], int]]:
 
 
 def load(port: int, topic: str) -> None:
-    """One client's requests."""
+    """Send the requests of one client."""
     request = raw.produce_request(topic, records=10, record_bytes=100)
     with raw.connect(port) as client:
         client.stream(repeat(request, REQUESTS), WINDOW)
 
 
 def place_loads(ports: list[int]) -> list[tuple[int, str]]:
-    """Ports and topics for the clients, as many on each broker."""
+    """Return ports and topics for the clients, with the same number on each broker."""
     led: dict[int, list[str]] = {port: [] for port in ports}
     each = BROKERS // len(ports)
     with raw.connect(ports[0]) as client:

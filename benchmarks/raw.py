@@ -1,7 +1,7 @@
-"""A client that costs nearly nothing: a plain blocking socket and request bytes built beforehand.
+"""A client that costs nearly nothing: a plain blocking socket and prepared request bytes.
 
-What it measures is the broker: the requests are encoded before the clock runs, and of an answer
-only its size, and its error code where an error would go unseen, are looked at.
+It measures the broker: requests are encoded before the clock starts, and of a response it reads
+only the size, and the error code if an error would go unnoticed.
 """
 
 import socket
@@ -27,13 +27,13 @@ from barnabas.protocol.schema import Api
 
 _SIZE = Struct(">i")
 _METADATA, _PRODUCE, _FETCH, _DELETE = 9, 9, 12, 5
-"""Versions that name topics by their names, so that a request can be built once."""
+"""The versions that name topics by name, so that a request can be built once."""
 _READY_WITHIN_S = 60.0
 _RETRY_S = 0.002
 
 
 class Client:
-    """One connection. Answers come in the order of the requests."""
+    """One connection. Responses arrive in the order of the requests."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), 30)
@@ -53,18 +53,18 @@ class Client:
         self._socket.close()
 
     def exchange(self, request: bytes) -> bytes:
-        """Sends one request and returns its answer."""
+        """Send one request and return its response."""
         self._socket.sendall(request)
         return self._answer()
 
     def call(self, api: Api, version: int, request: Any) -> Any:
-        """`exchange` for messages that are not worth preparing."""
+        """Send and decode a message that is not worth preparing."""
         answer = self.exchange(frame(api, version, request))
         _, body = decode_response_header(api.key, version, answer)
         return decode(api.response, version, answer, body)
 
     def stream(self, requests: Iterable[bytes], window: int) -> None:
-        """Sends request after request, with up to `window` of them on their way."""
+        """Send request after request, with up to `window` of them in flight."""
         flying = 0
         for request in requests:
             if flying == window:
@@ -76,7 +76,8 @@ class Client:
             self._answer()
 
     def latencies(self, request: bytes, count: int) -> list[float]:
-        """Seconds from request to answer of `count` requests, one at a time, in ascending order."""
+        """Return the seconds from request to response of `count` requests, one at a time,
+        ascending."""
         clock = time.perf_counter
         taken = []
         for _ in range(count):
@@ -97,21 +98,21 @@ class Client:
 
 
 def frame(api: Api, version: int, request: Any) -> bytes:
-    """A whole request as it travels."""
+    """Return a complete request as bytes."""
     header = encode_request_header(api.key, version, 1, "benchmark")
     body = encode(request, version)
     return _SIZE.pack(len(header) + len(body)) + header + body
 
 
 def produce_request(topic: str, *, records: int, record_bytes: int) -> bytes:
-    """Writes one batch with acks=all to partition 0."""
+    """Return a Produce with one batch for partition 0, acks=all."""
     now_ms = time.time_ns() // 1_000_000
     value = bytes(record_bytes)
     return _produce(topic, [Record(at, now_ms, None, value, ()) for at in range(records)])
 
 
 def keyed_request(topic: str, keys: Iterable[int], value: bytes, *, partition: int) -> bytes:
-    """Writes one batch with a record for each key."""
+    """Return a Produce with one batch that has a record for each key."""
     now_ms = time.time_ns() // 1_000_000
     records = [Record(at, now_ms, b"%d" % key, value, ()) for at, key in enumerate(keys)]
     return _produce(topic, records, partition)
@@ -126,7 +127,7 @@ def _produce(topic: str, records: list[Record], partition: int = 0) -> bytes:
 
 
 def fetch_request(topic: str, *, offset: int, max_bytes: int) -> bytes:
-    """Reads from partition 0, at once, outside of any session."""
+    """Return a Fetch from partition 0 that does not wait and has no session."""
     partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     request = FetchRequest(
         max_wait_ms=0,
@@ -139,7 +140,8 @@ def fetch_request(topic: str, *, offset: int, max_bytes: int) -> bytes:
 
 
 def acknowledged(client: Client, request: bytes) -> None:
-    """Sends a `produce_request` until it is acknowledged: a leader may have to hear of itself."""
+    """Send a `produce_request` until it is acknowledged: a leader may not know of its election
+    yet."""
     end = time.monotonic() + _READY_WITHIN_S
     while time.monotonic() < end:
         answer = client.exchange(request)
@@ -152,18 +154,18 @@ def acknowledged(client: Client, request: bytes) -> None:
 
 
 def connect(port: int) -> Client:
-    """A connection to a broker that is about to start; TimeoutError when it does not."""
+    """Connect to a broker that is about to start. Raises TimeoutError if it does not."""
     end = time.monotonic() + _READY_WITHIN_S
     while time.monotonic() < end:
         try:
             return Client(port)
         except ConnectionRefusedError:
             time.sleep(_RETRY_S)
-    raise TimeoutError(f"nobody listens on port {port}")
+    raise TimeoutError(f"no server listens on port {port}")
 
 
 def create_topic(client: Client, topic: str) -> None:
-    """Has a topic of one partition created; returns once it has a leader."""
+    """Create a topic of one partition; return when it has a leader."""
     asked = MetadataRequest(
         topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True
     )
@@ -177,7 +179,7 @@ def create_topic(client: Client, topic: str) -> None:
 
 
 def delete_topic(client: Client, topic: str) -> None:
-    """Frees the disk for what is measured next."""
+    """Free the disk for the next measurement."""
     client.call(
         delete_topics.API, _DELETE, DeleteTopicsRequest(topic_names=[topic], timeout_ms=30_000)
     )

@@ -1,9 +1,9 @@
-"""What KIP-609 is worth: waiting for markers, and registering in advance.
+"""The gain of KIP-609: waiting for markers, and registering in advance.
 
-The same load on two brokers, one that makes calls wait for the markers of the transaction before
-and one that answers CONCURRENT_TRANSACTIONS; with the page cache as the promise, and with fsync
-before each acknowledgement, where the markers take their time. Then transactions over ten
-partitions by a client of the newer protocol, that lets leaders add them or registers in advance.
+The same load runs on two brokers: one makes calls wait for the markers of the previous transaction,
+one answers CONCURRENT_TRANSACTIONS. It runs without fsync, and with an fsync before each
+acknowledgement, which makes markers slow. Then a client of the newer protocol writes transactions
+over ten partitions, which leaders add or which it registers in advance.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from barnabas.client.transactional_producer import TransactionalProducer
 from benchmarks import raw
 from benchmarks.systems import Barnabas, Running, cpu_seconds
 from benchmarks.transaction_loads import Figures, Round, one_record_each
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 WAITING, REFUSING = "waiting", "refusing"
 PRODUCERS = 8
@@ -28,7 +28,7 @@ _CONCURRENT = "CONCURRENT_TRANSACTIONS"
 
 
 class Observed(Barnabas):
-    """A broker that tells how many requests it had, and how many it refused for the moment."""
+    """A broker with counts of its requests and of its retriable refusals."""
 
     def __init__(self, directory: Path, properties: dict[str, str]) -> None:
         self._metrics = free_port()
@@ -37,7 +37,7 @@ class Observed(Barnabas):
         )
 
     def counts(self) -> Counter[str]:
-        """Requests and refusals so far."""
+        """Return the number of requests and refusals so far."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics") as page:
             lines = page.read().decode().splitlines()
         found: Counter[str] = Counter()
@@ -52,7 +52,8 @@ class Observed(Barnabas):
 
 
 def waiting(directory: Path) -> dict[str, Round]:
-    """Transactions of one record by librdkafka, with and without waiting, by flush policy."""
+    """Measure transactions of one record by librdkafka, with and without waiting, by flush
+    policy."""
     found: dict[str, Round] = {}
     for name, wait_ms in ((WAITING, "100"), (REFUSING, "0")):
         for policy, flush in (("page cache", {}), ("fsync", {"log.flush.interval.messages": "1"})):
@@ -70,7 +71,7 @@ def waiting(directory: Path) -> dict[str, Round]:
 
 
 def registering(directory: Path) -> dict[str, Round]:
-    """Transactions of ten records in ten partitions, by the newer protocol."""
+    """Measure transactions of ten records in ten partitions, in the newer protocol."""
     with Running(system := Observed(directory, {"num.partitions": str(OUTPUTS)})) as _:
         with raw.connect(system.port) as client:
             raw.create_topic(client, "outputs")

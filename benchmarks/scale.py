@@ -1,7 +1,7 @@
-"""What 2,000 partitions with three replicas ask of three brokers: `python -m benchmarks.scale`.
+"""The cost of 2,000 partitions with three replicas on three brokers: `python -m benchmarks.scale`.
 
-Prints, and writes to `benchmarks/scale.json`: CPU at rest, failover of all that a killed broker
-led, its return, and a whole restart.
+The program prints, and writes to `benchmarks/scale.json`: CPU at rest, the failover of all
+partitions that a killed broker led, its return, and a complete restart.
 """
 
 import argparse
@@ -27,7 +27,7 @@ Ready = Callable[[MetadataResponsePartition], bool]
 
 
 def measure(partitions: int, directory: Path) -> dict[str, float]:
-    """Each figure by its name; seconds, shares of a core, megabytes."""
+    """Return each figure by its name, in seconds, shares of a core, or megabytes."""
     found: dict[str, float] = {"partitions": partitions}
     system = BarnabasTrio(directory)
     system.up()
@@ -60,7 +60,7 @@ def measure(partitions: int, directory: Path) -> dict[str, float]:
 
 
 def _idle(system: BarnabasTrio) -> float:
-    """CPU of the busiest broker while nothing happens."""
+    """Return the CPU share of the busiest idle broker."""
     for pid in system.pids:
         settled(pid)
     before = [cpu_seconds(pid) for pid in system.pids]

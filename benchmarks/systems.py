@@ -1,31 +1,30 @@
-"""The brokers that are compared, each a process of its own, and what the kernel says they cost."""
+"""The compared brokers, each in its own process, and their cost by the kernel's accounting."""
 
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from tests.ports import free_port
-from tests.referee.kafka import DEFAULT, Kafka
+from tests.support.brokers.process import BrokerProcess
+from tests.support.kafka.node import DEFAULT, Kafka
 
 PROPERTIES = {
-    # Files of deleted topics go at once, so that their disk space is there for the next one.
+    # Files of deleted topics are removed at once, so that the next topic has their disk space.
     "log.segment.delete.delay.ms": "1000",
     "offsets.topic.num.partitions": "5",
     "transaction.state.log.num.partitions": "5",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
 }
-"""Given to both, beside their defaults."""
+"""Settings of both systems; otherwise their defaults apply."""
 _TICKS = 100
-_UTIME, _STIME = 11, 12
-"""Fields of /proc/<pid>/stat, counted behind the command's name."""
-_STOP_WITHIN_S = 30.0
+_TIMES = slice(11, 15)
+"""Fields of /proc/<pid>/stat, counted from the end of the command's name: user and system time of
+the process, and of its children that have ended."""
 
 
 class System(Protocol):
@@ -39,62 +38,50 @@ class System(Protocol):
     def pid(self) -> int: ...
 
     def prepare(self) -> None:
-        """Whatever its operator does before the first start."""
+        """Do what an operator does before the first start."""
         ...
 
     def launch(self) -> None:
-        """Starts the process, and does not wait until it serves."""
+        """Start the process; do not wait until it serves."""
         ...
 
     def restart(self) -> None:
-        """Ends it cleanly and launches it again on its data."""
+        """Stop it cleanly and start it again on its data."""
         ...
 
     def stop(self) -> None:
-        """Ends it and removes its data."""
+        """Stop it and remove its data."""
         ...
 
 
 class Barnabas:
-    """`barnabas serve` as it comes."""
+    """`barnabas serve` with its defaults."""
 
     name = "Barnabas"
 
     def __init__(self, directory: Path, properties: Mapping[str, str] = {}) -> None:
-        self.port = free_port()
-        self._properties = {**PROPERTIES, **properties}
         self.data = directory / "barnabas"
-        self._log = directory / "barnabas.out"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._broker = BrokerProcess(self.data, defaults=PROPERTIES, **properties)
+        self.port = self._broker.port
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+        return self._broker.pid
 
     def prepare(self) -> None:
-        """Nothing: storage is laid out at the first start."""
+        """Do nothing: the first start formats the storage."""
 
     def launch(self) -> None:
-        command = [sys.executable, "-m", "barnabas", "serve", "--listen", f"127.0.0.1:{self.port}"]
-        command += ["--data", str(self.data)]
-        for key, value in self._properties.items():
-            command += ["--set", f"{key}={value}"]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        self._broker.launch()
 
     def restart(self) -> None:
-        self._end()
+        self._broker.terminate()
         self.launch()
 
     def stop(self) -> None:
-        self._end()
+        if self._broker.is_running:
+            self._broker.terminate()
         shutil.rmtree(self.data, ignore_errors=True)
-
-    def _end(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait(_STOP_WITHIN_S)
 
 
 class ApacheKafka:
@@ -113,12 +100,12 @@ class ApacheKafka:
         return self._kafka.pid
 
     def prepare(self) -> None:
-        """Formats the storage, by starting once."""
+        """Format the storage by starting once."""
         self._kafka.start()
         self._kafka.stop()
 
     def launch(self) -> None:
-        # `start` returns when Kafka says that it serves; whoever measures finds out sooner.
+        # `start` returns when Kafka logs that it serves; the measurement notices it sooner.
         self._starting = threading.Thread(target=self._kafka.start)
         self._starting.start()
 
@@ -135,7 +122,7 @@ class ApacheKafka:
 
 
 class Running:
-    """A system that serves for the length of a `with` block."""
+    """A system that serves during a `with` block."""
 
     def __init__(self, system: System) -> None:
         self.system = system
@@ -165,7 +152,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def settled(pid: int, seconds: float = 2.0, deadline_s: float = 30.0) -> None:
-    """Returns when a broker has come to rest: less than 5 % of a core over `seconds`."""
+    """Return when a broker is idle: less than 5 % of a core over `seconds`."""
     end = time.monotonic() + deadline_s
     while time.monotonic() < end:
         before = cpu_seconds(pid)
@@ -174,16 +161,27 @@ def settled(pid: int, seconds: float = 2.0, deadline_s: float = 30.0) -> None:
             return
 
 
+def children(pid: int) -> list[int]:
+    """Return the child processes of a process; none if it has ended."""
+    found: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
 def _tree(pid: int) -> Iterator[int]:
     yield pid
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from _tree(int(child))
+    for child in children(pid):
+        yield from _tree(child)
 
 
 def _ticks(pid: int) -> int:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[_UTIME]) + int(fields[_STIME])
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0  # the process has ended: its parent counts its time
+    return sum(map(int, fields[_TIMES]))
 
 
 def _status(pid: int) -> Mapping[str, str]:

@@ -131,7 +131,7 @@ def gap_after_kill(system: ThreeBrokers) -> Round:
 
 
 def ready(system: ThreeBrokers) -> None:
-    """Returns when all three brokers are there."""
+    """Return when all three brokers are there."""
     asyncio.run(_ready(system))
 
 
@@ -147,7 +147,7 @@ async def _ready(system: ThreeBrokers) -> None:
 
 
 def loads(megabytes: int) -> list[Callable[[ThreeBrokers], Round]]:
-    """What a round consists of."""
+    """Return the loads of one round."""
     return [
         one_by_one,
         partial(stream, record_bytes=1024, batch_bytes=16 * 1024, megabytes=megabytes),
@@ -161,7 +161,7 @@ def _cpu(system: ThreeBrokers) -> float:
 
 
 async def _create(system: ThreeBrokers, topic: str, partitions: int) -> tuple[int, int]:
-    """The topic, all replicas in sync; the id and port of the leader of its partition 0."""
+    """Return the topic, all replicas in sync; the id and port of the leader of its partition 0."""
     async with Cluster(system.bootstrap_servers) as cluster:
         await Admin(cluster).create_topic(
             topic, partitions=partitions, replication_factor=3, configs=TOPIC_CONFIGS
@@ -180,7 +180,7 @@ async def _wait(system: ThreeBrokers, topic: str, ready: Ready) -> tuple[int, in
 
 
 async def _until(cluster: Cluster, topic: str, ready: Ready) -> tuple[int, int]:
-    """Waits until a topic is as `ready` wants it; the id and port of partition 0's leader."""
+    """Wait until a topic is as `ready` wants it; the id and port of partition 0's leader."""
     end = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < end:
         rows = (await cluster.refresh([topic])).topics

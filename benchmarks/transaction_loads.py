@@ -1,4 +1,4 @@
-"""What `beside_kafka` measures of transactions."""
+"""The transactional loads of `beside_kafka`."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ _WITHIN_S = 180.0
 
 
 def one_record_each(system: System, producers: int, count: int) -> Round:
-    """Transactions of one record each, one after the other by each producer."""
+    """Measure transactions of one record each, one after the other by each producer."""
     topic = f"txn-{producers}-{time.time_ns()}"
     with raw.connect(system.port) as client:
         raw.create_topic(client, topic)
@@ -46,7 +46,7 @@ def one_record_each(system: System, producers: int, count: int) -> Round:
 
 
 def by_own_client(system: System, producers: int, count: int) -> Round:
-    """The same by our own client, which spends less time of its own, in the newer protocol."""
+    """Measure the same with our own client, which uses less CPU, in the newer protocol."""
     topic = f"own-{producers}-{time.time_ns()}"
     with raw.connect(system.port) as client:
         raw.create_topic(client, topic)
@@ -84,7 +84,7 @@ async def _own(port: int, topic: str, producers: int, count: int) -> list[float]
 
 
 def streams(system: System) -> Round:
-    """1 KB records as fast as they go: plain, idempotent, and in transactions of 100 ms."""
+    """Measure 1 KB records at full speed: plain, idempotent, and in transactions of 100 ms."""
     found: Round = {}
     for name, options in (
         ("plain", []),
@@ -112,7 +112,7 @@ def streams(system: System) -> Round:
 
 
 def restart_with_many_ids(system: System) -> Round:
-    """Seconds from a restart until one of 100,000 transactional ids is served again."""
+    """Measure the seconds from a restart until one of 100,000 transactional ids is served again."""
     with raw.connect(system.port) as client:
         _coordinated(client, "many-0")
         requests = (_init(f"many-{number}") for number in range(MANY_IDS))
@@ -126,7 +126,7 @@ def restart_with_many_ids(system: System) -> Round:
 
 
 def _coordinated(client: raw.Client, transactional_id: str) -> None:
-    """Initialises the id, as soon as its coordinator is there."""
+    """Initialise the transactional id as soon as its coordinator is available."""
     asked = FindCoordinatorRequest(coordinator_keys=[transactional_id], key_type=_TRANSACTION)
     end = time.monotonic() + _WITHIN_S
     while time.monotonic() < end:
@@ -161,7 +161,7 @@ def _driven(system: System, what: str, topic: str, count: int, *options: str) ->
 
 
 def loads() -> list[Callable[[System], Round]]:
-    """What a round consists of."""
+    """Return the loads of one round."""
     return [
         partial(one_record_each, producers=1, count=ONE_BY_ONE),
         partial(one_record_each, producers=8, count=BY_EIGHT),

@@ -1,7 +1,7 @@
-"""A transactional load from librdkafka, as a process of its own; prints JSON.
+"""A transactional load from librdkafka, in its own process; prints JSON.
 
 `one-record`: transactions of one record each, one after the other, by each of N producers.
-`stream`: records as fast as they go, in transactions of a given length or in none.
+`stream`: records at full speed, in transactions of a given length or in none.
 `consume`: a topic from its beginning, by isolation level.
 """
 
@@ -82,7 +82,7 @@ def stream(args: argparse.Namespace) -> dict[str, float]:
         producer.init_transactions(_TIMEOUT_S)
         producer.begin_transaction()
     else:
-        # librdkafka takes its time to get a producer id.
+        # librdkafka takes a while to get a producer id.
         producer.produce(args.topic, b"")
         producer.flush(_TIMEOUT_S)
     payload = os.urandom(args.size)

@@ -1,18 +1,24 @@
-"""Gauges that are read when somebody scrapes them: nothing is counted for them on the way."""
+"""Gauges whose values are computed at each scrape, at no cost in between."""
 
+import asyncio
+import os
+import resource
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
 
 from barnabas.broker.clock import Clock
+from barnabas.broker.cluster.cache import NO_LEADER, MetadataCache
 from barnabas.broker.controller.controller import Controller
-from barnabas.broker.coordination.groups import GroupCoordination
-from barnabas.broker.coordination.transactions import TransactionCoordination
-from barnabas.broker.metadata.cache import NO_LEADER, MetadataCache
-from barnabas.broker.replication.fetcher_manager import FetcherManager
+from barnabas.broker.groups.coordination import GroupCoordination
+from barnabas.broker.replication.follower.fetcher_manager import FetcherManager
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.listener import Listener
+from barnabas.broker.transactions.coordination import TransactionCoordination
 from barnabas.coordinator.group.states import GroupState
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.metrics.catalogue import (
@@ -20,26 +26,34 @@ from barnabas.metrics.catalogue import (
     FetcherMetrics,
     GroupMetrics,
     PartitionMetrics,
+    ProcessMetrics,
     ReplicationMetrics,
     TransactionMetrics,
 )
-from barnabas.metrics.registry import Cell, Family, Labels
-from barnabas.storage.log import Log
-from barnabas.storage.log_manager import LogManager
+from barnabas.metrics.registry import Cell, Family, HistogramCell, Labels
+from barnabas.storage.log.log import Log
+from barnabas.storage.opening.log_manager import LogManager
 
 
 def read_server(
     metrics: BrokerMetrics, listeners: Sequence[Listener], memory: RequestMemory
 ) -> None:
-    """Connections, and the bytes of requests in work."""
+    """Register the gauges of connections and of request memory."""
     metrics.requests.connections.read_each_with(
         lambda: [((listener.name,), listener.connections) for listener in listeners]
+    )
+    metrics.requests.certificate_expiry.read_each_with(
+        lambda: [
+            ((each.name,), own.not_after.timestamp())
+            for each in listeners
+            if each.tls is not None and (own := each.tls.certificates.certificate) is not None
+        ]
     )
     metrics.requests.queued_bytes.read_with(lambda: memory.used)
 
 
 def read_replicas(metrics: BrokerMetrics, replicas: ReplicaManager, logs: LogManager) -> None:
-    """Partitions of this broker, and their logs."""
+    """Register the gauges of this broker's partitions and logs."""
     gauges = metrics.replicas
     gauges.partitions.read_with(lambda: len(replicas))
     gauges.leaders.read_with(lambda: len(replicas.leading))
@@ -69,25 +83,25 @@ def read_replicas(metrics: BrokerMetrics, replicas: ReplicaManager, logs: LogMan
 
 
 def read_partitions(gauges: PartitionMetrics, replicas: ReplicaManager) -> None:
-    """Each partition led here."""
+    """Register the gauges of each partition that this broker leads."""
 
-    def tell(gauge: Family[Cell], value: Callable[[Partition], float]) -> None:
+    def register(gauge: Family[Cell], value: Callable[[Partition], float]) -> None:
         gauge.read_each_with(lambda: ((_name(each.log), value(each)) for each in replicas.leading))
 
-    tell(gauges.replicas, lambda each: len(each.replicas))
-    tell(gauges.in_sync, lambda each: len(each.isr))
-    tell(gauges.under_replicated, lambda each: each.is_under_replicated)
-    tell(gauges.under_min_isr, lambda each: each.is_under_min_isr)
-    tell(gauges.at_min_isr, lambda each: each.is_at_min_isr)
-    tell(gauges.last_stable_offset, lambda each: each.log.last_stable_offset)
-    tell(
+    register(gauges.replicas, lambda each: len(each.replicas))
+    register(gauges.in_sync, lambda each: len(each.isr))
+    register(gauges.under_replicated, lambda each: each.is_under_replicated)
+    register(gauges.under_min_isr, lambda each: each.is_under_min_isr)
+    register(gauges.at_min_isr, lambda each: each.is_at_min_isr)
+    register(gauges.last_stable_offset, lambda each: each.log.last_stable_offset)
+    register(
         gauges.last_stable_offset_lag,
         lambda each: each.high_watermark - each.log.last_stable_offset,
     )
 
 
 def read_fetchers(gauges: FetcherMetrics, fetchers: FetcherManager) -> None:
-    """What this broker follows, and how far it is behind."""
+    """Register the gauges of followed partitions and their lag."""
     gauges.max_lag.read_with(lambda: fetchers.max_lag)
     gauges.min_fetch_rate.read_with(lambda: fetchers.min_fetch_rate)
     gauges.lag.read_each_with(
@@ -96,13 +110,13 @@ def read_fetchers(gauges: FetcherMetrics, fetchers: FetcherManager) -> None:
 
 
 def read_quotas(gauges: ReplicationMetrics, quotas: ReplicationQuotas, clock: Clock) -> None:
-    """What moves of throttled partitions."""
+    """Register the byte rates of throttled replication."""
     gauges.leader_byte_rate.read_with(lambda: quotas.leader.rate(clock.monotonic()))
     gauges.follower_byte_rate.read_with(lambda: quotas.follower.rate(clock.monotonic()))
 
 
 def read_cluster(metrics: BrokerMetrics, controller: Controller, cache: MetadataCache) -> None:
-    """What the controller knows; zeros on the other brokers."""
+    """Register the controller's gauges; they are 0 on the other brokers."""
 
     def leaderless() -> Iterable[bool]:
         return (
@@ -136,13 +150,13 @@ def read_groups(
     replicas: ReplicaManager,
     in_sync: Callable[[Partition], bool],
 ) -> None:
-    """What the group coordinator holds; lag is told for partitions with a replica here that is
-    `in_sync`, leader or not."""
+    """Register the gauges of the group coordinator. Lag is reported for partitions with a replica
+    here that is `in_sync`, leader or not."""
     coordinator, counts = groups.coordinator, groups.counts
 
     def lags() -> Iterator[tuple[Labels, float]]:
-        # A follower in sync learns the high watermark with every fetch; another may know an old
-        # one, and would hide that a group is behind.
+        # An in-sync follower learns the high watermark with every fetch. Another replica may know
+        # an old one, which would hide a group's lag.
         ends = {(each.topic, each.index): each.high_watermark for each in replicas if in_sync(each)}
         for group_id, topic, partition, committed in coordinator.offsets():
             end = ends.get((topic, partition))
@@ -164,7 +178,8 @@ def read_groups(
 def read_transactions(
     gauges: TransactionMetrics, transactions: TransactionCoordination, replicas: ReplicaManager
 ) -> None:
-    """What the transaction coordinator holds, and what partitions led here have open."""
+    """Register the gauges of the transaction coordinator, and of open transactions in led
+    partitions."""
 
     def states() -> Iterator[tuple[Labels, float]]:
         counted = transactions.coordinator.states()
@@ -174,7 +189,9 @@ def read_transactions(
     gauges.markers_queued.read_with(lambda: transactions.markers.queued)
     gauges.markers_leaderless.read_with(lambda: transactions.routes.leaderless)
     gauges.completions_refused.read_with(transactions.coordinator.refused_ends)
-    gauges.waiters.read_with(lambda: transactions.waiting.count)
+    gauges.waiters.read_with(lambda: transactions.waiters.count)
+    gauges.kept.read_with(transactions.coordinator.kept)
+    gauges.oldest_kept.read_with(lambda: transactions.coordinator.oldest_kept_ms() / 1000)
     gauges.open.read_each_with(
         lambda: ((_name(each.log), each.log.producers.open_count) for each in replicas.leading)
     )
@@ -182,3 +199,48 @@ def read_transactions(
 
 def _name(log: Log) -> Labels:
     return (log.topic, str(log.partition))
+
+
+_INTERVAL_SECONDS: Final = 0.25
+
+
+class LoopLag:
+    """A repeated timer that observes its delay in seconds, which is the lag of the event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, cell: HistogramCell) -> None:
+        self._loop = loop
+        self._cell = cell
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Start sampling."""
+        due = self._loop.time() + _INTERVAL_SECONDS
+        self._timer = self._loop.call_at(due, self._sample, due)
+
+    def stop(self) -> None:
+        """Stop sampling; the timer would otherwise keep the loop busy."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _sample(self, due: float) -> None:
+        self._cell.observe(max(0.0, self._loop.time() - due))
+        self.start()
+
+
+_STATM: Final = Path("/proc/self/statm")
+_DESCRIPTORS: Final = Path("/proc/self/fd")
+
+
+def observe_process(metrics: ProcessMetrics) -> None:
+    """Register the process metrics. Without /proc, memory and open files are not reported."""
+    metrics.cpu.read_with(time.process_time)
+    metrics.start_time.cell().value = time.time()
+    metrics.max_files.read_with(lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    if _STATM.exists():
+        metrics.memory.read_with(_resident_bytes)
+        metrics.open_files.read_with(lambda: len(os.listdir(_DESCRIPTORS)))
+
+
+def _resident_bytes() -> int:
+    return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

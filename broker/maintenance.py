@@ -1,6 +1,6 @@
-"""The chores of a broker: retention, flushes that are due, checkpoints, compaction, idle peers.
+"""The periodic tasks of a broker: retention, flush, checkpoints, compaction, idle connections.
 
-What decides runs on the loop; what waits for the disk or for the cleaner's process leaves it.
+Decisions run on the event loop; disk operations and the cleaner's process run outside it.
 """
 
 import asyncio
@@ -9,39 +9,46 @@ from collections.abc import Callable, Sequence
 from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
+from barnabas.broker.periodic_tasks import PeriodicTasks
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
-from barnabas.broker.rounds import Rounds
-from barnabas.broker.server import budget
+from barnabas.broker.server import budget, connection_limits, listener
 from barnabas.broker.server.budget import RequestMemory
+from barnabas.broker.server.connection_limits import ConnectionLimits
 from barnabas.broker.server.listener import Listener
+from barnabas.broker.server.tls import Certificates
 from barnabas.config.broker import BrokerConfig
 from barnabas.metrics.registry import Cell
-from barnabas.storage.cleaner import Cleaning, Limits, LogCleaner
-from barnabas.storage.compaction_job import CompactionFailed
-from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.log import Log
-from barnabas.storage.log_manager import LogManager
-from barnabas.storage.rearrangement import Rearrangement
-from barnabas.storage.trim import drop_old_segments
+from barnabas.storage.cleaning.cleaner import CompactionRun, Limits, LogCleaner
+from barnabas.storage.cleaning.compaction_job import CompactionFailed
+from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.rearrangement import Rearrangement
+from barnabas.storage.log.trim import drop_old_segments
+from barnabas.storage.opening.log_manager import LogManager
 
 REMOVAL_MS = 5_000
-"""How often files whose delay is over are looked for."""
+"""Milliseconds between two removals of deleted files whose delay is over."""
 ROLLED_FLUSH_MS = 5_000
-"""How often logs are flushed that have rolled, so that a crash scans little."""
+"""Milliseconds between two flushes of rolled segments; recovery after a crash skips flushed
+ones."""
 FLUSH_CHECK_MS = 1_000
-"""How often, at least, records are looked for that have waited for flush.ms."""
+"""Milliseconds, at most, between two searches for records that have waited for flush.ms."""
 SWEEP_MS = 30_000
-"""How often, at least, connections are looked at."""
+"""Milliseconds, at most, between two sweeps of the connections."""
+CERTIFICATES_MS = 10_000
+"""Milliseconds between two looks at the files of certificates."""
+EXPIRY_MS = 24 * 60 * 60 * 1000
+"""Milliseconds between two warnings of a certificate that expires soon."""
 _LOGS_IN_A_TURN = 200
-"""How many logs are looked at, at a microsecond or two each, before others have a turn."""
-_LANE, _CLEANER_LANE = "logs", "cleaner"
+"""Logs that retention checks, at one or two microseconds each, before the loop runs other tasks."""
+_QUEUE, _CLEANER_QUEUE = "logs", "cleaner"
 _log = get_logger(__name__)
 
 
-class LogChores:
-    """What logs need from time to time."""
+class LogTasks:
+    """The periodic tasks of logs."""
 
     def __init__(
         self,
@@ -53,7 +60,7 @@ class LogChores:
         config: Callable[[], BrokerConfig],
         transactions_passed: Cell,
     ) -> None:
-        """`transactions_passed` counts the open transactions whose beginning retention took."""
+        """`transactions_passed` counts open transactions whose first records retention deleted."""
         self._transactions_passed = transactions_passed
         self._logs = logs
         self._replicas = replicas
@@ -63,19 +70,19 @@ class LogChores:
         self._config = config
         self._unflushed_since: dict[Partition, int] = {}
 
-    def schedule(self, rounds: Rounds) -> None:
-        """Put every chore on its round."""
+    def schedule(self, tasks: PeriodicTasks) -> None:
+        """Register all tasks."""
         config = self._config
-        rounds.every("retention", lambda: config().log_retention_check_interval_ms, self.retain)
-        rounds.every("removal", lambda: REMOVAL_MS, self.remove)
-        rounds.every("checkpoint", self._checkpoint_interval, self.checkpoint)
-        rounds.every("flush of rolled logs", lambda: ROLLED_FLUSH_MS, self.flush_rolled)
-        rounds.every(
+        tasks.every("retention", lambda: config().log_retention_check_interval_ms, self.retain)
+        tasks.every("removal", lambda: REMOVAL_MS, self.remove)
+        tasks.every("checkpoint", self._checkpoint_interval, self.checkpoint)
+        tasks.every("flush of rolled logs", lambda: ROLLED_FLUSH_MS, self.flush_rolled)
+        tasks.every(
             "flush by time",
             lambda: min(FLUSH_CHECK_MS, config().log_flush_scheduler_interval_ms),
             self.flush_by_time,
         )
-        rounds.every(
+        tasks.every(
             "producer expiry",
             lambda: config().producer_id_expiration_check_interval_ms,
             self.expire_producers,
@@ -92,13 +99,15 @@ class LogChores:
         return [log for log in self._logs.logs if log.log_dir.failure is None]
 
     async def retain(self) -> None:
-        """Drop the segments that retention.ms, retention.bytes or DeleteRecords have ended."""
+        """Delete the segments that retention.ms, retention.bytes or DeleteRecords allow to
+        delete."""
         now_ms = self._clock.now_ms()
         for number, log in enumerate(self._online()):
             if number % _LOGS_IN_A_TURN == 0:
                 await asyncio.sleep(0)
             if log.closed or log.rearrangement is not None:
-                # Gone while others were looked at, or in the cleaner's hands until the next round.
+                # The log was closed in the meantime, or is being compacted: its turn is the next
+                # run.
                 continue
             try:
                 start = log.log_start_offset
@@ -106,13 +115,15 @@ class LogChores:
                 if change is not None:
                     self._tell_of_transactions(log, start)
                     self._replicas.log_start_moved(log)
-                    await _carry_out(change, self._offload, _LANE)
+                    await _carry_out(change, self._offload, _QUEUE)
             except LogDirFailed:
-                # Told to the replica manager; the logs of other directories go on.
+                # The replica manager knows of the failure; continue with the logs of other
+                # directories.
                 continue
 
     def _tell_of_transactions(self, log: Log, old_start: int) -> None:
-        """Retention waits for no transaction, so that one that hangs cannot fill the disk."""
+        """Log that retention passed open transactions. It does not wait for them, so a hanging
+        transaction cannot fill the disk."""
         passed = log.producers.opened_in(old_start, log.log_start_offset)
         if passed:
             self._transactions_passed.value += len(passed)
@@ -125,18 +136,18 @@ class LogChores:
             )
 
     async def remove(self) -> None:
-        """Unlink what file.delete.delay.ms has kept for late readers."""
+        """Unlink deleted files after file.delete.delay.ms, which protects slow readers."""
         paths = self._logs.due_removals()
         if paths:
-            await self._offload.submit(_LANE, lambda: self._logs.remove(paths))
+            await self._offload.submit(_QUEUE, lambda: self._logs.remove(paths))
 
     async def checkpoint(self) -> None:
-        """Write down recovery points, log start offsets and high watermarks."""
+        """Write the checkpoints of recovery points, log start offsets and high watermarks."""
         for log_dir in self._logs.online_dirs:
             await self._replicas.checkpoint(log_dir)
 
     async def flush_rolled(self) -> None:
-        """Flush the segments that are closed, so that a crash need not scan them."""
+        """Flush closed segments, so recovery after a crash need not scan them."""
         for partition in self._replicas:
             log = partition.log
             if log.flushed_offset < log.segments.active.base_offset:
@@ -154,15 +165,15 @@ class LogChores:
         self._unflushed_since = waiting
 
     async def expire_producers(self) -> None:
-        """Forget idempotent producers that have been silent for producer.id.expiration.ms."""
+        """Remove idempotent producers that have been idle for producer.id.expiration.ms."""
         now_ms = self._clock.now_ms()
         expiration_ms = self._config().producer_id_expiration_ms
         for log in self._online():
             log.producers.expire(now_ms, expiration_ms)
 
 
-class CleanerChore:
-    """Compaction: one log at a time, in the cleaner's process."""
+class CleanerTask:
+    """The compaction task: one log at a time, in the cleaner's process."""
 
     def __init__(
         self,
@@ -180,9 +191,9 @@ class CleanerChore:
         self._clock = clock
         self._config = config
 
-    def schedule(self, rounds: Rounds) -> None:
-        """Look for dirty logs, and pause for log.cleaner.backoff.ms where there are none."""
-        rounds.every("compaction", lambda: self._config().log_cleaner_backoff_ms, self.clean)
+    def schedule(self, tasks: PeriodicTasks) -> None:
+        """Register the task; it waits for log.cleaner.backoff.ms when no log is dirty."""
+        tasks.every("compaction", lambda: self._config().log_cleaner_backoff_ms, self.clean)
 
     async def clean(self) -> None:
         """Compact until no log needs it."""
@@ -197,9 +208,9 @@ class CleanerChore:
                 self._cleaner.fail(cleaning, error)
                 return
             self._cleaner.finish(cleaning)
-            await self._offload.submit(_LANE, self._cleaner.checkpoint(cleaning.log.log_dir.path))
+            await self._offload.submit(_QUEUE, self._cleaner.checkpoint(cleaning.log.log_dir.path))
 
-    def _start(self) -> Cleaning | None:
+    def _start(self) -> CompactionRun | None:
         config = self._config()
         if not config.log_cleaner_enable:
             return None
@@ -211,57 +222,103 @@ class CleanerChore:
     def _online(self) -> list[Log]:
         return [log for log in self._logs.logs if log.log_dir.failure is None]
 
-    async def _swap_groups(self, cleaning: Cleaning) -> None:
-        while (group := await self._offload.submit(_CLEANER_LANE, cleaning.next_group)) is not None:
+    async def _swap_groups(self, cleaning: CompactionRun) -> None:
+        while (
+            group := await self._offload.submit(_CLEANER_QUEUE, cleaning.next_group)
+        ) is not None:
             change = self._cleaner.swap(cleaning, group)
-            await _carry_out(change, self._offload, _CLEANER_LANE)
+            await _carry_out(change, self._offload, _CLEANER_QUEUE)
 
 
-async def _carry_out(change: Rearrangement, offload: Offload, lane: str) -> None:
-    """Rearrange a log's segments, with nothing that waits for the disk on the loop."""
+async def _carry_out(change: Rearrangement, offload: Offload, queue: str) -> None:
+    """Rearrange a log's segments, with all disk operations outside the event loop."""
     while not change.done:
-        await offload.submit(lane, change.run)
+        await offload.submit(queue, change.run)
         change.advance()
 
 
 def _has_more_to_compact(log: Log) -> bool:
-    """Whether segments are closed and flushed that must be in a checkpoint to be compacted."""
+    """Return whether closed, flushed segments need a checkpoint before they can be compacted."""
     closed = log.segments.active.base_offset + 1
     return log.config.compacted and min(closed, log.flushed_offset) > log.recovery_point
 
 
-class ConnectionChore:
-    """Connections that stand still, or too nearly so."""
+class CertificateTasks:
+    """The periodic tasks of certificates: they are read again when their files have changed."""
+
+    def __init__(
+        self,
+        certificates: Sequence[Certificates],
+        clock: Clock,
+        config: Callable[[], BrokerConfig],
+    ) -> None:
+        self._certificates = certificates
+        self._clock = clock
+        self._config = config
+
+    def schedule(self, tasks: PeriodicTasks) -> None:
+        """Register the tasks, if there is a certificate."""
+        if self._certificates:
+            tasks.every("certificates", lambda: CERTIFICATES_MS, self.reload)
+            tasks.every("expiry of certificates", lambda: EXPIRY_MS, self.warn_of_expiry)
+
+    async def reload(self, *, unchanged_too: bool = False) -> None:
+        """Read the certificates whose keys or files have changed."""
+        config = self._config()
+        for each in self._certificates:
+            await each.reload(config.tls_of(each.listener), unchanged_too=unchanged_too)
+
+    async def warn_of_expiry(self) -> None:
+        """Log a warning of each certificate that expires soon."""
+        for each in self._certificates:
+            each.warn_of_expiry(self._clock.now_ms())
+
+
+class ConnectionTasks:
+    """The periodic tasks that close idle and slow connections."""
 
     def __init__(
         self,
         listeners: Sequence[Listener],
         memory: RequestMemory,
+        limits: ConnectionLimits,
         expired: Cell,
         clock: Clock,
         config: Callable[[], BrokerConfig],
     ) -> None:
         self._listeners = listeners
         self._memory = memory
+        self._limits = limits
         self._expired = expired
         self._clock = clock
         self._config = config
 
-    def schedule(self, rounds: Rounds) -> None:
-        """Look often enough that none outlives connections.max.idle.ms by more than a quarter."""
-        rounds.every("connections", self._interval, self.sweep)
-        rounds.every("slow requests", lambda: budget.ROUND_MS, self.cut_slow)
+    def schedule(self, tasks: PeriodicTasks) -> None:
+        """Register the tasks; none outlives connections.max.idle.ms by more than a quarter."""
+        tasks.every("connections", self._interval, self.sweep)
+        tasks.every("newcomers", lambda: connection_limits.ROUND_MS, self.make_way)
+        tasks.every("slow requests", lambda: budget.ROUND_MS, self.cut_slow)
+        tasks.every("half-sent requests", lambda: listener.HALF_SENT_ROUND_MS, self.cut_half_sent)
 
     def _interval(self) -> int:
         max_idle_ms = self._config().connections_max_idle_ms
         return SWEEP_MS if max_idle_ms < 0 else max(1, min(SWEEP_MS, max_idle_ms // 4))
 
     async def sweep(self) -> None:
-        """Cut what is idle or stuck."""
+        """Close idle and stuck connections."""
         max_idle = self._config().connections_max_idle_ms / 1000
-        for listener in self._listeners:
-            self._expired.value += listener.sweep(self._clock.monotonic(), max_idle)
+        for each in self._listeners:
+            self._expired.value += each.sweep(self._clock.monotonic(), max_idle)
 
     async def cut_slow(self) -> None:
-        """Cut those who make others wait for the memory of their half-sent requests."""
+        """Close connections that hold memory for which others wait."""
         self._expired.value += self._memory.cut_slow()
+
+    async def make_way(self) -> None:
+        """Close connections that stand for new ones that wait."""
+        self._expired.value += self._limits.make_way(self._clock.monotonic())
+
+    async def cut_half_sent(self) -> None:
+        """Close connections whose incomplete request brings too little."""
+        for each in self._listeners:
+            self._expired.value += each.cut_half_sent()

@@ -1,7 +1,8 @@
-"""The door through which blocking work leaves the event loop.
+"""The executor of blocking work outside the event loop.
 
 Only calls that release the GIL belong here (fsync, unlink, reads that miss the page cache, bulk
-codecs): a busy Python thread would starve the loop. Work of one lane runs in order, one at a time.
+codecs): a busy Python thread would starve the loop. The work of one queue runs in order, one item
+at a time.
 """
 
 import asyncio
@@ -13,39 +14,39 @@ T = TypeVar("T")
 
 
 class Offload(Protocol):
-    """Runs blocking work somewhere else than on the loop."""
+    """An executor of blocking work."""
 
-    def submit(self, lane: str, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run `work` after all earlier work of `lane`; the future carries its result or error."""
+    def submit(self, queue: str, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Run `work` after all earlier work of `queue`; the future has its result or error."""
         ...
 
     def close(self) -> None:
-        """Finish what was submitted and let the threads go."""
+        """Finish the submitted work and end the threads."""
         ...
 
 
 class ThreadOffload:
-    """One thread per lane, started when the lane is first used."""
+    """An executor with one thread per queue, started at the first use of the queue."""
 
     def __init__(self) -> None:
-        self._lanes: dict[str, ThreadPoolExecutor] = {}
+        self._threads: dict[str, ThreadPoolExecutor] = {}
 
-    def submit(self, lane: str, work: Callable[[], T]) -> asyncio.Future[T]:
-        executor = self._lanes.get(lane)
+    def submit(self, queue: str, work: Callable[[], T]) -> asyncio.Future[T]:
+        executor = self._threads.get(queue)
         if executor is None:
-            executor = self._lanes[lane] = ThreadPoolExecutor(1, thread_name_prefix=lane)
+            executor = self._threads[queue] = ThreadPoolExecutor(1, thread_name_prefix=queue)
         return asyncio.get_running_loop().run_in_executor(executor, work)
 
     def close(self) -> None:
-        for executor in self._lanes.values():
+        for executor in self._threads.values():
             executor.shutdown(wait=True)
-        self._lanes.clear()
+        self._threads.clear()
 
 
 class InlineOffload:
-    """Runs the work at once on the loop: for the simulation, where nothing really blocks."""
+    """An executor that runs work at once on the loop, for simulations, where no call blocks."""
 
-    def submit(self, lane: str, work: Callable[[], T]) -> asyncio.Future[T]:  # noqa: ARG002
+    def submit(self, queue: str, work: Callable[[], T]) -> asyncio.Future[T]:  # noqa: ARG002
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         try:
             future.set_result(work())
@@ -54,4 +55,4 @@ class InlineOffload:
         return future
 
     def close(self) -> None:
-        """Nothing runs behind the loop's back."""
+        """Do nothing: no work runs outside the loop."""

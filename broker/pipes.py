@@ -1,4 +1,4 @@
-"""A parent and its children: their pipes, read in the turns of the loop, and their end."""
+"""The pipes between a parent process and its children, and the exit of a child."""
 
 import asyncio
 import os
@@ -11,10 +11,10 @@ _CHUNK = 65_536
 
 
 def read_pipe(descriptor: int) -> asyncio.StreamReader:
-    """What comes out of the reading end of a pipe; `close_pipe` before it is closed.
+    """Call back with the data of a pipe's reading end; call `close_pipe` before it is closed.
 
-    This is not the loop's `connect_read_pipe`: uvloop's closes the descriptor twice, and with it
-    whatever another thread has opened in between.
+    uvloop's `connect_read_pipe` is not used: it closes the descriptor twice, and the second time
+    possibly one that another thread has opened meanwhile.
     """
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
     os.set_blocking(descriptor, False)
@@ -35,17 +35,17 @@ def read_pipe(descriptor: int) -> asyncio.StreamReader:
 
 
 def close_pipe(pipe: IO[bytes] | None) -> None:
-    """Close the reading end; whoever reads from it hears no more."""
+    """Stop reading and close the reading end."""
     if pipe is not None and not pipe.closed:
         asyncio.get_running_loop().remove_reader(pipe.fileno())
         pipe.close()
 
 
 def take_output() -> int:
-    """The descriptor behind standard output, for this process alone.
+    """Return the descriptor behind standard output, for this process only.
 
-    What is printed goes to standard error from now on, and children do not inherit the pipe: its
-    end is this process's end.
+    From then on prints go to standard error. Children do not inherit the pipe, so its end shows the
+    end of this process.
     """
     own = os.dup(1)
     os.dup2(2, 1)
@@ -53,17 +53,17 @@ def take_output() -> int:
 
 
 def end_of(process: "subprocess.Popen[bytes]") -> "asyncio.Future[int]":
-    """The exit code of a process, once it has one.
+    """Return the exit code of a process when it has ended.
 
-    A thread of its own waits for each process: those of the loop's pool are fewer than brokers may
-    be, and whoever waits for one would stand behind all that run.
+    Each process has a thread that waits for it. The loop's pool has fewer threads than there may be
+    brokers, so a wait in the pool could be delayed by the others.
     """
     loop = asyncio.get_running_loop()
     end: asyncio.Future[int] = loop.create_future()
 
     def wait() -> None:
         code = process.wait()
-        # The loop may have gone before.
+        # The loop may have been closed already.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(end.set_result, code)
 

@@ -1,14 +1,20 @@
-"""The dispatch table: one row for every file of broker/handlers."""
+"""The table of the APIs that a broker serves, and the routes that its listeners get from it."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from types import MethodType
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from barnabas.broker.clock import Clock
+from barnabas.broker.cluster.broker_epochs import BrokerEpochs
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.config_admin import ConfigAdmin
+from barnabas.broker.cluster.configs import Configs
+from barnabas.broker.cluster.control_receiver import ControlReceiver
+from barnabas.broker.cluster.features import Features
+from barnabas.broker.cluster.producer_ids import ProducerIdBlocks
+from barnabas.broker.cluster.topic_creator import TopicCreator
 from barnabas.broker.controller.controller import Controller
-from barnabas.broker.controller.receiver import ControlReceiver
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
-from barnabas.broker.controller.topic_creator import TopicCreator
-from barnabas.broker.coordination.transactions import TransactionCoordination
 from barnabas.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -59,43 +65,34 @@ from barnabas.broker.handlers import (
     update_metadata,
     write_txn_markers,
 )
-from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.metadata.config_admin import ConfigAdmin
-from barnabas.broker.metadata.configs import Configs
-from barnabas.broker.metadata.features import Features
-from barnabas.broker.metadata.producer_ids import ProducerIdBlocks
 from barnabas.broker.observability.logging import LoggerLevels
 from barnabas.broker.offload import Offload
-from barnabas.broker.replication.fetch_lookup import FetchLookup
-from barnabas.broker.replication.fetch_session import FetchSessionCache
-from barnabas.broker.replication.follower_read import FollowerServices
+from barnabas.broker.replication.leader.fetch_lookup import FetchLookup
+from barnabas.broker.replication.leader.fetch_session import FetchSessionCache
+from barnabas.broker.replication.leader.follower_read import FollowerServices
+from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
-from barnabas.broker.replication.replica_selector import ReplicaSelector
+from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Handle, Route
+from barnabas.broker.server.slices import Slicer
+from barnabas.broker.transactions.coordination import TransactionCoordination
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.metrics.catalogue import BrokerMetrics
-from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.schema import Api
-from barnabas.storage.log_manager import LogManager
+from barnabas.storage.opening.log_manager import LogManager
+
+C_contra = TypeVar("C_contra", contravariant=True)
+C = TypeVar("C")
 
 
-class HandlerModule(Protocol):
-    """What every file of broker/handlers offers beside its handler."""
-
-    API: Api
-    SERVES: range
-
-    @property
-    def error_response(self) -> Callable[[Any, ErrorCode, int], Any]: ...
-
-
-class Parts(NamedTuple):
-    """The parts of a broker that handlers work with."""
+class BrokerParts(NamedTuple):
+    """The parts of a broker from which handlers get their collaborators."""
 
     broker_id: int
+    broker_epochs: BrokerEpochs
     dynamic: DynamicConfig
     configs: Configs
     features: Features
@@ -104,6 +101,7 @@ class Parts(NamedTuple):
     cache: MetadataCache
     controller: Controller
     receiver: ControlReceiver
+    replica_admin: ReplicaAdmin
     topic_creator: TopicCreator
     producer_ids: ProducerIdBlocks
     replicas: ReplicaManager
@@ -113,203 +111,261 @@ class Parts(NamedTuple):
     groups: GroupCoordinator
     transactions: TransactionCoordination
     clock: Clock
+    slicer: Slicer
     offload: Offload
     metrics: BrokerMetrics
+    served: Mapping[int, range] = {}
+    """The versions that the listener serves, by API key."""
 
     def config(self) -> BrokerConfig:
-        """What holds now."""
+        """Return the configuration that is in effect now."""
         return self.dynamic.current
 
 
-def client_routes(parts: Parts) -> list[Route]:
-    """What clients are served; where brokers have no listener for themselves, that is all."""
-    rows = _common_routes(parts)
-    if parts.config().in_cluster:
-        rows = [_for_clients(row) for row in rows]
-    return _announced(parts, rows)
+class HandlerModule(Protocol[C_contra]):
+    """A module of broker/handlers.
+
+    If its response has no top-level `error_code`, the module also has a function
+    `error_response(request, code, version)`, which answers a request that failed as a whole.
+    """
+
+    API: Api
+
+    def handle(self, collaborator: C_contra, request: Any, context: RequestContext, /) -> Any: ...
 
 
-def inter_broker_routes(parts: Parts) -> list[Route]:
-    """What brokers are served: all that clients are, and what only brokers may say."""
-    return _announced(parts, [*_common_routes(parts), *_control_routes(parts)])
+class ApiRow(NamedTuple):
+    """A row of the table."""
+
+    module: HandlerModule[Any]
+    versions: range
+    collaborator: Callable[[BrokerParts], object]
+    clients: range
+    """The versions for clients of a cluster, where brokers have a listener of their own."""
+
+    @property
+    def api(self) -> Api:
+        return self.module.API
+
+    def route(self, parts: BrokerParts, versions: range) -> Route:
+        """Return the route with the handler bound to its collaborator."""
+        # A bound method costs less per call than a partial.
+        handle: Handle = MethodType(self.module.handle, self.collaborator(parts))
+        error_response = getattr(self.module, "error_response", None)
+        return Route(self.api, versions, handle, error_response)
 
 
-def _common_routes(parts: Parts) -> list[Route]:
-    return [
-        *_data_routes(parts),
-        *_topic_routes(parts),
-        *_replica_routes(parts),
-        *_config_routes(parts),
-        *_group_routes(parts),
-        *_transaction_routes(parts),
-    ]
+def client_routes(parts: BrokerParts) -> list[Route]:
+    """Return the routes of a client listener.
+
+    A broker that is not in a cluster has no other listener, and serves clients all versions.
+    """
+    in_cluster = parts.config().in_cluster
+    rows = [(row, row.clients if in_cluster else row.versions) for row in API_TABLE if row.clients]
+    return _routes(parts, rows)
 
 
-def _for_clients(row: Route) -> Route:
-    """Without the versions by which brokers speak for their clients."""
-    if row.api is add_partitions_to_txn.API:
-        return row._replace(serves=add_partitions_to_txn.SERVES_CLIENTS)
-    return row
+def inter_broker_routes(parts: BrokerParts) -> list[Route]:
+    """Return the routes of the inter-broker listener: all APIs in all versions."""
+    return _routes(parts, [(row, row.versions) for row in API_TABLE])
 
 
-def _control_routes(parts: Parts) -> list[Route]:
-    """Between a controller and its brokers."""
-    controller, receiver = parts.controller, parts.receiver
-    allocating = allocate_producer_ids.AllocateProducerIdsHandler(controller, parts.producer_ids)
-    stopping = controlled_shutdown.ControlledShutdownHandler(controller)
-    return [
-        route(leader_and_isr, leader_and_isr.LeaderAndIsrHandler(receiver).handle),
-        route(stop_replica, stop_replica.StopReplicaHandler(receiver).handle),
-        route(update_metadata, update_metadata.UpdateMetadataHandler(receiver).handle),
-        route(controlled_shutdown, stopping.handle),
-        route(alter_partition, alter_partition.AlterPartitionHandler(controller).handle),
-        route(allocate_producer_ids, allocating.handle),
-    ]
+def _routes(parts: BrokerParts, rows: list[tuple[ApiRow, range]]) -> list[Route]:
+    parts = parts._replace(served={row.api.key: versions for row, versions in rows})
+    return [row.route(parts, versions) for row, versions in rows]
 
 
-def _announced(parts: Parts, rows: list[Route]) -> list[Route]:
-    """With ApiVersions, which announces them all, itself included."""
-    announcing = api_versions.ApiVersionsHandler(parts.features)
-    rows = [route(api_versions, announcing.handle), *rows]
-    announcing.announce(rows)
-    return rows
+def _row(
+    module: HandlerModule[C],
+    versions: range,
+    collaborator: Callable[[BrokerParts], C],
+    *,
+    clients: range | None = None,
+) -> ApiRow:
+    return ApiRow(module, versions, collaborator, versions if clients is None else clients)
 
 
-def route(module: HandlerModule, handle: Handle) -> Route:
-    """The row of a handler that lives in `module`."""
-    return Route(module.API, module.SERVES, handle, module.error_response)
+def _produce(parts: BrokerParts) -> produce.Parts:
+    return produce.Parts(parts.replicas, parts.cache, parts.transactions.produce_verification)
 
 
-def _data_routes(parts: Parts) -> list[Route]:
-    replicas, cache = parts.replicas, parts.cache
-    lookup = FetchLookup(replicas, cache)
-    fetching = fetch.FetchHandler(
-        cache,
+def _fetch(parts: BrokerParts) -> fetch.Parts:
+    lookup = FetchLookup(parts.replicas, parts.cache)
+    return fetch.Parts(
+        parts.cache,
         parts.sessions,
         parts.clock,
         lookup=lookup,
         selector=ReplicaSelector(
-            parts.broker_id, cache, lambda: parts.config().replica_selector_class
+            parts.broker_id, parts.cache, lambda: parts.config().replica_selector_class
         ),
         followers=FollowerServices(lookup, parts.quotas.leader, parts.metrics.replication),
         max_bytes=lambda: parts.config().fetch_max_bytes,
+        is_present=parts.broker_epochs.is_present,
     )
-    return [
-        route(
-            produce, produce.ProduceHandler(replicas, cache, parts.transactions.admission).handle
-        ),
-        route(fetch, fetching.handle),
-        route(list_offsets, list_offsets.ListOffsetsHandler(replicas).handle),
-        route(delete_records, delete_records.DeleteRecordsHandler(replicas).handle),
-        route(
-            offset_for_leader_epoch,
-            offset_for_leader_epoch.OffsetForLeaderEpochHandler(replicas).handle,
-        ),
-        route(
-            describe_log_dirs,
-            describe_log_dirs.DescribeLogDirsHandler(parts.logs, parts.offload).handle,
-        ),
-        route(
-            alter_replica_log_dirs,
-            alter_replica_log_dirs.AlterReplicaLogDirsHandler(replicas).handle,
-        ),
-    ]
 
 
-def _topic_routes(parts: Parts) -> list[Route]:
-    controller, cache = parts.controller, parts.cache
-    telling = metadata.MetadataHandler(
-        cache,
+def _metadata(parts: BrokerParts) -> metadata.Parts:
+    return metadata.Parts(
+        parts.cache,
         auto_create=lambda: parts.config().auto_create_topics_enable,
         create=parts.topic_creator.create,
     )
-    deleting = delete_topics.DeleteTopicsHandler(
-        controller, cache, lambda: parts.config().delete_topic_enable
+
+
+def _delete_topics(parts: BrokerParts) -> delete_topics.Parts:
+    return delete_topics.Parts(
+        parts.controller, parts.cache, lambda: parts.config().delete_topic_enable
     )
-    describing = describe_topic_partitions.DescribeTopicPartitionsHandler(
-        cache, lambda: parts.config().max_request_partition_size_limit
+
+
+def _describe_topic_partitions(parts: BrokerParts) -> describe_topic_partitions.Parts:
+    return describe_topic_partitions.Parts(
+        parts.cache, lambda: parts.config().max_request_partition_size_limit
     )
-    return [
-        route(metadata, telling.handle),
-        route(create_topics, create_topics.CreateTopicsHandler(controller, parts.dynamic).handle),
-        route(delete_topics, deleting.handle),
-        route(create_partitions, create_partitions.CreatePartitionsHandler(controller).handle),
-        route(describe_cluster, describe_cluster.DescribeClusterHandler(cache).handle),
-        route(describe_topic_partitions, describing.handle),
-    ]
 
 
-def _replica_routes(parts: Parts) -> list[Route]:
-    admin = ReplicaAdmin(parts.controller)
-    altering = alter_partition_reassignments.AlterPartitionReassignmentsHandler(admin)
-    listing = list_partition_reassignments.ListPartitionReassignmentsHandler(admin)
-    return [
-        route(elect_leaders, elect_leaders.ElectLeadersHandler(admin).handle),
-        route(alter_partition_reassignments, altering.handle),
-        route(list_partition_reassignments, listing.handle),
-    ]
-
-
-def _config_routes(parts: Parts) -> list[Route]:
-    admin, configs, cache = parts.config_admin, parts.configs, parts.cache
-    describing = describe_configs.DescribeConfigsHandler(
-        configs, cache, parts.broker_id, parts.loggers
+def _describe_configs(parts: BrokerParts) -> describe_configs.Parts:
+    return describe_configs.Parts(
+        parts.configs, parts.cache, parts.broker_id, parts.loggers, parts.slicer
     )
-    listing = list_config_resources.ListConfigResourcesHandler(configs, cache)
-    return [
-        route(describe_configs, describing.handle),
-        route(alter_configs, alter_configs.AlterConfigsHandler(admin).handle),
-        route(
-            incremental_alter_configs,
-            incremental_alter_configs.IncrementalAlterConfigsHandler(admin).handle,
-        ),
-        route(list_config_resources, listing.handle),
-        route(update_features, update_features.UpdateFeaturesHandler(parts.features).handle),
-    ]
 
 
-def _group_routes(parts: Parts) -> list[Route]:
-    groups, cache = parts.groups, parts.cache
-    finding = find_coordinator.FindCoordinatorHandler(
-        groups, parts.transactions.coordinator, cache, parts.topic_creator.ensure_internal_topic
+def _find_coordinator(parts: BrokerParts) -> find_coordinator.Parts:
+    return find_coordinator.Parts(
+        parts.groups,
+        parts.transactions.coordinator,
+        parts.cache,
+        parts.topic_creator.ensure_internal_topic,
     )
-    fetching = offset_fetch.OffsetFetchHandler(
-        groups, cache, lambda: parts.config().group_unstable_offsets_block_old_clients
+
+
+def _offset_fetch(parts: BrokerParts) -> offset_fetch.Parts:
+    return offset_fetch.Parts(
+        parts.groups, parts.cache, lambda: parts.config().group_unstable_offsets_block_old_clients
     )
-    return [
-        route(find_coordinator, finding.handle),
-        route(join_group, join_group.JoinGroupHandler(groups).handle),
-        route(sync_group, sync_group.SyncGroupHandler(groups).handle),
-        route(heartbeat, heartbeat.HeartbeatHandler(groups).handle),
-        route(leave_group, leave_group.LeaveGroupHandler(groups).handle),
-        route(offset_commit, offset_commit.OffsetCommitHandler(groups, cache).handle),
-        route(offset_fetch, fetching.handle),
-        route(offset_delete, offset_delete.OffsetDeleteHandler(groups, cache).handle),
-        route(describe_groups, describe_groups.DescribeGroupsHandler(groups).handle),
-        route(list_groups, list_groups.ListGroupsHandler(groups).handle),
-        route(delete_groups, delete_groups.DeleteGroupsHandler(groups).handle),
-    ]
 
 
-def _transaction_routes(parts: Parts) -> list[Route]:
-    transactions, groups, cache = parts.transactions.coordinator, parts.groups, parts.cache
-    beginning = init_producer_id.InitProducerIdHandler(parts.producer_ids.next_id, transactions)
-    adding = add_partitions_to_txn.AddPartitionsToTxnHandler(transactions, groups, cache)
-    adding_offsets = add_offsets_to_txn.AddOffsetsToTxnHandler(transactions, groups)
-    marking = write_txn_markers.WriteTxnMarkersHandler(parts.transactions.writer)
-    describing = describe_transactions.DescribeTransactionsHandler(transactions)
-    committing = txn_offset_commit.TxnOffsetCommitHandler(groups, cache, parts.transactions.gate)
-    listing = list_transactions.ListTransactionsHandler(transactions, parts.clock)
-    return [
-        route(init_producer_id, beginning.handle),
-        route(add_partitions_to_txn, adding.handle),
-        route(add_offsets_to_txn, adding_offsets.handle),
-        route(txn_offset_commit, committing.handle),
-        route(end_txn, end_txn.EndTxnHandler(transactions).handle),
-        route(write_txn_markers, marking.handle),
-        route(describe_transactions, describing.handle),
-        route(list_transactions, listing.handle),
-        route(
-            describe_producers, describe_producers.DescribeProducersHandler(parts.replicas).handle
-        ),
-    ]
+def _init_producer_id(parts: BrokerParts) -> init_producer_id.Parts:
+    return init_producer_id.Parts(
+        parts.producer_ids.next_id,
+        parts.transactions.coordinator,
+        two_phase_commit=parts.config().transaction_two_phase_commit_enable,
+    )
+
+
+def _add_partitions_to_txn(parts: BrokerParts) -> add_partitions_to_txn.Parts:
+    return add_partitions_to_txn.Parts(parts.transactions.coordinator, parts.groups, parts.cache)
+
+
+def _list_transactions(parts: BrokerParts) -> list_transactions.Parts:
+    return list_transactions.Parts(parts.transactions.coordinator, parts.clock)
+
+
+def _list_config_resources(parts: BrokerParts) -> list_config_resources.Parts:
+    return list_config_resources.Parts(parts.configs, parts.cache)
+
+
+def _describe_log_dirs(parts: BrokerParts) -> describe_log_dirs.Parts:
+    return describe_log_dirs.Parts(parts.logs, parts.offload, parts.slicer)
+
+
+def _create_topics(parts: BrokerParts) -> create_topics.Parts:
+    return create_topics.Parts(parts.controller, parts.dynamic)
+
+
+def _offset_commit(parts: BrokerParts) -> offset_commit.Parts:
+    return offset_commit.Parts(parts.groups, parts.cache)
+
+
+def _offset_delete(parts: BrokerParts) -> offset_delete.Parts:
+    return offset_delete.Parts(parts.groups, parts.cache)
+
+
+def _add_offsets_to_txn(parts: BrokerParts) -> add_offsets_to_txn.Parts:
+    return add_offsets_to_txn.Parts(parts.transactions.coordinator, parts.groups)
+
+
+def _txn_offset_commit(parts: BrokerParts) -> txn_offset_commit.Parts:
+    return txn_offset_commit.Parts(parts.groups, parts.cache, parts.transactions.verifier)
+
+
+def _write_txn_markers(parts: BrokerParts) -> write_txn_markers.Parts:
+    return write_txn_markers.Parts(
+        parts.transactions.writer, write_txn_markers.Senders(parts.cache)
+    )
+
+
+def _allocate_producer_ids(parts: BrokerParts) -> allocate_producer_ids.Parts:
+    return allocate_producer_ids.Parts(parts.controller, parts.producer_ids)
+
+
+def _api_versions(parts: BrokerParts) -> api_versions.Parts:
+    announced = api_versions.announce(
+        parts.served, two_phase_commit=parts.config().transaction_two_phase_commit_enable
+    )
+    return api_versions.Parts(parts.features, announced)
+
+
+BROKERS_ONLY: Final = range(0)
+# fmt: off
+API_TABLE: Final = (
+    _row(api_versions,                  range(5),     _api_versions),
+    # data
+    _row(produce,                       range(3, 14), _produce),
+    _row(fetch,                         range(4, 19), _fetch),
+    _row(list_offsets,                  range(1, 12), lambda p: p.replicas),
+    _row(delete_records,                range(3),     lambda p: p.replicas),
+    _row(offset_for_leader_epoch,       range(2, 5),  lambda p: p.replicas),
+    _row(describe_log_dirs,             range(1, 6),  _describe_log_dirs),
+    _row(alter_replica_log_dirs,        range(1, 3),  lambda p: p.replicas),
+    # topics and replicas
+    _row(metadata,                      range(14),    _metadata),
+    _row(create_topics,                 range(2, 8),  _create_topics),
+    _row(delete_topics,                 range(1, 7),  _delete_topics),
+    _row(create_partitions,             range(4),     lambda p: p.controller),
+    _row(describe_cluster,              range(3),     lambda p: p.cache),
+    _row(describe_topic_partitions,     range(1),     _describe_topic_partitions),
+    _row(elect_leaders,                 range(3),     lambda p: p.replica_admin),
+    _row(alter_partition_reassignments, range(2),     lambda p: p.replica_admin),
+    _row(list_partition_reassignments,  range(1),     lambda p: p.replica_admin),
+    # configurations and features
+    _row(describe_configs,              range(1, 5),  _describe_configs),
+    _row(alter_configs,                 range(3),     lambda p: p.config_admin),
+    _row(incremental_alter_configs,     range(2),     lambda p: p.config_admin),
+    _row(list_config_resources,         range(2),     _list_config_resources),
+    _row(update_features,               range(3),     lambda p: p.features),
+    # groups
+    _row(find_coordinator,              range(7),     _find_coordinator),
+    _row(join_group,                    range(10),    lambda p: p.groups),
+    _row(sync_group,                    range(6),     lambda p: p.groups),
+    _row(heartbeat,                     range(5),     lambda p: p.groups),
+    _row(leave_group,                   range(6),     lambda p: p.groups),
+    _row(offset_commit,                 range(2, 11), _offset_commit),
+    _row(offset_fetch,                  range(1, 11), _offset_fetch),
+    _row(offset_delete,                 range(1),     _offset_delete),
+    _row(describe_groups,               range(7),     lambda p: p.groups),
+    _row(list_groups,                   range(6),     lambda p: p.groups),
+    _row(delete_groups,                 range(3),     lambda p: p.groups),
+    # transactions
+    _row(init_producer_id,              range(7),     _init_producer_id),
+    _row(add_partitions_to_txn,         range(6),     _add_partitions_to_txn, clients=range(4)),
+    _row(add_offsets_to_txn,            range(5),     _add_offsets_to_txn),
+    _row(txn_offset_commit,             range(6),     _txn_offset_commit),
+    _row(end_txn,                       range(6),     lambda p: p.transactions.coordinator),
+    _row(write_txn_markers,             range(1, 3),  _write_txn_markers),
+    _row(describe_transactions,         range(1),     lambda p: p.transactions.coordinator),
+    _row(list_transactions,             range(3),     _list_transactions),
+    _row(describe_producers,            range(1),     lambda p: p.replicas),
+    # between the controller and its brokers
+    _row(leader_and_isr,                range(5, 8),  lambda p: p.receiver, clients=BROKERS_ONLY),
+    _row(stop_replica,                  range(3, 5),  lambda p: p.receiver, clients=BROKERS_ONLY),
+    _row(update_metadata,               range(7, 9),  lambda p: p.receiver, clients=BROKERS_ONLY),
+    _row(controlled_shutdown,           range(2, 4),  lambda p: p.controller, clients=BROKERS_ONLY),
+    _row(alter_partition,               range(2, 4),  lambda p: p.controller, clients=BROKERS_ONLY),
+    _row(allocate_producer_ids,         range(1),     _allocate_producer_ids, clients=BROKERS_ONLY),
+)
+"""Every API that a broker serves: handler, versions, and the function that returns the handler's
+collaborator. `clients` are the versions for clients in a cluster, where they differ. ApiVersions
+announces the rows; each key also needs its entry in `APIS` of `protocol/schema.py`."""
+# fmt: on

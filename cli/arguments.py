@@ -1,4 +1,4 @@
-"""How people write values on a command line."""
+"""The syntax of values on the command line: KEY=VALUE pairs and escapes."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import click
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
-    """`key=value` arguments as a mapping; a usage error names the one that is none."""
+    """Return `key=value` arguments as a mapping; a usage error names the first wrong one."""
     parsed = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -17,9 +17,9 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def unescape(text: str) -> bytes:
-    r"""Text with escapes such as `\n`, `\t`, `\0` and `\x1f`, as UTF-8 bytes."""
+    r"""Replace escapes such as `\n`, `\t`, `\0` and `\x1f`; return UTF-8 bytes."""
     try:
-        # What Latin-1 lacks travels through the decoder as an escape of its own.
+        # `backslashreplace` turns characters outside Latin-1 into escapes, which are decoded too.
         return text.encode("latin-1", "backslashreplace").decode("unicode_escape").encode()
     except UnicodeError:
-        raise click.UsageError(f"{text!r} has an escape that cannot be read") from None
+        raise click.UsageError(f"{text!r} has an invalid escape") from None

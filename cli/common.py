@@ -1,4 +1,4 @@
-"""What the commands share: where the cluster is, how answers are shown."""
+"""The options, output formats and progress bar that the commands share."""
 
 import asyncio
 import dataclasses
@@ -7,12 +7,16 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
+from barnabas.config.properties import parse_properties
+
+if TYPE_CHECKING:
+    from barnabas.client.connection import Connect
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -20,29 +24,43 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """The cluster a command works on and the form of its answer."""
+    """The cluster that a command works on, and the format of the command's output."""
 
     bootstrap: str
     timeout: float
     as_json: bool = False
+    properties: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    """The keys of --command-config."""
 
     def run(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
-        """Runs `work` with a connected cluster."""
+        """Run `work` with a connected cluster."""
 
-        async def connected() -> T:
-            async with Cluster(self.bootstrap, timeout=self.timeout) as cluster:
+        async def connected(connect: "Connect | None") -> T:
+            async with Cluster(self.bootstrap, timeout=self.timeout, connect=connect) as cluster:
                 return await work(cluster)
 
-        return asyncio.run(connected())
+        return asyncio.run(connected(self.connect()))
+
+    def connect(self) -> "Connect | None":
+        """Return the function that opens connections with the keys of --command-config."""
+        if not self.properties:
+            return None
+        from barnabas.client.security import connect_with
+        from barnabas.config.key import ConfigError
+
+        try:
+            return connect_with(self.properties)
+        except ConfigError as error:
+            raise click.ClickException(f"--command-config: {error}") from error
 
     def administer(self, work: Callable[[Admin], Awaitable[T]]) -> T:
-        """Runs `work` with an Admin of the connected cluster."""
+        """Run `work` with an Admin of the connected cluster."""
         return self.run(lambda cluster: work(Admin(cluster)))
 
     def show(
         self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, title: str = ""
     ) -> None:
-        """Prints rows as JSON, as a table on a terminal, or as tab-separated lines."""
+        """Print rows as JSON, as a table on a terminal, or as tab-separated lines."""
         rows = list(rows)
         if self.as_json:
             click.echo(json.dumps(rows, indent=2))
@@ -54,15 +72,15 @@ class Target:
                 click.echo("\t".join(_text(row.get(column)) for column in columns))
 
     def done(self, text: str, **facts: Any) -> None:
-        """Says that something was done."""
+        """Report a change that was made: `text` for people, `facts` as the JSON answer."""
         click.echo(json.dumps(facts) if self.as_json else text)
 
 
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, told how much is done; nothing where no person looks.
+    """Show a progress bar on standard error; yield the function that takes the amount done.
 
-    With `total` None there is nothing to compare with, and no bar.
+    No bar is shown if standard error is no terminal, or if `total` is None (unknown).
     """
     if total is None or not sys.stderr.isatty():
         yield lambda done: None  # noqa: ARG005
@@ -97,7 +115,7 @@ def _show_table(columns: Sequence[str], rows: list[Mapping[str, Any]], title: st
 
 
 def cluster_options(command: Command) -> Command:
-    """Adds --bootstrap-server, --timeout and --json, handed over as `target`."""
+    """Add the options of a cluster, --timeout and --json, passed to the command as `target`."""
 
     @click.option(
         "-b",
@@ -105,14 +123,29 @@ def cluster_options(command: Command) -> Command:
         default="localhost:9092",
         show_default=True,
         envvar="BARNABAS_BOOTSTRAP_SERVER",
-        help="HOST:PORT of one or more brokers, with commas.",
+        help="HOST:PORT of one or more brokers, separated by commas.",
     )
-    @click.option("--timeout", default=30.0, show_default=True, help="Seconds a request may take.")
-    @click.option("-J", "--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")
+    @click.option(
+        "--command-config",
+        type=click.File(encoding="utf-8"),
+        envvar="BARNABAS_COMMAND_CONFIG",
+        help="File with security keys of a client, by the names of Kafka or librdkafka.",
+    )
+    @click.option(
+        "--timeout", default=30.0, show_default=True, help="Timeout of an operation in seconds."
+    )
+    @click.option("-J", "--json", "as_json", is_flag=True, help="Print JSON, for programs.")
     @functools.wraps(command)
     def wrapped(
-        *args: Any, bootstrap_server: str, timeout: float, as_json: bool, **kwargs: Any
+        *args: Any,
+        bootstrap_server: str,
+        command_config: TextIO | None,
+        timeout: float,
+        as_json: bool,
+        **kwargs: Any,
     ) -> Any:
-        return command(*args, target=Target(bootstrap_server, timeout, as_json), **kwargs)
+        properties = {} if command_config is None else parse_properties(command_config.read())
+        target = Target(bootstrap_server, timeout, as_json, properties)
+        return command(*args, target=target, **kwargs)
 
     return wrapped  # type: ignore[return-value]

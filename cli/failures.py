@@ -1,4 +1,4 @@
-"""Failures as one line that says what went wrong and what to do."""
+"""The error texts of the command line: one line with the failure and what to do about it."""
 
 import click
 
@@ -9,13 +9,13 @@ _ADVICE = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "see `barnabas topics list`",
     ErrorCode.GROUP_ID_NOT_FOUND: "see `barnabas groups list`",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first",
-    ErrorCode.UNSUPPORTED_VERSION: "the broker is too old or too new for this command",
+    ErrorCode.UNSUPPORTED_VERSION: "the broker does not support this command or option",
     ErrorCode.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes or send less",
 }
 
 
 def explain(error: Exception) -> str:
-    """The line for `error`."""
+    """Return the line for `error`."""
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, KafkaError):
@@ -27,9 +27,9 @@ def explain(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "the broker did not answer in time; try a longer --timeout"
     if isinstance(error, ProtocolError):
-        return f"the broker sent what cannot be read: {error}"
+        return f"the broker sent an invalid response: {error}"
     if isinstance(error, BlockingIOError):
-        return f"{error.filename} is held by another broker; stop it, or give --data another place"
+        return f"{error.filename} is in use by another broker; stop it, or give another --data"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, OSError | ValueError):

@@ -1,4 +1,4 @@
-"""kcat's format strings: how a record becomes a line."""
+"""The format strings of kcat, compiled to functions that print a record."""
 
 import re
 from collections.abc import Callable
@@ -39,11 +39,11 @@ _FIELDS: dict[str, Render] = {
 
 
 def compile_format(text: str, *, null: bytes = b"") -> Render:
-    r"""A format such as `%t [%p] at %o: key %k, value %s\n` as a function from record to bytes.
+    r"""Compile a format such as `%t [%p] at %o: key %k, value %s\n` to a function of the record.
 
-    Fields: %s value, %S its length, %R the same in four bytes, %k key, %K its length, %t topic,
-    %p partition, %o offset, %T timestamp in ms, %h headers. A null key or value is shown as `null`.
-    Raises a usage error at an unknown field or escape.
+    Fields: %s value, %S length of the value, %R the same length as four bytes (big-endian), %k key,
+    %K length of the key, %t topic, %p partition, %o offset, %T timestamp in ms, %h headers. A null
+    key or value is printed as `null`. Raises a usage error for an unknown field or escape.
     """
     fields: dict[str, Render] = {
         **_FIELDS,
@@ -55,7 +55,7 @@ def compile_format(text: str, *, null: bytes = b"") -> Render:
         data = unescape(text)
         return lambda _: data
 
-    # Split at its one group, the pattern leaves text and names of fields in turn.
+    # The pattern has one group, so the split returns text and field names alternately.
     pieces: list[Render] = []
     for index, part in enumerate(_FIELD.split(text)):
         if index % 2 == 0:

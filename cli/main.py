@@ -1,4 +1,4 @@
-"""The `barnabas` command: commands load when they are called, errors are one line."""
+"""The `barnabas` command: it loads a subcommand on first use and prints an error as one line."""
 
 import importlib
 import os
@@ -10,41 +10,72 @@ import click
 from barnabas import __version__
 
 _COMMANDS = {
-    "serve": ("Run a broker.", "barnabas.cli.serve:serve"),
-    "cluster": ("Run several brokers on this machine.", "barnabas.cli.cluster:cluster"),
-    "topics": ("List, describe, create, alter and delete topics.", "barnabas.cli.topics:topics"),
-    "partitions": ("Move replicas and leaders.", "barnabas.cli.partitions:partitions"),
+    "serve": ("Run a broker.", "barnabas.cli.commands.serve:serve"),
+    "cluster": ("Run several brokers on this machine.", "barnabas.cli.commands.cluster:cluster"),
+    "topics": (
+        "List, describe, create, alter and delete topics.",
+        "barnabas.cli.commands.topics:topics",
+    ),
+    "partitions": (
+        "Reassign replicas and elect leaders.",
+        "barnabas.cli.commands.partitions:partitions",
+    ),
     "log-dirs": (
-        "What lies in which directory of a broker; move it.",
-        "barnabas.cli.log_dirs:log_dirs",
+        "Describe log directories; move replicas between them.",
+        "barnabas.cli.commands.log_dirs:log_dirs",
     ),
-    "groups": ("Consumer groups: members, lag, offsets.", "barnabas.cli.groups:groups"),
+    "groups": (
+        "Describe and delete consumer groups; reset offsets.",
+        "barnabas.cli.commands.groups:groups",
+    ),
     "transactions": (
-        "What is open and why readers wait; abort, fence, repair.",
-        "barnabas.cli.transactions:transactions",
+        "List, explain, abort, fence and repair transactions.",
+        "barnabas.cli.commands.transactions:transactions",
     ),
-    "configs": ("Describe and change configurations.", "barnabas.cli.configs:configs"),
-    "produce": ("Produce lines of standard input or a file.", "barnabas.cli.produce:produce"),
-    "consume": ("Consume records as lines.", "barnabas.cli.consume:consume"),
-    "metadata": ("Move a broker's metadata to ZooKeeper.", "barnabas.cli.metadata:metadata"),
-    "dump-log": ("Show what a log's files hold.", "barnabas.cli.dump_log:dump_log"),
-    "benchmark": ("Measure produce and consume.", "barnabas.cli.benchmark:benchmark"),
-    "verify": ("Check what a cluster promises.", "barnabas.cli.verify:verify"),
-    "completion": ("Print the shell's completion script.", "barnabas.cli.completion:completion"),
+    "configs": ("Describe and change configurations.", "barnabas.cli.commands.configs:configs"),
+    "produce": (
+        "Produce the lines of standard input or a file.",
+        "barnabas.cli.commands.produce:produce",
+    ),
+    "consume": ("Print the records of topics as lines.", "barnabas.cli.commands.consume:consume"),
+    "metadata": (
+        "Move a broker's metadata to ZooKeeper.",
+        "barnabas.cli.commands.metadata:metadata",
+    ),
+    "dump-log": ("Show the contents of log files.", "barnabas.cli.commands.dump_log:dump_log"),
+    "benchmark": (
+        "Measure produce and consume.",
+        "barnabas.cli.commands.benchmark.group:benchmark",
+    ),
+    "verify": (
+        "Test whether a cluster keeps its guarantees.",
+        "barnabas.cli.commands.verify:verify",
+    ),
+    "pipeline": (
+        "Run, check and verify jobs on Spark.",
+        "barnabas.cli.commands.pipeline:pipeline",
+    ),
+    "completion": (
+        "Print the completion script of a shell.",
+        "barnabas.cli.commands.completion:completion",
+    ),
 }
 
 _SIGPIPE = 128 + 13
-"""What a shell sees of a program whose reader has gone, as of every other in a pipe."""
+"""The exit code that a shell reports for a program whose reader closed the pipe (SIGPIPE is 13)."""
 
 
 class _LazyGroup(click.Group):
-    """Imports a command's module only when it is called: `serve` need not pay for `consume`."""
+    """A group that imports the module of a command on its first use.
+
+    So `serve` does not pay for the imports of `consume`.
+    """
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # Whoever reads has enough. What is still buffered must not fail on the way out.
+            # The reader closed the pipe. Flushing the buffer at exit must not fail a second time.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(_SIGPIPE) from None
 
@@ -70,9 +101,9 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Runs the command line: exit code 0, 1 for a failure told in one line, 2 for wrong usage.
+    """Run the command line and exit: 0, 1 for a failure told in one line, 2 for wrong usage.
 
-    130 after Ctrl-C, and 141 where the reader of the output has gone.
+    The exit code is 130 after Ctrl-C, and 141 if the reader of the output has closed the pipe.
     """
     try:
         sys.exit(cli(prog_name="barnabas", standalone_mode=False) or 0)

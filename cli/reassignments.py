@@ -1,7 +1,8 @@
-"""What `barnabas partitions` does to move replicas: the steps of Kafka's own tool (KIP-455).
+"""The reassignment of partitions in the steps of kafka-reassign-partitions.sh (KIP-455).
 
-A throttle (KIP-73) is two rates on every broker that takes part and, on the topics, who counts
-against them. It holds until somebody takes it away: verifying does, once nothing moves any more.
+A throttle (KIP-73) consists of two rates on every broker that takes part, and of the lists of
+throttled replicas on the topics. It stays until it is removed: `verify` does that once no partition
+is being reassigned.
 """
 
 import asyncio
@@ -12,7 +13,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from barnabas.broker.controller.placement import place
+from barnabas.broker.controller.rules.placement import place
+from barnabas.broker.server.slices import Slicer
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
@@ -24,18 +26,18 @@ from barnabas.protocol.topic_partition import TopicPartition
 _RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 _LEADERS = "leader.replication.throttled.replicas"
 _FOLLOWERS = "follower.replication.throttled.replicas"
-_NEWS_SECONDS = 2.0
+_PROPAGATION_SECONDS = 2.0
 
 
 class Progress(NamedTuple):
-    """How far a plan has come: rows to show, and whether anything moves in the cluster."""
+    """The progress of a plan: rows to show, and whether any partition is being reassigned."""
 
     rows: list[dict[str, Any]]
     moving: bool
 
 
 async def current_plan(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Plan:
-    """Where partitions are now; raises UNKNOWN_TOPIC_OR_PARTITION."""
+    """Return the current replicas of partitions; raises UNKNOWN_TOPIC_OR_PARTITION."""
     wanted = list(partitions)
     await cluster.refresh(sorted({topic for topic, _ in wanted}))
     found = {
@@ -53,10 +55,10 @@ async def current_plan(cluster: Cluster, partitions: Iterable[TopicPartition]) -
 async def proposed_plan(
     cluster: Cluster, partitions: Iterable[TopicPartition], brokers: list[int], *, racks: bool
 ) -> Plan:
-    """Places for partitions on some brokers, as if their topics were new.
+    """Return a plan that places partitions on some brokers, as if their topics were created new.
 
-    Each keeps its number of replicas. With `racks` they are spread over racks first, which every
-    broker must have then, or none.
+    Each topic keeps its replication factor. With `racks` the replicas are spread over racks first;
+    then either every broker must have a rack, or none.
     """
     described = await Admin(cluster).describe_cluster()
     rack_of = {row.broker_id: row.rack if racks else None for row in described.brokers}
@@ -67,11 +69,14 @@ async def proposed_plan(
         raise click.ClickException("not every broker has a rack; try --ignore-racks")
     now = await current_plan(cluster, partitions)
     plan: Plan = {}
+    slicer = Slicer(time.monotonic)
     for topic in sorted({topic for topic, _ in now}):
         indexes = [index for name, index in now if name == topic]
-        factor = len(now[topic, indexes[0]])
-        placed = place(chosen, len(indexes), factor, random.Random())
-        plan |= zip(((topic, index) for index in indexes), placed.values(), strict=True)
+        factor = len(now[TopicPartition(topic, indexes[0])])
+        placed = await slicer.run(place(chosen, len(indexes), factor, random.Random()))
+        plan |= zip(
+            (TopicPartition(topic, index) for index in indexes), placed.values(), strict=True
+        )
     return plan
 
 
@@ -83,9 +88,10 @@ async def execute(
     additional: bool,
     allow_factor_change: bool,
 ) -> Outcomes:
-    """Begin to move; `throttle` is in bytes per second of each broker, in and out.
+    """Start the reassignments of a plan.
 
-    While anything moves, only with `additional`: then the throttle covers that too.
+    `throttle` is in bytes per second, for each broker and direction. While other partitions are
+    being reassigned, `additional` must be set; the throttle then covers these partitions too.
     """
     admin = PartitionAdmin(cluster)
     ongoing = await admin.reassignments()
@@ -95,7 +101,7 @@ async def execute(
         )
     await current_plan(cluster, plan)
     if throttle is not None:
-        whole = {place: running.target for place, running in ongoing.items()} | plan
+        whole = {partition: running.target for partition, running in ongoing.items()} | plan
         here = await current_plan(cluster, whole)
         moved = throttle_for(whole, here, ongoing)
         await _set_throttle(cluster, moved.leaders, moved.followers, moved.brokers, throttle)
@@ -103,9 +109,9 @@ async def execute(
 
 
 async def verify(cluster: Cluster, plan: Plan, *, keep_throttle: bool) -> Progress:
-    """How far the plan is; where nothing moves any more, its throttle is taken away."""
+    """Return the progress of a plan; remove its throttle if no partition is being reassigned."""
     ongoing = await PartitionAdmin(cluster).reassignments()
-    here = await _where_they_are(cluster, plan, ongoing)
+    here = await _propagated_plan(cluster, plan, ongoing)
     rows = []
     for place_, wanted in sorted(plan.items()):
         running = ongoing.get(place_)
@@ -130,22 +136,25 @@ async def verify(cluster: Cluster, plan: Plan, *, keep_throttle: bool) -> Progre
     return Progress(rows, bool(ongoing))
 
 
-async def _where_they_are(cluster: Cluster, plan: Plan, moving: Container[TopicPartition]) -> Plan:
-    """Brokers hear of the end of a reassignment a moment later than the controller."""
-    deadline = time.monotonic() + _NEWS_SECONDS
+async def _propagated_plan(cluster: Cluster, plan: Plan, moving: Container[TopicPartition]) -> Plan:
+    """Return the current replicas, once the metadata of the brokers is up to date.
+
+    Brokers learn the end of a reassignment later than the controller; wait for it.
+    """
+    deadline = time.monotonic() + _PROPAGATION_SECONDS
     while True:
         here = await current_plan(cluster, plan)
         elsewhere = (each for each in plan if each not in moving and here[each] != plan[each])
         if next(elsewhere, None) is None or time.monotonic() > deadline:
             return here
-        await asyncio.sleep(_NEWS_SECONDS / 20)
+        await asyncio.sleep(_PROPAGATION_SECONDS / 20)
 
 
 async def cancel(cluster: Cluster, plan: Plan | None, *, keep_throttle: bool) -> Outcomes:
-    """Bring what moves back, of a plan or of all; partitions that do not move are left out."""
+    """Cancel the reassignments of a plan, or all; partitions without one are left out."""
     admin = PartitionAdmin(cluster)
     ongoing = await admin.reassignments()
-    wanted = [place for place in ongoing if plan is None or place in plan]
+    wanted = [partition for partition in ongoing if plan is None or partition in plan]
     outcomes = await admin.reassign(dict.fromkeys(wanted)) if wanted else {}
     if not keep_throttle:
         await clear_throttle(cluster, {topic for topic, _ in (wanted if plan is None else plan)})
@@ -153,7 +162,7 @@ async def cancel(cluster: Cluster, plan: Plan | None, *, keep_throttle: bool) ->
 
 
 async def clear_throttle(cluster: Cluster, topics: Iterable[str]) -> None:
-    """Take the rates from every broker, and from these topics who counts against them."""
+    """Remove the rates from every broker, and the lists of throttled replicas from `topics`."""
     admin = Admin(cluster)
     for node in sorted(cluster.nodes):
         resets = [(key, ConfigOperation.DELETE, None) for key in _RATES]
@@ -170,7 +179,7 @@ async def _set_throttle(
     brokers: Iterable[int],
     rate: int,
 ) -> None:
-    """Who counts comes first: a rate without it would hold up nobody, and too late."""
+    """Set the lists of throttled replicas first: a rate without a list throttles nothing."""
     admin = Admin(cluster)
     for topic in leaders:
         lists = ((_LEADERS, leaders[topic]), (_FOLLOWERS, followers[topic]))

@@ -1,4 +1,7 @@
-"""Input as a stream of pieces: bounded memory, and no line of a person is kept waiting."""
+"""The input of `barnabas produce` as a stream of records.
+
+Memory is bounded, and a line that is typed at a terminal is delivered before the next one.
+"""
 
 import asyncio
 import os
@@ -12,26 +15,26 @@ _READ_AHEAD = 4
 
 
 async def read_chunks(file: BinaryIO) -> AsyncIterator[bytes]:
-    """What a file, a pipe or a terminal gives, as it comes; OSError where it cannot be read.
+    """Yield the data of a file, a pipe or a terminal as it arrives; OSError if reading fails.
 
-    A thread reads ahead a little, so that the event loop works meanwhile. It is a daemon, because
-    nothing wakes it from a terminal where nobody types.
+    A thread reads up to _READ_AHEAD chunks ahead, so that the event loop is not blocked. It is a
+    daemon thread, because a read from an idle terminal cannot be interrupted.
     """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
-    room = threading.Semaphore(_READ_AHEAD)
+    credits = threading.Semaphore(_READ_AHEAD)
 
     def read_one() -> bytes | OSError:
         try:
-            # Not `file.read`: its lock would be held for ever when the process ends.
+            # Not `file.read`: at exit the blocked thread would still hold the lock of the file.
             return os.read(file.fileno(), READ_SIZE)
         except OSError as error:
             return error
 
     def read() -> None:
-        # The loop may be closed while a read goes on: then nobody wants it any more.
+        # RuntimeError: the loop was closed during a read, and the data is no longer needed.
         with suppress(RuntimeError):
-            while room.acquire():
+            while credits.acquire():
                 chunk = read_one()
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
                 if not chunk or isinstance(chunk, OSError):
@@ -42,14 +45,17 @@ async def read_chunks(file: BinaryIO) -> AsyncIterator[bytes]:
         if isinstance(chunk, OSError):
             raise chunk
         yield chunk
-        room.release()
+        credits.release()
 
 
 async def split_records(chunks: AsyncIterator[bytes], end: bytes) -> AsyncIterator[bytes]:
-    """The pieces between delimiters; an unfinished last one counts, an empty one does not."""
+    """Yield the records between the delimiters `end`.
+
+    Data after the last delimiter is a record, unless it is empty.
+    """
     rest = bytearray()
     async for chunk in chunks:
-        # A delimiter may lie across two chunks; what was searched before is not searched again.
+        # A delimiter may be split across two chunks. Data that was searched is not searched again.
         start = max(0, len(rest) - len(end) + 1)
         rest += chunk
         if rest.find(end, start) < 0:

@@ -1,7 +1,7 @@
-"""Administration of topics, configurations and brokers, each call one honest request.
+"""The administration of topics, configurations, brokers and features; one request for each call.
 
-Answers are the protocol's own messages. A call about one thing raises its KafkaError; a call about
-many returns the rows, and each row carries its error code.
+Results are the rows of the protocol's response messages. A call for a single object raises its
+KafkaError; in a call for several objects each row has an error code.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,12 +18,17 @@ from barnabas.protocol.messages import (
     describe_log_dirs,
     incremental_alter_configs,
     list_config_resources,
+    update_features,
 )
 from barnabas.protocol.topic_partition import TopicPartition
 
+UPGRADE = 1
+SAFE_DOWNGRADE = 2
+UNSAFE_DOWNGRADE = 3
+
 
 class Admin:
-    """Administers the cluster behind `cluster`; errors that pass are retried until its timeout."""
+    """An admin client of a cluster; retriable errors are retried until the cluster's timeout."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -32,7 +37,7 @@ class Admin:
     def _timeout_ms(self) -> int:
         return int(self._cluster.timeout * 1000)
 
-    # Topics.
+    # -- topics ----------------------------------------------------------------------------------
 
     async def create_topic(
         self,
@@ -43,7 +48,7 @@ class Admin:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> create_topics.CreatableTopicResult:
-        """Creates a topic; -1 takes the broker's default."""
+        """Create a topic; -1 stands for the broker's default."""
         request = create_topics.CreateTopicsRequest(
             topics=[
                 create_topics.CreatableTopic(
@@ -70,7 +75,7 @@ class Admin:
         return await self._cluster.retrying(attempt)
 
     async def delete_topic(self, name: str) -> None:
-        """Deletes a topic and its records."""
+        """Delete a topic and its records."""
 
         async def attempt() -> None:
             connection_version = (await self._cluster.any_connection()).version_for(
@@ -92,7 +97,7 @@ class Admin:
         self._cluster.topics.pop(name, None)
 
     async def create_partitions(self, name: str, count: int) -> None:
-        """Raises a topic's number of partitions to `count`."""
+        """Increase the number of partitions of a topic to `count`."""
         request = create_partitions.CreatePartitionsRequest(
             topics=[
                 create_partitions.CreatePartitionsTopic(name=name, count=count, assignments=None)
@@ -111,7 +116,7 @@ class Admin:
     async def delete_records(
         self, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Deletes records below each offset (-1: the high watermark); gives the new log starts."""
+        """Delete records below each offset (-1: high watermark); return the log start offsets."""
 
         async def one(topic: str, partition: int, offset: int) -> int:
             request = delete_records.DeleteRecordsRequest(
@@ -135,15 +140,15 @@ class Admin:
 
         done = {}
         for (topic, partition), offset in offsets.items():
-            done[topic, partition] = await self._cluster.retrying(
+            done[TopicPartition(topic, partition)] = await self._cluster.retrying(
                 lambda t=topic, p=partition, o=offset: one(t, p, o)  # type: ignore[misc]
             )
         return done
 
-    # Cluster and configurations.
+    # -- brokers and configurations --------------------------------------------------------------
 
     async def describe_cluster(self) -> describe_cluster.DescribeClusterResponse:
-        """The cluster's id, controller and brokers."""
+        """Return the id, controller and brokers of the cluster."""
         request = describe_cluster.DescribeClusterRequest(
             include_cluster_authorized_operations=False
         )
@@ -154,7 +159,7 @@ class Admin:
         return response
 
     async def describe_log_dirs(self, node: int) -> list[describe_log_dirs.DescribeLogDirsResult]:
-        """A broker's log directories and what lies in them, in bytes."""
+        """Return the log directories of a broker and the sizes of their replicas in bytes."""
         response = await self._cluster.ask(
             describe_log_dirs.API,
             describe_log_dirs.DescribeLogDirsRequest(topics=None),
@@ -167,7 +172,7 @@ class Admin:
     async def describe_configs(
         self, kind: ResourceType, name: str
     ) -> list[describe_configs.DescribeConfigsResourceResult]:
-        """Every configuration entry of one resource."""
+        """Return every configuration entry of a resource."""
         request = describe_configs.DescribeConfigsRequest(
             resources=[
                 describe_configs.DescribeConfigsResource(
@@ -190,7 +195,7 @@ class Admin:
         name: str,
         changes: Iterable[tuple[str, ConfigOperation, str | None]],
     ) -> None:
-        """Changes configuration entries of one resource, all or none (KIP-339)."""
+        """Change configuration entries of a resource, all or none (KIP-339)."""
         request = incremental_alter_configs.IncrementalAlterConfigsRequest(
             resources=[
                 incremental_alter_configs.AlterConfigsResource(
@@ -214,7 +219,7 @@ class Admin:
     async def list_config_resources(
         self, kinds: Sequence[ResourceType] = ()
     ) -> list[list_config_resources.ConfigResource]:
-        """The resources that have configurations; all kinds if none is named (KIP-1142)."""
+        """Return the resources that have configurations, of all kinds by default (KIP-1142)."""
         response = await self._cluster.ask(
             list_config_resources.API,
             list_config_resources.ListConfigResourcesRequest(resource_types=list(kinds)),
@@ -225,6 +230,44 @@ class Admin:
 
     @staticmethod
     def _owner(kind: ResourceType, name: str) -> int | None:
-        # What lives in one broker's memory is asked of that broker.
+        # Only the broker itself knows its configuration and its loggers.
         on_broker = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
         return int(name) if on_broker and name else None
+
+
+async def finalized_features(cluster: Cluster) -> dict[str, int]:
+    """Return the finalized level of each feature by name, as a broker knows it (KIP-584)."""
+
+    async def attempt() -> dict[str, int]:
+        connection = await cluster.any_connection()
+        await connection.learn_features(timeout=cluster.timeout)
+        return dict(connection.features)
+
+    return await cluster.retrying(attempt)
+
+
+async def update_feature(
+    cluster: Cluster, name: str, level: int, *, change: int = UPGRADE, validate_only: bool = False
+) -> None:
+    """Change the finalized level of a feature (KIP-584); level 0 removes it.
+
+    `change` is UPGRADE, SAFE_DOWNGRADE (only if no metadata is lost) or UNSAFE_DOWNGRADE. Raises
+    FEATURE_UPDATE_FAILED, INVALID_UPDATE_VERSION or INVALID_REQUEST if the change is refused.
+    """
+    request = update_features.UpdateFeaturesRequest(
+        timeout_ms=int(cluster.timeout * 1000),
+        feature_updates=[
+            update_features.FeatureUpdateKey(
+                feature=name, max_version_level=level, upgrade_type=change
+            )
+        ],
+        validate_only=validate_only,
+    )
+
+    async def attempt() -> None:
+        response = await cluster.ask_controller(update_features.API, request)
+        check(response.error_code, response.error_message)
+        for row in response.results:
+            check(row.error_code, row.error_message)
+
+    await cluster.retrying(attempt)

@@ -1,11 +1,11 @@
-"""What a client knows of a cluster: its brokers, topics and coordinators, and how to reach them."""
+"""The metadata and connections of a client: brokers, topics, leaders and coordinators."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from barnabas.client.connection import BrokerUnreachable, Connection
+from barnabas.client.connection import BrokerUnreachable, Connect, Connection
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import find_coordinator, metadata
 from barnabas.protocol.schema import Api
@@ -19,15 +19,24 @@ FIRST_BACKOFF = 0.05
 MAX_BACKOFF = 1.0
 CONNECT_TIMEOUT = 10.0
 UNKNOWN_TOPIC_PATIENCE = 2.0
-"""How long a topic is asked for that a broker does not know: one that was just created will be
-known in a moment, one with a typing error never."""
+"""Seconds for which an unknown topic is requested again: a topic that was just created will soon be
+known, one with a typing error never."""
 
-ANYTHING = -1
-"""What a connection is for that serves no coordinator's requests."""
+GENERAL = -1
+"""The purpose of a connection for all requests but those of the other purposes."""
+FETCH = 2
+"""The purpose of a connection for Fetch requests that wait for records."""
 
-_Line = tuple[str, int, int]
-"""Host, port, and what it is for: ANYTHING, GROUP or TRANSACTION. To a group's coordinator a
-JoinGroup may wait for minutes, and the answers of a connection stay in order."""
+_MANY_COORDINATORS = 4
+"""The first version of FindCoordinator with several keys in a request."""
+_KEYS_PER_REQUEST = 1000
+
+_ConnectionKey = tuple[str, int, int]
+"""Host, port and purpose: GENERAL, GROUP, TRANSACTION or FETCH.
+
+A JoinGroup may wait for minutes and a Fetch for its `max_wait`, and both delay the responses behind
+them: coordinators and waiting fetches have connections of their own.
+"""
 
 _STALE_LEADER = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -51,7 +60,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as Metadata told it; `leaders` by partition, -1 where there is none."""
+    """A topic in a Metadata response; `leaders` is by partition, -1 if there is no leader."""
 
     name: str
     topic_id: bytes
@@ -61,39 +70,58 @@ class TopicInfo:
 
 
 def check(code: int, message: str | None = None) -> None:
-    """Raises KafkaError unless `code` is NONE."""
+    """Raise KafkaError unless `code` is NONE."""
     if code:
         raise KafkaError(ErrorCode.of(code), message)
 
 
+async def gather_all(attempts: Iterable[Awaitable[T]]) -> list[T]:
+    """Return all results, in order; raises the first error when all attempts have ended."""
+    results = await asyncio.gather(*attempts, return_exceptions=True)
+    for each in results:
+        if isinstance(each, BaseException):
+            raise each
+    return [each for each in results if not isinstance(each, BaseException)]
+
+
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`, `[v6]:port` or a bare host (port 9092); ValueError otherwise."""
+    """Parse `host:port`, `[v6]:port` or a host alone (port 9092); ValueError otherwise."""
     host, colon, port = text.rpartition(":")
     if not colon or (":" in host and not host.startswith("[")):
         host, port = text, "9092"
     if not host or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{text!r} is no address: give HOST:PORT")
+        raise ValueError(f"{text!r} is not a valid address: give HOST:PORT")
     return host.strip("[]"), int(port)
 
 
 class Cluster:
-    """Connections, leaders and coordinators of one cluster, learnt from `bootstrap` addresses.
+    """The connections, leaders and coordinators of one cluster.
 
-    `bootstrap` is Kafka's `bootstrap.servers`; `timeout` bounds each call, retries included, in s.
+    `bootstrap` is Kafka's `bootstrap.servers`; `timeout` bounds each call, retries included, in s,
+    and `request_timeout` each of its requests: None for no other bound. `connect` opens sockets;
+    `connect_with` of client/security.py makes one for TLS.
     """
 
     def __init__(
-        self, bootstrap: str, *, client_id: str = "barnabas", timeout: float = 30.0
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "barnabas",
+        timeout: float = 30.0,
+        request_timeout: float | None = None,
+        connect: Connect | None = None,
     ) -> None:
+        self._connect_protocol = connect
         self._bootstrap = [parse_address(part.strip()) for part in bootstrap.split(",")]
         self._client_id = client_id
         self.timeout = timeout
+        self.request_timeout = timeout if request_timeout is None else min(timeout, request_timeout)
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.controller_id = -1
         self.cluster_id: str | None = None
-        self._connections: dict[_Line, Connection] = {}
-        self._opening: dict[_Line, asyncio.Lock] = {}
+        self._connections: dict[_ConnectionKey, Connection] = {}
+        self._opening: dict[_ConnectionKey, asyncio.Lock] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
 
     async def __aenter__(self) -> "Cluster":
@@ -104,33 +132,34 @@ class Cluster:
         await self.close()
 
     async def close(self) -> None:
-        """Closes every connection."""
-        for connection in self._connections.values():
+        """Close every connection."""
+        # Another task may connect meanwhile.
+        while self._connections:
+            _, connection = self._connections.popitem()
             await connection.close()
-        self._connections.clear()
 
     @property
     def requests(self) -> int:
-        """How many requests the connections that stand have sent."""
+        """The number of requests that the open connections have sent."""
         return sum(connection.requests for connection in self._connections.values())
 
     async def any_connection(self) -> Connection:
-        """A connection to some broker that answers."""
+        """Return a connection to any broker that can be reached."""
         connected = [
-            (host, port) for host, port, purpose in self._connections if purpose == ANYTHING
+            (host, port) for host, port, purpose in self._connections if purpose == GENERAL
         ]
         known = [(node.host, node.port) for node in self.nodes.values()]
         error: BrokerUnreachable | None = None
         for host, port in dict.fromkeys([*connected, *known, *self._bootstrap]):
             try:
-                return await self._connect((host, port, ANYTHING))
+                return await self._connect((host, port, GENERAL))
             except BrokerUnreachable as unreachable:
                 error = unreachable
         assert error is not None
         raise error
 
-    async def connection_to(self, node_id: int, *, purpose: int = ANYTHING) -> Connection:
-        """A connection to one broker, or the one to it as coordinator of a kind.
+    async def connection_to(self, node_id: int, *, purpose: int = GENERAL) -> Connection:
+        """Return the connection to a broker for a purpose: GENERAL, GROUP, TRANSACTION or FETCH.
 
         Raises KafkaError BROKER_NOT_AVAILABLE if the broker is unknown.
         """
@@ -140,12 +169,15 @@ class Cluster:
         return await self._connect((node.host, node.port, purpose))
 
     async def ask(self, api: Api, request: object, *, node: int | None = None) -> Any:
-        """One request to a broker, any if `node` is None; no retry."""
+        """Send a request to a broker, or to any broker if `node` is None; no retry."""
         connection = await (self.any_connection() if node is None else self.connection_to(node))
-        return await connection.request(api, request, timeout=self.timeout)
+        return await connection.request(api, request, timeout=self.request_timeout)
 
     async def ask_controller(self, api: Api, request: object) -> Any:
-        """One request to the controller, as creating topics needs; any broker forwards in KRaft."""
+        """Send a request to the controller, e.g. CreateTopics.
+
+        With KRaft, Metadata names any broker, which forwards the request.
+        """
         if self.controller_id not in self.nodes:
             await self.refresh(())
             if self.controller_id not in self.nodes:
@@ -153,18 +185,18 @@ class Cluster:
         return await self.ask(api, request, node=self.controller_id)
 
     async def ask_coordinator(self, api: Api, request: object, key: str, kind: int = GROUP) -> Any:
-        """One request to the coordinator of a group or transactional id."""
+        """Send a request to the coordinator of a group or transactional id."""
         connection = await self.coordinator_connection(key, kind)
-        return await connection.request(api, request, timeout=self.timeout)
+        return await connection.request(api, request, timeout=self.request_timeout)
 
     async def coordinator_connection(self, key: str, kind: int = GROUP) -> Connection:
-        """The connection to the coordinator of a group or transactional id."""
+        """Return the connection to the coordinator of a group or transactional id."""
         return await self.connection_to(await self.coordinator(key, kind), purpose=kind)
 
     async def refresh(
         self, topics: Iterable[str] | None = None, *, create: bool = False
     ) -> metadata.MetadataResponse:
-        """Asks for Metadata of `topics` (None: all) and remembers what it says."""
+        """Request Metadata of `topics` (None: all) and keep the response."""
         rows = None
         if topics is not None:
             rows = [metadata.MetadataRequestTopic(name=name) for name in topics]
@@ -193,7 +225,7 @@ class Cluster:
         )
 
     async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
-        """A topic's description; KafkaError as the broker gave it where it has none."""
+        """Return the description of a topic; raises the broker's KafkaError otherwise."""
         if name not in self.topics:
             response = await self.refresh([name], create=create)
             for row in response.topics:
@@ -201,7 +233,7 @@ class Cluster:
         return self.topics[name]
 
     async def leader(self, topic: str, partition: int) -> int:
-        """The broker that leads a partition; LEADER_NOT_AVAILABLE while there is none."""
+        """Return the leader of a partition; raises LEADER_NOT_AVAILABLE without one."""
         leaders = (await self.topic(topic)).leaders
         if partition not in leaders:
             self.topics.pop(topic, None)
@@ -214,28 +246,54 @@ class Cluster:
         return leaders[partition]
 
     async def coordinator(self, key: str, kind: int = GROUP) -> int:
-        """The broker that coordinates a group or a transactional id."""
-        node = self._coordinators.get((kind, key))
-        if node is not None and node in self.nodes:
-            return node
-        connection = await self.any_connection()
-        api = find_coordinator.API
-        request = find_coordinator.FindCoordinatorRequest(key=key, key_type=kind)
-        if connection.version_for(api) >= 4:
-            request = find_coordinator.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-        response = await connection.request(api, request, timeout=self.timeout)
-        found = response.coordinators[0] if response.coordinators else response
-        check(found.error_code, found.error_message)
-        self.nodes[found.node_id] = Node(found.node_id, found.host, found.port)
-        self._coordinators[kind, key] = found.node_id
-        return int(found.node_id)
+        """Return the coordinator of a group or transactional id."""
+        return (await self.coordinators([key], kind))[key]
+
+    async def coordinators(self, keys: Iterable[str], kind: int = GROUP) -> dict[str, int]:
+        """Return the coordinator of each group or transactional id."""
+        known = {key: self._coordinators.get((kind, key), -1) for key in keys}
+        unknown = [key for key, node in known.items() if node not in self.nodes]
+        if unknown:
+            connection = await self.any_connection()
+            many = connection.version_for(find_coordinator.API) >= _MANY_COORDINATORS
+            step = _KEYS_PER_REQUEST if many else 1
+            for first in range(0, len(unknown), step):
+                known |= await self._find_coordinators(
+                    connection, unknown[first : first + step], kind, many=many
+                )
+        return known
+
+    async def _find_coordinators(
+        self, connection: Connection, keys: list[str], kind: int, *, many: bool
+    ) -> dict[str, int]:
+        request = find_coordinator.FindCoordinatorRequest(
+            key="" if many else keys[0], key_type=kind, coordinator_keys=keys if many else []
+        )
+        response = await connection.request(
+            find_coordinator.API, request, timeout=self.request_timeout
+        )
+        rows = {row.key: row for row in response.coordinators} if many else {keys[0]: response}
+        for key in keys:
+            if key not in rows:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker names no coordinator of {key}"
+                )
+            found = rows[key]
+            check(found.error_code, found.error_message)
+            self.nodes[found.node_id] = Node(found.node_id, found.host, found.port)
+            self._coordinators[kind, key] = found.node_id
+        return {key: int(rows[key].node_id) for key in keys}
+
+    def remember_coordinator(self, key: str, kind: int, node: int) -> None:
+        """Note that a known broker is the coordinator of a group or transactional id."""
+        self._coordinators[kind, key] = node
 
     async def retrying(
         self, attempt: Callable[[], Awaitable[T]], *, timeout: float | None = None
     ) -> T:
-        """Runs `attempt` again while its error is one that passes, for at most `timeout` s.
+        """Run `attempt` until it succeeds or its error is not retriable, for at most `timeout` s.
 
-        A lost connection passes too; what was known of leaders and coordinators is asked again.
+        A lost connection is retriable too; leaders and coordinators are then looked up again.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -259,7 +317,7 @@ class Cluster:
             backoff = min(backoff * 2, MAX_BACKOFF)
 
     def forget_coordinator(self, key: str, kind: int = GROUP) -> None:
-        """Asks again the next time who coordinates a group or transactional id."""
+        """Look up the coordinator of a group or transactional id again the next time."""
         self._coordinators.pop((kind, key), None)
 
     def _forget(self, code: ErrorCode) -> None:
@@ -270,20 +328,21 @@ class Cluster:
         if code is ErrorCode.NOT_CONTROLLER:
             self.controller_id = -1
 
-    async def _connect(self, line: _Line) -> Connection:
-        connection = self._connections.get(line)
+    async def _connect(self, key: _ConnectionKey) -> Connection:
+        connection = self._connections.get(key)
         if connection is not None and connection.is_open:
             return connection
-        # One opening at a time, however many tasks ask for it.
-        async with self._opening.setdefault(line, asyncio.Lock()):
-            connection = self._connections.get(line)
+        # Several tasks may need the connection: open it once.
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            connection = self._connections.get(key)
             if connection is None or not connection.is_open:
-                self._connections.pop(line, None)
+                self._connections.pop(key, None)
                 connection = await Connection.open(
-                    line[0],
-                    line[1],
+                    key[0],
+                    key[1],
                     client_id=self._client_id,
                     timeout=min(self.timeout, CONNECT_TIMEOUT),
+                    connect=self._connect_protocol,
                 )
-                self._connections[line] = connection
+                self._connections[key] = connection
             return connection

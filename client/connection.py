@@ -1,4 +1,4 @@
-"""One connection to one broker: requests go out in order, answers come back in the same order."""
+"""A connection to a broker: responses arrive in the order of the requests."""
 
 import asyncio
 from collections import deque
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, cast
 
 from barnabas import __version__
-from barnabas.protocol.codec import decode, encode
+from barnabas.protocol.codec import decode, encode_parts
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from barnabas.protocol.frame import FrameReader
 from barnabas.protocol.header import (
@@ -19,14 +19,16 @@ from barnabas.protocol.schema import Api
 SOFTWARE_NAME = "barnabas"
 MAX_RESPONSE = 2**31 - 1
 CLOSE_TIMEOUT = 5.0
+GATHERED_BYTES = 64 * 1024
+"""The size of requests from which they are written at once."""
 
 
 Connect = Callable[[Callable[[], asyncio.BufferedProtocol], str, int], Awaitable[object]]
-"""Connects a protocol to a host and port, or raises OSError."""
+"""A function that connects a protocol to a host and port, or raises OSError."""
 
 
 class BrokerUnreachable(ConnectionError):
-    """The connection could not be made, or was lost before the answer came."""
+    """The connection could not be opened, or was lost before the response came."""
 
 
 class _Pending(NamedTuple):
@@ -37,12 +39,15 @@ class _Pending(NamedTuple):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Speaks the highest version both sides know; open one with `Connection.open`."""
+    """A connection that uses the highest common version of each API; see `Connection.open`."""
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
         self._frames = FrameReader(MAX_RESPONSE)
         self._pending: deque[_Pending] = deque()
+        self._gathered: list[bytes | memoryview] = []
+        """The requests of this iteration of the event loop that are not written yet."""
+        self._gathered_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._next_correlation_id = 0
         self._lost: BrokerUnreachable | None = None
@@ -50,10 +55,11 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self.broker_versions: dict[int, range] = {}
-        """By API key, what the broker said it serves."""
+        """By API key, the versions that the broker serves."""
         self.features: dict[str, int] = {}
-        """By name, the levels that the cluster has settled on (KIP-584), as of `learned_at`."""
+        """By name, the finalized level of each feature (KIP-584), as of `learned_at`."""
         self.learned_at = 0.0
+        self._learning = asyncio.Lock()
 
     @classmethod
     async def open(
@@ -65,7 +71,7 @@ class Connection(asyncio.BufferedProtocol):
         timeout: float = 30.0,
         connect: Connect | None = None,
     ) -> "Connection":
-        """Connects and learns the broker's versions; BrokerUnreachable within `timeout` s."""
+        """Connect and negotiate versions; raises BrokerUnreachable after at most `timeout` s."""
         connect = connect or asyncio.get_running_loop().create_connection
         connection = cls(client_id)
         try:
@@ -89,11 +95,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def requests(self) -> int:
-        """How many requests have been sent."""
+        """The number of requests that were sent."""
         return self._next_correlation_id
 
     def version_for(self, api: Api) -> int:
-        """The highest version that both sides speak; KafkaError UNSUPPORTED_VERSION if none."""
+        """Return the highest common version; raises UNSUPPORTED_VERSION without one."""
         served = self.broker_versions.get(api.key)
         best = min(api.versions[-1], served[-1]) if served else -1
         if served is None or best < max(api.versions[0], served[0]):
@@ -106,9 +112,9 @@ class Connection(asyncio.BufferedProtocol):
     async def request(
         self, api: Api, request: object, *, version: int | None = None, timeout: float = 30.0
     ) -> Any:
-        """Sends one request and gives its decoded answer.
+        """Send a request and return the decoded response.
 
-        Raises BrokerUnreachable when the connection is lost, TimeoutError after `timeout` s.
+        Raises BrokerUnreachable if the connection is lost, TimeoutError after `timeout` s.
         """
         if version is None:
             version = self.version_for(api)
@@ -117,18 +123,19 @@ class Connection(asyncio.BufferedProtocol):
             return await self._send(api, request, version)
 
     async def send_only(self, api: Api, request: object, *, version: int | None = None) -> None:
-        """Sends a request that gets no answer: Produce with acks=0."""
+        """Send a request that gets no response: Produce with acks=0."""
         await self._writable.wait()
         self._write(api, request, self.version_for(api) if version is None else version)
 
     async def close(self) -> None:
-        """Closes the connection once what was sent is on its way, at most CLOSE_TIMEOUT s later.
+        """Close the connection after the written data has been sent, or after CLOSE_TIMEOUT s.
 
-        What still waits for an answer gets BrokerUnreachable.
+        Requests without a response raise BrokerUnreachable.
         """
         self._fail(BrokerUnreachable("the connection was closed"))
         if self._transport is None:
             return
+        self._write_gathered()
         self._transport.close()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT):
@@ -137,14 +144,22 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def abort(self) -> None:
-        """Drops the connection and what was to be sent."""
+        """Close the connection at once and drop unsent data."""
+        self._gathered.clear()
         if self._transport is not None:
             self._transport.abort()
 
-    async def learn_features(self, *, timeout: float = 30.0) -> None:
-        """Asks again which levels of features the cluster has settled on."""
-        async with asyncio.timeout(timeout):
-            await self._negotiate()
+    async def learn_features(self, *, timeout: float = 30.0, older_than: float = 0.0) -> None:
+        """Request the finalized features again if the known ones are older than `older_than` s."""
+        if not self._are_features_older(older_than):
+            return
+        async with asyncio.timeout(timeout), self._learning:
+            # Several tasks may need the features: request them once.
+            if self._are_features_older(older_than):
+                await self._negotiate()
+
+    def _are_features_older(self, seconds: float) -> bool:
+        return asyncio.get_running_loop().time() - self.learned_at > seconds
 
     async def _negotiate(self) -> None:
         api = api_versions.API
@@ -175,15 +190,42 @@ class Connection(asyncio.BufferedProtocol):
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         header = encode_request_header(api.key, version, correlation_id, self._client_id)
-        body = encode(request, version)
-        size = len(header) + len(body)
-        self._transport.writelines([size.to_bytes(4, "big"), header, body])
+        # Records are passed on without a copy, as far as the transport can.
+        parts: list[bytes | memoryview] = [header]
+        for part in encode_parts(request, version):
+            if not isinstance(part, bytes | memoryview):
+                raise ProtocolError("a request takes records that are in memory")
+            parts.append(part)
+        size = sum(map(len, parts))
+        parts.insert(0, size.to_bytes(4, "big"))
+        if self._pending or self._gathered:
+            self._gather(parts, size)
+        else:
+            self._transport.writelines(parts)
         return correlation_id
 
-    # What asyncio calls.
+    def _gather(self, parts: "list[bytes | memoryview]", size: int) -> None:
+        """Write a request at the end of this iteration of the event loop, with others.
+
+        While a response is awaited, more requests often follow: one system call for all, and the
+        broker reads them together.
+        """
+        if not self._gathered:
+            asyncio.get_running_loop().call_soon(self._write_gathered)
+        self._gathered += parts
+        self._gathered_bytes += size
+        if self._gathered_bytes >= GATHERED_BYTES:
+            self._write_gathered()
+
+    def _write_gathered(self) -> None:
+        parts, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        if parts and self._transport is not None:
+            self._transport.writelines(parts)
+
+    # -- called by asyncio -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are none of asyncio's classes.
+        # The transports of uvloop are no subclasses of those of asyncio.
         self._transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
@@ -195,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
             while (frame := self._frames.next_frame()) is not None:
                 self._answer(frame)
         except ProtocolError as error:
-            self._fail(BrokerUnreachable(f"the broker sent what cannot be read: {error}"))
+            self._fail(BrokerUnreachable(f"the broker sent an invalid response: {error}"))
             self.abort()
 
     def pause_writing(self) -> None:
@@ -206,20 +248,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed.set()
+        self._gathered.clear()
         self._fail(BrokerUnreachable(f"the connection was lost: {exc or 'closed'}"))
 
     def _answer(self, frame: memoryview) -> None:
         if not self._pending:
-            raise ProtocolError("an answer that nobody waits for")
+            raise ProtocolError("a response without a request")
         waiting = self._pending.popleft()
-        # Answers outlive the receive buffer.
+        # Decoded responses outlive the receive buffer.
         data = bytes(frame)
         correlation_id, offset = decode_response_header(waiting.api.key, waiting.version, data)
         if correlation_id != waiting.correlation_id:
-            raise ProtocolError(f"answer {correlation_id} came for {waiting.correlation_id}")
+            text = f"correlation id {correlation_id} instead of {waiting.correlation_id}"
+            raise ProtocolError(text)
         version = waiting.version
         if waiting.api is api_versions.API and data[offset : offset + 2] == b"\x00\x23":
-            # A broker that does not know our version answers in version 0 (KIP-511).
+            # A broker without our version of ApiVersions responds in version 0 (KIP-511).
             version = 0
         response = decode(waiting.api.response, version, data, offset)
         if not waiting.answer.done():

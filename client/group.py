@@ -1,29 +1,28 @@
-"""Membership in a classic consumer group: join, sync, heartbeat, commit, leave.
+"""A member of a classic consumer group: join, sync, heartbeat, commit, leave.
 
-Assignors are Kafka's (`assignors.py`), so that members of other clients may share a group.
+The assignors are those of Kafka, so members of other clients can be in the same group.
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from barnabas.client.assignors import (
+from barnabas.client.cluster import Cluster, check
+from barnabas.client.consumer import Consumer
+from barnabas.client.groups.assignors import (
     COOPERATIVE_STICKY,
     EAGER,
     Assignment,
     Subscription,
     assign_cooperative_sticky,
 )
-from barnabas.client.cluster import Cluster, check
-from barnabas.client.consumer import Consumer
-from barnabas.client.group_metadata import GroupMetadata
-from barnabas.client.group_offsets import commit_offsets, fetch_offsets
-from barnabas.client.group_protocol import (
+from barnabas.client.groups.metadata import GroupMetadata
+from barnabas.client.groups.offsets import commit_offsets, fetch_offsets
+from barnabas.client.groups.protocol import (
     read_assignment,
     read_subscription,
     write_assignment,
     write_subscription,
 )
-from barnabas.client.rebalance_listener import RebalanceListener
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import (
     heartbeat,
@@ -44,18 +43,34 @@ _FENCED = {
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.FENCED_INSTANCE_ID,
 }
-"""The group has gone on without this member, and given its partitions to others."""
+"""Errors of a member that the group has removed: its partitions belong to other members."""
 
 HEARTBEAT_INTERVAL = 3.0
 
 
-class GroupMember:
-    """Keeps `consumer` reading what the group assigns it; use as an async context manager.
+class RebalanceListener:
+    """Kafka's ConsumerRebalanceListener; override the methods that you need.
 
-    `assignors` are the names this member votes for: eager ones in order of preference, or
-    `cooperative-sticky` alone, with which it goes on reading what it keeps while the group
-    rebalances (KIP-429). Each member needs a cluster of its own: while one waits in JoinGroup for
-    the others, the connection to the coordinator takes nothing else.
+    They are called from `GroupMember.ensure_joined` and `GroupMember.leave`.
+    """
+
+    async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Called with new partitions; a cooperative member keeps its other partitions."""
+
+    async def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Called before partitions are revoked: the last chance to commit their offsets."""
+
+    async def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Called after the group has removed this member: commits would be refused."""
+
+
+class GroupMember:
+    """A group member that assigns partitions to `consumer`; use it as an async context manager.
+
+    `assignors` are the names that this member votes for: eager ones in order of preference, or
+    `cooperative-sticky` alone, with which it keeps reading the partitions that it keeps during a
+    rebalance (KIP-429). Each member needs a Cluster of its own: a JoinGroup blocks the connection
+    to the coordinator until all members have joined.
     """
 
     def __init__(
@@ -89,7 +104,7 @@ class GroupMember:
         self._must_join = True
         self._lost = False
         self._deferred: dict[TopicPartition, int] = {}
-        """What a commit told that a rebalance kept waiting."""
+        """Offsets of a commit that waits for the end of a rebalance."""
 
     async def __aenter__(self) -> "GroupMember":
         return self
@@ -99,14 +114,14 @@ class GroupMember:
 
     @property
     def metadata(self) -> GroupMetadata:
-        """Who this member is now: what a transaction tells with the offsets (KIP-447)."""
+        """The current metadata of this member, for offsets in a transaction (KIP-447)."""
         return GroupMetadata(self._group, self._generation, self._member_id, self._instance_id)
 
     async def ensure_joined(self) -> None:
-        """Joins, or joins again after a rebalance; call it before each poll.
+        """Join the group, or join again for a rebalance; call it before each poll.
 
-        A cooperative member that has partitions does not wait for the others here: it joins beside
-        its polls, and a later call gives up and takes over what the rebalance says.
+        A cooperative member with partitions does not wait for the other members here: it joins in
+        the background, and a later call revokes and assigns partitions.
         """
         while self._must_join or self._joining is not None:
             if self._joining is None:
@@ -117,13 +132,13 @@ class GroupMember:
                 await self._end_join(self._joining)
         if self._heartbeats is not None and self._heartbeats.done():
             if self._lost:
-                await self._give_up()
+                await self._stop_reading()
             self._heartbeats.result()
 
     async def commit(self) -> None:
-        """Commits the consumer's positions; a rebalance meanwhile only means to join again.
+        """Commit the positions of the consumer; if a rebalance has begun, join again later.
 
-        What a cooperative member commits while it rejoins is told when the rebalance ends.
+        The commit of a cooperative member that is rejoining is sent when the rebalance ends.
         """
         offsets = {tp: offset for tp, offset in self._consumer.positions.items() if offset >= 0}
         if not offsets or self._generation < 0:
@@ -149,18 +164,18 @@ class GroupMember:
             self._rejoin_after(error.code)
 
     async def rewind(self) -> None:
-        """Goes back to what the group has committed, as after a transaction that was aborted."""
+        """Seek to the committed offsets of the group, e.g. after an aborted transaction."""
         self._consumer.assign(await self._committed(list(self._consumer.positions)))
 
     async def leave(self) -> None:
-        """Leaves the group at once, so that the others need not wait for the session to end."""
+        """Leave the group at once, so that the others need not wait for the session timeout."""
         if self._joining is not None and self._deferred:
             await self._end_join(self._joining)
         if self._joining is not None:
             self._joining.cancel()
             await asyncio.wait([self._joining])
             self._joining = None
-        await self._give_up()
+        await self._stop_reading()
         await self._stop_heartbeats()
         if not self._member_id or self._instance_id is not None:
             return
@@ -181,20 +196,20 @@ class GroupMember:
     async def _begin_join(self) -> None:
         self._must_join = False
         if self._lost or not self._cooperative:
-            await self._give_up()
+            await self._stop_reading()
         self._joining = asyncio.create_task(self._cluster.retrying(self._join))
 
     async def _end_join(self, joining: asyncio.Task[list[TopicPartition]]) -> None:
-        # Not awaited itself: the join goes on if the caller is cancelled, and is found here again.
+        # Do not await the task itself: if the caller is cancelled, the join must go on.
         await asyncio.wait([joining])
         self._joining = None
         try:
-            await self._take_over(joining.result())
+            await self._apply_assignment(joining.result())
         except KafkaError as error:
             self._rejoin_after(error.code)
             if error.code not in _REJOIN:
                 if self._lost:
-                    await self._give_up()
+                    await self._stop_reading()
                 raise
         except BaseException:
             self._must_join = True
@@ -206,8 +221,8 @@ class GroupMember:
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
             self._member_id = ""
 
-    async def _give_up(self) -> None:
-        """Stops reading all there is, lost or not."""
+    async def _stop_reading(self) -> None:
+        """Stop reading all partitions, revoked or lost."""
         owned = list(self._consumer.positions)
         if not self._lost:
             await self._revoke(owned)
@@ -230,7 +245,7 @@ class GroupMember:
         response = await self._ask_join()
         assignments: list[sync_group.SyncGroupRequestAssignment] = []
         if response.leader == response.member_id and not response.skip_assignment:
-            assignments = await self._share_out(response)
+            assignments = await self._compute_assignments(response)
         answer = await self._cluster.ask_coordinator(
             sync_group.API,
             sync_group.SyncGroupRequest(
@@ -246,7 +261,7 @@ class GroupMember:
         )
         check(answer.error_code)
         self._generation = response.generation_id
-        self._heartbeats = asyncio.create_task(self._beat())
+        self._heartbeats = asyncio.create_task(self._send_heartbeats())
         return read_assignment(answer.assignment)
 
     async def _ask_join(self) -> join_group.JoinGroupResponse:
@@ -281,7 +296,7 @@ class GroupMember:
         owned = tuple(self._consumer.positions)
         return write_subscription(Subscription(self._topics, owned, self._generation), version=3)
 
-    async def _share_out(
+    async def _compute_assignments(
         self, response: join_group.JoinGroupResponse
     ) -> list[sync_group.SyncGroupRequestAssignment]:
         members = {row.member_id: read_subscription(row.metadata) for row in response.members}
@@ -307,7 +322,7 @@ class GroupMember:
             return assign_cooperative_sticky(members, counts)
         return EAGER[name]({member: row.topics for member, row in members.items()}, counts)
 
-    async def _take_over(self, mine: Sequence[TopicPartition]) -> None:
+    async def _apply_assignment(self, mine: Sequence[TopicPartition]) -> None:
         owned = self._consumer.positions
         deferred = {tp: at for tp, at in self._deferred.items() if tp in owned}
         self._deferred = {}
@@ -327,14 +342,14 @@ class GroupMember:
         await self._listener.on_assigned(added)
 
     async def _committed(self, mine: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the group goes on in each partition."""
+        """Return the position in each partition: the committed offset, or the reset policy."""
         committed = await fetch_offsets(self._cluster, self._group, mine, require_stable=True)
         reset = self._consumer.settings.offset_reset
         if reset is None and len(committed) < len(mine):
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "no offset is committed")
         return {tp: committed.get(tp, reset or 0) for tp in mine}
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         request = heartbeat.HeartbeatRequest(
             group_id=self._group,
             generation_id=self._generation,

@@ -1,21 +1,21 @@
-"""Administration of consumer groups: who is in them, and what they have committed."""
+"""The administration of consumer groups: members, state and committed offsets."""
 
 from collections.abc import Iterable, Mapping
 
 from barnabas.client.cluster import Cluster, check
-from barnabas.client.group_offsets import commit_offsets, fetch_offsets
+from barnabas.client.groups.offsets import commit_offsets, fetch_offsets
 from barnabas.protocol.messages import delete_groups, describe_groups, list_groups, offset_delete
 from barnabas.protocol.topic_partition import TopicPartition, by_topic
 
 
 class GroupAdmin:
-    """Administers the groups of `cluster`; errors that pass are retried until its timeout."""
+    """An admin client for groups; retriable errors are retried until the cluster's timeout."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     async def groups(self) -> list[list_groups.ListedGroup]:
-        """The groups of every broker."""
+        """Return the groups of every broker."""
         await self._cluster.refresh(())
         groups: list[list_groups.ListedGroup] = []
         for node in sorted(self._cluster.nodes):
@@ -27,7 +27,7 @@ class GroupAdmin:
         return sorted(groups, key=lambda group: group.group_id)
 
     async def describe(self, group: str) -> describe_groups.DescribedGroup:
-        """State and members of a group; GROUP_ID_NOT_FOUND if there is none."""
+        """Return the state and members of a group; GROUP_ID_NOT_FOUND if it does not exist."""
         request = describe_groups.DescribeGroupsRequest(groups=[group])
 
         async def attempt() -> describe_groups.DescribedGroup:
@@ -39,7 +39,7 @@ class GroupAdmin:
         return await self._cluster.retrying(attempt)
 
     async def delete(self, group: str) -> None:
-        """Deletes an empty group with its offsets; NON_EMPTY_GROUP while it has members."""
+        """Delete an empty group with its offsets; NON_EMPTY_GROUP while it has members."""
         request = delete_groups.DeleteGroupsRequest(groups_names=[group])
 
         async def attempt() -> None:
@@ -49,15 +49,15 @@ class GroupAdmin:
         await self._cluster.retrying(attempt)
 
     async def offsets(self, group: str) -> dict[TopicPartition, int]:
-        """Every offset that a group has committed."""
+        """Return every committed offset of a group."""
         return await fetch_offsets(self._cluster, group)
 
     async def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commits `offsets` for a group without members; UNKNOWN_MEMBER_ID where it has some."""
+        """Commit `offsets` for a group without members; UNKNOWN_MEMBER_ID if it has members."""
         await commit_offsets(self._cluster, group, offsets)
 
     async def delete_offsets(self, group: str, wanted: Iterable[TopicPartition]) -> None:
-        """Forgets a group's offsets; GROUP_SUBSCRIBED_TO_TOPIC while members read the topic."""
+        """Delete offsets of a group; GROUP_SUBSCRIBED_TO_TOPIC while members read the topic."""
         request = offset_delete.OffsetDeleteRequest(
             group_id=group,
             topics=[

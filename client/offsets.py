@@ -1,4 +1,4 @@
-"""Offsets by time or by place: ListOffsets asked of the leaders."""
+"""Offsets by timestamp, and the first and last offsets of partitions (ListOffsets)."""
 
 import asyncio
 from collections import defaultdict
@@ -22,9 +22,9 @@ MAX_TIMESTAMP = -3
 async def find_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
 ) -> dict[TopicPartition, ListOffsetsPartitionResponse]:
-    """The first offsets at or after a time in ms, or those of EARLIEST, LATEST, MAX_TIMESTAMP.
+    """Return the first offset at or after a time in ms, or of EARLIEST, LATEST, MAX_TIMESTAMP.
 
-    An offset of -1 says that no record is so late. With `read_committed`, LATEST is the last stable
+    The offset is -1 if no record is that late. With `read_committed`, LATEST is the last stable
     offset.
     """
 
@@ -41,7 +41,7 @@ async def find_offsets(
         for topic in response.topics:
             for row in topic.partitions:
                 check(row.error_code, f"{topic.name}-{row.partition_index}")
-                found[topic.name, row.partition_index] = row
+                found[TopicPartition(topic.name, row.partition_index)] = row
         return found
 
     async def attempt() -> dict[TopicPartition, ListOffsetsPartitionResponse]:

@@ -1,5 +1,7 @@
-"""Administration of replicas and leaders: reassignments (KIP-455), elections (KIP-460) and moves
-between the log directories of a broker (KIP-113)."""
+"""The administration of replicas and leaders.
+
+It covers reassignments (KIP-455), elections (KIP-460) and moves between log directories (KIP-113).
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,11 +18,11 @@ from barnabas.protocol.messages import (
 from barnabas.protocol.topic_partition import TopicPartition
 
 Outcomes = dict[TopicPartition, KafkaError | None]
-"""What became of each partition; None where it was done."""
+"""The error of each partition; None for success."""
 
 
 class Reassignment(NamedTuple):
-    """A partition's replicas while they change: all of them, those that come, those that go."""
+    """The replicas of a partition during a reassignment: all, those being added and removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -28,12 +30,12 @@ class Reassignment(NamedTuple):
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas when it is over."""
+        """The replicas at the end of the reassignment."""
         return tuple(each for each in self.replicas if each not in self.removing)
 
 
 class PartitionAdmin:
-    """Asks the controller of `cluster`; errors that pass are retried until its timeout."""
+    """An admin client for partitions; retriable errors are retried until the cluster's timeout."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -48,10 +50,10 @@ class PartitionAdmin:
         *,
         allow_factor_change: bool = True,
     ) -> Outcomes:
-        """Begins to move partitions to other replicas, or goes back where those are None.
+        """Start reassignments to other replicas; None cancels the reassignment of a partition.
 
-        Without `allow_factor_change` another number of replicas is refused; raises
-        UNSUPPORTED_VERSION where the broker cannot be told so (Kafka before 4.0).
+        Without `allow_factor_change` a changed replication factor is refused; brokers that cannot
+        do that (Kafka before 4.0) raise UNSUPPORTED_VERSION.
         """
         api = alter_partition_reassignments.API
         request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(
@@ -80,7 +82,9 @@ class PartitionAdmin:
             response = await self._cluster.ask_controller(api, request)
             check(response.error_code, response.error_message)
             return {
-                (topic.name, row.partition_index): _error(row.error_code, row.error_message)
+                TopicPartition(topic.name, row.partition_index): _error(
+                    row.error_code, row.error_message
+                )
                 for topic in response.responses
                 for row in topic.partitions
             }
@@ -90,7 +94,7 @@ class PartitionAdmin:
     async def reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """What is being reassigned, of these partitions or of all."""
+        """Return the ongoing reassignments, of these partitions or of all."""
         messages = list_partition_reassignments
         topics = None
         if partitions is not None:
@@ -106,7 +110,7 @@ class PartitionAdmin:
             response = await self._cluster.ask_controller(messages.API, request)
             check(response.error_code, response.error_message)
             return {
-                (topic.name, row.partition_index): Reassignment(
+                TopicPartition(topic.name, row.partition_index): Reassignment(
                     tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas)
                 )
                 for topic in response.topics
@@ -118,10 +122,10 @@ class PartitionAdmin:
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> Outcomes:
-        """Has the preferred replicas lead, of these partitions or of all.
+        """Elect the preferred replicas as leaders, of these partitions or of all.
 
-        With `unclean`, partitions without a leader get any replica that is alive: records may be
-        lost. Asked for all, partitions that need no election are left out of the answer.
+        With `unclean`, partitions without a leader get any live replica as leader: records may be
+        lost. For all partitions, the result leaves out those that need no election.
         """
         topics = None
         if partitions is not None:
@@ -139,7 +143,9 @@ class PartitionAdmin:
             response = await self._cluster.ask_controller(elect_leaders.API, request)
             check(response.error_code)
             return {
-                (topic.topic, row.partition_id): _error(row.error_code, row.error_message)
+                TopicPartition(topic.topic, row.partition_id): _error(
+                    row.error_code, row.error_message
+                )
                 for topic in response.replica_election_results
                 for row in topic.partition_result
             }
@@ -147,9 +153,10 @@ class PartitionAdmin:
         return await self._cluster.retrying(attempt)
 
     async def move_within(self, broker: int, wanted: Mapping[TopicPartition, str]) -> Outcomes:
-        """Has replicas of one broker lie in these of its log directories (KIP-113).
+        """Move replicas of one broker to other log directories (KIP-113).
 
-        Returns once they move; REPLICA_NOT_AVAILABLE of a replica that is made there when it comes.
+        Returns when the moves have started. REPLICA_NOT_AVAILABLE: the broker has no such replica
+        yet, and will create it in that directory.
         """
         messages = alter_replica_log_dirs
         by_path: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -169,7 +176,7 @@ class PartitionAdmin:
         )
         response = await self._cluster.ask(messages.API, request, node=broker)
         return {
-            (topic.topic_name, row.partition_index): _error(row.error_code, None)
+            TopicPartition(topic.topic_name, row.partition_index): _error(row.error_code, None)
             for topic in response.results
             for row in topic.partitions
         }

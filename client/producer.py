@@ -1,7 +1,7 @@
-"""Producing: records gather by partition and leave in batches, each to its partition's leader.
+"""The producer: it collects records by partition and sends them in batches to the leaders.
 
-An idempotent producer (KIP-98, the default) keeps up to five batches of a partition under way; none
-is written twice or overtakes another, however often it is sent.
+An idempotent producer (KIP-98, the default) keeps up to five batches of a partition in flight. Each
+batch is written once and in order, no matter how often it is sent.
 """
 
 import asyncio
@@ -10,23 +10,34 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from barnabas.client.cluster import Cluster, TopicInfo, check
-from barnabas.client.lane import Delivered, Identity, Lane, Limits, Waiting
-from barnabas.client.partitioner import partition_for
-from barnabas.client.sender import Author, Sender
+from barnabas.client.producing.partition_queue import (
+    Delivered,
+    EncodedBatch,
+    Limits,
+    PartitionQueue,
+    PendingBatch,
+    PendingRecord,
+    ProducerIdAndEpoch,
+)
+from barnabas.client.producing.sender import ProducerSession, Sender
+from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.messages import init_producer_id
+from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Headers
 
-__all__ = ["ALL", "Delivered", "Producer", "ProducerSettings"]
+__all__ = ["ALL", "Delivered", "EncodedBatch", "Producer", "ProducerSettings"]
 
 ALL = -1
 
 _RECORD_OVERHEAD = 32
+_MASK = 0xFFFFFFFF
+_MURMUR = 0x5BD1E995
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """How to produce; sizes in bytes, times in s. Only with acks=ALL can it be idempotent."""
+    """The settings of a producer; sizes in bytes, times in s. Idempotence needs acks=ALL."""
 
     acks: int = ALL
     compression: Compression = Compression.NONE
@@ -38,7 +49,7 @@ class ProducerSettings:
 
 
 class Producer:
-    """Sends records to a cluster; use as an async context manager, which flushes at the end."""
+    """A producer of one cluster; use it as an async context manager, which flushes at the end."""
 
     def __init__(
         self,
@@ -50,10 +61,10 @@ class Producer:
         self._cluster = cluster
         self._settings = settings or ProducerSettings()
         self._now = now
-        self._turns: dict[str, int] = {}
-        self._sender = self._make_sender(_Idempotent(cluster), transactional=False)
+        self._next_partition: dict[str, int] = {}
+        self._sender = self._make_sender(_IdempotentSession(cluster), transactional=False)
 
-    def _make_sender(self, author: Author, *, transactional: bool) -> Sender:
+    def _make_sender(self, session: ProducerSession, *, transactional: bool) -> Sender:
         settings = self._settings
         limits = Limits(
             settings.batch_size,
@@ -64,11 +75,11 @@ class Producer:
         )
         return Sender(
             self._cluster,
-            author,
+            session,
             limits,
             acks=settings.acks,
             compression=settings.compression,
-            cut=self._next_turn,
+            on_batch=self._rotate,
         )
 
     async def __aenter__(self) -> "Producer":
@@ -90,7 +101,7 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> "asyncio.Future[Delivered]":
-        """Queues a record; the future tells where it went, or raises KafkaError.
+        """Queue a record; the future returns its partition and offset, or raises KafkaError.
 
         Waits while the buffer is full. `timestamp` is in ms since the epoch.
         """
@@ -98,7 +109,7 @@ class Producer:
         if partition is None:
             partition = self._choose(topic, key, len(info.leaders))
         while self._sender.buffered >= self._settings.buffer_size:
-            await self._sender.moved()
+            await self._sender.wait_for_progress()
         self._check(topic, partition)
         size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
         if headers:
@@ -106,62 +117,119 @@ class Producer:
         stamp = int(self._now() * 1000) if timestamp is None else timestamp
         loop = asyncio.get_running_loop()
         delivered = loop.create_future()
-        record = Waiting(stamp, key, value, headers, size, loop.time(), delivered)
+        record = PendingRecord(stamp, key, value, headers, size, loop.time(), delivered)
         self._sender.append(topic, partition, record)
         return delivered
 
+    async def send_batch(
+        self, topic: str, partition: int, batch: EncodedBatch
+    ) -> "asyncio.Future[Delivered]":
+        """Queue a whole batch; the future returns the offset of its first record, or raises.
+
+        It is sent as it is, in a batch of its own: `compression`, `batch_size` and `linger` do not
+        apply. A batch that the broker calls too large is not split. Waits while this batch and the
+        unfinished ones do not fit the buffer together. Raises ValueError unless `batch.data` is one
+        batch of `batch.count` records.
+        """
+        _check_whole(batch)
+        if topic not in self._cluster.topics:
+            await self._find(topic)
+        size = len(batch.data)
+        while self._sender.buffered and self._sender.buffered + size > self._settings.buffer_size:
+            await self._sender.wait_for_progress()
+        self._check(topic, partition)
+        loop = asyncio.get_running_loop()
+        delivered = loop.create_future()
+        self._sender.append(topic, partition, PendingBatch(batch, size, loop.time(), delivered))
+        return delivered
+
     async def flush(self) -> None:
-        """Waits until everything sent so far is delivered or has failed, as its futures tell."""
+        """Wait until every record sent so far is delivered or has failed; raises no error.
+
+        Callbacks that were added to the records' futures have run by then.
+        """
         await self._sender.flush()
 
     async def abandon(self) -> None:
-        """Drops what is not delivered yet; its futures are cancelled."""
+        """Drop every record that is not delivered yet, and cancel its future."""
         await self._sender.abandon()
 
     def _check(self, topic: str, partition: int) -> None:
-        """Raises what forbids to send to this partition now."""
+        """Raise an error if the partition may not be written now."""
 
     async def _find(self, topic: str) -> TopicInfo:
-        """Asks for a topic that is not known, which may create it."""
+        """Fetch the metadata of an unknown topic; the broker may create the topic."""
         return await self._cluster.retrying(lambda: self._cluster.topic(topic, create=True))
 
     def _choose(self, topic: str, key: bytes | None, count: int) -> int:
         if key is not None:
             return partition_for(key, count)
-        return self._turns.get(topic, 0) % count
+        return self._next_partition.get(topic, 0) % count
 
-    def _next_turn(self, lane: Lane) -> None:
-        # Keyless records fill one batch before the next partition has its turn (KIP-480).
-        self._turns[lane.topic] = lane.partition + 1
+    def _rotate(self, queue: PartitionQueue) -> None:
+        # Records without a key fill one batch before the next partition is chosen (KIP-480).
+        self._next_partition[queue.topic] = queue.partition + 1
 
 
-class _Idempotent:
-    """A producer outside transactions: a fresh producer id, whose epochs each lane counts."""
+class _IdempotentSession:
+    """The session outside transactions: a new producer id; each queue raises its own epoch."""
 
     transactional_id: str | None = None
-    adds_by_writing = False
+    adds_partitions_implicitly = False
     error: Exception | None = None
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._identity: Identity | None = None
+        self._identity: ProducerIdAndEpoch | None = None
 
-    def identity(self) -> Identity | None:
+    def identity(self) -> ProducerIdAndEpoch | None:
         return self._identity
 
-    async def obtain(self) -> None:
+    async def request_identity(self) -> None:
         self._identity = await self._cluster.retrying(self._ask)
 
-    async def _ask(self) -> Identity:
+    async def _ask(self) -> ProducerIdAndEpoch:
         request = init_producer_id.InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=0
         )
         response = await self._cluster.ask(init_producer_id.API, request)
         check(response.error_code)
-        return Identity(response.producer_id, response.producer_epoch)
+        return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
-    def admits(self, lane: Lane) -> bool:  # noqa: ARG002
+    def may_send(self, queue: PartitionQueue) -> bool:  # noqa: ARG002
         return True
 
-    def failed(self, error: Exception) -> Exception:
+    def on_failure(self, error: Exception) -> Exception:
         return error
+
+
+def _check_whole(batch: EncodedBatch) -> None:
+    try:
+        header = read_header(batch.data)
+    except ProtocolError as error:
+        raise ValueError(f"the encoded batch is damaged: {error}") from None
+    counts = {batch.count, header.record_count, header.last_offset_delta + 1}
+    if header.size != len(batch.data) or counts != {max(batch.count, 1)} or header.is_control:
+        raise ValueError(
+            f"not one batch of {batch.count} records in {len(batch.data)} bytes: the header says"
+            f" {header.record_count} records, {header.size} bytes"
+        )
+
+
+def murmur2(data: bytes) -> int:
+    """Return the 32-bit MurmurHash2 of `data`, with the seed of Kafka's Java client."""
+    length = len(data)
+    h = (0x9747B28C ^ length) & _MASK
+    whole = length & ~3
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * _MURMUR & _MASK
+        h = (h * _MURMUR & _MASK) ^ ((k ^ k >> 24) * _MURMUR & _MASK)
+    if rest := data[whole:]:
+        h = (h ^ int.from_bytes(rest, "little")) * _MURMUR & _MASK
+    h = (h ^ h >> 13) * _MURMUR & _MASK
+    return h ^ h >> 15
+
+
+def partition_for(key: bytes, partitions: int) -> int:
+    """Return the partition that the Java client chooses for `key` in a topic of `partitions`."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions

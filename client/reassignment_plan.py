@@ -1,4 +1,4 @@
-"""Plans of reassignments in the JSON of Kafka's tool, and what to throttle while one runs; pure.
+"""Reassignment plans in the JSON format of Kafka's tool, and their throttled replicas. No I/O.
 
 {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}
 """
@@ -12,11 +12,11 @@ from barnabas.client.partition_admin import Reassignment
 from barnabas.protocol.topic_partition import TopicPartition
 
 Plan = dict[TopicPartition, tuple[int, ...]]
-"""The replicas that each partition shall have, the preferred leader first."""
+"""The target replicas of each partition, the preferred leader first."""
 
 
 def parse_plan(text: str) -> Plan:
-    """Raises ValueError with one line that says what is wrong."""
+    """Parse a plan; raises ValueError with a message of one line."""
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -27,10 +27,10 @@ def parse_plan(text: str) -> Plan:
         raise ValueError(f"the plan has version {value['version']!r}; only 1 is known")
     plan: Plan = {}
     for row in value["partitions"]:
-        place, replicas = _row(row)
-        if place in plan:
-            raise ValueError(f"the plan names {place[0]}-{place[1]} more than once")
-        plan[place] = replicas
+        partition, replicas = _row(row)
+        if partition in plan:
+            raise ValueError(f"the plan names {partition[0]}-{partition[1]} more than once")
+        plan[partition] = replicas
     if not plan:
         raise ValueError("the plan names no partition")
     return plan
@@ -44,14 +44,16 @@ def _row(row: Any) -> tuple[TopicPartition, tuple[int, ...]]:
     if index < 0 or not replicas or len(set(map(str, replicas))) != len(replicas):
         raise ValueError(f"{topic}-{index} needs different broker ids: {json.dumps(replicas)}")
     if not all(type(each) is int and 0 <= each < 1 << 31 for each in replicas):
-        raise ValueError(f"{topic}-{index} needs numbers of brokers: {json.dumps(replicas)}")
+        raise ValueError(
+            f"{topic}-{index} needs broker ids that are numbers: {json.dumps(replicas)}"
+        )
     if any(each != "any" for each in fields.get("log_dirs") or ()):
         raise ValueError(f'{topic}-{index}: log_dirs other than "any" cannot be chosen here')
-    return (topic, index), tuple(replicas)
+    return TopicPartition(topic, index), tuple(replicas)
 
 
 def plan_text(plan: Mapping[TopicPartition, Iterable[int]]) -> str:
-    """A plan as one line of JSON, as Kafka's tool writes it."""
+    """Return a plan as one line of JSON, in the format of Kafka's tool."""
     rows = [
         {
             "topic": topic,
@@ -65,7 +67,7 @@ def plan_text(plan: Mapping[TopicPartition, Iterable[int]]) -> str:
 
 
 class Throttle(NamedTuple):
-    """Which replicas count against the rates: `partition:broker` by topic, and the brokers."""
+    """The throttled replicas (`partition:broker` by topic) and the brokers with a rate."""
 
     leaders: dict[str, list[str]]
     followers: dict[str, list[str]]
@@ -77,18 +79,18 @@ def throttle_for(
     current: Mapping[TopicPartition, tuple[int, ...]],
     ongoing: Mapping[TopicPartition, Reassignment],
 ) -> Throttle:
-    """Of each partition that moves: who has it sends, who shall have it and has not yet fetches.
+    """Return the throttle of a plan: current replicas throttle as leaders, new ones as followers.
 
-    `ongoing` are the reassignments that run already, so that a throttle can be changed on the way.
+    `ongoing` are the running reassignments, so that a throttle can be changed during one.
     """
     leaders: dict[str, list[str]] = defaultdict(list)
     followers: dict[str, list[str]] = defaultdict(list)
     brokers: set[int] = set()
-    for place, wanted in sorted(plan.items()):
-        topic, index = place
-        running = ongoing.get(place)
+    for partition, wanted in sorted(plan.items()):
+        topic, index = partition
+        running = ongoing.get(partition)
         coming = running.adding if running is not None else ()
-        sources = [each for each in current[place] if each not in coming]
+        sources = [each for each in current[partition] if each not in coming]
         targets = [each for each in wanted if each not in sources]
         if targets:
             leaders[topic] += [f"{index}:{each}" for each in sources]

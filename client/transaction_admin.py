@@ -1,6 +1,6 @@
-"""Administration of transactions: what coordinators and leaders know, and markers (KIP-664).
+"""The administration of transactions at coordinators and partition leaders (KIP-664).
 
-Works on any broker since Kafka 3.0. Answers are the protocol's own messages where one tells all.
+The brokers must be Kafka 3.0 or later, or Barnabas.
 """
 
 from collections import defaultdict
@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from barnabas.client.cluster import TRANSACTION, Cluster, check
+from barnabas.client.cluster import TRANSACTION, Cluster, check, gather_all
+from barnabas.client.producing.partition_queue import ProducerIdAndEpoch
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import (
     describe_producers,
@@ -20,14 +21,25 @@ from barnabas.protocol.messages import (
 from barnabas.protocol.topic_partition import TopicPartition
 
 _FENCING_TIMEOUT_MS = 60_000
-"""What a fenced transactional id has for its timeout until its producer comes back with its own."""
+"""The timeout of a fenced transactional id until its producer sets another in InitProducerId."""
 
-_AT_ONCE = 500
-"""Partitions that one DescribeProducers asks for: each may have thousands of producers."""
+NO_TIMEOUT_MS = 2**31 - 1
+"""The timeout of transactions of two-phase commit: they are never aborted by time (KIP-939)."""
+ONGOING = "Ongoing"
+
+_LOG = "__transaction_state"
+
+_IDS_PER_REQUEST = 500
+"""The largest number of transactional ids in a DescribeTransactions request; each may have
+thousands of partitions."""
+
+_PARTITIONS_PER_REQUEST = 500
+"""The largest number of partitions in a DescribeProducers request; each may have thousands of
+producers."""
 
 
-class Listed(NamedTuple):
-    """A transactional id as its coordinator lists it."""
+class TransactionListing(NamedTuple):
+    """A row of ListTransactions, with the coordinator that sent it."""
 
     transactional_id: str
     coordinator: int
@@ -36,8 +48,7 @@ class Listed(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that holds back the last stable offset of a partition; time in ms of the clock
-    that its records have."""
+    """A transaction that is open in a partition; the timestamp in ms is that of its last record."""
 
     topic: str
     partition: int
@@ -48,12 +59,25 @@ class OpenTransaction(NamedTuple):
     last_timestamp: int
 
     @property
-    def place(self) -> TopicPartition:
-        return self.topic, self.partition
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+def is_two_phase(row: describe_transactions.TransactionState) -> bool:
+    """Whether an open transaction is kept or has no timeout: its outcome is decided elsewhere."""
+    has_no_timeout = row.transaction_timeout_ms == NO_TIMEOUT_MS
+    return row.transaction_state == ONGOING and (row.is_kept or has_no_timeout)
+
+
+def client_of(row: describe_transactions.TransactionState) -> ProducerIdAndEpoch:
+    """Return the producer that may end the open transaction: that of its client if it is kept."""
+    if row.is_kept:
+        return ProducerIdAndEpoch(row.client_producer_id, row.client_producer_epoch)
+    return ProducerIdAndEpoch(row.producer_id, row.producer_epoch)
 
 
 class TransactionAdmin:
-    """Administers the transactions of `cluster`; errors that pass are retried until its timeout."""
+    """An admin client for transactions; retriable errors are retried until the timeout."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -67,12 +91,12 @@ class TransactionAdmin:
         producer_ids: Iterable[int] = (),
         longer_than_ms: int = -1,
         pattern: str | None = None,
-    ) -> list[Listed]:
-        """The transactional ids of every coordinator that match all filters, by name.
+    ) -> list[TransactionListing]:
+        """Return the transactional ids of all coordinators that match all filters, sorted by id.
 
-        `pattern` is an RE2 expression for the whole id. Raises ValueError for a state that no
-        broker knows, UNSUPPORTED_VERSION where a broker lacks a filter (duration: Kafka 3.8,
-        pattern: 4.1), INVALID_REGULAR_EXPRESSION.
+        `pattern` is an RE2 expression for the whole id. Raises ValueError for an unknown state,
+        UNSUPPORTED_VERSION if a broker lacks a filter (duration: Kafka 3.8, pattern: 4.1), and
+        INVALID_REGULAR_EXPRESSION.
         """
         request = list_transactions.ListTransactionsRequest(
             state_filters=list(states),
@@ -80,70 +104,160 @@ class TransactionAdmin:
             duration_filter=longer_than_ms,
             transactional_id_pattern=pattern,
         )
-        await self._cluster.refresh(())
-        found: list[Listed] = []
-        for node in sorted(self._cluster.nodes):
-            found += await self._listed_by(node, request)
-        return sorted(found)
+
+        async def attempt() -> list[TransactionListing]:
+            # A coordinator that is gone leaves the metadata, and another takes over its ids.
+            await self._cluster.refresh(())
+            return await self._list(request)
+
+        return await self._cluster.retrying(attempt)
+
+    async def _list(
+        self, request: list_transactions.ListTransactionsRequest
+    ) -> list[TransactionListing]:
+        """Ask every broker that the last Metadata response has named."""
+        rows = await gather_all(
+            self._listed_by(node, request) for node in sorted(self._cluster.nodes)
+        )
+        return sorted(each for found in rows for each in found)
 
     async def _listed_by(
         self, node: int, request: list_transactions.ListTransactionsRequest
-    ) -> list[Listed]:
+    ) -> list[TransactionListing]:
         api = list_transactions.API
         needed = 2 if request.transactional_id_pattern is not None else 0
         if request.duration_filter >= 0:
             needed = max(needed, 1)
         if (await self._cluster.connection_to(node)).version_for(api) < needed:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"broker {node} lacks such a filter")
-
-        async def attempt() -> list_transactions.ListTransactionsResponse:
-            answer: list_transactions.ListTransactionsResponse = await self._cluster.ask(
-                api, request, node=node
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"broker {node} does not support the filter"
             )
-            check(answer.error_code)
-            return answer
 
-        response = await self._cluster.retrying(attempt)
+        response = await self._cluster.ask(api, request, node=node)
+        lacks_re2 = f"broker {node} needs google-re2 for a pattern: pip install 'barnabas[re2]'"
+        unsupported = response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        check(response.error_code, lacks_re2 if unsupported else None)
         if response.unknown_state_filters:
             raise ValueError(f"no state is called {', '.join(response.unknown_state_filters)}")
         return [
-            Listed(each.transactional_id, node, each.producer_id, each.transaction_state)
+            TransactionListing(
+                each.transactional_id, node, each.producer_id, each.transaction_state
+            )
             for each in response.transaction_states
         ]
 
     async def describe(
-        self, transactional_id: str, *, diary: bool = False
+        self, transactional_id: str, *, include_events: bool = False
     ) -> describe_transactions.TransactionState:
-        """A transactional id as its coordinator knows it; TRANSACTIONAL_ID_NOT_FOUND if unknown.
+        """Return the state of a transactional id; TRANSACTIONAL_ID_NOT_FOUND if it is unknown.
 
-        With `diary` a Barnabas broker tells what happened to it of late.
+        With `include_events` a Barnabas broker adds the recent events of the transactional id.
         """
+        found = await self.describe_all([transactional_id], include_events=include_events)
+        if transactional_id not in found:
+            raise KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id}"
+            )
+        return found[transactional_id]
+
+    async def describe_all(
+        self, transactional_ids: Iterable[str], *, include_events: bool = False
+    ) -> dict[str, describe_transactions.TransactionState]:
+        """Return the state of each transactional id that its coordinator knows."""
+        missing = dict.fromkeys(transactional_ids)
+        found: dict[str, describe_transactions.TransactionState] = {}
+
+        async def attempt() -> None:
+            by_node: dict[int, list[str]] = defaultdict(list)
+            for id, node in (await self._cluster.coordinators(missing, TRANSACTION)).items():
+                by_node[node].append(id)
+            answers = await gather_all(
+                self._described_by(node, ids[first : first + _IDS_PER_REQUEST], include_events)
+                for node, ids in by_node.items()
+                for first in range(0, len(ids), _IDS_PER_REQUEST)
+            )
+            failed: describe_transactions.TransactionState | None = None
+            for row in [each for rows in answers for each in rows]:
+                if row.error_code and row.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    failed = row
+                    continue
+                missing.pop(row.transactional_id, None)
+                if not row.error_code:
+                    found[row.transactional_id] = row
+            if failed is not None:
+                check(failed.error_code, f"transactional id {failed.transactional_id}")
+
+        await self._cluster.retrying(attempt)
+        return found
+
+    async def _described_by(
+        self, node: int, transactional_ids: list[str], include_events: bool
+    ) -> list[describe_transactions.TransactionState]:
         request = describe_transactions.DescribeTransactionsRequest(
-            transactional_ids=[transactional_id], diary=diary
+            transactional_ids=transactional_ids, include_events=include_events
+        )
+        connection = await self._cluster.connection_to(node, purpose=TRANSACTION)
+        response = await connection.request(
+            describe_transactions.API, request, timeout=self._cluster.request_timeout
+        )
+        rows: list[describe_transactions.TransactionState] = response.transaction_states
+        return rows
+
+    async def open_under(self, prefix: str) -> list[describe_transactions.TransactionState]:
+        """Return the open transactions of the ids that begin with `prefix`, sorted by id."""
+        request = list_transactions.ListTransactionsRequest(
+            state_filters=[ONGOING], producer_id_filters=[]
         )
 
-        async def attempt() -> describe_transactions.TransactionState:
-            response = await self._cluster.ask_coordinator(
-                describe_transactions.API, request, transactional_id, TRANSACTION
-            )
-            row: describe_transactions.TransactionState = response.transaction_states[0]
-            check(row.error_code, f"transactional id {transactional_id}")
-            return row
+        async def attempt() -> list[TransactionListing]:
+            before = await self._coordinators()
+            rows = await self._list(request)
+            if await self._coordinators() != before:
+                # The ids that moved may be missing in the answers of both coordinators.
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "a coordinator moved")
+            return rows
 
-        return await self._cluster.retrying(attempt)
+        listed = await self._cluster.retrying(attempt)
+        ids = []
+        for each in listed:
+            if each.transactional_id.startswith(prefix):
+                ids.append(each.transactional_id)
+                self._cluster.remember_coordinator(
+                    each.transactional_id, TRANSACTION, each.coordinator
+                )
+        described = await self.describe_all(ids)
+        return [
+            described[id] for id in sorted(described) if described[id].transaction_state == ONGOING
+        ]
+
+    async def _coordinators(self) -> list[tuple[int, int, int]]:
+        """Return partition, leader and leader epoch of the transaction log; empty without one.
+
+        Raises COORDINATOR_NOT_AVAILABLE if a partition has no leader now.
+        """
+        response = await self._cluster.refresh([_LOG])
+        found = [
+            (row.partition_index, row.leader_id, row.leader_epoch)
+            for topic in response.topics
+            for row in topic.partitions
+        ]
+        if any(leader not in self._cluster.nodes for _, leader, _ in found):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"a partition of {_LOG}")
+        return sorted(found)
 
     async def coordinator(self, transactional_id: str) -> int:
-        """The broker that coordinates a transactional id."""
+        """Return the coordinator of a transactional id."""
         return await self._cluster.retrying(
             lambda: self._cluster.coordinator(transactional_id, TRANSACTION)
         )
 
     async def fence(self, transactional_id: str) -> tuple[int, int]:
-        """Fences whoever uses a transactional id and aborts what it has open.
+        """Fence the producer of a transactional id and abort its open transaction.
 
-        Gives the producer id and epoch that nobody has now; TRANSACTIONAL_ID_NOT_FOUND if unknown.
+        Returns the new producer id and epoch, which no producer uses. Raises
+        TRANSACTIONAL_ID_NOT_FOUND if the id is unknown.
         """
-        # InitProducerId would make an id that is only mistyped.
+        # InitProducerId would create a mistyped id.
         await self.describe(transactional_id)
         request = init_producer_id.InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=_FENCING_TIMEOUT_MS
@@ -161,13 +275,13 @@ class TransactionAdmin:
     # -- leaders ---------------------------------------------------------------------------------
 
     async def open_in(self, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
-        """Transactions that are open in `partitions`, oldest first in each."""
+        """Return the open transactions in `partitions`, oldest first in each partition."""
         wanted = list(partitions)
         found: list[OpenTransaction] = []
-        for first in range(0, len(wanted), _AT_ONCE):
-            ask = partial(self._open_in, wanted[first : first + _AT_ONCE])
+        for first in range(0, len(wanted), _PARTITIONS_PER_REQUEST):
+            ask = partial(self._open_in, wanted[first : first + _PARTITIONS_PER_REQUEST])
             found += await self._cluster.retrying(ask)
-        return sorted(found, key=lambda each: (*each.place, each.start_offset))
+        return sorted(found, key=lambda each: (*each.topic_partition, each.start_offset))
 
     async def _open_in(self, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
         by_leader: defaultdict[int, defaultdict[str, list[int]]] = defaultdict(
@@ -215,12 +329,12 @@ class TransactionAdmin:
         producer_epoch: int,
         transaction_version: int,
     ) -> None:
-        """Ends a transaction in one partition, whatever its coordinator thinks of it.
+        """Write a marker into one partition, without the coordinator of the transaction.
 
-        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED where the partition has seen a
-        newer one. Not tried again: who calls must look first what has become of it.
+        Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the partition has seen a
+        newer epoch. There is no retry: the caller must check the state of the transaction first.
         """
-        topic, partition = transaction.place
+        topic, partition = transaction.topic_partition
         marker = write_txn_markers.WritableTxnMarker(
             producer_id=transaction.producer_id,
             producer_epoch=producer_epoch,
@@ -246,10 +360,10 @@ class TransactionAdmin:
     async def hanging(
         self, partitions: Iterable[TopicPartition], *, older_than_ms: int, now_ms: int
     ) -> list[OpenTransaction]:
-        """Open transactions that no coordinator will end, by the test of Kafka's own tool.
+        """Return the hanging transactions, by the rules of kafka-transactions.sh.
 
-        Their last record is older than any transaction may become, and the coordinator knows of
-        none with this producer id and partition.
+        The last record of a hanging transaction is older than `older_than_ms`, and the coordinator
+        knows no transaction with this producer id and partition.
         """
         old = [
             each
@@ -261,11 +375,12 @@ class TransactionAdmin:
         return [
             each
             for each in old
-            if each.producer_id not in ids or each.place not in inside[ids[each.producer_id]]
+            if each.producer_id not in ids
+            or each.topic_partition not in inside[ids[each.producer_id]]
         ]
 
     async def transactional_ids(self, producer_ids: Iterable[int]) -> dict[int, str]:
-        """The transactional ids that have these producer ids now."""
+        """Return the transactional ids that have these producer ids now."""
         wanted = list(producer_ids)
         if not wanted:
             return {}
@@ -279,4 +394,8 @@ class TransactionAdmin:
             if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 raise
             return set()
-        return {(topic.topic, each) for topic in described.topics for each in topic.partitions}
+        return {
+            TopicPartition(topic.topic, each)
+            for topic in described.topics
+            for each in topic.partitions
+        }

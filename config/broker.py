@@ -1,40 +1,53 @@
 """The broker's configuration: every key that has an effect here, under Kafka's name."""
 
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from barnabas.config.cluster_keys import ClusterKeys
-from barnabas.config.controller_keys import ControllerKeys
+from barnabas.config.controller_keys import ControllerKeys, ShutdownKeys
 from barnabas.config.declare import boolean, integer, optional_string
 from barnabas.config.group_keys import GroupKeys
 from barnabas.config.key import ConfigError, Key
-from barnabas.config.listener_keys import listener_keys, parse_listener_key
 from barnabas.config.listeners import (
     Listener,
+    listener_keys,
     parse_connection_overrides,
     parse_host_port,
+    parse_listener_key,
     resolve_listeners,
     without_controllers,
 )
 from barnabas.config.log_keys import LogKeys, TopicDefaultKeys
+from barnabas.config.metadata_keys import SharedMetadataKeys, ZooKeeperKeys
 from barnabas.config.network_keys import NetworkKeys
-from barnabas.config.refusals import refuse_security
 from barnabas.config.replication_keys import ReplicationKeys
-from barnabas.config.shutdown_keys import ShutdownKeys
+from barnabas.config.tls_keys import TlsKeys
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
 from barnabas.config.transaction_keys import TransactionKeys
-from barnabas.config.zookeeper_keys import ZooKeeperKeys
 
 _ALIASES: Final = {"node.id": "broker.id"}
 _MINUTE_MS: Final = 60 * 1000
 _HOUR_MS: Final = 60 * _MINUTE_MS
 
+_SECURITY: Final = re.compile(
+    r"(listener\.name\..+\.)?(ssl|sasl|delegation\.token|password\.encoder)\..+"
+    r"|(listener\.name\.[^.]+\.)?principal\.builder\.class"
+    r"|authorizer\.class\.name|super\.users"
+    r"|security\.providers"
+    r"|client\.quota\.callback\.class"
+)
+_ZOOKEEPER_TLS: Final = re.compile(
+    r"zookeeper\.ssl\.(?!client\.enable|keystore\.|truststore\.(location|type)|endpoint\.).+"
+)
+_NO_SECURITY: Final = frozenset({"", "none", "PLAINTEXT"})
+
 
 class BrokerConfig(
-    ClusterKeys,
+    SharedMetadataKeys,
     ZooKeeperKeys,
     NetworkKeys,
+    TlsKeys,
     LogKeys,
     TopicDefaultKeys,
     ReplicationKeys,
@@ -43,95 +56,132 @@ class BrokerConfig(
     GroupKeys,
     TransactionKeys,
 ):
-    """What one broker was told. Build it with `from_properties`."""
+    """The configuration of one broker; `from_properties` creates it."""
 
     auto_create_topics_enable = boolean(
-        True, "Whether asking for a topic that does not exist creates it."
+        True, "Create a missing topic when a client requests its metadata."
     )
-    broker_id = integer(
-        0, "Number of this broker in its cluster; `node.id` is the same.", at_least=0
-    )
+    broker_id = integer(0, "Id of this broker in its cluster; `node.id` is an alias.", at_least=0)
     broker_rack = optional_string(
-        "Where this broker stands, for readers that prefer a near replica."
+        "Rack of this broker, for consumers that prefer a replica in their own rack."
     )
     default_replication_factor = integer(
-        1, "Replicas of a topic whose creator does not say.", at_least=1
+        1, "Replication factor of topics that are created without one.", at_least=1
     )
-    delete_topic_enable = boolean(True, "Whether topics can be deleted.")
-    fetch_max_bytes = integer(55 << 20, "Most bytes of records in one Fetch answer.", at_least=1024)
+    delete_topic_enable = boolean(True, "Allow topics to be deleted.")
+    fetch_max_bytes = integer(
+        55 << 20, "Maximum bytes of records in one Fetch response.", at_least=1024
+    )
+    max_incremental_fetch_session_cache_partitions = integer(
+        250_000,
+        "Number of partitions in all incremental fetch sessions, of about 300 bytes each. A "
+        "consumer beyond it fetches without a session; a follower always has one. A key of "
+        "Barnabas that Kafka does not have.",
+        at_least=0,
+    )
     max_incremental_fetch_session_cache_slots = integer(
-        1000, "Incremental fetch sessions that are kept (KIP-227).", at_least=0
+        1000, "Number of incremental fetch sessions that are kept (KIP-227).", at_least=0
     )
     max_request_partition_size_limit = integer(
-        2000, "Most partitions in one DescribeTopicPartitions answer.", at_least=1
+        2000, "Maximum number of partitions in one DescribeTopicPartitions response.", at_least=1
     )
-    num_partitions = integer(1, "Partitions of a topic whose creator does not say.", at_least=1)
+    num_partitions = integer(
+        1, "Number of partitions of topics that are created without one.", at_least=1
+    )
 
     given: Mapping[str, str] = MappingProxyType({})
-    """The texts that were given, by key: what DescribeConfigs calls the static configuration."""
+    """The static configuration of DescribeConfigs: the given texts by key."""
 
-    of_listeners: Mapping[str, object] = MappingProxyType({})
-    """Values of keys that hold for one listener, by the whole key."""
+    listener_values: Mapping[str, object] = MappingProxyType({})
+    """Values of keys that are set for one listener, by the key with its prefix."""
 
     warnings: tuple[str, ...] = ()
-    """What a person should read at start-up, one sentence each."""
+    """Warnings to log at start-up, one sentence each."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], *, strict: bool = False) -> Self:
-        """The configuration that properties describe; ConfigError where they cannot be taken.
+        """Create the configuration from properties; raise ConfigError if one of them is invalid.
 
-        Keys that have no effect here end up in one warning, or in an error where `strict`.
+        Keys without effect here are named in one warning, or in an error if `strict`.
         """
-        refuse_security(properties)
-        texts = _without_controllers(one_name_each(properties))
+        texts = _without_controllers(resolve_aliases(properties))
         given = {key: text for key, text in texts.items() if key in cls.KEYS}
         config = cls(**cls.parse(given))
         config.validate()
-        unknown = config.without_effect(texts)
+        unknown = config.keys_without_effect(texts)
+        _refuse_security({name: texts[name] for name in unknown})
         if unknown and strict:
             raise ConfigError(f"These configuration keys have no effect here: {', '.join(unknown)}")
         given |= {key: text for key, text in texts.items() if key not in unknown}
-        return config.overlaid(texts).replace(
+        return config.overlay(texts).replace(
             given=MappingProxyType(given), warnings=_warnings(unknown)
         )
 
     @classmethod
     def key_of(cls, name: str) -> Key[Any]:
-        """The key of that name, or the one that `name` sets for a listener; KeyError."""
+        """Return the key that `name` sets, for the broker or for one listener; KeyError if
+        unknown."""
         own = parse_listener_key(name)
         return cls.KEYS[name if own is None else own.key]
 
-    def without_effect(self, names: Iterable[str]) -> list[str]:
-        """Those of `names` that are neither keys of a broker nor of one of its listeners."""
+    def keys_without_effect(self, names: Iterable[str]) -> list[str]:
+        """Return those of `names` that are neither keys of a broker nor of one of its listeners."""
         own = listener_keys(names, self._listener_names())
         return [name for name in self.unknown(names) if name not in own]
 
-    def overlaid(self, texts: Mapping[str, str]) -> Self:
-        """A copy in which some keys have other values; ConfigError where one cannot be taken."""
+    def overlay(self, texts: Mapping[str, str]) -> Self:
+        """Return a copy with other values of some keys; raise ConfigError for an invalid one."""
         own = listener_keys(texts, self._listener_names())
         values = {name: self.KEYS[key.key].parse(texts[name]) for name, key in own.items()}
         given = {name: text for name, text in texts.items() if name in self.KEYS}
         return self.replace(
-            **self.parse(given), of_listeners=MappingProxyType({**self.of_listeners, **values})
+            **self.parse(given),
+            listener_values=MappingProxyType({**self.listener_values, **values}),
         )
 
     def max_connections_of(self, listener: str) -> int:
-        """Connections that one listener may have open."""
-        own = self.of_listeners.get(f"listener.name.{listener.lower()}.max.connections")
+        """Return the maximum number of open connections of one listener."""
+        own = self.listener_values.get(f"listener.name.{listener.lower()}.max.connections")
         return own if isinstance(own, int) else self.max_connections
+
+    def tls_of(self, listener: str) -> TlsKeys:
+        """Return the keys of TLS of one listener: its own values before the general ones."""
+        prefix = f"listener.name.{listener.lower()}."
+        return TlsKeys(
+            **{
+                key.attribute: self.listener_values.get(prefix + name, getattr(self, key.attribute))
+                for name, key in TlsKeys.KEYS.items()
+            }
+        )
 
     def _listener_names(self) -> list[str]:
         return [listener.name for listener in self.resolved_listeners()]
 
     def validate(self) -> None:
-        """ConfigError where keys that are well by themselves contradict each other."""
+        """Raise ConfigError if keys that are valid on their own contradict each other."""
         self._check_metadata()
         self._check_listeners()
-        parse_connection_overrides(
+        overrides = parse_connection_overrides(
             "max.connections.per.ip.overrides", self.max_connections_per_ip_overrides
         )
+        if self.max_connections_per_ip == 0 and not overrides:
+            raise ConfigError(
+                "max.connections.per.ip can be set to zero only if "
+                "max.connections.per.ip.overrides property is set."
+            )
+        if self.log_cleaner_dedupe_buffer_size <= 1 << 20:
+            raise ConfigError(
+                "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread."
+            )
         if self.metrics_listener is not None:
             parse_host_port("metrics.listener", self.metrics_listener)
+        if (self.metrics_listener_certificate_file is None) != (
+            self.metrics_listener_key_file is None
+        ):
+            raise ConfigError(
+                "metrics.listener.certificate.file and metrics.listener.key.file belong together: "
+                "set both or none of them"
+            )
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise ConfigError.invalid(
                 "group.min.session.timeout.ms",
@@ -149,14 +199,14 @@ class BrokerConfig(
         TopicConfig.resolve({}, self).require_consistent()
 
     def resolved_listeners(self) -> tuple[Listener, ...]:
-        """The sockets to open, in the order in which they were given."""
+        """Return the listeners to open, in the given order."""
         return resolve_listeners(
             self.listeners, self.advertised_listeners, self.listener_security_protocol_map
         )
 
     def inter_broker_listener(self) -> Listener:
-        """The listener that brokers use among themselves."""
-        wanted = (self.inter_broker_listener_name or "PLAINTEXT").upper()
+        """Return the listener for connections between brokers."""
+        wanted = (self.inter_broker_listener_name or self.security_inter_broker_protocol).upper()
         advertised = [each for each in self.resolved_listeners() if each.advertised is not None]
         for listener in advertised:
             if listener.name == wanted:
@@ -169,25 +219,31 @@ class BrokerConfig(
 
     @property
     def in_cluster(self) -> bool:
-        """Whether the metadata is shared, so that there may be other brokers."""
+        """Whether the metadata store is shared, so that there may be other brokers."""
         return self.metadata_socket is not None or bool(self.zookeeper_connect)
 
     def _check_metadata(self) -> None:
         if self.zookeeper_connect and self.metadata_socket is not None:
             raise ConfigError(
-                "zookeeper.connect and metadata.socket name two stores: leave one of them out"
+                "zookeeper.connect and metadata.socket exclude each other: set only one of them"
             )
         self.check_zookeeper()
 
     def _check_listeners(self) -> None:
+        plain = self.security_inter_broker_protocol == "PLAINTEXT"
+        if self.inter_broker_listener_name is not None and not plain:
+            raise ConfigError(
+                "Only one of inter.broker.listener.name and security.inter.broker.protocol should "
+                "be set."
+            )
         between = self.inter_broker_listener()
         if not self.in_cluster:
             return
         others = [each for each in self.resolved_listeners() if each != between]
-        if self.inter_broker_listener_name is None or not others:
+        if (self.inter_broker_listener_name is None and plain) or not others:
             raise ConfigError(
-                "Brokers of a cluster need a listener for themselves: add one to listeners that no "
-                "client uses, as REPLICATION://:9192, map it to PLAINTEXT in "
+                "Brokers of a cluster need a listener of their own: add one to listeners that no "
+                "client uses, such as REPLICATION://:9192, map it to PLAINTEXT in "
                 "listener.security.protocol.map, and name it in inter.broker.listener.name"
             )
 
@@ -197,7 +253,7 @@ class BrokerConfig(
         return self.log_dirs or self.log_dir
 
     def topic_defaults(self) -> dict[str, object]:
-        """What a topic without overrides gets: values by attribute of `TopicConfig`."""
+        """Return the values that a topic without overrides gets, by attribute of `TopicConfig`."""
         defaults: dict[str, object] = {
             name.replace(".", "_"): getattr(self, synonyms[0].replace(".", "_"))
             for name, synonyms in BROKER_SYNONYMS.items()
@@ -218,13 +274,13 @@ def _first(value: int | None, otherwise: int) -> int:
 
 
 def _retention_ms(config: BrokerConfig) -> int:
-    """The most precise of three keys that is set; every negative age means for ever."""
+    """Return the most precise of three keys that is set; a negative age means no limit."""
     minutes = _first(config.log_retention_minutes, config.log_retention_hours * 60)
     return max(-1, _first(config.log_retention_ms, minutes * _MINUTE_MS))
 
 
-def one_name_each(properties: Mapping[str, str]) -> dict[str, str]:
-    """Every key under the first of its names; ConfigError where two names say two things."""
+def resolve_aliases(properties: Mapping[str, str]) -> dict[str, str]:
+    """Replace aliases of keys; raise ConfigError if a key and its alias have different values."""
     texts = dict(properties)
     for alias, name in _ALIASES.items():
         text = texts.pop(alias, None)
@@ -234,13 +290,36 @@ def one_name_each(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _without_controllers(texts: dict[str, str]) -> dict[str, str]:
-    """Compose files for KRaft carry a controller's listener, which is not ours to open."""
+    """Drop the listeners of KRaft controllers, which Compose files for Kafka have."""
     controllers = texts.get("controller.listener.names", "").split(",")
     for key in ("listeners", "advertised.listeners"):
         if key in texts:
             addresses = [address.strip() for address in texts[key].split(",")]
             texts[key] = ",".join(without_controllers(addresses, controllers))
     return texts
+
+
+def _refuse_security(properties: Mapping[str, str]) -> None:
+    """Raise ConfigError if keys without effect configure security: none of them is ignored."""
+    if found := _security_keys(_SECURITY, properties):
+        raise ConfigError(
+            f"These keys of security have no effect in this release: {', '.join(found)}. Remove "
+            "them only if the broker is safe without them."
+        )
+    if found := _security_keys(_ZOOKEEPER_TLS, properties):
+        raise ConfigError(
+            f"These keys of TLS with ZooKeeper are not supported: {', '.join(found)}. "
+            "docs/COMPATIBILITY.md lists the supported keys; remove the others only if TLS works "
+            "without them."
+        )
+
+
+def _security_keys(pattern: re.Pattern[str], properties: Mapping[str, str]) -> list[str]:
+    return sorted(
+        key
+        for key, value in properties.items()
+        if pattern.fullmatch(key) and value.strip() not in _NO_SECURITY
+    )
 
 
 def _warnings(unknown: list[str]) -> tuple[str, ...]:

@@ -1,10 +1,10 @@
-"""How a table declares its keys: one function per type of value, with the range it allows."""
+"""Declarations of keys: one function for each type of value, with its range."""
 
 from barnabas.config.key import Check, ConfigError, Key, Type, Update
 
 
 def boolean(default: bool, doc: str, *, update: Update = Update.READ_ONLY) -> Key[bool]:
-    """`true` or `false`, in any case."""
+    """Declare a key with the value `true` or `false`, in any case."""
     return Key(Type.BOOLEAN, default, doc, update)
 
 
@@ -17,7 +17,7 @@ def integer(
     check: Check | None = None,
     update: Update = Update.READ_ONLY,
 ) -> Key[int]:
-    """A whole number of 32 bits; `check` takes the place of a plain range."""
+    """Declare a key with an integer of 32 bits; `check` replaces the range."""
     valid = _range_text(at_least, at_most)
     return Key(Type.INT, default, doc, update, check or _range(at_least, at_most), valid)
 
@@ -25,7 +25,7 @@ def integer(
 def short(
     default: int, doc: str, *, at_least: float, update: Update = Update.READ_ONLY
 ) -> Key[int]:
-    """A whole number of 16 bits."""
+    """Declare a key with an integer of 16 bits."""
     check, valid = _range(at_least, None), _range_text(at_least, None)
     return Key(Type.SHORT, default, doc, update, check, valid)
 
@@ -33,7 +33,7 @@ def short(
 def long(
     default: int, doc: str, *, at_least: float | None = None, update: Update = Update.READ_ONLY
 ) -> Key[int]:
-    """A whole number of 64 bits."""
+    """Declare a key with an integer of 64 bits."""
     check, valid = _range(at_least, None), _range_text(at_least, None)
     return Key(Type.LONG, default, doc, update, check, valid)
 
@@ -46,7 +46,7 @@ def double(
     at_most: float | None = None,
     update: Update = Update.READ_ONLY,
 ) -> Key[float]:
-    """A floating-point number of 64 bits."""
+    """Declare a key with a floating-point number of 64 bits."""
     check, valid = _range(at_least, at_most), _range_text(at_least, at_most)
     return Key(Type.DOUBLE, default, doc, update, check, valid)
 
@@ -58,7 +58,7 @@ def string(
     one_of: tuple[str, ...] = (),
     update: Update = Update.READ_ONLY,
 ) -> Key[str]:
-    """A text, one of `one_of` where that is given."""
+    """Declare a key with a text, one of `one_of` if given."""
     check = _one_of(one_of) if one_of else None
     return Key(Type.STRING, default, doc, update, check, _choices(one_of))
 
@@ -72,7 +72,7 @@ def names(
     check: Check | None = None,
     update: Update = Update.READ_ONLY,
 ) -> Key[tuple[str, ...]]:
-    """A comma-separated list without repetition; `check` takes the place of the usual checks."""
+    """Declare a key with a comma-separated list of distinct texts; `check` replaces all checks."""
     check = check or _distinct(one_of, may_be_empty)
     return Key(Type.LIST, default, doc, update, check, _choices(one_of))
 
@@ -80,31 +80,31 @@ def names(
 def optional_integer(
     doc: str, *, at_least: float | None = None, update: Update = Update.READ_ONLY
 ) -> Key[int | None]:
-    """A whole number of 32 bits that something else stands in for while it is unset."""
+    """Declare a key with an integer of 32 bits that may be unset."""
     check, valid = _range(at_least, None), _range_text(at_least, None)
     return Key(Type.INT, None, doc, update, check, valid)
 
 
 def optional_long(doc: str, *, update: Update = Update.READ_ONLY) -> Key[int | None]:
-    """A whole number of 64 bits that another key stands in for while it is unset."""
+    """Declare a key with an integer of 64 bits that may be unset; another key is its default."""
     return Key(Type.LONG, None, doc, update)
 
 
 def optional_string(
     doc: str, *, one_of: tuple[str, ...] = (), update: Update = Update.READ_ONLY
 ) -> Key[str | None]:
-    """A text that may be left unset, one of `one_of` where that is given."""
+    """Declare a key with a text that may be unset, one of `one_of` if given."""
     check = _one_of(one_of) if one_of else None
     return Key(Type.STRING, None, doc, update, check, _choices(one_of))
 
 
 def password(doc: str, *, update: Update = Update.READ_ONLY) -> Key[str | None]:
-    """A text that nobody is shown."""
+    """Declare a key with a text that is never shown."""
     return Key(Type.PASSWORD, None, doc, update)
 
 
 def optional_names(doc: str, *, update: Update = Update.READ_ONLY) -> Key[tuple[str, ...] | None]:
-    """A comma-separated list that another key stands in for while it is unset."""
+    """Declare a key with a comma-separated list that may be unset; another key is its default."""
     return Key(Type.LIST, None, doc, update, _distinct((), may_be_empty=False))
 
 

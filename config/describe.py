@@ -1,4 +1,4 @@
-"""What DescribeConfigs tells: each key's value, where it comes from, and what it stands over."""
+"""The descriptions of configurations for DescribeConfigs: values, their sources and synonyms."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
@@ -11,7 +11,7 @@ from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
 
 
 class Source(IntEnum):
-    """Where a value comes from, numbered as DescribeConfigs sends it."""
+    """The source of a value, with its number in DescribeConfigs."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -23,7 +23,7 @@ class Source(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """One of the places that could give a key its value; the first of them does."""
+    """One of the sources that could set a key; the first one takes effect."""
 
     name: str
     value: str | None
@@ -31,7 +31,7 @@ class Synonym(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One key of one resource. `value` is None where the key is unset."""
+    """One key of one resource. `value` is None if the key is unset."""
 
     name: str
     value: str | None
@@ -55,9 +55,9 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def describe_broker(config: DynamicConfig) -> list[Entry]:
-    """Every key of this broker, by name."""
+    """Return every key of this broker, sorted by name."""
     entries = []
-    own = config.current.of_listeners
+    own = config.current.listener_values
     for name in sorted({*BrokerConfig.KEYS, *own}):
         key = BrokerConfig.key_of(name)
         names = (name, key.name) if name in own else _SYNONYMS.get(name, (name,))
@@ -80,7 +80,7 @@ def describe_broker(config: DynamicConfig) -> list[Entry]:
 
 
 def describe_cluster_defaults(config: DynamicConfig) -> list[Entry]:
-    """The keys that AlterConfigs has set for every broker: the resource with the empty name."""
+    """Return the keys set for all brokers with AlterConfigs (the resource with the empty name)."""
     return [
         Entry(
             name=name,
@@ -96,7 +96,7 @@ def describe_cluster_defaults(config: DynamicConfig) -> list[Entry]:
 
 
 def describe_topic(overrides: Mapping[str, str], config: DynamicConfig) -> list[Entry]:
-    """Every key of a topic that has these overrides, by name."""
+    """Return every key of a topic with these overrides, sorted by name."""
     topic = TopicConfig.resolve(overrides, config.current)
     entries = []
     for name, key in TopicConfig.KEYS.items():
@@ -127,7 +127,7 @@ def _topic_synonyms(
 def _broker_synonyms(
     key: Key[Any], names: Sequence[str], config: DynamicConfig
 ) -> Iterator[Synonym]:
-    """Layer by layer, and in each layer the most precise key first; one default, as in Kafka."""
+    """Yield synonyms by layer, the most precise key first in each; one default, as in Kafka."""
     layers = (
         (Source.DYNAMIC_BROKER_CONFIG, config.overrides),
         (Source.DYNAMIC_DEFAULT_BROKER_CONFIG, config.cluster_defaults),

@@ -1,4 +1,4 @@
-"""One configuration key: its name, type, default, range, how it may change, and what it means.
+"""One configuration key: name, type, default, range, update mode and documentation.
 
 A table of keys is a class, and a key is a descriptor in it:
 
@@ -6,8 +6,8 @@ A table of keys is a class, and a key is a descriptor in it:
         segment_bytes = integer(1 << 30, "Largest size of ...", at_least=1 << 20)
 
 Kafka's name of a key is the attribute with dots for underscores. On the class an attribute is the
-`Key`; on an instance it is the value, a plain entry of the instance's dictionary, so reading one on
-a hot path costs what any attribute costs.
+`Key`; on an instance it is the value, a plain entry of the instance's dictionary, so reading it on
+a hot path costs the same as any attribute.
 """
 
 import re
@@ -27,7 +27,7 @@ _DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class Type(IntEnum):
-    """Types of configuration values, numbered as DescribeConfigs sends them."""
+    """The type of a configuration value, with its number in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -40,22 +40,23 @@ class Type(IntEnum):
 
 
 HIDDEN = "[hidden]"
-"""What is shown of a password, as in Kafka."""
+"""The text shown in place of a password, as in Kafka."""
 
 
 class Update(Enum):
-    """How a broker key may change while the broker runs, in the words of Kafka's documentation."""
+    """The update mode of a broker key, in the words of Kafka's documentation."""
 
     READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be taken. Its text is what an admin client or a person reads."""
+    """An invalid configuration. Its text is shown to admin clients and operators."""
 
     @classmethod
     def invalid(cls, key: str, value: object, reason: str) -> Self:
-        """A value that its key refuses, worded as Kafka words it."""
+        """Return the error for an invalid value, with Kafka's text."""
         return cls(f"Invalid value {java_text(value)} for configuration {key}: {reason}")
 
 
@@ -66,12 +67,12 @@ _RANGE = {
 }
 
 Check = Callable[[str, Any], None]
-"""Given the key's name and a value of its type; raises ConfigError where the value is refused."""
+"""A function of a key's name and a value of its type; it raises ConfigError for invalid values."""
 
 
 @dataclass(eq=False, slots=True)
 class Key(Generic[T]):
-    """Everything known about one key. `name` is filled in by the table that holds it."""
+    """The definition of one key. The table that contains it sets `name`."""
 
     type: Type
     default: T
@@ -94,14 +95,14 @@ class Key(Generic[T]):
         return self if table is None else self.default
 
     def parse(self, text: str) -> T:
-        """The value that `text` stands for; ConfigError where it is malformed or out of range."""
+        """Parse a text; raise ConfigError if it is malformed or out of range."""
         value = _PARSERS[self.type](self.name, text.strip(), self.type)
         if self.check is not None:
             self.check(self.name, value)
         return value  # type: ignore[no-any-return]
 
     def text(self, value: T) -> str | None:
-        """A value as it may be shown: the inverse of `parse`, but for a password."""
+        """Return a value as text, the inverse of `parse` except for passwords, which are hidden."""
         if value is None:
             return None
         if self.type is Type.PASSWORD:
@@ -112,7 +113,7 @@ class Key(Generic[T]):
 
 
 def java_text(value: object) -> str:
-    """A value as Java prints it: what Kafka's tools show and tests of its error texts expect."""
+    """Return a value as Java prints it, as in Kafka's tools and error texts."""
     match value:
         case bool():
             return "true" if value else "false"

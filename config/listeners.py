@@ -1,15 +1,20 @@
-"""Listeners: where the broker accepts connections, and what it tells clients to connect to."""
+"""Listeners: the addresses that the broker listens on and those that it advertises to clients."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from barnabas.config.key import ConfigError
+from barnabas.config.tls_keys import TlsKeys
 
 _ADDRESS: Final = re.compile(
     r"(?P<name>[^:/]+)://(?P<host>\[[0-9A-Fa-f:.%\w]*\]|[^\[\]:]*):(?P<port>[0-9]+)"
 )
 _WILDCARDS: Final = ("0.0.0.0", "::")
+_PREFIXED: Final = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<key>.+)")
+_OF_A_LISTENER: Final = frozenset({"max.connections", *TlsKeys.KEYS})
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
+"""The keys that Kafka has for each listener and that have an effect here."""
 
 
 class Address(NamedTuple):
@@ -23,11 +28,11 @@ class Address(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """One socket the broker listens on.
+    """One socket that the broker listens on.
 
     An empty `address.host` is every interface, port 0 any free port. An empty `advertised.host` is
-    the machine's own name and an advertised port 0 is the bound one: config/ asks no machine, so
-    the server fills them in. A listener that is not advertised is in no Metadata answer.
+    the machine's own name and an advertised port 0 is the bound one: config/ does no I/O, so the
+    server fills them in. A listener that is not advertised does not appear in Metadata responses.
     """
 
     name: str
@@ -37,25 +42,25 @@ class Listener(NamedTuple):
 
 
 def parse_address(key: str, text: str) -> tuple[str, Address]:
-    """Name and address of `NAME://host:port`; names are compared in upper case, as in Kafka."""
+    """Parse `NAME://host:port` into name and address; names are in upper case, as in Kafka."""
     found = _ADDRESS.fullmatch(text)
     if found is None:
         raise ConfigError.invalid(key, text, "Unable to parse it as NAME://host:port")
     port = int(found["port"])
     if port > 65535:
-        raise ConfigError.invalid(key, text, f"{port} is no port")
+        raise ConfigError.invalid(key, text, f"{port} is not a port")
     return found["name"].upper(), Address(found["host"].strip("[]"), port)
 
 
 def parse_host_port(key: str, text: str) -> Address:
-    """A bare `host:port`, as our own keys take it."""
+    """Parse `host:port`, the format of keys that only Barnabas has."""
     return parse_address(key, f"ADDRESS://{text}")[1]
 
 
 def resolve_listeners(
     listeners: Sequence[str], advertised: Sequence[str] | None, protocol_map: Iterable[str]
 ) -> tuple[Listener, ...]:
-    """The listeners that three keys describe together; ConfigError where they contradict."""
+    """Return the listeners that three keys define; raise ConfigError for contradictions."""
     bound = _addresses("listeners", listeners)
     _require_distinct_ports(bound)
     told = bound if advertised is None else _addresses("advertised.listeners", advertised)
@@ -78,13 +83,13 @@ def resolve_listeners(
 
 
 def without_controllers(listeners: Sequence[str], controllers: Iterable[str]) -> tuple[str, ...]:
-    """Those addresses that are not of a KRaft controller, which this broker has none of."""
+    """Return the addresses without those of KRaft controllers, which this broker does not have."""
     names = {name.strip().upper() for name in controllers if name.strip()}
     return tuple(text for text in listeners if text.partition(":")[0].upper() not in names)
 
 
 def parse_connection_overrides(key: str, text: str) -> dict[str, int]:
-    """Limits by host of `max.connections.per.ip.overrides`."""
+    """Parse the limits by host of `max.connections.per.ip.overrides`."""
     limits: dict[str, int] = {}
     for item in filter(None, (item.strip() for item in text.split(","))):
         host, _, count = item.rpartition(":")
@@ -107,7 +112,7 @@ def _addresses(key: str, texts: Iterable[str]) -> dict[str, Address]:
 
 
 def _require_distinct_ports(bound: Mapping[str, Address]) -> None:
-    """One port may carry one IPv4 and one IPv6 listener, as in Kafka; nothing else is shared."""
+    """Raise ConfigError if listeners share a port; one IPv4 and one IPv6 may, as in Kafka."""
     seen: set[tuple[int, bool]] = set()
     for name, address in bound.items():
         mark = (address.port, ":" in address.host)
@@ -132,10 +137,32 @@ def _protocol(name: str, protocols: Mapping[str, str]) -> str:
     protocol = protocols.get(name)
     if protocol is None:
         raise ConfigError(f"No security protocol defined for listener {name}")
-    if protocol != "PLAINTEXT":
+    if protocol not in _PROTOCOLS:
         raise ConfigError(
-            f"Listener {name} asks for {protocol}, which this release does not have. "
-            "It would be open to everyone: give it PLAINTEXT in listener.security.protocol.map, "
-            "or leave it out."
+            f"Listener {name} has the security protocol {protocol}, which is not supported. "
+            "Map it to SSL in listener.security.protocol.map, or to PLAINTEXT (open to everyone), "
+            "or remove the listener."
         )
     return protocol
+
+
+class ListenerKey(NamedTuple):
+    """A key of one listener, `listener.name.<listener>.<key>`, which overrides `<key>` there."""
+
+    listener: str
+    key: str
+
+
+def parse_listener_key(name: str) -> ListenerKey | None:
+    """Parse a key of one listener (in lower case, as in Kafka); None for other names."""
+    found = _PREFIXED.fullmatch(name)
+    if found is None or found["key"] not in _OF_A_LISTENER or name != name.lower():
+        return None
+    return ListenerKey(found["listener"].upper(), found["key"])
+
+
+def listener_keys(names: Iterable[str], listeners: Iterable[str]) -> Mapping[str, ListenerKey]:
+    """Return those of `names` that are keys of one of these listeners."""
+    known = set(listeners)
+    parsed = ((name, parse_listener_key(name)) for name in names)
+    return {name: key for name, key in parsed if key is not None and key.listener in known}

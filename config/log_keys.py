@@ -1,4 +1,4 @@
-"""Broker keys of the log: where it lies, what topics inherit, flushing, retention, compaction."""
+"""Broker keys of the log: directories, topic defaults, flushing, retention, compaction."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 class TopicDefaultKeys(Table):
-    """What a topic inherits where it has no override of its own."""
+    """Keys that topics inherit unless they override them."""
 
     compression_gzip_level = integer(
         -1,
@@ -56,60 +56,66 @@ class TopicDefaultKeys(Table):
         update=_CLUSTER,
     )
     log_cleaner_delete_retention_ms = long(
-        _DAY_MS, "How long compaction keeps a tombstone.", at_least=0, update=_CLUSTER
+        _DAY_MS, "Time that compaction keeps a tombstone.", at_least=0, update=_CLUSTER
     )
     log_cleaner_max_compaction_lag_ms = long(
-        LONG_MAX, "Longest time a record may wait to be compacted.", at_least=1, update=_CLUSTER
+        LONG_MAX, "Maximum time until a record is compacted.", at_least=1, update=_CLUSTER
     )
     log_cleaner_min_cleanable_ratio = double(
         0.5,
-        "Compaction starts when this share of a log is not compacted yet.",
+        "Minimum share of the log that is not compacted yet for compaction to start.",
         at_least=0,
         at_most=1,
         update=_CLUSTER,
     )
     log_cleaner_min_compaction_lag_ms = long(
-        0, "Shortest time a record stays as it was written.", at_least=0, update=_CLUSTER
+        0, "Minimum time that a record stays uncompacted.", at_least=0, update=_CLUSTER
     )
     log_cleanup_policy = names(
         ("delete",),
-        "What happens to old segments: `delete`, `compact`, or both.",
+        "Cleanup of old segments: `delete`, `compact`, or both.",
         one_of=CLEANUP_POLICIES,
         update=_CLUSTER,
     )
     log_flush_interval_messages = long(
         LONG_MAX,
-        "An fsync is due when a partition has this many records that lack one. At 1 records are "
-        "acknowledged only after fsync, which producers share.",
+        "Number of records of a partition without an fsync after which one is due. With 1, "
+        "records are acknowledged only after an fsync; concurrent producers share one.",
         at_least=1,
         update=_CLUSTER,
     )
     log_flush_interval_ms = optional_long(
-        "An fsync is due when a record has waited this long for one. "
-        "Unset: `log.flush.scheduler.interval.ms`.",
+        "Time that a record may wait until an fsync is due. Unset: "
+        "`log.flush.scheduler.interval.ms`.",
         update=_CLUSTER,
     )
     log_index_interval_bytes = integer(
         4096, "Bytes appended between two entries of the offset index.", at_least=0, update=_CLUSTER
     )
     log_index_size_max_bytes = integer(
-        10 << 20, "Largest size of an offset index.", at_least=4, update=_CLUSTER
+        10 << 20, "Maximum size of an offset index.", at_least=4, update=_CLUSTER
+    )
+    log_message_records_validation_enable = boolean(
+        False,
+        "Read every record of a batch before it is appended, and refuse a batch with a record that "
+        "consumers could not read. A key of Barnabas alone.",
+        update=_CLUSTER,
     )
     log_message_timestamp_after_max_ms = long(
         3_600_000,
-        "How far a record's timestamp may be ahead of the broker's clock.",
+        "Maximum time that a record's timestamp may be ahead of the broker's clock.",
         at_least=0,
         update=_CLUSTER,
     )
     log_message_timestamp_before_max_ms = long(
         LONG_MAX,
-        "How far a record's timestamp may be behind the broker's clock.",
+        "Maximum time that a record's timestamp may be behind the broker's clock.",
         at_least=0,
         update=_CLUSTER,
     )
     log_message_timestamp_type = string(
         "CreateTime",
-        "Whose clock stamps records: the producer's or, at the append, the broker's.",
+        "Origin of the timestamps: the producer's clock, or the broker's at the append.",
         one_of=TIMESTAMP_TYPES,
         update=_CLUSTER,
     )
@@ -126,13 +132,16 @@ class TopicDefaultKeys(Table):
         "Age in minutes at which a segment is deleted. Unset: `log.retention.hours`."
     )
     log_retention_ms = optional_long(
-        "Age at which a segment is deleted; -1 keeps it for ever. Unset: `log.retention.minutes`.",
+        "Age at which a segment is deleted; -1 is no limit. Unset: `log.retention.minutes`.",
         update=_CLUSTER,
     )
     log_roll_hours = integer(168, "Age in hours at which a segment is closed.", at_least=1)
-    log_roll_jitter_hours = integer(0, "Random part of the age, in hours.", at_least=0)
+    log_roll_jitter_hours = integer(
+        0, "Maximum random reduction of that age, in hours.", at_least=0
+    )
     log_roll_jitter_ms = optional_long(
-        "Random part of the age at which a segment is closed. Unset: `log.roll.jitter.hours`.",
+        "Maximum random reduction of the age at which a segment is closed. Unset: "
+        "`log.roll.jitter.hours`.",
         update=_CLUSTER,
     )
     log_roll_ms = optional_long(
@@ -143,62 +152,66 @@ class TopicDefaultKeys(Table):
     )
     log_segment_delete_delay_ms = long(
         60_000,
-        "How long a deleted file is kept for readers that still hold it.",
+        "Time that a deleted file is kept for readers that still use it.",
         at_least=0,
         update=_CLUSTER,
     )
     message_max_bytes = integer(
         1_048_588,
-        "Largest record batch, compressed, that is accepted.",
+        "Maximum size of a record batch, compressed.",
         at_least=0,
         update=_CLUSTER,
     )
     min_insync_replicas = integer(
         1,
-        "Replicas that must be in sync for a write with acks=all to be accepted.",
+        "Minimum number of in-sync replicas for a write with acks=all to be accepted.",
         at_least=1,
         update=_CLUSTER,
     )
     unclean_leader_election_enable = boolean(
         False,
-        "Whether a replica that is not in sync may lead when no other is left; it loses data.",
+        "Allow an out-of-sync replica to become leader if no in-sync replica is left (may "
+        "lose data).",
         update=_CLUSTER,
     )
 
 
 class LogKeys(Table):
-    """Directories, checkpoints, retention checks and the cleaner."""
+    """Keys of directories, checkpoints, retention checks and the cleaner."""
 
     log_cleaner_backoff_ms = long(
-        15_000, "Pause of the cleaner when no log needs it.", at_least=0, update=_CLUSTER
+        15_000, "Pause of the cleaner if no log needs cleaning.", at_least=0, update=_CLUSTER
     )
     log_cleaner_dedupe_buffer_size = long(
-        128 << 20, "Memory for the cleaner's map of keys.", update=_CLUSTER
+        128 << 20, "Memory for the cleaner's offset map.", update=_CLUSTER
     )
-    log_cleaner_enable = boolean(True, "Whether compacted topics are compacted.")
+    log_cleaner_enable = boolean(True, "Compact the logs of topics with `cleanup.policy=compact`.")
     log_cleaner_io_max_bytes_per_second = double(
-        DOUBLE_MAX, "Bytes per second the cleaner reads and writes.", at_least=0, update=_CLUSTER
+        DOUBLE_MAX,
+        "Maximum bytes per second that the cleaner reads and writes.",
+        at_least=0,
+        update=_CLUSTER,
     )
     log_dir = names(
         ("barnabas-data",),
-        "Where partitions are stored, if `log.dirs` is unset.",
+        "Directory of the partitions if `log.dirs` is unset.",
         may_be_empty=False,
     )
     log_dirs = optional_names(
-        "Directories of partitions, comma-separated; a new partition goes to the one with fewest. "
-        "Unset: `log.dir`. Where neither is set, `barnabas serve` takes `barnabas` in the user's "
-        "state directory (`$XDG_STATE_HOME`, else `~/.local/state`)."
+        "Directories of the partitions, comma-separated; a new partition is created in the "
+        "one with the fewest. Unset: `log.dir`. If neither is set, `barnabas serve` uses "
+        "`barnabas` in the user's state directory (`$XDG_STATE_HOME`, else `~/.local/state`)."
     )
     log_flush_offset_checkpoint_interval_ms = integer(
-        60_000, "How often the recovery points are written down.", at_least=0
+        60_000, "Interval at which the recovery points are checkpointed.", at_least=0
     )
     log_flush_scheduler_interval_ms = long(
         LONG_MAX,
-        "How often logs are checked for records that are due for an fsync; every second at least.",
+        "Interval of the check for records that are due for an fsync; at most one second.",
     )
     log_flush_start_offset_checkpoint_interval_ms = integer(
-        60_000, "How often the log start offsets are written down.", at_least=0
+        60_000, "Interval at which the log start offsets are checkpointed.", at_least=0
     )
     log_retention_check_interval_ms = long(
-        300_000, "How often logs are checked for segments to delete.", at_least=1
+        300_000, "Interval of the check for segments to delete.", at_least=1
     )

@@ -10,17 +10,18 @@ _CLUSTER: Final = Update.CLUSTER_WIDE
 
 
 class NetworkKeys(Table):
-    """How clients reach the broker, and how much of it they may take."""
+    """Keys of listeners and of limits on connections and requests."""
 
     advertised_listeners = optional_names(
-        "Addresses that clients are told, as `NAME://host:port`. Unset: `listeners`."
+        "Addresses that are advertised to clients, as `NAME://host:port`. Unset: `listeners`."
     )
     connections_max_idle_ms = long(
-        600_000, "A connection without a request for this long is closed; negative is never."
+        600_000, "Idle time after which a connection is closed; negative is never."
     )
     inter_broker_listener_name = optional_string(
-        "Listener that brokers use among themselves. Unset: the one named PLAINTEXT. In a cluster "
-        "it must be set, and clients have another."
+        "Listener for connections between brokers. Unset: the one that "
+        "security.inter.broker.protocol names. In a cluster one of the keys must be set, and "
+        "clients must use another listener."
     )
     listener_security_protocol_map = names(
         (
@@ -29,50 +30,76 @@ class NetworkKeys(Table):
             "SASL_PLAINTEXT:SASL_PLAINTEXT",
             "SASL_SSL:SASL_SSL",
         ),
-        "The security protocol of each listener, as `NAME:PROTOCOL`. Only PLAINTEXT is served.",
+        "Security protocol of each listener, as `NAME:PROTOCOL`. PLAINTEXT and SSL are supported.",
     )
     listeners = names(
         ("PLAINTEXT://:9092",),
-        "Addresses to listen on, as `NAME://host:port`. An empty host is every interface, port 0 "
-        "any free one; an IPv6 host stands in brackets. Unset, `barnabas serve` takes "
+        "Addresses to listen on, as `NAME://host:port`. An empty host is every interface, "
+        "port 0 any free port; an IPv6 host is in brackets. Unset, `barnabas serve` uses "
         "`PLAINTEXT://localhost:9092`.",
         may_be_empty=False,
     )
     max_connections = integer(
         INT_MAX,
-        "Connections open at a time; further ones wait. Under `listener.name.<listener>.` it is "
-        "the limit of one listener.",
+        "Maximum number of open connections; further ones wait, or take the place of one that "
+        "is idle. With the prefix `listener.name.<listener>.` it is the limit of one listener.",
         at_least=0,
         update=_CLUSTER,
     )
     max_connections_per_ip = integer(
         INT_MAX,
-        "Connections open at a time from one address; further ones are closed.",
+        "Maximum number of open connections from one address; further ones are closed.",
         at_least=0,
         update=_CLUSTER,
     )
     max_connections_per_ip_overrides = string(
         "",
-        "Limits of single hosts or addresses, as `host:count`, comma-separated.",
+        "Limits for single hosts or addresses, as `host:count`, comma-separated.",
         update=_CLUSTER,
     )
     metrics_listener = optional_string(
-        "Address of the HTTP endpoint with /metrics, /healthz and /readyz, as `host:port`. "
-        "Unset: no endpoint. A key of Barnabas; Kafka has none like it."
+        "Address of the HTTP endpoint with /metrics, /healthz, /livez and /readyz, as "
+        "`host:port`. Unset: no endpoint. A key of Barnabas that Kafka does not have."
+    )
+    metrics_listener_certificate_file = optional_string(
+        "PEM file with the certificate of the HTTP endpoint and its chain, for TLS. It is read "
+        "again when it changes. A key of Barnabas that Kafka does not have."
+    )
+    metrics_listener_key_file = optional_string(
+        "PEM file with the private key of that certificate, without a password. A key of Barnabas "
+        "that Kafka does not have."
+    )
+    metrics_listener_token_file = optional_string(
+        "File with the token that /metrics asks for, as `Authorization: Bearer`; the probes ask "
+        "for none. It is read again when it changes. A key of Barnabas that Kafka does not have."
     )
     queued_max_request_bytes = long(
         128 << 20,
-        "Bytes of requests in work over all connections; above it the broker stops reading. "
-        "Kafka's default is no limit.",
+        "Bytes of requests that are received or not answered yet, over all connections, above "
+        "which the broker stops reading. Kafka's default is no limit.",
+    )
+    queued_max_response_bytes = long(
+        128 << 20,
+        "Bytes of answers in memory that their clients have not read, over all connections, above "
+        "which those are closed that stand longest. A key of Barnabas that Kafka does not have.",
+        at_least=1 << 20,
+    )
+    security_inter_broker_protocol = string(
+        "PLAINTEXT",
+        "Name of the listener for connections between brokers, if inter.broker.listener.name is "
+        "unset.",
+        one_of=("PLAINTEXT", "SSL"),
     )
     socket_listen_backlog_size = integer(
-        50, "Connections that may wait to be accepted.", at_least=1
+        50, "Maximum number of connections that wait to be accepted.", at_least=1
     )
     socket_receive_buffer_bytes = integer(
         102_400, "SO_RCVBUF of a connection; -1 leaves the system's default."
     )
     socket_request_max_bytes = integer(
-        104_857_600, "Largest request; a larger one closes its connection.", at_least=1
+        104_857_600,
+        "Maximum size of a request; the connection of a larger one is closed.",
+        at_least=1,
     )
     socket_send_buffer_bytes = integer(
         102_400, "SO_SNDBUF of a connection; -1 leaves the system's default."

@@ -1,4 +1,4 @@
-"""Where properties come from: `server.properties` files and the environment of a container."""
+"""Sources of properties: `server.properties` files and the environment of a container."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -30,11 +30,11 @@ _OF_THE_IMAGE: Final = frozenset(
         "KAFKA_VERSION",
     }
 )
-"""Variables that steer a container image and its JVM; they are no broker keys."""
+"""Environment variables that configure a container image and its JVM; they are no broker keys."""
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """A file in the format of java.util.Properties; of a repeated key the last value counts."""
+    """Parse the format of java.util.Properties; the last value of a repeated key counts."""
     properties: dict[str, str] = {}
     for line in _logical_lines(text):
         found = _PAIR.fullmatch(line)
@@ -44,7 +44,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Keys given as `KAFKA_LOG_DIRS` or `KAFKA_CFG_LOG_DIRS`, as Kafka's images take them.
+    """Return the keys given as `KAFKA_LOG_DIRS` or `KAFKA_CFG_LOG_DIRS`, as in Kafka's images.
 
     `_` stands for a dot, `__` for an underscore, `___` for a dash.
     """
@@ -57,9 +57,10 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def cluster_id(environment: Mapping[str, str]) -> str:
-    """The id that Kafka's images format a new cluster with, empty where none is given.
+    """Return the cluster id given to a container for a new cluster, or an empty text.
 
-    They take `CLUSTER_ID`, others `KAFKA_CLUSTER_ID`. ConfigError where it is not one word.
+    Kafka's images take `CLUSTER_ID`, others `KAFKA_CLUSTER_ID`. Raise ConfigError if it is not one
+    word.
     """
     found = (environment.get(name, "").strip() for name in ("CLUSTER_ID", "KAFKA_CLUSTER_ID"))
     text = next(filter(None, found), "")
@@ -73,14 +74,14 @@ def _key_of(name: str) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blanks, continued ones joined."""
+    """Yield lines without comments and blank lines; continued lines are joined."""
     pending = ""
     for natural in re.split(r"\r\n|\r|\n", text):
         line = natural.lstrip(" \t\f")
         if not pending and (not line or _COMMENT.match(line)):
             continue
         pending += line
-        # A backslash at the end continues the line unless it is itself escaped.
+        # A backslash at the end continues the line unless it is escaped itself.
         if (len(pending) - len(pending.rstrip("\\"))) % 2:
             pending = pending[:-1]
             continue

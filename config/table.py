@@ -1,4 +1,4 @@
-"""Tables of keys: a class of `Key`s, and instances that hold one value for each of them."""
+"""Tables of keys: a table is a class of `Key`s; its instances hold one value per key."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, NoReturn, Self
@@ -7,7 +7,7 @@ from barnabas.config.key import ConfigError, Key
 
 
 class Table:
-    """Base of every table. Instances are immutable; equal values make equal instances."""
+    """The base of every table. Instances are immutable and compared by value."""
 
     KEYS: ClassVar[Mapping[str, Key[Any]]] = {}
     """Every key of the table under Kafka's name, in alphabetical order."""
@@ -22,7 +22,7 @@ class Table:
         cls.KEYS = dict(sorted(keys.items()))
 
     def __init__(self, **values: object) -> None:
-        """Values by attribute, each of its key's type and trusted; the rest are the defaults."""
+        """Set values by attribute, without checks; other keys get their defaults."""
         attributes = {key.attribute: key.default for key in self.KEYS.values()}
         if unknown := values.keys() - attributes.keys():
             raise TypeError(f"{type(self).__name__} has no {', '.join(sorted(unknown))}")
@@ -30,24 +30,24 @@ class Table:
 
     @classmethod
     def parse(cls, texts: Mapping[str, str]) -> dict[str, object]:
-        """Checked values by attribute for texts by key; ConfigError names the first bad one."""
+        """Parse texts by key into values by attribute; raise ConfigError for an invalid one."""
         return {
             cls.KEYS[name].attribute: cls.KEYS[name].parse(text) for name, text in texts.items()
         }
 
     @classmethod
     def unknown(cls, names: Iterable[str]) -> list[str]:
-        """Those of `names` that are no key of this table, sorted."""
+        """Return those of `names` that are not keys of this table, sorted."""
         return sorted(name for name in names if name not in cls.KEYS)
 
     def replace(self, **values: object) -> Self:
-        """A copy in which some values, given by attribute, are others."""
+        """Return a copy with other values of some attributes."""
         copy = type(self).__new__(type(self))
         copy.__dict__.update(self.__dict__, **values)
         return copy
 
     def text(self, name: str) -> str | None:
-        """The value of a key, given by Kafka's name, as DescribeConfigs shows it."""
+        """Return the value of a key (by Kafka's name) as DescribeConfigs shows it."""
         key = self.KEYS[name]
         return key.text(self.__dict__[key.attribute])
 
@@ -67,6 +67,6 @@ class Table:
 
 
 def require_known(table: type[Table], names: Iterable[str], what: str) -> None:
-    """ConfigError as Kafka words it where one of `names` is no key of the table."""
+    """Raise ConfigError, with Kafka's text, if one of `names` is not a key of the table."""
     for name in table.unknown(names):
         raise ConfigError(f"Unknown {what} config name: {name}")

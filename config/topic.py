@@ -1,15 +1,12 @@
-"""Topic keys: everything Kafka 4.3 knows of a topic, except tiered storage."""
+"""Topic keys: all of Kafka 4.3's, except those of tiered storage."""
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Protocol, Self
 
 from barnabas.config.declare import boolean, double, integer, long, names, string
 from barnabas.config.key import LONG_MAX, ConfigError
 from barnabas.config.table import Table, require_known
-
-if TYPE_CHECKING:
-    from barnabas.config.broker import BrokerConfig
 
 COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
@@ -18,7 +15,7 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 def check_gzip_level(key: str, level: int) -> None:
-    """Levels that zlib takes; -1 is its own default (KIP-390)."""
+    """Raise ConfigError unless zlib supports the level; -1 is zlib's default (KIP-390)."""
     if level != -1 and not 1 <= level <= 9:
         raise ConfigError.invalid(key, level, "Value must be between 1 and 9 or equal to -1")
 
@@ -35,12 +32,20 @@ def _check_throttled_replicas(key: str, replicas: tuple[str, ...]) -> None:
         )
 
 
+class TopicDefaults(Protocol):
+    """The source of the values that a topic without overrides gets: a broker's configuration."""
+
+    def topic_defaults(self) -> dict[str, object]:
+        """Return the values by attribute of `TopicConfig`."""
+        ...
+
+
 class TopicConfig(Table):
-    """What holds for one topic: its own overrides over the broker's defaults."""
+    """The configuration of one topic: its own overrides over the broker's defaults."""
 
     cleanup_policy = names(
         ("delete",),
-        "What happens to old segments: `delete` drops them by age and size, `compact` keeps the "
+        "Cleanup of old segments: `delete` deletes them by age and size, `compact` keeps the "
         "last record of each key, both together do both. Empty keeps everything.",
         one_of=CLEANUP_POLICIES,
     )
@@ -60,25 +65,23 @@ class TopicConfig(Table):
     )
     delete_retention_ms = long(
         _DAY_MS,
-        "How long compaction keeps a tombstone, so that a reader that starts at the beginning "
-        "within this time sees the deletion.",
+        "Time that compaction keeps a tombstone, so that a consumer that starts at the "
+        "beginning within this time reads the deletion.",
         at_least=0,
     )
     file_delete_delay_ms = long(
-        60_000, "How long a deleted file is kept for readers that still hold it.", at_least=0
+        60_000, "Time that a deleted file is kept for readers that still use it.", at_least=0
     )
     flush_messages = long(
         LONG_MAX,
-        "An fsync is due when this many records were appended since the last one. At 1 records "
-        "are acknowledged only after fsync, which producers share.",
+        "Number of records appended since the last fsync after which one is due. With 1, "
+        "records are acknowledged only after an fsync; concurrent producers share one.",
         at_least=1,
     )
-    flush_ms = long(
-        LONG_MAX, "An fsync is due when a record has waited this long for one.", at_least=0
-    )
+    flush_ms = long(LONG_MAX, "Time that a record may wait until an fsync is due.", at_least=0)
     follower_replication_throttled_replicas = names(
         (),
-        "Replicas whose fetching is throttled, as `partition:broker` pairs or `*`.",
+        "Replicas whose fetches are throttled on the follower, as `partition:broker` pairs or `*`.",
         check=_check_throttled_replicas,
     )
     index_interval_bytes = integer(
@@ -86,38 +89,43 @@ class TopicConfig(Table):
     )
     leader_replication_throttled_replicas = names(
         (),
-        "Replicas whose leaders throttle what they send, as `partition:broker` pairs or `*`.",
+        "Replicas to which leaders throttle what they send, as `partition:broker` pairs or `*`.",
         check=_check_throttled_replicas,
     )
-    max_compaction_lag_ms = long(
-        LONG_MAX, "Longest time a record may wait before it is compacted.", at_least=1
-    )
+    max_compaction_lag_ms = long(LONG_MAX, "Maximum time until a record is compacted.", at_least=1)
     max_message_bytes = integer(
-        1_048_588, "Largest record batch, compressed, that is accepted.", at_least=0
+        1_048_588, "Maximum size of a record batch, compressed.", at_least=0
+    )
+    message_records_validation_enable = boolean(
+        False,
+        "Read every record of a batch before it is appended, and refuse a batch with a record that "
+        "consumers could not read. A key of Barnabas alone.",
     )
     message_timestamp_after_max_ms = long(
-        3_600_000, "How far a record's timestamp may be ahead of the broker's clock.", at_least=0
+        3_600_000,
+        "Maximum time that a record's timestamp may be ahead of the broker's clock.",
+        at_least=0,
     )
     message_timestamp_before_max_ms = long(
-        LONG_MAX, "How far a record's timestamp may be behind the broker's clock.", at_least=0
+        LONG_MAX,
+        "Maximum time that a record's timestamp may be behind the broker's clock.",
+        at_least=0,
     )
     message_timestamp_type = string(
         "CreateTime",
-        "Whose clock stamps records: the producer's or, at the append, the broker's.",
+        "Origin of the timestamps: the producer's clock, or the broker's at the append.",
         one_of=TIMESTAMP_TYPES,
     )
     min_cleanable_dirty_ratio = double(
         0.5,
-        "Compaction starts when this share of the log is not compacted yet.",
+        "Minimum share of the log that is not compacted yet for compaction to start.",
         at_least=0,
         at_most=1,
     )
-    min_compaction_lag_ms = long(
-        0, "Shortest time a record stays as it was written before it is compacted.", at_least=0
-    )
+    min_compaction_lag_ms = long(0, "Minimum time that a record stays uncompacted.", at_least=0)
     min_insync_replicas = integer(
         1,
-        "Replicas that must be in sync for a write with acks=all to be accepted.",
+        "Minimum number of in-sync replicas for a write with acks=all to be accepted.",
         at_least=1,
     )
     preallocate = boolean(False, "Reserve the space of a new segment on disk when it is created.")
@@ -125,31 +133,36 @@ class TopicConfig(Table):
         -1, "Size of a partition above which its oldest segments are deleted; -1 is no limit."
     )
     retention_ms = long(
-        7 * _DAY_MS, "Age at which a segment is deleted; -1 keeps it for ever.", at_least=-1
+        7 * _DAY_MS, "Age at which a segment is deleted; -1 is no limit.", at_least=-1
     )
     segment_bytes = integer(1 << 30, "Size at which a segment is closed.", at_least=1 << 20)
-    segment_index_bytes = integer(10 << 20, "Largest size of an offset index.", at_least=4)
+    segment_index_bytes = integer(10 << 20, "Maximum size of an offset index.", at_least=4)
     segment_jitter_ms = long(
-        0, "Random part of `segment.ms`, so that segments do not all roll at once.", at_least=0
+        0,
+        "Maximum random reduction of `segment.ms`, so that segments do not all roll at the "
+        "same time.",
+        at_least=0,
     )
     segment_ms = long(7 * _DAY_MS, "Age at which a segment is closed.", at_least=1)
     unclean_leader_election_enable = boolean(
         False,
-        "Whether a replica that is not in sync may lead when no other is left; it loses data.",
+        "Allow an out-of-sync replica to become leader if no in-sync replica is left (may "
+        "lose data).",
     )
 
     @classmethod
-    def resolve(cls, overrides: Mapping[str, str], broker: "BrokerConfig") -> Self:
-        """The configuration of a topic; ConfigError where an override is unknown or refused.
+    def resolve(cls, overrides: Mapping[str, str], broker: TopicDefaults) -> Self:
+        """Return the configuration of a topic; raise ConfigError for an unknown or invalid
+        override.
 
-        Values that contradict each other are taken: a broker's default may have changed since the
-        override was set.
+        Values that contradict each other are accepted: a default of the broker may have changed
+        since the override was set.
         """
         require_known(cls, overrides, "topic")
         return cls(**{**broker.topic_defaults(), **cls.parse(overrides)})
 
     def require_consistent(self) -> None:
-        """ConfigError where values that are well by themselves contradict each other."""
+        """Raise ConfigError if values that are valid on their own contradict each other."""
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise ConfigError(
                 "conflict topic config setting "
@@ -159,36 +172,36 @@ class TopicConfig(Table):
 
     @property
     def compacted(self) -> bool:
-        """Whether records replace earlier ones of the same key, so that each needs a key."""
+        """Whether the topic is compacted, so that every record needs a key."""
         return "compact" in self.cleanup_policy
 
     @property
     def deleted(self) -> bool:
-        """Whether segments are dropped by age and size."""
+        """Whether segments are deleted by age and size."""
         return "delete" in self.cleanup_policy
 
     @property
     def flushes_each_append(self) -> bool:
-        """Whether a record is acknowledged only after an fsync covers it."""
+        """Whether a record is acknowledged only after an fsync that covers it."""
         return self.flush_messages == 1
 
 
-CAUTIOUS: Final[Mapping[str, str]] = {
+SAFE_VALUES: Final[Mapping[str, str]] = {
     "cleanup.policy": "",
     "retention.bytes": "-1",
     "retention.ms": "-1",
     "unclean.leader.election.enable": "false",
 }
-"""For a topic whose overrides nobody can read: no record goes for what they do not say."""
+"""Values for a topic whose overrides cannot be read: they delete no records and lose none."""
 
 
 def readable_overrides(
     stored: Mapping[str, str], before: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
-    """What holds of stored overrides, and why the rest does not.
+    """Return the stored overrides that are valid, and why the others are not.
 
-    Another version may have written them. Its keys are nothing here. A value that is refused here
-    is what it was before; where nothing was, what deletes no records.
+    Another version may have written them: keys that are unknown here are dropped. An invalid value
+    is replaced by the one before, or, without one, by a value that deletes no records.
     """
     overrides, refusals = {}, []
     for name, text in stored.items():
@@ -200,13 +213,13 @@ def readable_overrides(
             overrides[name] = text
         except ConfigError as error:
             refusals.append(str(error))
-            if name in before or name in CAUTIOUS:
-                overrides[name] = before[name] if name in before else CAUTIOUS[name]
+            if name in before or name in SAFE_VALUES:
+                overrides[name] = before[name] if name in before else SAFE_VALUES[name]
     return overrides, refusals
 
 
-def validate_topic_overrides(overrides: Mapping[str, str], broker: "BrokerConfig") -> None:
-    """ConfigError where CreateTopics or AlterConfigs may not set these values together."""
+def validate_topic_overrides(overrides: Mapping[str, str], broker: TopicDefaults) -> None:
+    """Raise ConfigError if CreateTopics or AlterConfigs may not set these values together."""
     TopicConfig.resolve(overrides, broker).require_consistent()
 
 
@@ -223,6 +236,7 @@ BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "index.interval.bytes": ("log.index.interval.bytes",),
     "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
     "max.message.bytes": ("message.max.bytes",),
+    "message.records.validation.enable": ("log.message.records.validation.enable",),
     "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
     "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
     "message.timestamp.type": ("log.message.timestamp.type",),
@@ -238,4 +252,4 @@ BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "segment.ms": ("log.roll.ms", "log.roll.hours"),
     "unclean.leader.election.enable": ("unclean.leader.election.enable",),
 }
-"""The broker keys a topic key inherits from: the first that is set holds."""
+"""The broker keys that a topic key inherits from; the first one that is set counts."""

@@ -1,95 +1,176 @@
-"""The only thing a state machine may say: what to write down, what to answer, what to do.
+"""The decisions of a state machine: records to write, an answer, effects.
 
-A machine is asked with a `Turn` and answers with a `Decision`; it waits for nothing and touches
-nothing outside itself. Whoever carries the decision (`runtime.py`) appends the records, waits until
-they are committed, replays them into the machine and only then lets the response go.
+A state machine returns a `Decision`; it waits for nothing and changes nothing outside itself.
+`HostedShard` carries the decision out: it appends the records, waits until they are committed,
+replays them into the state machine, and then gives the answer to the client.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Generator, Sequence
 from enum import Enum
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import KafkaError
 
-Ticket = int
-"""Names one asker whose answer may come later."""
-TimerKey = tuple[str, ...]
 R = TypeVar("R")
+"""A record of the state machine."""
+A = TypeVar("A")
+"""The answer to one request."""
+T = TypeVar("T")
+TimerKey = tuple[str, ...]
+Steps: TypeAlias = Generator[None, None, T]
+"""Work that may be long: it yields at least once in a millisecond, and returns its result."""
+AT_ONCE: Final = 64
+"""The number of records in a step: less than a millisecond."""
 
 
-class Parked(Enum):
-    """The type of `PARKED`."""
+class Instant(NamedTuple):
+    """The time of a decision. Wall time goes into records, monotonic time into deadlines."""
 
-    PARKED = "parked"
-
-
-PARKED = Parked.PARKED
-"""In place of a response: the asker will be given an `Answer` by some later decision."""
-
-
-class Turn(NamedTuple):
-    """The occasion of a decision. Wall time goes into records, monotonic time into deadlines."""
-
-    now_ms: int
+    wall_ms: int
     monotonic_ms: int
-    ticket: Ticket
 
 
-class Transaction(NamedTuple):
-    """The producer of whose transaction records are a part (KIP-98)."""
+class TransactionalProducer(NamedTuple):
+    """The producer in whose open transaction records are written (KIP-98)."""
 
     producer_id: int
     producer_epoch: int
     guard: object | None = None
-    """What the log gave out when verification began (KIP-890); None where none was needed."""
+    """The log's guard from `begin_verification` (KIP-890), None if it needs none."""
 
 
-class Decision(NamedTuple, Generic[R]):
-    """Without records the response goes at once, otherwise when they are committed and replayed.
+class Cancellable(Protocol):
+    """A timer."""
 
-    With a transaction the records are one batch of it, and replay is told whose it is.
+    def cancel(self) -> None: ...
 
-    Effects are carried out at once: what is not logged changes at once. `then` is asked for the
-    next decision when the records are committed and replayed (with None), or when their append was
-    refused (with what a client is told) and nothing was written.
+
+class Unanswered(Protocol):
+    """A request whose answer is still to come."""
+
+    def fail(self, error: KafkaError) -> None: ...
+
+
+class _Pending(Enum):
+    PENDING = "no answer yet"
+
+
+class DeferredAnswer(Generic[A]):
+    """An answer that is given later and only once: later calls of `give` have no effect."""
+
+    __slots__ = ("_answer", "_future", "_next", "_timer", "_unanswered")
+
+    def __init__(self) -> None:
+        self._answer: A | KafkaError | _Pending = _Pending.PENDING
+        self._future: asyncio.Future[A] | None = None
+        self._next: DeferredAnswer[A] | None = None
+        self._timer: Cancellable | None = None
+        self._unanswered: dict[Unanswered, None] | None = None
+
+    @property
+    def given(self) -> bool:
+        return self._answer is not _Pending.PENDING
+
+    def give(self, answer: A | KafkaError) -> None:
+        """Answer the request, with an error if `answer` is a KafkaError."""
+        if self._answer is not _Pending.PENDING:
+            return
+        self._answer = answer
+        if self._timer is not None:
+            self.lift_limit()
+        if self._unanswered is not None:
+            self._unanswered.pop(self, None)
+        future = self._future
+        if future is not None and not future.done():
+            if isinstance(answer, KafkaError):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+        if self._next is not None:
+            self._next.give(answer)
+
+    def fail(self, error: KafkaError) -> None:
+        """Answer the request with an error."""
+        self.give(error)
+
+    def outcome(self) -> Soon[A]:
+        """Return the answer, or a future of it if it is not given yet; raise the error if it is
+        one."""
+        answer = self._answer
+        if answer is _Pending.PENDING:
+            self._future = asyncio.get_running_loop().create_future()
+            return self._future
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+    # -- for `HostedShard` -----------------------------------------------------------------------
+
+    def pass_to(self, other: "DeferredAnswer[A]") -> None:
+        """Give the answer to `other` as well."""
+        self._next = other
+
+    def list_in(self, unanswered: dict[Unanswered, None]) -> None:
+        """Add this answer to a collection until it is given; do nothing if it is given already."""
+        if self._answer is _Pending.PENDING:
+            unanswered[self] = None
+            self._unanswered = unanswered
+
+    def limit(self, start: Callable[[], Cancellable]) -> None:
+        """Start a timer that gives an answer if no other comes, unless a timer runs already."""
+        if self._timer is None:
+            self._timer = start()
+
+    def lift_limit(self) -> None:
+        """Wait for the answer without a time limit."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class StartTimer(NamedTuple, Generic[R]):
+    """The effect: decide again after `delay_ms` of monotonic time, as an exclusive write of `key`.
+
+    It replaces the timer with the same name.
     """
 
-    records: Sequence[R] = ()
-    response: Any = None
-    effects: Sequence["Effect"] = ()
-    then: "Callable[[KafkaError | None, Turn], Decision[R]] | None" = None
-    transaction: Transaction | None = None
-
-
-Decide = Callable[[Turn], Decision[Any]]
-
-
-class Answer(NamedTuple):
-    """Answers a parked asker with a response, or with the error in its place."""
-
-    ticket: Ticket
-    response: Any
-
-
-class StartTimer(NamedTuple):
-    """Asks `decide` in `delay_ms` of monotonic time, in its lane; replaces the key's old timer."""
-
-    key: TimerKey
+    timer: TimerKey
     delay_ms: int
-    lane: str
-    decide: Decide
+    key: str
+    decide: "Callable[[Instant], Decision[R, None]]"
 
 
 class CancelTimer(NamedTuple):
-    """Forgets a timer, if there is one."""
+    """The effect: cancel a timer, if there is one with this name."""
 
-    key: TimerKey
-
-
-class Send(NamedTuple):
-    """Hands a message to whoever carries messages to other brokers."""
-
-    message: Any
+    timer: TimerKey
 
 
-Effect = Answer | StartTimer | CancelTimer | Send
+class Call(NamedTuple):
+    """The effect: call a function outside of the state machine, as the `give` of an answer."""
+
+    function: Callable[[], None]
+
+
+class Decision(NamedTuple, Generic[R, A]):
+    """A decision. The answer is given at once, or once the records are committed and replayed.
+
+    With a DeferredAnswer as its answer, another decision gives the answer. Effects are carried out
+    at once, because state that is not logged changes at once. With a producer, the records are one
+    batch of its transaction.
+
+    `then` makes the next decision: with None when the records are committed and replayed, with the
+    client's error when the log refused them and nothing was written.
+
+    `steps` adds the records, and may still change the answer. Until it is done, no other write of
+    the key is decided.
+    """
+
+    answer: A | KafkaError | DeferredAnswer[A]
+    records: Sequence[R] = ()
+    effects: "Sequence[StartTimer[R] | CancelTimer | Call]" = ()
+    then: "Callable[[KafkaError | None, Instant], Decision[R, None]] | None" = None
+    producer: TransactionalProducer | None = None
+    steps: Steps[None] | None = None

@@ -1,9 +1,9 @@
-"""Rebuilding a shard from its log, in slices that leave the event loop to others."""
+"""The load of a shard from its log, in slices that let the event loop run in between."""
 
 import asyncio
 import gc
 from collections.abc import Iterator
-from typing import Any
+from typing import TypeVar
 
 from barnabas.coordinator.ports import Clock, PartitionLog, Shard, Timers
 from barnabas.protocol.errors import KafkaError
@@ -14,24 +14,27 @@ from barnabas.protocol.records.batch import (
     crc_matches,
     iter_headers,
 )
-from barnabas.protocol.records.control import ControlType, read_marker
+from barnabas.protocol.records.compression import inflation_bound
+from barnabas.protocol.records.control import read_marker
 from barnabas.protocol.records.record import iter_records
 
+S = TypeVar("S")
+R = TypeVar("R")
 SLICE_SECONDS = 0.0001
-"""How long a load may keep the event loop for itself: others wait no longer for their turn. As
-quick a load as in slices of a millisecond, and who asks meanwhile does not notice."""
+"""The longest time that a load keeps the event loop busy. A load in such slices takes no longer
+than in slices of a millisecond, and other requests do not notice it."""
 _SLICES_TO_FREEZE = 64
-"""After about 7 ms, before the garbage collector has reason to look at more than the youngest."""
+"""About 7 ms of load, before the garbage collector looks at more than its youngest generation."""
 
 
 async def load(
-    shard: Shard[Any], log: PartitionLog, clock: Clock, timers: Timers, buffer_bytes: int
+    shard: Shard[S, R], log: PartitionLog, clock: Clock, timers: Timers, buffer_bytes: int
 ) -> None:
-    """Replay all that is in the log now; returns when its last record is committed.
+    """Replay the whole log; return when its last record is committed.
 
-    What is above the high watermark counts too: it was a leader's decision, and stays this one's.
-    Transactions may be open at the end: their markers are still to come. Raises KafkaError where
-    leadership is lost, ProtocolError where the log holds no such records.
+    Records above the high watermark count too: an earlier leader decided them, and this leader
+    keeps them. Transactions may be open at the end: their markers are still to come. Raises
+    KafkaError if leadership is lost, ProtocolError if a record cannot be read.
     """
     offset, end = log.start_offset, log.end_offset
     slices = 0
@@ -46,8 +49,8 @@ async def load(
                 if clock.monotonic() >= slice_end:
                     slices += 1
                     if slices % _SLICES_TO_FREEZE == 0:
-                        # What was loaded stays. The collector would walk over all of it at once:
-                        # 30 ms for 100,000 offsets.
+                        # The objects of a load live long. The collector would walk over all of
+                        # them at once: 30 ms for 100,000 offsets.
                         gc.freeze()
                     await timers.pause()
                     slice_end = clock.monotonic() + SLICE_SECONDS
@@ -61,19 +64,20 @@ def _check(data: bytes, position: int, header: BatchHeader) -> None:
 
 
 def _replayed(
-    shard: Shard[Any], data: bytes, position: int, header: BatchHeader, start: int
+    shard: Shard[S, R], data: bytes, position: int, header: BatchHeader, start: int
 ) -> Iterator[None]:
-    """Replay a batch from offset `start` on; others may have their turn at every step."""
+    """Replay a batch from offset `start` on; the load may pause at every yield."""
     if header.is_control:
-        # Compaction leaves the last batch of a producer, but not always its record.
+        # Compaction keeps the last batch of a producer, but not always its record.
         marker = read_marker(data, position, header) if header.record_count else None
         if marker is not None and header.last_offset >= start:
-            committed = marker.type is ControlType.COMMIT
-            shard.replay_marker(header.producer_id, header.producer_epoch, committed)
+            yield from shard.replay_marker(
+                marker.producer_id, marker.producer_epoch, marker.committed
+            )
         yield
         return
     producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
-    for record in iter_records(data, position, header):
+    for record in iter_records(data, position, header, max_bytes=inflation_bound(header.size)):
         if record.offset >= start and record.key is not None:
             decoded = shard.decode(record.key, record.value)
             if decoded is not None:

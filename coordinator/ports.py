@@ -1,75 +1,95 @@
-"""What the broker must lend a coordinator, and what the runtime asks of a state machine."""
+"""The interfaces of a coordinator: to the broker, and between its runtime and its state machine."""
 
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
 
-from barnabas.coordinator.decision import Decision, Turn
+from barnabas.coordinator.decision import Decision, Instant, Steps
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.claim import Claim
 
+S_co = TypeVar("S_co", covariant=True)
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Wall time for records, monotonic time for waits."""
+    """Wall time for records, monotonic time for deadlines."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return milliseconds since 1970."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Return seconds that never go back."""
         ...
 
 
 class TimerHandle(Protocol):
-    """A timer that was started."""
+    """A timer that runs."""
 
     def cancel(self) -> None:
-        """Make sure that it does not fire; harmless after it has."""
+        """Cancel the timer; no effect after it has fired."""
         ...
 
 
 class Timers(Protocol):
-    """The event loop, as far as a coordinator needs it."""
+    """The timers of the event loop."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call back once, not before `seconds` have passed."""
+        """Call `callback` once, after `seconds`."""
         ...
 
     async def pause(self) -> None:
-        """Let everything else that is ready go first."""
+        """Let the event loop run every other task that is ready."""
+        ...
+
+
+class Slices(Protocol):
+    """The slicer of the event loop, which runs long work in slices."""
+
+    def run(self, steps: Steps[T], /) -> "asyncio.Future[T]":
+        """Run work; short work is done on return. Returns a future of its result."""
         ...
 
 
 class PartitionLog(Protocol):
-    """The log of one partition that this broker leads, during one leader epoch."""
+    """The log of one partition during one leader epoch, in which this broker leads it."""
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch in which this broker leads."""
+        """The leader epoch."""
         ...
 
     @property
     def start_offset(self) -> int:
-        """The first offset there is."""
+        """The first offset of the log."""
         ...
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record will get."""
+        """The offset of the next record."""
+        ...
+
+    @property
+    def commits_at_once(self) -> bool:
+        """Whether records are committed as soon as they are appended: nothing is gained if records
+        wait for others to be appended with them."""
         ...
 
     async def read(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that has `offset` on, empty at the end; raises KafkaError."""
+        """Return whole batches, the first of them with `offset`; b"" at the end of the log.
+
+        Raises KafkaError.
+        """
         ...
 
     def begin_verification(self, claim: Claim) -> object | None:
-        """The guard that a producer's first batch of a transaction needs (KIP-890).
+        """Return the guard that a producer's first batch of a transaction needs (KIP-890).
 
-        None where its transaction is open here already, and nothing is to be verified. Raises
-        KafkaError: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING where that one is of
-        another transactional id, or where the log is not led in this epoch any more.
+        None if its transaction is open in this partition already. Raises KafkaError:
+        INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING if the open transaction belongs to
+        another transactional id, and the error of a log that this broker no longer leads.
         """
         ...
 
@@ -80,42 +100,49 @@ class PartitionLog(Protocol):
         guard: object | None = None,
         transaction_version: int = 0,
     ) -> int:
-        """Append one batch; returns the offset that must be committed for it to count.
+        """Append one batch, and return the offset at which it is committed.
 
-        `guard` is what verification gave to the batch of a transaction, `transaction_version` the
-        one by which a marker's epoch is judged (KIP-890). Raises KafkaError where the log refuses
-        it or is not led in this epoch any more: nothing has been written then.
+        `guard` comes from `begin_verification`; `transaction_version` rules the epoch of a marker
+        (KIP-890). Raises KafkaError if the log refuses the batch or this broker no longer leads
+        it; nothing is written then.
         """
         ...
 
     def when_committed(self, offset: int, waiter: Callable[[KafkaError | None], None]) -> None:
-        """Call `waiter` once the high watermark reaches `offset`: at once where it has, with an
-        error where leadership is lost first."""
+        """Call `waiter` once the high watermark reaches `offset`, at once if it has; with an error
+        if this broker loses leadership before."""
         ...
 
 
-class Shard(Protocol[R]):
-    """A state machine over one partition. Nothing here waits; everything may raise KafkaError."""
+class Shard(Protocol[S_co, R]):
+    """A state machine over one partition of a coordinator's topic. No method waits."""
+
+    @property
+    def state(self) -> S_co:
+        """The state on which decisions are made."""
+        ...
 
     def encode(self, record: R) -> tuple[bytes, bytes | None]:
-        """Key and value as they are written to the log."""
+        """Return key and value as the log holds them. Raises ProtocolError."""
         ...
 
     def decode(self, key: bytes, value: bytes | None) -> R | None:
-        """The inverse; None for kinds of records that only a newer broker knows."""
+        """Return the record of a key and value; None for kinds that only a newer broker knows."""
         ...
 
     def replay(self, record: R, producer_id: int) -> None:
-        """Apply a committed record: the only place where logged state changes.
+        """Apply a committed record. Logged state changes here and in `replay_marker` only.
 
-        With a producer id (-1 is none) it is part of that producer's open transaction.
+        With a producer id other than -1 the record is part of that producer's open transaction.
         """
         ...
 
-    def replay_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
-        """The transaction of a producer has ended in this partition."""
+    def replay_marker(
+        self, producer_id: int, producer_epoch: int, committed: bool
+    ) -> Iterable[None]:
+        """Apply the end of a producer's transaction in this partition, in steps."""
         ...
 
-    def loaded(self, turn: Turn) -> Decision[Any]:
-        """The whole log has been replayed and is committed; serving begins."""
+    def loaded(self, now: Instant) -> Decision[R, None]:
+        """Return the first decision, once the whole log is replayed and committed."""
         ...

@@ -1,83 +1,83 @@
-"""The shell around coordinators: decide -> append -> committed -> replay -> answer.
+"""The runtime of coordinators: decide -> append -> committed -> replay -> answer.
 
-One `CoordinatorRuntime` serves one internal topic, one shard per partition that this broker leads.
-It knows nothing of groups or transactions.
+One `CoordinatorRuntime` serves one internal topic, with one shard per partition that this broker
+leads. It knows nothing of groups or transactions.
 
         elected                loaded, high watermark at the end
     ----------------> LOADING -----------------------------------> SERVING
                          |                                            |
                          +------------- resigned, or a fault ---------+--> gone
 
-While loading, everybody is told COORDINATOR_LOAD_IN_PROGRESS; once gone, NOT_COORDINATOR.
+While a partition is loading, every request is answered with COORDINATOR_LOAD_IN_PROGRESS; once it
+is gone, with NOT_COORDINATOR.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from barnabas.coordinator.decision import Decide
-from barnabas.coordinator.faults import as_coordinator
-from barnabas.coordinator.hosted import EndOfTransaction, Hosted, Mode
+from barnabas.coordinator.client_errors import coordinator_error
+from barnabas.coordinator.decision import Decision, Instant
+from barnabas.coordinator.hosted_shard import HostedShard, Mode
 from barnabas.coordinator.loading import load
-from barnabas.coordinator.ports import Clock, PartitionLog, Shard, Timers
+from barnabas.coordinator.ports import Clock, PartitionLog, Shard, Slices, Timers
+from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.control import TxnMarker
 
-S = TypeVar("S", bound=Shard[Any])
+S = TypeVar("S")
+"""The state of a shard."""
+R = TypeVar("R")
+"""A record of its log."""
+A = TypeVar("A")
 T = TypeVar("T")
 
-SendMessage = Callable[[int, int, Any], None]
-"""Takes a message of a shard, with its partition and the leader epoch that decided so."""
 
-
-def _send_nothing(index: int, leader_epoch: int, message: Any) -> None:
-    raise NotImplementedError("nobody carries messages for this coordinator")
-
-
-class CoordinatorRuntime(Generic[S]):
+class CoordinatorRuntime(Generic[S, R]):
     """The shards that this broker hosts. Everything runs on the event loop."""
 
     def __init__(
         self,
-        new_shard: Callable[[], S],
+        new_shard: Callable[[int, int], Shard[S, R]],
         *,
         clock: Clock,
         timers: Timers,
+        slices: Slices,
         write_timeout_ms: int,
         load_buffer_bytes: int,
         compression: Compression = Compression.NONE,
-        send: SendMessage = _send_nothing,
         in_touch: Callable[[], bool] = lambda: True,
         report: Callable[[int, BaseException], None],
     ) -> None:
-        """`send` takes what shards `Send`; `report` is told of a fault that made a partition stop
-        being served. A broker that is not `in_touch` with the cluster may have a successor: in
-        place of what would end a client's work it answers COORDINATOR_NOT_AVAILABLE."""
+        """`new_shard` is called with a partition and its leader epoch. `report` is called with a
+        partition that is no longer served because of an error. A broker that is not `in_touch`
+        with the cluster may have a successor: it answers COORDINATOR_NOT_AVAILABLE in place of an
+        error after which the client would give up."""
         self._new_shard = new_shard
         self._clock = clock
         self._timers = timers
+        self._slices = slices
         self._write_timeout_ms = write_timeout_ms
         self._load_buffer_bytes = load_buffer_bytes
         self._compression = compression
-        self._send = send
         self._in_touch = in_touch
         self._report = report
-        self._hosted: dict[int, Hosted[S]] = {}
+        self._hosted: dict[int, HostedShard[S, R]] = {}
         self._loads: dict[int, asyncio.Task[None]] = {}
 
     def elected(self, index: int, log: PartitionLog) -> None:
-        """This broker leads the partition in a new epoch: load it from its log."""
+        """Load a partition from its log: this broker leads it in a new epoch."""
         self.resigned(index)
-        hosted = Hosted(
-            self._new_shard(),
+        hosted = HostedShard(
+            self._new_shard(index, log.leader_epoch),
             log,
             clock=self._clock,
             timers=self._timers,
+            slices=self._slices,
             write_timeout_ms=self._write_timeout_ms,
             compression=self._compression,
-            send=partial(self._send, index, log.leader_epoch),
             in_touch=self._in_touch,
             failed=lambda error: self._failed(index, error),
         )
@@ -87,7 +87,7 @@ class CoordinatorRuntime(Generic[S]):
         )
 
     def resigned(self, index: int) -> None:
-        """Somebody else leads the partition: forget it; whoever waits is told NOT_COORDINATOR."""
+        """Forget a partition that another broker leads; requests that wait get NOT_COORDINATOR."""
         task = self._loads.pop(index, None)
         if task is not None:
             task.cancel()
@@ -104,17 +104,22 @@ class CoordinatorRuntime(Generic[S]):
             await asyncio.wait(tasks)
 
     def write(
-        self, index: int, lane: str, decide: Decide, mode: Mode = Mode.EXCLUSIVE
-    ) -> "Any | asyncio.Future[Any]":
-        """Ask a shard for a decision and see it through; the response, or a future of it.
+        self,
+        index: int,
+        key: str,
+        decide: Callable[[S, Instant], Decision[R, A]],
+        mode: Mode = Mode.EXCLUSIVE,
+    ) -> Soon[A]:
+        """Call `decide` with the state of a partition, and carry its decision out.
 
-        Exclusive decisions of one lane wait for all earlier writes of it, so that each is made on
-        what is committed; pipelined ones wait for nobody. Raises KafkaError.
+        Returns the answer, as a future until it is given. Exclusive decisions of one key wait for
+        all earlier writes of it, so that each is made on committed state; pipelined ones do not
+        wait for writes. Raises KafkaError.
         """
-        return self._serving(index).ask(lane, decide, mode)
+        return self._serving(index).write(key, decide, mode)
 
     def begin_verification(self, index: int, claim: Claim) -> object | None:
-        """What a `Transaction` needs as its guard, None where nothing is to be verified.
+        """Return the guard that a `TransactionalProducer` needs, None if it needs none.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, and the errors of
         coordinators.
@@ -123,47 +128,36 @@ class CoordinatorRuntime(Generic[S]):
         try:
             return log.begin_verification(claim)
         except KafkaError as error:
-            raise as_coordinator(error) from None
+            raise coordinator_error(error) from None
 
-    def write_marker(
-        self,
-        index: int,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        committed: bool,
-        transaction_version: int,
-    ) -> "asyncio.Future[None] | None":
-        """End a producer's transaction in a partition; answered when the shard shows it.
+    def write_marker(self, index: int, marker: TxnMarker) -> Soon[None]:
+        """End a producer's transaction in a partition; answered when the state shows the end.
 
-        An answer that came before would let the next transaction begin on the state before this
-        one (KAFKA-17507). Raises KafkaError, at once or in the future: what the log refuses a
-        marker for (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED), and the errors of
-        coordinators; an answer that comes too late is COORDINATOR_NOT_AVAILABLE, and the same
-        marker may be written again.
+        An earlier answer would let the next transaction begin on the state before this one
+        (KAFKA-17507). Raises KafkaError, at once or in the future: the log's refusal of a marker
+        (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED), and the errors of coordinators;
+        an answer that comes too late is COORDINATOR_NOT_AVAILABLE, and the same marker may be
+        written again.
         """
-        return self._serving(index).end_transaction(
-            EndOfTransaction(
-                producer_id, producer_epoch, coordinator_epoch, committed, transaction_version
-            )
-        )
+        return self._serving(index).write_marker(marker)
 
     def read(self, index: int, look: Callable[[S], T]) -> T:
-        """Look at what is committed in a shard; raises KafkaError where it is not served here."""
-        return self._serving(index).look(look)
+        """Return the result of `look` on the committed state. Raises KafkaError if it is not
+        served."""
+        return self._serving(index).read(look)
 
-    def shards(self) -> Iterator[tuple[int, S]]:
-        """Every shard that is being served, by partition."""
+    def served(self) -> Iterator[tuple[int, S]]:
+        """Yield every partition that is being served, with its state."""
         for index, hosted in self._hosted.items():
             if hosted.serving:
-                yield index, hosted.shard
+                yield index, hosted.shard.state
 
     @property
     def loading(self) -> bool:
-        """Whether some shard is still being loaded."""
+        """Whether some partition is still being loaded."""
         return any(not hosted.serving for hosted in self._hosted.values())
 
-    def _serving(self, index: int) -> Hosted[S]:
+    def _serving(self, index: int) -> HostedShard[S, R]:
         hosted = self._hosted.get(index)
         if hosted is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -171,7 +165,7 @@ class CoordinatorRuntime(Generic[S]):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return hosted
 
-    async def _load(self, index: int, hosted: Hosted[S]) -> None:
+    async def _load(self, index: int, hosted: HostedShard[S, R]) -> None:
         try:
             await load(hosted.shard, hosted.log, self._clock, self._timers, self._load_buffer_bytes)
             del self._loads[index]

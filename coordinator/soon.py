@@ -1,6 +1,6 @@
-"""Answers that are mostly at hand, and sometimes have to be committed or waited for first.
+"""Answers that are available at once, or come as a future.
 
-Whoever loses interest cancels the future it holds, and with that all that only it waited for.
+A caller that cancels a future returned by one of these functions also cancels the work behind it.
 """
 
 import asyncio
@@ -10,36 +10,36 @@ from typing import Any, TypeAlias, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 Soon: TypeAlias = T | asyncio.Future[T]
-"""An answer, or where something has to be committed first, a future of it."""
+"""An answer, or a future of it if something must be committed first."""
 
 
-def then(answer: "Soon[T]", make: Callable[[T], R]) -> "Soon[R]":
-    """`make` of the answer, at once where it is there."""
+def map_answer(answer: "Soon[T]", make: Callable[[T], R]) -> "Soon[R]":
+    """Return the result of `make` on the answer, at once if the answer is available."""
     if isinstance(answer, asyncio.Future):
-        return _after(answer, make)
+        return _map_future(answer, make)
     return make(answer)
 
 
-async def settled(answer: "Soon[T]") -> T:
-    """The answer, waited for where it is not there yet."""
+async def wait(answer: "Soon[T]") -> T:
+    """Return the answer, after waiting for it if it is a future."""
     return await answer if isinstance(answer, asyncio.Future) else answer
 
 
-def promised(work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
-    """Carry work on as a task, for as long as somebody wants its outcome."""
-    return _after(asyncio.ensure_future(work), lambda outcome: outcome)
+def spawn(work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
+    """Run a coroutine as a task; the task is cancelled with the future that is returned."""
+    return _map_future(asyncio.ensure_future(work), lambda outcome: outcome)
 
 
-def unheeded(answer: "Soon[Any]") -> None:
-    """Let an answer go that nobody waits for, whatever it is."""
+def ignore(answer: "Soon[Any]") -> None:
+    """Drop an answer, or its error, without a warning from asyncio."""
     if isinstance(answer, asyncio.Future):
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
-def _after(inner: "asyncio.Future[T]", make: Callable[[T], R]) -> "asyncio.Future[R]":
+def _map_future(inner: "asyncio.Future[T]", make: Callable[[T], R]) -> "asyncio.Future[R]":
     outer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
-    def arrived(done: "asyncio.Future[T]") -> None:
+    def inner_done(done: "asyncio.Future[T]") -> None:
         if outer.done():
             if not done.cancelled():
                 done.exception()
@@ -53,10 +53,10 @@ def _after(inner: "asyncio.Future[T]", make: Callable[[T], R]) -> "asyncio.Futur
             except Exception as fault:
                 outer.set_exception(fault)
 
-    def abandoned(done: "asyncio.Future[R]") -> None:
+    def outer_done(done: "asyncio.Future[R]") -> None:
         if done.cancelled():
             inner.cancel()
 
-    inner.add_done_callback(arrived)
-    outer.add_done_callback(abandoned)
+    inner.add_done_callback(inner_done)
+    outer.add_done_callback(outer_done)
     return outer

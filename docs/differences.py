@@ -1,21 +1,23 @@
-"""What Barnabas leaves out of Apache Kafka 4.3, and what it does otherwise: a written part of
-docs/COMPATIBILITY.md."""
+"""The differences from Apache Kafka 4.3: the APIs that are missing, and other behaviour.
+
+They are a written part of docs/COMPATIBILITY.md.
+"""
 
 from typing import NamedTuple
 
 
 class Missing(NamedTuple):
-    """APIs of Kafka 4.3 that are not served, by key, and why."""
+    """APIs of Kafka 4.3 that are not served, by key, and the reason."""
 
     apis: dict[int, str]
     why: str
 
 
 class Difference(NamedTuple):
-    """Something that a client or an operator can notice."""
+    """A difference that a client or an operator can notice."""
 
     about: str
-    here: str
+    barnabas: str
     kafka: str
     why: str
 
@@ -37,12 +39,12 @@ MISSING = (
             50: "DescribeUserScramCredentials",
             51: "AlterUserScramCredentials",
         },
-        "Security and quotas come later. A configuration that asks for security is refused; keys "
-        "of quotas have no effect, and the warning at the start names them.",
+        "SASL, rights and quotas come later. A configuration that asks for them is refused. Keys "
+        "of quotas have no effect, and a warning at the start names them.",
     ),
     Missing(
         {68: "ConsumerGroupHeartbeat", 69: "ConsumerGroupDescribe"},
-        "The consumer protocol of KIP-848 comes later; clients use the classic one by default.",
+        "The consumer protocol of KIP-848 comes later. Clients use the classic one by default.",
     ),
     Missing(
         {
@@ -76,35 +78,96 @@ MISSING = (
     ),
     Missing(
         {71: "GetTelemetrySubscriptions", 72: "PushTelemetry"},
-        "Clients push metrics only to brokers that announce it, and no receiver is here (KIP-714).",
+        "Clients push metrics only to brokers that announce these APIs, and we do not (KIP-714).",
     ),
 )
 
 DIFFERENCES = (
     Difference(
         "Metadata",
-        "One broker keeps them in a journal of its own, several in ZooKeeper (3.8 or newer), with "
-        "the nodes of Kafka 3.9 and those of its zookeeper.* keys that are below; other "
-        "zookeeper.ssl.* keys are refused. Certificates are PEM files, and the digest's user and "
-        "password stand in zookeeper.digest.file.",
+        "One broker keeps its metadata in a journal of its own; several brokers keep them in "
+        "ZooKeeper (3.8 or newer), with the nodes of Kafka 3.9 and its zookeeper.* keys as far as "
+        "they are listed below. Other zookeeper.ssl.* keys are refused. Certificates are PEM "
+        "files; the digest's user and password are in zookeeper.digest.file.",
         "In a log of their own (KRaft). Until 3.9: ZooKeeper, with a JAAS file.",
-        "Several implementations of the same small port, and nothing to run beside one broker.",
+        "Several implementations of one small interface, and nothing to run beside one broker.",
     ),
     Difference(
         "Listeners of a cluster",
-        "A broker of a cluster has two at least: inter.broker.listener.name is set, and names one "
-        "that clients are not told of. Otherwise it does not start.",
+        "A broker of a cluster has at least two. inter.broker.listener.name names one that "
+        "clients are not told of; a broker without it does not start.",
         "One listener can be for clients and brokers.",
-        "What only brokers may say is served there alone, and without security the listener is all "
-        "that tells them from clients.",
+        "Requests that only brokers may send are served on that listener alone. Without security "
+        "nothing else tells brokers from clients.",
+    ),
+    Difference(
+        "TLS: key stores",
+        "PEM and PKCS12 (which needs the extra `security`). A JKS file is refused with the command "
+        "that converts it. A PEM key store may have no password. Changed files are read again "
+        "within 10 s, and after SIGHUP.",
+        "JKS, PKCS12 and PEM. Files are read again when AlterConfigs names them.",
+        "JKS is a format of Java. Certificates are often renewed in place.",
+    ),
+    Difference(
+        "TLS: versions and ciphers",
+        "TLS 1.2 and 1.3. ssl.cipher.suites names all three suites of TLS 1.3 or none, which "
+        "disables it. ssl.provider, ssl.engine.factory.class and the other keys of Java's classes "
+        "are refused.",
+        "All versions of Java's, and any subset of suites.",
+        "Python's ssl has no choice among the suites of TLS 1.3, and no classes of Java.",
+    ),
+    Difference(
+        "TLS: revocation lists",
+        "`ssl.crl.location` names a PEM file of revocation lists. They are checked for the "
+        "certificate of the peer itself. A list that is missing or out of date refuses the peer.",
+        "Properties of the JVM.",
+        "No key of Kafka says it.",
+    ),
+    Difference(
+        "TLS: principals",
+        "Patterns of ssl.principal.mapping.rules are those of RE2 (the extra `re2`): without "
+        "look-around and references. principal.builder.class is refused.",
+        "Patterns of Java.",
+        "The name is the peer's choice, and Java's patterns can take exponential time.",
     ),
     Difference(
         "Produce: timestamps",
-        "The limits of message.timestamp.before.max.ms and .after.max.ms are held against the "
+        "The limits of message.timestamp.before.max.ms and .after.max.ms are compared with the "
         "first and the largest timestamp of a batch, as its header gives them.",
-        "Every record is looked at.",
-        "A batch stays compressed from socket to disk. Looking at each record would cost more "
-        "than everything else that is done to it.",
+        "Every record is checked.",
+        "A batch stays compressed from socket to disk. To look at each record would cost more "
+        "than all other work on the batch.",
+    ),
+    Difference(
+        "Produce: records in a batch",
+        "The header is checked: its count must fit the last offset delta and the bytes that the "
+        "batch can decompress to. Records are read if the topic is compacted or has another codec, "
+        "or if message.records.validation.enable is set, a key of Barnabas alone (default false; "
+        "for all topics log.message.records.validation.enable). Then lengths, offsets, "
+        "timestamps and headers of every record are checked, and a header's name must be UTF-8.",
+        "Every record is read. A header's name may be any bytes, and offsets that are not "
+        "consecutive are corrected.",
+        "To read each record would cost more than all other work on the batch. A batch that no "
+        "consumer can read stops those that do not skip it.",
+    ),
+    Difference(
+        "Size of decompressed batches",
+        "Where the broker reads records (at the append as above, for a search by time, at "
+        "compaction), a batch may decompress to 32 times max.message.bytes, and to 32 MiB in any "
+        "case. A larger one is refused with INVALID_RECORD, a search by time ends with "
+        "CORRUPT_MESSAGE, and its log is not compacted until the next start.",
+        "There is no bound.",
+        "A few kilobytes can decompress to gigabytes.",
+    ),
+    Difference(
+        "Elements of a request",
+        "A request may have 100,000 elements as a whole (the items of all its arrays, and tagged "
+        "fields), a controller's message 1,048,576, and one section 64 tagged fields. The "
+        "connection of a larger request is closed, with a warning in the log; "
+        "barnabas_server_invalid_requests_total counts them.",
+        "Only socket.request.max.bytes bounds a request.",
+        "Elements take far more memory than their bytes. A client that names 10,000 partitions "
+        "needs 20,000 elements.",
     ),
     Difference(
         "Produce: internal topics",
@@ -113,160 +176,225 @@ DIFFERENCES = (
         "A client chooses its client id.",
     ),
     Difference(
-        "Produce: whose transaction it is",
-        "A partition remembers which transactional id its open transaction was verified for; "
-        "another one that names the same producer id gets INVALID_PRODUCER_ID_MAPPING. After a "
+        "Produce: the owner of a transaction",
+        "A partition remembers the transactional id for which its open transaction was verified. "
+        "Another one that names the same producer id gets INVALID_PRODUCER_ID_MAPPING. After a "
         "restart the coordinator is asked again.",
         "Once a transaction is open in a partition, its producer id and epoch are enough.",
-        "A producer id can be guessed, a record in a stranger's transaction cannot be taken back.",
+        "A producer id can be guessed, and a record in another client's transaction cannot be "
+        "taken back.",
     ),
     Difference(
         "Produce: a transaction that the older protocol opened",
-        "Takes nothing from Produce v12 and later: the coordinator is asked, and the batch belongs "
-        "to the next transaction.",
-        "Clients are to take another epoch before they change the protocol (KAFKA-18227).",
-        "One that does not would write into a transaction that is being ended.",
+        "It takes nothing from Produce v12 and later: the coordinator is asked, and the batch "
+        "belongs to the next transaction.",
+        "Clients must take another epoch before they change the protocol (KAFKA-18227).",
+        "A client that does not would write into a transaction that is being ended.",
     ),
     Difference(
         "WriteTxnMarkers between brokers",
-        "What comes over an older connection than the coordinator's broker has used since is not "
-        "written.",
-        "It is, and may end the next transaction of a producer of the older protocol.",
-        "A request that was held up has long been sent again.",
+        "A marker that arrives over an older connection than the latest of the coordinator's "
+        "broker is not written. One whose coordinator epoch is above every leader epoch of "
+        "`__transaction_state` gets COORDINATOR_NOT_AVAILABLE.",
+        "It is written, and may end the next transaction of a producer of the older protocol, or "
+        "fence the producer's coordinator for good.",
+        "A delayed request has been sent again long ago, and an epoch of the future is made up.",
+    ),
+    Difference(
+        "Fetch of a follower",
+        "Needs the epoch of the broker's present registration, which the leader reads from the "
+        "metadata store. Any other gets STALE_BROKER_EPOCH, and a Fetch without one (before v15) "
+        "NOT_LEADER_OR_FOLLOWER.",
+        "Only an epoch below the one in the metadata cache is refused, and none (-1) is accepted.",
+        "An epoch of the future would shut the real follower out, and a made-up position would "
+        "commit records that no follower has.",
+    ),
+    Difference(
+        "ListTransactions: the pattern",
+        "Needs google-re2, the extra `re2`. Without it a pattern gets UNSUPPORTED_VERSION, and the "
+        "broker's log names the extra.",
+        "Always available.",
+        "google-re2 has no wheels for musl. Python's own expressions can take exponential time.",
     ),
     Difference(
         "`__transaction_state` in a transaction",
-        "TOPIC_AUTHORIZATION_FAILED from AddPartitionsToTxn of brokers (v4 and v5) and "
-        "WriteTxnMarkers too.",
-        "Whoever may act as a broker can add it, and write markers into it.",
-        "No transaction writes there: a marker would make the log unreadable to its coordinator.",
+        "TOPIC_AUTHORIZATION_FAILED, also from AddPartitionsToTxn of brokers (v4 and v5) and from "
+        "WriteTxnMarkers.",
+        "A client that may act as a broker can add it, and write markers into it.",
+        "No transaction writes there. A marker would make the log unreadable to its coordinator.",
     ),
     Difference(
-        "Markers and max.message.bytes",
-        "A marker is written whatever the topic's limit.",
-        "A limit below the size of a marker, 78 bytes, keeps transactions in PrepareCommit.",
-        "What is decided must end.",
+        "Coordinators and max.message.bytes",
+        "A marker is written whatever the topic's limit, and so is a coordinator's batch of up to "
+        "1,048,588 bytes, the default of the limit.",
+        "A limit below the size of a marker, 78 bytes, keeps transactions in PrepareCommit, and a "
+        "low message.max.bytes refuses commits and memberships of all groups.",
+        "A decided transaction must end. One changed key must not stop all groups.",
     ),
     Difference(
-        "Markers of a topic that came back with fewer partitions",
+        "Limits that keep all clients out",
+        "AlterConfigs and IncrementalAlterConfigs refuse max.connections=0, also of one listener, "
+        "and max.connections.per.ip=0 without an address above 0 in "
+        "max.connections.per.ip.overrides: INVALID_CONFIG, with the remedy. Such a value in the "
+        "metadata store is ignored, with an error in the log. A file may have it.",
+        "It is taken (max.connections.per.ip=0 if there is any override).",
+        "No client could connect to change it back.",
+    ),
+    Difference(
+        "Markers of a topic that was created again with fewer partitions",
         "A partition that the metadata store does not have needs no marker.",
-        "The same, as far as the broker's own view of the metadata says so.",
-        "Only the store can tell what is gone from what is not known yet.",
+        "The same, as far as the broker's own metadata cache shows it.",
+        "Only the store can tell a deleted partition from one that is not known yet.",
     ),
     Difference(
         "`replica.fetch.backoff.ms`",
         "The longest pause after an error of a partition; the first is a sixteenth of it.",
-        "Every pause has this length.",
+        "The length of every pause.",
         "Most of these errors are over as soon as a leader has heard that it leads: new topics and "
-        "leaders take acks=all that much sooner.",
+        "new leaders accept acks=all that much sooner.",
     ),
     Difference(
-        "In-sync followers that go",
-        "A follower whose connection is closed from its side, and who does not fetch again within "
-        "500 ms, is proposed to leave the in-sync set.",
-        "It leaves when replica.lag.time.max.ms is over or the controller has seen it go.",
-        "After kill -9 of a follower acks=all goes on in half a second.",
+        "In-sync followers that disconnect",
+        "A follower that closes its connection and does not fetch again within 500 ms is proposed "
+        "to leave the ISR.",
+        "It leaves when replica.lag.time.max.ms is over or the controller has noticed its end.",
+        "After kill -9 of a follower, acks=all goes on in half a second.",
     ),
     Difference(
         "Elections: brokers that were not shut down cleanly",
-        "A broker's registration says how its last run ended. Unless it was closed cleanly it "
-        "leaves every in-sync set that has another member, before any election. The last member "
+        "A broker's registration tells how its last run ended. Unless it was closed cleanly, it "
+        "leaves every ISR that has another member, before any election. The last member "
         "leads again if its machine has not rebooted or its topic flushes first "
-        "(flush.messages=1), and no directory of it is new or gone; else only an unclean election "
-        "makes it the leader, and the partition's node says so (`doubtful`).",
-        "With ZooKeeper it stayed in the sets and led again. KRaft keeps eligible leaders beside "
-        "the in-sync set (KIP-966).",
-        "What was acknowledged to several replicas is not lost to one machine's reboot.",
+        "(flush.messages=1), and if no log directory of it is new or gone. Otherwise only an "
+        "unclean election makes it the leader, and the partition's node says so (`doubtful`).",
+        "With ZooKeeper it stayed in the ISRs and led again. KRaft keeps eligible leaders beside "
+        "the ISR (KIP-966).",
+        "The reboot of one machine must not lose records that several replicas acknowledged.",
     ),
     Difference(
         "Elections: all brokers away at once",
-        "A controller that comes into office and finds nobody registered who was, waits "
+        "A new controller that finds none of the earlier brokers registered waits for "
         "zookeeper.session.timeout.ms before it moves a leader.",
-        "With ZooKeeper: leaders moved to whoever registered first.",
-        "It is the metadata store that was away, and the brokers come back.",
+        "With ZooKeeper, the broker that registered first became leader.",
+        "The metadata store was away, and the brokers come back.",
     ),
     Difference(
-        "High watermark of parked followers",
-        "It reaches a follower whose Fetch is parked after 10 ms, if no records do before.",
+        "High watermark of followers whose Fetch is parked",
+        "It reaches them after 10 ms, if no records do before.",
         "It waits for replica.fetch.wait.max.ms, if no records come before.",
-        "A replica that is elected, or read from (KIP-392), knows then what is committed.",
+        "A replica that is elected, or read from (KIP-392), then knows what is committed.",
     ),
     Difference(
         "replica.selector.class",
         "LeaderSelector or RackAwareReplicaSelector of org.apache.kafka.common.replica.",
         "Any class on the class path.",
-        "Java classes cannot be loaded here.",
+        "A Python broker cannot load Java classes.",
     ),
     Difference(
         "ApiVersions: features",
         "transaction.version, and `barnabas.transaction.registration`: KIP-609 is understood.",
-        "metadata.version, kraft.version, group.version, share.version and others are told too.",
-        "They are levels of KRaft and of what is not served. Clients ignore features that they do "
-        "not know.",
+        "Also metadata.version, kraft.version, group.version, share.version and others.",
+        "They are levels of KRaft and of APIs that are not served. Clients ignore features that "
+        "they do not know.",
     ),
     Difference(
         "UpdateFeatures: features",
         "transaction.version and `barnabas.transaction.registration` can be changed. A release "
-        "as a whole (`kafka-features.sh upgrade --release-version`) cannot be asked for.",
-        "Every feature of a release can, metadata.version among them.",
-        "A release names levels of KRaft and of what is not served, and all of them or none are "
-        "set.",
+        "as a whole (`kafka-features.sh upgrade --release-version`) cannot be requested.",
+        "Every feature of a release can be changed, metadata.version among them.",
+        "A release names levels of KRaft and of APIs that are not served, and all of them or none "
+        "are set.",
     ),
     Difference(
-        "DescribeTransactions: what happened of late",
-        "Tagged field 10000 of the request asks for it; tags 10000 to 10002 of each transaction "
-        "tell events, time left and the client's address.",
+        "DescribeTransactions: recent events",
+        "Tagged field 10000 of the request asks for them; tags 10000 to 10002 of each transaction "
+        "have the events, the time left and the client's address.",
         "No such fields.",
-        "`barnabas transactions why`. Who does not ask gets none, and who does not know them skips "
-        "them.",
+        "`barnabas transactions why` needs them. A client that does not ask gets none, and a "
+        "client that does not know the tags skips them.",
     ),
     Difference(
-        "Internal topics: asking creates them",
-        "`__consumer_offsets` and `__transaction_state`; `__share_group_state` stays unknown, and "
-        "nobody may create it or write to it.",
+        "InitProducerId v6: two-phase commit",
+        "Served in full (KIP-939), and announced where `transaction.two.phase.commit.enable` is "
+        "on. It needs transaction.version 2. While the key is off, Enable2Pc and KeepPreparedTxn "
+        "get TRANSACTIONAL_ID_AUTHORIZATION_FAILED before every other error.",
+        "Behind `unstable.api.versions.enable`. KeepPreparedTxn gets UNSUPPORTED_VERSION, and "
+        "Enable2Pc works at every level of transaction.version.",
+        "Apache Kafka has not released it. A keep needs an epoch for each transaction and the "
+        "newer format of the log.",
+    ),
+    Difference(
+        "InitProducerId v6: a pin",
+        "Enable2Pc and KeepPreparedTxn together lift the timeout of the open transaction. "
+        "KeepPreparedTxn alone leaves the timeout that the transaction has.",
+        "The KIP does not say it.",
+        "A process can keep what others have written with an ordinary timeout, and then commit "
+        "it however long the decision takes.",
+    ),
+    Difference(
+        "A kept transaction",
+        "Its records and markers bear the ongoing producer, and EndTxn needs the client's. The "
+        "ongoing producer gets PRODUCER_FENCED, from leaders INVALID_PRODUCER_EPOCH; the client's "
+        "gets INVALID_TXN_STATE where it adds a partition. InitProducerId with the ongoing "
+        "producer's id and epoch is fenced as well. A leader that has the transaction open takes "
+        "further records of the ongoing producer.",
+        "As the KIP describes it; not built.",
+        "The coordinator cannot revoke what a leader has verified. A process that keeps a "
+        "transaction must know that its writer has flushed.",
+    ),
+    Difference(
+        "DescribeTransactions: kept transactions",
+        "Tags 10003 to 10005 have the client's producer id and epoch, and that the transaction is "
+        "kept. Other transactions do not have them.",
+        "No such fields.",
+        "An operator and a tool must know who may end the transaction.",
+    ),
+    Difference(
+        "Internal topics: created by a request for metadata",
+        "`__consumer_offsets` and `__transaction_state`. `__share_group_state` stays unknown: no "
+        "client may create it or write to it.",
         "All three are created when Metadata asks for them.",
-        "No coordinator here keeps the third yet.",
+        "No coordinator of ours uses the third yet.",
     ),
     Difference(
         "OffsetFetch before v7: open transactions",
-        "COORDINATOR_LOAD_IN_PROGRESS while a transaction is open that has committed an offset of "
-        "a partition that is asked for; `group.unstable.offsets.block.old.clients` switches it "
-        "off.",
+        "COORDINATOR_LOAD_IN_PROGRESS while an open transaction has committed an offset of a "
+        "requested partition. `group.unstable.offsets.block.old.clients` switches this off.",
         "The offset from before the transaction.",
-        "These clients (aiokafka) cannot ask for stable offsets (KIP-447). One that took over on "
-        "the old offset would do the work of a transaction again that may yet be committed. They "
-        "know this error, and ask again.",
+        "These clients (aiokafka) cannot ask for stable offsets (KIP-447). A member that took over "
+        "at the old offset would repeat the work of a transaction that may still be committed. "
+        "The clients know this error, and ask again.",
     ),
     Difference(
         "OffsetFetch v2 to v7: errors of a group",
-        "Told of the group and of every partition that was asked for.",
-        "Told of the group; no partitions are listed.",
-        "aiokafka looks at partitions only, and takes a group that is being loaded for one that "
-        "never committed.",
+        "In the response of the group and of every requested partition.",
+        "In the response of the group; no partitions are listed.",
+        "aiokafka looks at partitions only. It would take a group that is being loaded for one "
+        "that never committed.",
     ),
     Difference(
-        "Internal topics",
+        "Internal topics: replicas",
         "One replica and min.insync.replicas 1 while the broker is alone with its embedded "
         "metadata.",
         "Creation waits for as many brokers as offsets.topic.replication.factor, 3, asks for.",
         "One broker must work without a setting. In a cluster the factor is never smaller than "
-        "asked for.",
+        "configured.",
     ),
     Difference(
         "Broker keys",
-        "DescribeConfigs lists the keys below and AlterConfigs takes no other.",
+        "DescribeConfigs lists the keys below, and AlterConfigs takes no other.",
         "Every key of KRaft is listed, and unknown ones are stored.",
         "A key that is accepted has its effect.",
     ),
     Difference(
         "Broker keys: listeners",
-        "listeners, advertised.listeners and listener.security.protocol.map are read at start-up.",
+        "listeners, advertised.listeners and listener.security.protocol.map are read at the start.",
         "They can be altered for one broker while it runs.",
         "Sockets are opened once.",
     ),
     Difference(
         "Broker keys: node.id",
-        "One key, listed as broker.id; both names are taken from files.",
+        "One key, listed as broker.id; files may use both names.",
         "Two keys that must agree.",
         "They mean the same.",
     ),
@@ -280,57 +408,73 @@ DIFFERENCES = (
         "queued.max.request.bytes",
         "128 MiB by default.",
         "No limit by default.",
-        "A limit on every queue: many connections must not take all memory.",
+        "Every queue has a limit: many connections must not take all memory.",
+    ),
+    Difference(
+        "max.connections",
+        "A connection that waits takes the place of an anonymous one that is idle for 0.4 s, first "
+        "of one that has sent no whole request, then of the one that is idle longest. It waits "
+        "while all others have requests in progress. File descriptors that run out are treated "
+        "alike.",
+        "It waits until another connection is closed.",
+        "A crowd of silent connections must not keep clients out.",
+    ),
+    Difference(
+        "A request that is sent too slowly",
+        "One that has begun and brings less than 16 KiB in 10 s is cut. If it holds memory for "
+        "which another request has waited for a second, it is cut as soon as it stands.",
+        "It may take any time, while each connections.max.idle.ms brings a byte.",
+        "A few peers that announce large requests must not hold the memory of all others.",
     ),
     Difference(
         "Group keys",
-        "None is taken.",
+        "None is accepted.",
         "Keys for consumer, share and streams groups.",
         "They have no effect on classic groups.",
     ),
     Difference(
         "Reassignments: /admin/reassign_partitions",
-        "Nothing comes of the node. AlterPartitionReassignments moves partitions, and what moves "
-        "stands in /brokers/topics, as in Kafka.",
-        "Before 4.0 a controller took the node for an order of its older tool.",
+        "The node has no effect. AlterPartitionReassignments moves partitions, and the progress "
+        "is in /brokers/topics, as in Kafka.",
+        "Before 4.0 a controller took the node as a command of Kafka's older tool.",
         "The tool has not used it since Kafka 2.6.",
     ),
     Difference(
         "AlterReplicaLogDirs: a crash at its end",
         "Of two directories of a replica the start takes the one that was written last.",
-        "The start fails until somebody has deleted one of the two.",
+        "The start fails until an operator has deleted one of the two.",
         "Leader epochs and ends of the logs tell which one it is.",
     ),
     Difference(
         "Reassignments to a broker that is down",
         "INVALID_REPLICA_ASSIGNMENT, as for a broker that does not exist.",
         "It begins, and waits for the broker. With ZooKeeper it was refused.",
-        "The metadata know the brokers that are there.",
+        "The metadata have live brokers only.",
     ),
     Difference(
         "Metadata of a partition without a leader",
-        "Its isr_nodes name the last replica that was in sync, and eligible_leader_replicas none.",
-        "Where eligible leaders are kept (KIP-966) they name it, and isr_nodes none.",
-        "It is the in-sync set that stands in the partition's node, as with ZooKeeper.",
+        "isr_nodes has the last in-sync replica, and eligible_leader_replicas is empty.",
+        "With eligible leader replicas (KIP-966) that field has it, and isr_nodes is empty.",
+        "The partition's node has the ISR, as in Kafka with ZooKeeper.",
     ),
     Difference(
         "min.insync.replicas while a partition is reassigned",
-        "It counts no more replicas than there are without those that are being added.",
-        "It counts all of them: a partition of one replica takes no acks=all until its new "
-        "replicas have caught up, where min.insync.replicas is 2.",
-        "A reassignment keeps nobody from writing.",
+        "It counts no more replicas than the partition has without those that are being added.",
+        "It counts all of them: if min.insync.replicas is 2, a partition of one replica refuses "
+        "acks=all until its new replicas have caught up.",
+        "A reassignment must not stop writes.",
     ),
     Difference(
         "auto.leader.rebalance.enable",
-        "leader.imbalance.per.broker.percentage holds for each broker, as in Kafka before 4.0; "
-        "nothing returns while partitions are reassigned.",
+        "leader.imbalance.per.broker.percentage holds for each broker, as in Kafka before 4.0. "
+        "No leadership returns while partitions are reassigned.",
         "The controller looks at all partitions and at no percentage.",
         "A key that is accepted has its effect.",
     ),
     Difference(
         "Producer snapshots",
-        "Beside each `.snapshot`, which is Kafka's, lies a `.window` file with the four batches "
-        "per producer that Kafka's format has no room for.",
+        "Beside each `.snapshot`, which is Kafka's, there is a `.window` file with the four "
+        "batches of each producer for which Kafka's format has no room.",
         "After a restart only the last batch of a producer is known.",
         "A retry of one of the other four is still recognised after a crash.",
     ),
@@ -342,28 +486,28 @@ DIFFERENCES = (
         "No request may exhaust the controller's memory.",
     ),
     Difference(
-        "Strings that are no UTF-8",
-        "The connection is closed, as for every body that cannot be decoded; a client id is shown "
+        "Strings that are not UTF-8",
+        "The connection is closed, as for every body that cannot be decoded. A client id is shown "
         "as far as it is text.",
-        "Each wrong byte is taken for U+FFFD.",
+        "Each wrong byte is replaced by U+FFFD.",
         "Two groups or topics must not become one.",
     ),
     Difference(
         "Produce: records that are null",
         "INVALID_RECORD.",
         "The request is never answered.",
-        "A client that is told does not wait.",
+        "A client that gets a response does not wait.",
     ),
     Difference(
         "AlterConfigs: a resource that is named twice",
         "INVALID_REQUEST.",
         "The request is never answered.",
-        "A client that is told does not wait.",
+        "A client that gets a response does not wait.",
     ),
     Difference(
         "Texts",
-        "Error messages and the documentation of configuration keys are our own words, but for "
-        "those of configuration errors that tools show.",
+        "Error messages and the documentation of configuration keys are our own words, except "
+        "for configuration errors that tools show.",
         "Kafka's.",
         "They are for people.",
     ),

@@ -1,10 +1,10 @@
-"""What client libraries do by themselves: a written part of docs/COMPATIBILITY.md."""
+"""The surprising behaviour of client libraries: a written part of docs/COMPATIBILITY.md."""
 
 from typing import NamedTuple
 
 
 class Quirk(NamedTuple):
-    """What a client library does by itself, whatever the broker, and what helps."""
+    """Behaviour of a client library that no broker can change, and the workaround."""
 
     client: str
     what: str
@@ -14,13 +14,13 @@ class Quirk(NamedTuple):
 QUIRKS = (
     Quirk(
         "kafka-python 3.0.12",
-        "A transactional request is forgotten for ever if connecting to its coordinator fails "
-        "while it waits, as while a broker restarts.",
-        "A timeout around commit and send_offsets, and a new producer with the same id after it.",
+        "It drops a transactional request for ever if the connection to the coordinator fails "
+        "while the request waits, as during a broker's restart.",
+        "A timeout around commit and send_offsets, and then a new producer with the same id.",
     ),
     Quirk(
         "kafka-python 3.0.12",
-        "Polled for 20 ms at a time it never gets into a group on a busy machine.",
+        "On a busy machine it never joins a group if it is polled for 20 ms at a time.",
         "Polls of some hundred ms.",
     ),
     Quirk(
@@ -31,34 +31,33 @@ QUIRKS = (
     Quirk(
         "librdkafka 2.16",
         "`send_offsets_to_transaction` never returns, whatever its timeout, after the group's "
-        "coordinator has died and is in the metadata no more.",
-        "A thread of its own for the call, and a new producer with the same id when it is late.",
+        "coordinator has crashed and has left the metadata.",
+        "A thread of its own for the call, and a new producer with the same id if it is late.",
     ),
     Quirk(
         "librdkafka 2.16",
-        "An abort stands still until `message.timeout.ms`, by default a transaction's whole "
-        "timeout, where a leader has just moved: what it sends back is queued again after the "
-        "abort's purge.",
+        "If a leader has just moved, an abort takes until `message.timeout.ms`, by default a "
+        "transaction's whole timeout: messages that come back are queued again after the purge of "
+        "the abort.",
         "`message.timeout.ms` of some seconds.",
     ),
     Quirk(
         "franz-go 1.22",
-        "A consumer that dials a dead broker while its coordinator moves forgets its member id, "
-        "and joins as another: the group stands still until the session of the first one ends.",
+        "A consumer that dials a dead broker while its coordinator moves forgets its member id "
+        "and joins as another member: the group is stuck until the session of the first one ends.",
         "`kgo.InstanceID`, or a short `kgo.SessionTimeout`.",
     ),
     Quirk(
         "Kafka's AdminClient 3.9, and Spark's connector with it",
-        "`listOffsets` that has begun to ask a leader goes on asking it when it is dead: a "
-        "micro-batch stands still for a minute.",
+        "`listOffsets` that has begun to ask a leader goes on asking it after the leader's crash: "
+        "a micro-batch is stuck for a minute.",
         "`default.api.timeout.ms` of some seconds; Spark tries again.",
     ),
     Quirk(
         "all of the older transaction protocol",
-        "An epoch has many transactions: an EndTxn that was held up on the way may end the next "
-        "one (KAFKA-17754).",
-        "Barnabas refuses what comes on an older connection than one its producer has used since; "
-        "what overtakes on one connection, and TxnOffsetCommit v0-2, which names no member, stay "
-        "open.",
+        "An epoch has many transactions: a delayed EndTxn may end the next one (KAFKA-17754).",
+        "Barnabas refuses an EndTxn over an older connection than one that its producer has used "
+        "since. Two cases stay open: requests that overtake each other on one connection, and "
+        "TxnOffsetCommit v0-2, which names no member.",
     ),
 )

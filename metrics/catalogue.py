@@ -1,4 +1,4 @@
-"""Every metric of a broker: the names that Kafka's JMX exporter gives them, and what they mean."""
+"""All metrics of a broker, with the names of Kafka's JMX exporter and their help texts."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ _PARTITION: Final = ("topic", "partition")
 
 
 class BrokerMetrics:
-    """The metrics by what feeds them. Families without a cell or a reader report nothing."""
+    """The metrics of a broker by component. A family without cells reports nothing."""
 
     def __init__(self, registry: Registry) -> None:
         self.requests = RequestMetrics(registry)
@@ -31,13 +31,13 @@ class BrokerMetrics:
         self.process = ProcessMetrics(registry)
         self.loop_lag = registry.histogram(
             "barnabas_event_loop_lag_seconds",
-            "How late the event loop ran a timer, sampled: time that requests waited for it.",
+            "Delay of timers on the event loop, sampled; requests wait as long.",
             buckets=LATENCY_SECONDS,
         )
 
 
 class RequestMetrics:
-    """Fed by the server: connections, requests and their errors."""
+    """Metrics of connections, requests and their errors, updated by the server."""
 
     def __init__(self, registry: Registry) -> None:
         self.requests = registry.counter(
@@ -45,12 +45,12 @@ class RequestMetrics:
         )
         self.errors = registry.counter(
             _REQUEST + "errors_total",
-            "Error codes in answers, of the whole or of a part of it.",
+            "Error codes in responses, of the whole response or of a part of it.",
             ("request", "error"),
         )
         self.total_time_ms = registry.histogram(
             _REQUEST + "totaltimems",
-            "Time from a request's last byte to its answer, waiting included.",
+            "Time from a request's last byte to its response, including waits.",
             ("request",),
         )
         self.request_bytes = registry.counter(
@@ -69,18 +69,33 @@ class RequestMetrics:
             "Connections closed because of a limit.",
             ("listener",),
         )
+        self.invalid_requests = registry.counter(
+            "barnabas_server_invalid_requests_total",
+            "Connections closed because of bytes that are no request, or of too many elements.",
+            ("listener",),
+        )
+        self.failed_handshakes = registry.counter(
+            "kafka_server_socketservermetrics_failed_authentication_total",
+            "Connections whose TLS handshake failed, or took too long.",
+            ("listener",),
+        )
+        self.certificate_expiry = registry.gauge(
+            "barnabas_server_certificate_expiry_time_seconds",
+            "Time at which the certificate of a listener expires, in seconds since 1970.",
+            ("listener",),
+        )
         self.connections_expired = registry.counter(
             "kafka_network_socketserver_expiredconnectionskilledcount_total",
             "Connections closed because they were idle.",
         )
         self.queued_bytes = registry.gauge(
             "kafka_network_socketserver_memorypoolused",
-            "Bytes of requests in work, bounded by queued.max.request.bytes.",
+            "Bytes of requests being processed, bounded by queued.max.request.bytes.",
         )
 
 
 class TopicMetrics:
-    """Fed by Produce and Fetch, per topic."""
+    """Metrics of topics, updated by Produce and Fetch."""
 
     def __init__(self, registry: Registry) -> None:
         topic = ("topic",)
@@ -94,24 +109,28 @@ class TopicMetrics:
             _TOPIC + "bytesout_total", "Bytes of record batches sent to consumers.", topic
         )
         self.bytes_rejected = registry.counter(
-            _TOPIC + "bytesrejected_total", "Bytes of record batches refused for their size.", topic
+            _TOPIC + "bytesrejected_total",
+            "Bytes of record batches rejected for their size.",
+            topic,
         )
         self.produce_requests = registry.counter(
-            _TOPIC + "totalproducerequests_total", "Produce requests, per topic in them.", topic
+            _TOPIC + "totalproducerequests_total",
+            "Produce requests, counted once per topic.",
+            topic,
         )
         self.failed_produce_requests = registry.counter(
-            _TOPIC + "failedproducerequests_total", "Produce requests answered by an error.", topic
+            _TOPIC + "failedproducerequests_total", "Produce requests that failed.", topic
         )
         self.fetch_requests = registry.counter(
-            _TOPIC + "totalfetchrequests_total", "Fetch requests, per topic in them.", topic
+            _TOPIC + "totalfetchrequests_total", "Fetch requests, counted once per topic.", topic
         )
         self.failed_fetch_requests = registry.counter(
-            _TOPIC + "failedfetchrequests_total", "Fetch requests answered by an error.", topic
+            _TOPIC + "failedfetchrequests_total", "Fetch requests that failed.", topic
         )
 
 
 class ReplicaMetrics:
-    """Fed by the replica manager."""
+    """Metrics of the replica manager."""
 
     def __init__(self, registry: Registry) -> None:
         self.partitions = registry.gauge(
@@ -122,49 +141,49 @@ class ReplicaMetrics:
         )
         self.under_replicated = registry.gauge(
             _REPLICAS + "underreplicatedpartitions",
-            "Partitions led here whose in-sync set is smaller than their replica set.",
+            "Partitions led here whose ISR is smaller than their replica set.",
         )
         self.under_min_isr = registry.gauge(
             _REPLICAS + "underminisrpartitioncount",
-            "Partitions led here whose in-sync set is below min.insync.replicas: no acks=all.",
+            "Partitions led here with an ISR below min.insync.replicas; acks=all fails.",
         )
         self.at_min_isr = registry.gauge(
             _REPLICAS + "atminisrpartitioncount",
-            "Partitions led here whose in-sync set is exactly min.insync.replicas.",
+            "Partitions led here whose ISR is exactly min.insync.replicas.",
         )
         self.reassigning = registry.gauge(
-            _REPLICAS + "reassigningpartitions", "Partitions led here that get other replicas."
+            _REPLICAS + "reassigningpartitions", "Partitions led here that are being reassigned."
         )
         self.isr_shrinks = registry.counter(
             _REPLICAS + "isrshrinks_total",
-            "In-sync sets that their leader here has shrunk; not by the controller.",
+            "ISR shrinks by leaders on this broker, not by the controller.",
         )
         self.isr_expands = registry.counter(
-            _REPLICAS + "isrexpands_total", "In-sync sets that their leader here has expanded."
+            _REPLICAS + "isrexpands_total", "ISR expansions by leaders on this broker."
         )
         self.failed_isr_updates = registry.counter(
             _REPLICAS + "failedisrupdates_total",
-            "Changes of in-sync sets that the controller did not make, or could not be asked for.",
+            "ISR changes that the controller refused, or that could not reach it.",
         )
         self.offline = registry.gauge(
-            _REPLICAS + "offlinereplicacount", "Replicas in a log directory that failed."
+            _REPLICAS + "offlinereplicacount", "Replicas in a failed log directory."
         )
         self.producer_ids = registry.gauge(
-            _REPLICAS + "produceridcount", "Producer ids that partitions remember."
+            _REPLICAS + "produceridcount", "Producer ids with state in a partition."
         )
 
 
 class FetcherMetrics:
-    """Fed by the fetchers of what this broker follows."""
+    """Metrics of the fetchers of partitions that this broker follows."""
 
     def __init__(self, registry: Registry) -> None:
         self.max_lag = registry.gauge(
             "kafka_server_replicafetchermanager_maxlag",
-            "Committed records that the partition furthest behind its leader has not fetched.",
+            "Committed records that a follower has not fetched, maximum over the partitions.",
         )
         self.min_fetch_rate = registry.gauge(
             "kafka_server_replicafetchermanager_minfetchrate",
-            "Fetch requests per second over the slowest of the lines to leaders.",
+            "Fetch requests per second of the slowest fetcher.",
         )
         self.lag = registry.gauge(
             "kafka_server_fetcherlagmetrics_consumerlag",
@@ -176,24 +195,30 @@ class FetcherMetrics:
         )
         self.reassignment_bytes_in = registry.counter(
             _TOPIC + "reassignmentbytesin_total",
-            "Bytes of record batches fetched for replicas that a reassignment brings here.",
+            "Bytes of record batches fetched for replicas that a reassignment adds to this broker.",
         )
 
 
 class PartitionMetrics:
-    """Of each partition that this broker leads."""
+    """Metrics of each partition that this broker leads."""
 
     def __init__(self, registry: Registry) -> None:
         def each(name: str, meaning: str) -> Family[Cell]:
             return registry.gauge("kafka_cluster_partition_" + name, meaning, _PARTITION)
 
         self.replicas = each("replicascount", "Replicas of a partition led here.")
-        self.in_sync = each("insyncreplicascount", "Of those, how many are in sync.")
-        self.under_replicated = each("underreplicated", "1 if not all of them are.")
-        self.under_min_isr = each("underminisr", "1 if fewer than min.insync.replicas are.")
-        self.at_min_isr = each("atminisr", "1 if exactly min.insync.replicas are.")
+        self.in_sync = each("insyncreplicascount", "In-sync replicas of a partition led here.")
+        self.under_replicated = each(
+            "underreplicated", "1 if a partition led here has out-of-sync replicas."
+        )
+        self.under_min_isr = each(
+            "underminisr", "1 if a partition led here has an ISR below min.insync.replicas."
+        )
+        self.at_min_isr = each(
+            "atminisr", "1 if a partition led here has an ISR of exactly min.insync.replicas."
+        )
         self.last_stable_offset = each(
-            "laststableoffset", "Where read_committed ends in a partition led here."
+            "laststableoffset", "Last stable offset of a partition led here."
         )
         self.last_stable_offset_lag = each(
             "laststableoffsetlag", "Records between the last stable offset and the high watermark."
@@ -201,7 +226,7 @@ class PartitionMetrics:
 
 
 class ReplicationMetrics:
-    """Fed by what brokers read from each other."""
+    """Metrics of what leaders send and of the replication throttles."""
 
     def __init__(self, registry: Registry) -> None:
         self.bytes_out = registry.counter(
@@ -209,20 +234,20 @@ class ReplicationMetrics:
         )
         self.reassignment_bytes_out = registry.counter(
             _TOPIC + "reassignmentbytesout_total",
-            "Bytes of record batches sent to followers that a reassignment brings.",
+            "Bytes of record batches sent to followers that a reassignment adds.",
         )
         self.leader_byte_rate = registry.gauge(
             "kafka_server_leaderreplication_byte_rate",
-            "Bytes per second sent of throttled partitions, as the throttle measures them.",
+            "Bytes per second sent to throttled replicas, measured by the throttle.",
         )
         self.follower_byte_rate = registry.gauge(
             "kafka_server_followerreplication_byte_rate",
-            "Bytes per second fetched of throttled partitions, as the throttle measures them.",
+            "Bytes per second fetched for throttled replicas, measured by the throttle.",
         )
 
 
 class LogMetrics:
-    """Fed by the logs and their manager."""
+    """Metrics of the logs and the log manager."""
 
     def __init__(self, registry: Registry) -> None:
         self.size = registry.gauge("kafka_log_log_size", "Bytes of a partition.", _PARTITION)
@@ -236,19 +261,19 @@ class LogMetrics:
             "kafka_log_log_logendoffset", "Offset after the last record.", _PARTITION
         )
         self.offline_directories = registry.gauge(
-            "kafka_log_logmanager_offlinelogdirectorycount", "Log directories that failed."
+            "kafka_log_logmanager_offlinelogdirectorycount", "Failed log directories."
         )
         self.flush_time_ms = registry.histogram(
-            "kafka_log_logflushstats_logflushrateandtimems", "Time of an fsync of a log."
+            "kafka_log_logflushstats_logflushrateandtimems", "Duration of an fsync of a log."
         )
 
 
 class ControllerMetrics:
-    """Fed by the controller; other brokers report zeros."""
+    """Metrics of the active controller; other brokers report zeros."""
 
     def __init__(self, registry: Registry) -> None:
         self.active = registry.gauge(
-            _CONTROLLER + "activecontrollercount", "1 on the broker that is the controller."
+            _CONTROLLER + "activecontrollercount", "1 on the active controller."
         )
         self.topics = registry.gauge(_CONTROLLER + "globaltopiccount", "Topics of the cluster.")
         self.partitions = registry.gauge(
@@ -260,23 +285,21 @@ class ControllerMetrics:
         self.brokers = registry.gauge(_CONTROLLER + "activebrokercount", "Live brokers.")
         self.preferred_imbalance = registry.gauge(
             _CONTROLLER + "preferredreplicaimbalancecount",
-            "Partitions that another replica leads than the first.",
+            "Partitions that are not led by their preferred replica.",
         )
         self.queued = registry.gauge(
             "kafka_controller_controllereventmanager_eventqueuesize",
-            "Events that wait for the controller.",
+            "Events in the controller's queue.",
         )
-        self.elections = registry.counter(
-            _ELECTIONS + "leaderelections_total", "Partitions that were given another leader."
-        )
+        self.elections = registry.counter(_ELECTIONS + "leaderelections_total", "Leader elections.")
         self.unclean_elections = registry.counter(
             _ELECTIONS + "uncleanleaderelections_total",
-            "Of those, by a replica that may lack what was acknowledged.",
+            "Leader elections of an out-of-sync replica, which may lose acknowledged records.",
         )
 
 
 class GroupMetrics:
-    """Fed by the group coordinator."""
+    """Metrics of the group coordinator."""
 
     def __init__(self, registry: Registry) -> None:
         self.groups = registry.gauge(
@@ -286,10 +309,11 @@ class GroupMetrics:
         )
         self.offsets = registry.gauge(
             "kafka_coordinator_group_groupmetadatamanager_numoffsets",
-            "Committed offsets kept here.",
+            "Committed offsets of the groups coordinated here.",
         )
         self.offset_commits = registry.counter(
-            _GROUPS + "offset_commit_count_total", "Offsets committed, in transactions too."
+            _GROUPS + "offset_commit_count_total",
+            "Offsets committed, including those in transactions.",
         )
         self.offset_expirations = registry.counter(
             _GROUPS + "offset_expiration_count_total", "Committed offsets that have expired."
@@ -299,15 +323,15 @@ class GroupMetrics:
         )
         self.lag = registry.gauge(
             "kafka_consumergroup_lag",
-            "Records between a group's committed offset and the high watermark. Told by the "
-            "group's coordinator, of partitions that have an in-sync replica on that broker; a "
-            "follower knows the high watermark of its last fetch.",
+            "Records between a group's committed offset and the high watermark. Reported "
+            "by the group's coordinator, for partitions with an in-sync replica on that broker; a "
+            "follower uses the high watermark of its last fetch.",
             ("consumergroup", "topic", "partition"),
         )
 
 
 class TransactionMetrics:
-    """Fed by the transaction coordinator, and by leaders that ask it."""
+    """Metrics of the transaction coordinator, and of the leaders that verify with it."""
 
     def __init__(self, registry: Registry) -> None:
         self.ids = registry.gauge(
@@ -321,45 +345,53 @@ class TransactionMetrics:
         )
         self.markers_leaderless = registry.gauge(
             _TRANSACTIONS + "transactionmarkerchannelmanager_unknowndestinationqueuesize",
-            "Markers that wait for their partition to have a leader.",
+            "Markers of partitions without a leader.",
         )
         self.completions_refused = registry.gauge(
             _TRANSACTIONS + "transactionmarkerchannelmanager_logappendretryqueuesize",
-            "Transactions with all their markers, whose end is written again to the log.",
+            "Transactions with all markers written, whose completion is written to the log again.",
         )
         self.waiters = registry.gauge(
             _TRANSACTIONS + "waiters",
-            "Calls that wait for the markers of the transaction before (KIP-609).",
+            "Requests that wait for the markers of the previous transaction (KIP-609).",
+        )
+        self.kept = registry.gauge(
+            "barnabas_transactions_kept",
+            "Open transactions that two-phase commit keeps for another client (KIP-939).",
+        )
+        self.oldest_kept = registry.gauge(
+            "barnabas_transactions_kept_oldest_age_seconds",
+            "Time since the oldest kept transaction began; 0 without one.",
         )
         self.open = registry.gauge(
             "kafka_log_producerstatemanager_opentransactions",
-            "Transactions that are open in a partition.",
+            "Open transactions of a partition.",
             _PARTITION,
         )
         self.passed_by_retention = registry.counter(
             "barnabas_log_opentransactionspassedbyretention_total",
-            "Open transactions whose first records retention has dropped.",
+            "Open transactions whose first records were deleted by retention.",
         )
         self.verification_failures = registry.counter(
             "kafka_server_addpartitionstotxnmanager_verificationfailurerate_total",
-            "Partitions that a coordinator refused to verify or to add (KIP-890).",
+            "Partitions for which a coordinator refused verification or addition (KIP-890).",
         )
         self.verification_time_ms = registry.histogram(
             "kafka_server_addpartitionstotxnmanager_verificationtimems",
-            "Time until the coordinator's answer.",
+            "Time until the coordinator's response.",
         )
 
 
 class ProcessMetrics:
-    """Fed by observability/: what the operating system says of the broker."""
+    """Metrics of the process from the operating system, updated by observability/."""
 
     def __init__(self, registry: Registry) -> None:
         self.memory = registry.gauge("process_resident_memory_bytes", "Resident memory.")
-        self.cpu = registry.counter(
-            "process_cpu_seconds_total", "Processor time, user and system together."
-        )
+        self.cpu = registry.counter("process_cpu_seconds_total", "CPU time, user and system.")
         self.open_files = registry.gauge("process_open_fds", "Open file descriptors.")
-        self.max_files = registry.gauge("process_max_fds", "File descriptors that may be open.")
+        self.max_files = registry.gauge(
+            "process_max_fds", "Maximum number of open file descriptors."
+        )
         self.start_time = registry.gauge(
-            "process_start_time_seconds", "When the broker started, in seconds since 1970."
+            "process_start_time_seconds", "Start time of the broker in seconds since the epoch."
         )

@@ -1,4 +1,4 @@
-"""Metrics that cost an integer addition: cells for the hot path, gathered only when scraped.
+"""Metrics that cost an integer addition: cells for the hot path, collected only by a scrape.
 
 The app owns one `Registry`. A family is asked once for the cell of its label values; the caller
 keeps the cell and adds to it:
@@ -7,7 +7,7 @@ keeps the cell and adds to it:
     cell = bytes_in.cell("orders")
     cell.value += len(batch)
 
-Cells belong to the event loop, and so does `snapshot`: no lock guards an addition.
+Cells belong to the event loop, and so does `snapshot`: an addition needs no lock.
 """
 
 from bisect import bisect_left
@@ -18,14 +18,14 @@ Labels = tuple[str, ...]
 Kind = Literal["counter", "gauge", "histogram"]
 
 LATENCY_MS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 5000, 30000)
-"""Upper bounds for times in milliseconds, from a cached answer to a timeout."""
+"""Upper bounds for times in milliseconds, from a cached response to a timeout."""
 
 LATENCY_SECONDS: Final = tuple(bound / 1000 for bound in LATENCY_MS)
-"""The same in seconds."""
+"""The same bounds in seconds."""
 
 
 class Cell:
-    """One number. Counters only grow."""
+    """One number. The number of a counter only grows."""
 
     __slots__ = ("value",)
 
@@ -44,13 +44,13 @@ class HistogramCell:
         self.sum: float = 0
 
     def observe(self, value: float) -> None:
-        """Count one observation; a value equal to a bound belongs below it, as in Prometheus."""
+        """Count one observation; a bucket includes its upper bound, as in Prometheus."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
 
 class HistogramSample(NamedTuple):
-    """A copy of a histogram's cell: counts per bucket, the last one above every bound."""
+    """A copy of a histogram cell: counts by bucket; the last bucket is above every bound."""
 
     bounds: Sequence[float]
     counts: tuple[int, ...]
@@ -73,7 +73,7 @@ C = TypeVar("C", Cell, HistogramCell)
 
 
 class Family(Generic[C]):
-    """One metric: its cells by label values, or the function that reads it when it is scraped."""
+    """One metric: cells by label values, or a function that is called by each scrape."""
 
     def __init__(
         self, name: str, help: str, kind: Kind, labels: Labels, make: Callable[[], C]
@@ -87,7 +87,7 @@ class Family(Generic[C]):
         self._read: ReadLabelled | None = None
 
     def cell(self, *values: str) -> C:
-        """The cell of these label values, always the same one."""
+        """Return the cell of these label values, always the same one."""
         cell = self._cells.get(values)
         if cell is None:
             if len(values) != len(self.labels):
@@ -96,19 +96,19 @@ class Family(Generic[C]):
         return cell
 
     def remove(self, *values: str) -> None:
-        """Forget a cell whose topic, group or listener is gone, so that it is reported no more."""
+        """Drop the cell of a topic, group or listener that no longer exists."""
         self._cells.pop(values, None)
 
     def read_with(self, read: Read) -> None:
-        """Let a metric without labels be read from `read` whenever it is scraped."""
+        """Call `read` for the value of a metric without labels in each scrape."""
         self._read = lambda: [((), read())]
 
     def read_each_with(self, read: ReadLabelled) -> None:
-        """Let every sample be read from `read`: pairs of label values and value."""
+        """Call `read` in each scrape for all samples, as pairs of label values and value."""
         self._read = read
 
     def snapshot(self) -> FamilySnapshot:
-        """A copy of every sample."""
+        """Return a copy of every sample."""
         samples: list[tuple[Labels, float | HistogramSample]] = [
             (values, _copy(cell)) for values, cell in self._cells.items()
         ]
@@ -124,13 +124,13 @@ def _copy(cell: Cell | HistogramCell) -> float | HistogramSample:
 
 
 class Registry:
-    """Every metric of one broker. A name is registered once."""
+    """All metrics of one broker. A name is registered only once."""
 
     def __init__(self) -> None:
         self._families: dict[str, Family[Cell] | Family[HistogramCell]] = {}
 
     def counter(self, name: str, help: str, labels: Labels = ()) -> Family[Cell]:
-        """A number that only grows; its name ends in `_total`."""
+        """Register a number that only grows; its name ends in `_total`."""
         if not name.endswith("_total"):
             raise ValueError(f"a counter's name ends in _total: {name}")
         return self._add(Family(name, help, "counter", labels, Cell))
@@ -138,7 +138,7 @@ class Registry:
     def gauge(
         self, name: str, help: str, labels: Labels = (), read: Read | None = None
     ) -> Family[Cell]:
-        """A number that rises and falls; `read` gives it when it is scraped."""
+        """Register a number that rises and falls; `read` returns it in each scrape."""
         family = self._add(Family(name, help, "gauge", labels, Cell))
         if read is not None:
             family.read_with(read)
@@ -151,12 +151,12 @@ class Registry:
         labels: Labels = (),
         buckets: Sequence[float] = LATENCY_MS,
     ) -> Family[HistogramCell]:
-        """How often a quantity fell between bounds; `buckets` are the upper ones, ascending."""
+        """Register a histogram; `buckets` are the upper bounds, ascending."""
         bounds = tuple(buckets)
         return self._add(Family(name, help, "histogram", labels, lambda: HistogramCell(bounds)))
 
     def snapshot(self) -> Iterator[FamilySnapshot]:
-        """Every metric in the order of registration, each copied when it is reached."""
+        """Yield every metric in order of registration, each copied when it is reached."""
         for family in list(self._families.values()):
             yield family.snapshot()
 

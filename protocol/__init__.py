@@ -1,1 +1,1 @@
-"""The words of the wire protocol: types, messages, errors, frames, records. No I/O, no clock."""
+"""The wire protocol: types, messages, errors, frames and records. No I/O, no clock."""

@@ -1,4 +1,4 @@
-"""Encode and decode messages: the entry points of compiled codecs (see `compile`)."""
+"""Encoding and decoding of messages; `compile` generates the code behind these functions."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -14,10 +14,10 @@ M = TypeVar("M")
 
 
 def decode(cls: type[M], version: int, buf: bytes | bytearray | memoryview, offset: int = 0) -> M:
-    """The message in `buf` from `offset` to its end.
+    """Decode the message that fills `buf` from `offset` to its end.
 
-    Records fields are views of `buf`; everything else is copied. Raises ProtocolError where the
-    bytes are not exactly one message of this version, or the version is not one of the message's.
+    Records fields are views of `buf`; everything else is copied. Raise ProtocolError if the bytes
+    are not exactly one message of this version, or the message has no such version.
     """
     known: dict[int, Callable[..., M]] = cls._decoders  # type: ignore[attr-defined]
     try:
@@ -28,7 +28,7 @@ def decode(cls: type[M], version: int, buf: bytes | bytearray | memoryview, offs
 
 
 def encode(message: Any, version: int) -> bytes:
-    """A message as bytes; ProtocolError where a field cannot travel in this version.
+    """Encode a message as bytes; raise ProtocolError if this version cannot carry a field's value.
 
     Records that are still in a log (RecordsSource) need `encode_parts`.
     """
@@ -42,5 +42,6 @@ def encode(message: Any, version: int) -> bytes:
 
 
 def encode_parts(message: Any, version: int) -> list[bytes | memoryview | RecordsSource]:
-    """A message as pieces in wire order, records passed through uncopied."""
-    return encoder(type(message), version)(message)
+    """Encode a message as pieces in wire order; records are passed through without a copy."""
+    parts: list[bytes | memoryview | RecordsSource] = encoder(type(message), version)(message)
+    return parts

@@ -1,4 +1,4 @@
-"""Compiles the decoder of one version of a message: bytes in, slotted objects out."""
+"""The compiler of decoders: one function for each version of a message, from bytes to objects."""
 
 from collections.abc import Callable
 from struct import calcsize, unpack_from
@@ -9,57 +9,68 @@ from barnabas.protocol.compile import (
     FORMATS,
     MAX_ELEMENTS,
     SMALL,
+    Form,
     Source,
     read_count,
     read_string_length,
+    read_tag_count,
     read_uvarint,
     schema_of,
     skip_tags,
     small_unpackers,
     struct_for,
 )
-from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.errors import ProtocolError, TooManyElements
 from barnabas.protocol.schema import Field, Message, Type, blank, fields_of, shared_default
 
 
-def decoder(cls: type[Any], version: int) -> Callable[..., Any]:
-    """The function `decode(buf, offset=0, exact=True)` of this version.
+def decoder(cls: type[Any], version: int, form: Form = Form.PLAIN) -> Callable[..., Any]:
+    """Return the function `decode(buf, offset=0, exact=True)` of this version.
 
-    Unless `exact`, what stands behind the message is ignored. ProtocolError for an unknown version.
+    Bytes after the message are ignored unless `exact`. Raise ProtocolError for an unknown version.
+    The sliced form is `decode(buf, offset, exact, most)`: a generator that returns the message, and
+    raises ProtocolError if it has more than `most` elements.
     """
-    known: dict[int, Callable[..., Any]] = cls._decoders
-    if version not in known:
-        known[version] = _DecoderSource(schema_of(cls), version).build()
-    return known[version]
+    known: dict[Any, Callable[..., Any]] = cls._decoders
+    key = version if form is Form.PLAIN else (version, form)
+    if key not in known:
+        known[key] = _DecoderSource(schema_of(cls), version, form).build()
+    return known[key]
 
 
 _FEW = 4
-"""Longest array of structs that is not worth an iterator."""
+"""Longest array of structs for which an iterator does not pay."""
 
 
 class _DecoderSource(Source):
-    """Writes the decoder; `buf` is the input, `p` the position in it, `end` its length."""
+    """The source of a decoder: `buf` is the input, `p` the position, `end` the input's length."""
 
     def build(self) -> Callable[..., Any]:
         cls = self.schema.cls
         self.names |= {
             "ProtocolError": ProtocolError,
+            "TooManyElements": TooManyElements,
             "errors": (StructError, IndexError, UnicodeDecodeError),
             "uvarint": read_uvarint,
             "count": read_count,
             "string_length": read_string_length,
             "skip_tags": skip_tags,
+            "tag_count": read_tag_count,
             "unpack_from": unpack_from,
         }
-        records = _has_records(cls, self.version)
-        # Slices of bytes are cheaper than slices of a view, so only records keep the view.
-        self._text = ".tobytes().decode()" if records else ".decode()"
-        self._bytes = ".tobytes()" if records else ""
-        if records:
+        view = self.form is Form.SLICED or has_records(cls, self.version)
+        # A slice of bytes is cheaper than a slice of a memoryview, so only records keep the view,
+        # and large messages, which would have to be copied whole.
+        self._text = ".tobytes().decode()" if view else ".decode()"
+        self._bytes = ".tobytes()" if view else ""
+        if view:
             self.emit("buf = buf if type(buf) is memoryview else memoryview(buf)")
         else:
             self.emit("buf = buf.tobytes() if type(buf) is memoryview else bytes(buf)")
         self.emit("end = len(buf)")
+        if self.form is Form.SLICED:
+            self.emit("steps = 0")
+            self.emit("left = most")
         with self.block("try:"):
             self._struct(cls, "o")
             self.flush()
@@ -70,13 +81,16 @@ class _DecoderSource(Source):
         with self.block("except errors as error:"):
             where = f"{cls.__name__} v{self.version}"
             self.emit(f'raise ProtocolError(f"{where}: {{error}}") from error')
+        if self.form is Form.SLICED:
+            self.emit("yield")
+            return self.compiled("def compiled(buf, p, exact, most):")
         return self.compiled("def compiled(buf, p=0, exact=True):")
 
     def flush(self) -> None:
         self._read_run()
 
     def _read_run(self, behind: int = 0) -> None:
-        """Emit the pending run, and leave the position `behind` bytes before its end."""
+        """Emit the pending run; the position ends up `behind` bytes before the run's end."""
         if not self.run:
             return
         run, self.run = self.run, []
@@ -168,9 +182,11 @@ class _DecoderSource(Source):
             self._null(nullable, target)
 
     def _compact_length(self, kind: str, length: str) -> None:
-        """Read one more than a length, 0 for null, and leave the position at its last byte.
+        """Emit the read of a length field (length plus one, 0 for null); `p` ends up at its last
+        byte.
 
-        One addition fewer than behind it, and positions above 256 are objects to be made.
+        Stopping there saves one addition, and integers above 256 are objects that have to be
+        allocated.
         """
         self.run.append(("B", length))
         self._read_run(behind=1)
@@ -183,7 +199,7 @@ class _DecoderSource(Source):
             self.emit("p -= 1")
 
     def _records_length(self, length: str) -> None:
-        """The second and third byte in place: few batches need a fourth, or are worth a call."""
+        """Emit the second and third byte in line, without a call; few batches need a fourth."""
         self.emit("p += 1")
         self.emit(f"{length} += (buf[p] << 7) - 0x80")
         with self.block(f"if {length} > 0x3FFF:"):
@@ -198,11 +214,20 @@ class _DecoderSource(Source):
         item, count = kind.item, self.local("n")
         self.run.append(("B" if self.compact else "i", count))
         empty = 1 if self.compact else 0
+        few = self.few(item) + empty
         if self.compact:
-            with self.block(f"if {count} > 127:"):
-                self.emit(f"{count}, p = count(buf, p - 1)")
+            with self.block(f"if {count} > {few if self.form is Form.SMALL else 127}:"):
+                if self.form is Form.SMALL:
+                    self.emit("raise TooManyElements")
+                else:
+                    self.emit(f"{count}, p = count(buf, p - 1)")
         with self.block(f"if {count} > {empty}:"):
-            if not self.compact:
+            if self.form is Form.SLICED:
+                self._take_elements(f"{count} - {empty}")
+            elif not self.compact and self.form is Form.SMALL:
+                with self.block(f"if {count} > {few}:"):
+                    self.emit("raise TooManyElements")
+            elif not self.compact:
                 with self.block(f"if {count} > {MAX_ELEMENTS}:"):
                     self.emit(f'raise ProtocolError(f"an array of {{{count}}} elements")')
             if item.kind in FORMATS:
@@ -213,6 +238,14 @@ class _DecoderSource(Source):
             self.emit(f"{target} = []")
         with self.block("else:"):
             self._null(nullable, target)
+
+    def _take_elements(self, count: str) -> None:
+        """Emit the checks that the message may have so many elements more, and has their bytes."""
+        self.emit(f"left -= {count}")
+        with self.block("if left < 0:"):
+            self.emit('raise ProtocolError(f"the message has more than {most} elements")')
+        with self.block(f"if {count} > end - p:"):
+            self.emit(f'raise ProtocolError(f"{{{count}}} elements do not fit the message")')
 
     def _numbers(self, fmt: str, count: str, target: str) -> None:
         small = self.constant(small_unpackers(fmt), "small")
@@ -233,9 +266,9 @@ class _DecoderSource(Source):
         items = f"{var}s"
         self.emit(f"{target} = {items} = []")
         plain = item.struct if not item.nullable else None
-        if plain is not None:
+        if plain is not None and self.form is not Form.SLICED:
             self._stride(plain, count, var, items)
-        with self.block(f"while {count} > 1:" if self.compact else f"while {count}:"):
+        with self.loop(f"while {count} > 1:" if self.compact else f"while {count}:"):
             self.emit(f"{count} -= 1")
             if plain is not None:
                 self._struct(plain, var)
@@ -245,7 +278,8 @@ class _DecoderSource(Source):
             self.emit(f"{items}.append({var})")
 
     def _stride(self, cls: type[Message], count: str, var: str, items: str) -> None:
-        """Take structs of one size from one iterator, up to the first that has tagged fields."""
+        """Emit a loop that unpacks fixed-size structs with one iterator, until one has tagged
+        fields."""
         fields = self.inline(cls)
         if not fields or any(f.type.kind not in FORMATS for f in fields):
             return
@@ -277,7 +311,7 @@ class _DecoderSource(Source):
         known = self.tags(cls)
         if not known and not self.run:
             with self.block("if buf[p]:"):
-                self.emit("p = skip_tags(buf, p)")
+                self._skip_tags("p")
             with self.block("else:"):
                 self.emit("p += 1")
             return
@@ -285,10 +319,12 @@ class _DecoderSource(Source):
         self.run.append(("B", count))
         with self.block(f"if {count}:"):
             if not known:
-                self.emit("p = skip_tags(buf, p - 1)")
+                self._skip_tags("p - 1")
                 return
             tag, stop = self.local("tag"), self.local("stop")
-            self.emit(f"{count}, p = uvarint(buf, p - 1)")
+            self.emit(f"{count}, p = tag_count(buf, p - 1)")
+            if self.form is Form.SLICED:
+                self._take_elements(count)
             with self.block(f"for _ in range({count}):"):
                 self.emit(f"{tag}, p = uvarint(buf, p)")
                 self.emit(f"{stop}, p = uvarint(buf, p)")
@@ -302,15 +338,23 @@ class _DecoderSource(Source):
                             self.emit(f'raise ProtocolError("tagged {name} has a wrong size")')
                 self.emit(f"p = {stop}")
 
+    def _skip_tags(self, position: str) -> None:
+        """Emit a skip of tagged fields that this version does not know."""
+        if self.form is Form.SLICED:
+            count = self.local("n")
+            self.emit(f"{count} = tag_count(buf, {position})[0]")
+            self._take_elements(count)
+        self.emit(f"p = skip_tags(buf, {position})")
 
-def _has_records(cls: type[Message], version: int) -> bool:
-    """Whether any field of this version, however deep, holds record batches."""
+
+def has_records(cls: type[Message], version: int) -> bool:
+    """Return whether any field of this version, at any depth, holds record batches."""
 
     def holds(kind: Type) -> bool:
         if kind.item is not None:
             return holds(kind.item)
         if kind.struct is not None:
-            return _has_records(kind.struct, version)
+            return has_records(kind.struct, version)
         return kind.kind == "records"
 
     return any(f.exists(version) and holds(f.type) for f in fields_of(cls))

@@ -1,4 +1,4 @@
-"""Compiles the encoder of one version of a message: slotted objects in, pieces of bytes out."""
+"""The compiler of encoders: one function for each version of a message, from objects to bytes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +9,8 @@ from typing import Any
 from barnabas.protocol.compile import (
     FORMATS,
     SMALL,
+    STRIDE,
+    Form,
     Source,
     schema_of,
     small_packers,
@@ -16,34 +18,39 @@ from barnabas.protocol.compile import (
     write_string_length,
     write_uvarint,
 )
-from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.errors import ProtocolError, TooManyElements
 from barnabas.protocol.schema import Field, Message, Type, fields_of
 
 
-def encoder(cls: type[Any], version: int) -> Callable[[Any], list[Any]]:
-    """The function `encode(obj) -> parts` of this version; ProtocolError for an unknown one.
+def encoder(cls: type[Any], version: int, form: Form = Form.PLAIN) -> Callable[[Any], Any]:
+    """Return the function `encode(obj) -> parts` of this version; ProtocolError for an unknown one.
 
     Parts are bytes, and between them records as they were given: bytes, a memoryview or a
-    RecordsSource.
+    RecordsSource. The sliced form is a generator that returns the parts.
     """
-    known: dict[int, Callable[..., Any]] = cls._encoders
-    if version not in known:
-        known[version] = _EncoderSource(schema_of(cls), version).build()
-    return known[version]
+    known: dict[Any, Callable[..., Any]] = cls._encoders
+    key = version if form is Form.PLAIN else (version, form)
+    if key not in known:
+        known[key] = _EncoderSource(schema_of(cls), version, form).build()
+    return known[key]
 
 
 _BYTES = tuple(bytes([value]) for value in range(128))
-"""Every varint of one byte: most lengths, and the counts of tagged fields."""
+"""All varints of one byte: most lengths, and the counts of tagged fields."""
+
+_JOINED = 16 * STRIDE
+"""Elements that become one part of a message that is encoded in slices."""
 
 
 class _EncoderSource(Source):
-    """Writes the encoder; `out` gathers small pieces, `parts` the joined ones and records."""
+    """The source of an encoder: `out` collects small pieces, `parts` joined ones and records."""
 
     def build(self) -> Callable[..., Any]:
         cls = self.schema.cls
         self._add = "out.append"
         self.names |= {
             "ProtocolError": ProtocolError,
+            "TooManyElements": TooManyElements,
             "errors": (StructError, AttributeError, TypeError, UnicodeEncodeError),
             "join": b"".join,
             "uvarint": write_uvarint,
@@ -53,6 +60,9 @@ class _EncoderSource(Source):
         }
         self.emit("parts = []")
         self.emit("out = []")
+        if self.form is Form.SLICED:
+            self.emit("steps = 0")
+            self.emit("yield")
         with self.block("try:"):
             self._struct(cls, "o")
         with self.block("except errors as error:"):
@@ -67,8 +77,15 @@ class _EncoderSource(Source):
             run, self.run = self.run, []
             self.emit(f"{self._add}({self._packed(run)})")
 
+    def interrupt(self) -> None:
+        # Joining the small pieces of a large message at its end would take long.
+        with self.block(f"if not steps & {_JOINED - 1} and out:"):
+            self.emit("parts.append(join(out))")
+            self.emit("out.clear()")
+        super().interrupt()
+
     def _packed(self, run: list[tuple[str, str]]) -> str:
-        """An expression for the bytes of a run; a format `x` is a zero byte without a value."""
+        """Return an expression for the bytes of a run; format `x` is a zero byte without value."""
         fmt = "".join(f for f, _ in run)
         if fmt == "B":
             return f"byte[{run[0][1]}]"
@@ -88,14 +105,14 @@ class _EncoderSource(Source):
             self._tags(cls, var)
 
     def _absent(self, field: Field, source: str) -> None:
-        """Refuse to drop what the receiver would have to know."""
+        """Emit a check that refuses to drop a value which the receiver has to know."""
         if field.spec.ignorable:
             return
         with self.unflushed_block(f"if {self._differs(field, source)}:"):
             self.emit(f'raise ProtocolError("version {self.version} cannot carry {field.name}")')
 
     def _differs(self, field: Field, source: str) -> str:
-        """A condition: the field's value is not its default."""
+        """Return a condition that is true if the field's value differs from its default."""
         default = field.spec.default
         if field.spec.default_factory is list:
             return f"{source} is None or {source}" if field.type.nullable else source
@@ -107,7 +124,7 @@ class _EncoderSource(Source):
 
     @contextmanager
     def unflushed_block(self, head: str) -> Iterator[None]:
-        """A block that writes nothing into the run around it, so the run goes on behind it."""
+        """Open a block that adds nothing to the pending run, which continues after the block."""
         run, self.run = self.run, []
         with self.block(head):
             yield
@@ -139,7 +156,8 @@ class _EncoderSource(Source):
             self._struct(kind.struct, var)
 
     def _length(self, length: str, writer: str = "uvarint") -> None:
-        """Add a length to the run and end it; compact ones carry one more, 0 for null."""
+        """Add a length field to the run, and end it; compact ones are length plus one, 0 for
+        null."""
         if not self.compact:
             self.run.append(("h" if writer == "string_length" else "i", length))
             self.flush()
@@ -151,10 +169,10 @@ class _EncoderSource(Source):
             long = f"{self._packed(run)} + {long}"
         self.emit(f"{self._add}({short} if {length} < 128 else {long})")
 
-    def _sized(self, nullable: bool, source: str, turn: str = "") -> tuple[str, str]:
-        """Locals for a value, put through `turn`, and for its length as it travels."""
+    def _sized(self, nullable: bool, source: str, suffix: str = "") -> tuple[str, str]:
+        """Emit locals for a value followed by `suffix` and for its length; return their names."""
         value, length = self.local("v"), self.local("n")
-        self.emit(f"{value} = {source}{'' if nullable else turn}")
+        self.emit(f"{value} = {source}{'' if nullable else suffix}")
         counted = f"len({value}) + 1" if self.compact else f"len({value})"
         if not nullable:
             self.emit(f"{length} = {counted}")
@@ -163,8 +181,8 @@ class _EncoderSource(Source):
             self.emit(f"{length} = {0 if self.compact else -1}")
             self.emit(f'{value} = b""')
         with self.unflushed_block("else:"):
-            if turn:
-                self.emit(f"{value} = {value}{turn}")
+            if suffix:
+                self.emit(f"{value} = {value}{suffix}")
             self.emit(f"{length} = {counted}")
         return value, length
 
@@ -187,16 +205,19 @@ class _EncoderSource(Source):
         assert kind.item is not None
         item = kind.item
         value, length = self._sized(nullable, source)
+        if self.form is Form.SMALL:
+            self.emit(f"if {length} > {self.few(item) + self.compact}: raise TooManyElements")
         self._length(length)
         if item.kind in FORMATS:
             fmt = FORMATS[item.kind]
             small = self.constant(small_packers(fmt), "small")
             count = f"len({value})"
-            many = f'pack(">" + "{fmt}" * {count}, *{value})'
+            many = f'">" + "{fmt}" * {count}' if fmt == "16s" else f'f">{{{count}}}{fmt}"'
+            many = f"pack({many}, *{value})"
             self.emit(f"{self._add}({small}[{count}](*{value}) if {count} < {SMALL} else {many})")
             return
         var = self.local("o")
-        with self.block(f"for {var} in {value}:"):
+        with self.loop(f"for {var} in {value}:"):
             if item.struct is not None and not item.nullable:
                 self._struct(item.struct, var)
             else:
@@ -220,7 +241,7 @@ class _EncoderSource(Source):
             self.emit(f"{self._add}({section})")
 
     def _tag(self, field: Field, source: str, section: str) -> None:
-        """Append one tagged field to its section: tag, size, value."""
+        """Emit one tagged field of a section: tag, size, value."""
         body, outer = self.local("body"), self._add
         self.emit(f"{body} = []")
         self._add = f"{body}.append"

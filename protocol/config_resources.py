@@ -1,10 +1,10 @@
-"""The numbers by which the protocol tells kinds of configuration, and what can be done to a key."""
+"""The protocol's numbers for kinds of configuration resources and for operations on their keys."""
 
 from enum import IntEnum
 
 
 class ResourceType(IntEnum):
-    """What a configuration belongs to."""
+    """The kind of resource that has a configuration."""
 
     TOPIC = 2
     BROKER = 4
@@ -14,7 +14,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigOperation(IntEnum):
-    """What IncrementalAlterConfigs does with a value (KIP-339)."""
+    """An operation of IncrementalAlterConfigs on one key (KIP-339)."""
 
     SET = 0
     DELETE = 1

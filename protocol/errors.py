@@ -1,14 +1,17 @@
-"""Every error of the protocol in one table, and the one table of answers for old clients.
+"""All error codes of the protocol, and their replacements for older clients.
 
-Numbers, names and what is worth a retry are Kafka 4.3's; the texts are ours.
+Numbers, names and retriability are Kafka 4.3's; the texts are ours.
 """
 
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
-from typing import Final, Self
+from typing import Any, Final, Self
+
+from barnabas.protocol.schema import Message, fields_of
 
 
 class ErrorCode(IntEnum):
-    """An error code as it travels (int16): `text` for people, `retriable` for clients."""
+    """An error code of the protocol (int16); `text` is for humans, `retriable` for clients."""
 
     text: str
     retriable: bool
@@ -22,10 +25,10 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> "ErrorCode":
-        """The error that a code on the wire names; UNKNOWN_SERVER_ERROR for one of the future."""
+        """Return the error of a code on the wire; UNKNOWN_SERVER_ERROR for an unknown code."""
         return _BY_CODE.get(code, cls.UNKNOWN_SERVER_ERROR)
 
-    UNKNOWN_SERVER_ERROR = -1, "the broker met a fault that it did not expect"
+    UNKNOWN_SERVER_ERROR = -1, "an unexpected error on the broker"
     NONE = 0, "no error"
     OFFSET_OUT_OF_RANGE = 1, "the offset lies outside the partition's log"
     CORRUPT_MESSAGE = 2, "a batch fails its CRC, its sizes or its layout", True
@@ -33,7 +36,7 @@ class ErrorCode(IntEnum):
     INVALID_FETCH_SIZE = 4, "the fetch size is invalid"
     LEADER_NOT_AVAILABLE = 5, "the partition has no leader right now", True
     NOT_LEADER_OR_FOLLOWER = 6, "this broker is not the leader or a replica of the partition", True
-    REQUEST_TIMED_OUT = 7, "the request was not done within its time", True
+    REQUEST_TIMED_OUT = 7, "the request was not completed within its timeout", True
     BROKER_NOT_AVAILABLE = 8, "the broker is not available"
     REPLICA_NOT_AVAILABLE = 9, "the replica is not available", True
     MESSAGE_TOO_LARGE = 10, "the request holds a batch that is larger than the broker allows"
@@ -67,7 +70,7 @@ class ErrorCode(IntEnum):
     CLUSTER_AUTHORIZATION_FAILED = 31, "no permission for the cluster"
     INVALID_TIMESTAMP = 32, "the timestamp is outside the topic's limits"
     UNSUPPORTED_SASL_MECHANISM = 33, "the broker does not offer this SASL mechanism"
-    ILLEGAL_SASL_STATE = 34, "the request is out of turn in the SASL exchange"
+    ILLEGAL_SASL_STATE = 34, "the request is out of order in the SASL exchange"
     UNSUPPORTED_VERSION = 35, "the broker does not serve this version"
     TOPIC_ALREADY_EXISTS = 36, "the topic exists already"
     INVALID_PARTITIONS = 37, "the number of partitions is invalid"
@@ -102,7 +105,7 @@ class ErrorCode(IntEnum):
     REASSIGNMENT_IN_PROGRESS = 60, "the partition is being reassigned already"
     DELEGATION_TOKEN_AUTH_DISABLED = 61, "delegation tokens are not enabled"
     DELEGATION_TOKEN_NOT_FOUND = 62, "no such delegation token"
-    DELEGATION_TOKEN_OWNER_MISMATCH = 63, "the delegation token belongs to somebody else"
+    DELEGATION_TOKEN_OWNER_MISMATCH = 63, "the delegation token belongs to another principal"
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = (
         64,
         "delegation tokens need an authenticated connection of another kind",
@@ -113,7 +116,7 @@ class ErrorCode(IntEnum):
     NON_EMPTY_GROUP = 68, "the group is not empty"
     GROUP_ID_NOT_FOUND = 69, "no such group"
     FETCH_SESSION_ID_NOT_FOUND = 70, "no such fetch session", True
-    INVALID_FETCH_SESSION_EPOCH = 71, "the fetch session's epoch is out of turn", True
+    INVALID_FETCH_SESSION_EPOCH = 71, "the fetch session's epoch is not the expected one", True
     LISTENER_NOT_FOUND = 72, "the leader has no listener of the name that was asked through", True
     TOPIC_DELETION_DISABLED = 73, "deleting topics is switched off"
     FENCED_LEADER_EPOCH = 74, "the leader epoch is older than the broker's", True
@@ -165,7 +168,7 @@ class ErrorCode(IntEnum):
     TRANSACTION_ABORTABLE = 120, "the transaction has to be aborted"
     INVALID_RECORD_STATE = 121, "the record's state does not allow it"
     SHARE_SESSION_NOT_FOUND = 122, "no such share session", True
-    INVALID_SHARE_SESSION_EPOCH = 123, "the share session's epoch is out of turn", True
+    INVALID_SHARE_SESSION_EPOCH = 123, "the share session's epoch is not the expected one", True
     FENCED_STATE_EPOCH = 124, "the share state's epoch is fenced"
     INVALID_VOTER_KEY = 125, "the voter key is invalid"
     DUPLICATE_VOTER = 126, "the voter exists already"
@@ -182,7 +185,7 @@ _BY_CODE: Final = {int(member): member for member in ErrorCode}
 
 
 class KafkaError(Exception):
-    """An answer, not a fault: what a client is told. `message` is for people, and may be None."""
+    """An error response to a request, not a fault; `message` is for humans and may be None."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code, message)
@@ -194,32 +197,37 @@ class KafkaError(Exception):
 
 
 class ProtocolError(Exception):
-    """Bytes that are not the protocol, or values that it cannot carry. The connection ends."""
+    """Bytes that violate the protocol, or values that it cannot carry. The connection is closed."""
+
+
+class TooManyElements(Exception):
+    """Raised by a codec for small messages; the sliced form takes the message (`compile.py`)."""
 
 
 _DOWNGRADES: Final[tuple[tuple[int, int, ErrorCode, ErrorCode], ...]] = (
-    # API key, last version that does not know the error, the error, what stands in for it.
-    # Produce never tells of coordinators: NOT_ENOUGH_REPLICAS is retried without new metadata.
+    # API key, last version that does not know the error, the error, its replacement. Produce never
+    # answers with coordinator errors: NOT_ENOUGH_REPLICAS is retried without a refresh of metadata.
     (0, 32767, ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_ENOUGH_REPLICAS),
     (0, 32767, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_ENOUGH_REPLICAS),
     (0, 32767, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS),
     (0, 32767, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_ENOUGH_REPLICAS),
-    # Whoever writes may abort and go on (KIP-588); only a coordinator's own answers end a producer.
+    # A producer may abort and continue (KIP-588); only its coordinator's own answers are fatal to
+    # it.
     (0, 32767, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
     (0, 11, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS),
     (0, 10, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE),
-    # An unknown code would end the consumer; this one makes it look for another leader.
+    # An unknown code would stop the consumer; with this one it looks for another leader.
     (1, 5, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (2, 4, ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.LEADER_NOT_AVAILABLE),
     (3, 5, ErrorCode.LISTENER_NOT_FOUND, ErrorCode.LEADER_NOT_AVAILABLE),
     (8, 8, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION),
     (20, 2, ErrorCode.TOPIC_DELETION_DISABLED, ErrorCode.INVALID_REQUEST),
-    # PRODUCER_FENCED is of KIP-588.
+    # PRODUCER_FENCED came with KIP-588.
     (22, 3, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
     (24, 1, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
     (25, 1, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
     (26, 1, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
-    # To whoever sends markers, a group coordinator is the leader of its partition.
+    # The sender of markers regards a group coordinator as the leader of its partition.
     (27, 32767, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (27, 32767, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (27, 32767, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_LEADER_OR_FOLLOWER),
@@ -233,6 +241,52 @@ _STAND_INS: Final = {(key, code): (last, stand_in) for key, last, code, stand_in
 
 
 def downgrade(api_key: int, version: int, code: ErrorCode) -> ErrorCode:
-    """The error that a client of this version of an API understands for `code`."""
+    """Return the error that a client understands for `code` in this version of an API."""
     last, stand_in = _STAND_INS.get((api_key, code), (-1, code))
     return stand_in if version <= last else code
+
+
+ErrorsOf = Callable[[Any], Iterable[int]]
+
+_ERROR_FIELDS: Final = ("error_code", "partition_error_code")
+"""AddPartitionsToTxn has a name of its own. Fields of other names are no failures: CreateTopics has
+one for configurations that it may not show."""
+
+
+def errors_of(response: type[Any]) -> ErrorsOf:
+    """Return a function that lists the error codes, other than 0, in a response of this class.
+
+    It is compiled to plain loops, because it runs on every response that is sent.
+    """
+    return _compiled(response, "if {code}: codes.append({code})", " codes = []", " return codes")
+
+
+def codes_of(response: type[Any]) -> ErrorsOf:
+    """Return a generator function of all error codes in a response of this class, with 0."""
+    return _compiled(response, "yield {code}", " yield 0", "")
+
+
+def _compiled(response: type[Any], each: str, first: str, last: str) -> ErrorsOf:
+    lines = ["def errors(a0):", first]
+    for path in _paths(response):
+        lines += _loops(path, each)
+    names: dict[str, ErrorsOf] = {}
+    exec("\n".join([*lines, last]), names)
+    return names["errors"]
+
+
+def _paths(cls: type[Message]) -> Iterator[tuple[str, ...]]:
+    """Yield the path to each error code: its arrays from the outermost on, then its field name."""
+    for field in fields_of(cls):
+        if field.name in _ERROR_FIELDS:
+            yield (field.name,)
+        elif field.type.item is not None and field.type.item.struct is not None:
+            yield from ((field.name, *rest) for rest in _paths(field.type.item.struct))
+
+
+def _loops(path: tuple[str, ...], each: str) -> Iterator[str]:
+    *arrays, name = path
+    for depth, array in enumerate(arrays, 1):
+        yield f"{' ' * depth}for a{depth} in a{depth - 1}.{array} or ():"
+    code = f"a{len(arrays)}.{name}"
+    yield f"{' ' * len(path)}{each.format(code=code)}"

@@ -1,8 +1,8 @@
-"""Frames out of a byte stream: four bytes of size, then as many bytes of request or response.
+"""Framing of a byte stream: four bytes of size, then that many bytes of request or response.
 
-The reader owns the receive buffer and hands out views of it, so a frame is never copied between
-the socket and its decoder. The buffer is small where little is said, and grows with the bytes that
-have arrived rather than with the size that a peer claims.
+The reader owns the receive buffer and returns views of it, so a frame is never copied between the
+socket and its decoder. The buffer starts small and grows with the bytes that have arrived, not with
+the size that a peer claims.
 """
 
 from struct import Struct
@@ -14,14 +14,14 @@ _unpack_size: Final = Struct(">i").unpack_from
 
 SMALLEST_BUFFER: Final = 8 * 1024
 LARGEST_IDLE_BUFFER: Final = 256 * 1024
-"""Bytes to read ahead for a peer that keeps filling its buffer; larger frames borrow more."""
+"""Bytes to read ahead for a peer that keeps filling its buffer; larger frames borrow a buffer."""
 _GROWTH: Final = 4
 
 
 class SpareBuffers:
-    """A few large buffers that frames borrow one after another.
+    """A few large buffers that are lent to one frame after another.
 
-    Making one costs more than receiving into it: the kernel hands over every page as zeros.
+    Allocating a buffer costs more than receiving into it: the kernel clears every page.
     """
 
     __slots__ = ("_free",)
@@ -33,7 +33,7 @@ class SpareBuffers:
         self._free: list[bytearray] = []
 
     def take(self, size: int) -> bytearray:
-        """A buffer of at least `size` bytes, with whatever was in it, and below twice as many."""
+        """Return a buffer of at least `size`, below `2 * size` bytes, with arbitrary content."""
         rounded = self.rounded(size)
         for index, buffer in enumerate(self._free):
             if len(buffer) == rounded:
@@ -42,29 +42,29 @@ class SpareBuffers:
 
     @classmethod
     def rounded(cls, size: int) -> int:
-        """Bytes of the buffer that `take` has for `size`."""
+        """Return the size of the buffer that `take` returns for `size`."""
         return 1 << (size - 1).bit_length() if size <= cls.LARGEST else size
 
     def give(self, buffer: bytearray) -> None:
-        """Keep a buffer that is no longer needed, instead of the one kept longest."""
+        """Keep a buffer for the next frame, and drop the oldest one if there are too many."""
         if len(buffer) <= self.LARGEST:
             self._free.append(buffer)
             del self._free[: -self.MOST]
 
 
 class FrameReader:
-    """Cuts frames of at most `max_size` bytes out of what is written into its buffer.
+    """The receive buffer of a connection, which is cut into frames of at most `max_size` bytes.
 
-    `writable` and `wrote` are the two halves of `asyncio.BufferedProtocol`'s receiving side.
-    Readers may share `spares`.
+    `writable` and `wrote` are the two halves of the receiving side of `asyncio.BufferedProtocol`.
+    Several readers may share `spares`.
     """
 
-    __slots__ = ("_buffer", "_end", "_room", "_spares", "_start", "_view", "max_size")
+    __slots__ = ("_buffer", "_end", "_idle_size", "_spares", "_start", "_view", "max_size")
 
     def __init__(self, max_size: int, spares: SpareBuffers | None = None) -> None:
         self.max_size = max_size
         self._spares = spares or SpareBuffers()
-        self._room = SMALLEST_BUFFER
+        self._idle_size = SMALLEST_BUFFER
         self._start = 0
         self._end = 0
         self._buffer = bytearray(SMALLEST_BUFFER)
@@ -72,14 +72,14 @@ class FrameReader:
 
     @property
     def buffered(self) -> int:
-        """Bytes received and not yet handed out."""
+        """Bytes received and not returned as part of a frame yet."""
         return self._end - self._start
 
     @property
     def borrowed(self) -> int:
-        """Bytes of memory beyond an idle buffer's that receiving on takes, 0 for small frames.
+        """Bytes beyond an idle buffer that receiving the rest takes; 0 for small frames.
 
-        Raises ProtocolError as `next_frame` does.
+        Raise ProtocolError as `next_frame` does.
         """
         if self._end - self._start < 4 and len(self._buffer) <= LARGEST_IDLE_BUFFER:
             return 0
@@ -90,14 +90,19 @@ class FrameReader:
         return size if size > LARGEST_IDLE_BUFFER else 0
 
     @property
+    def announced(self) -> int:
+        """Bytes of the next frame with its length field, as far as that is known."""
+        return self._needed()
+
+    @property
     def capacity(self) -> int:
-        """Bytes of memory the buffer takes."""
+        """Bytes of memory that the buffer takes."""
         return len(self._buffer)
 
     def writable(self) -> memoryview:
-        """Where the next bytes belong; never empty. Ends the life of every frame handed out."""
+        """Return the memory for the next bytes, never empty; frames returned before are invalid."""
         pending = self._end - self._start
-        if not pending and len(self._buffer) == self._room:
+        if not pending and len(self._buffer) == self._idle_size:
             self._start = self._end = 0
             return self._view
         needed = self._needed()
@@ -112,15 +117,15 @@ class FrameReader:
         return self._view[self._end :]
 
     def wrote(self, count: int) -> None:
-        """`count` bytes now stand at the beginning of what `writable` returned."""
+        """Record that `count` bytes were written at the beginning of the memory from `writable`."""
         self._end += count
-        if self._end == len(self._buffer) and self._room < LARGEST_IDLE_BUFFER:
-            self._room *= 2
+        if self._end == len(self._buffer) and self._idle_size < LARGEST_IDLE_BUFFER:
+            self._idle_size *= 2
 
     def next_frame(self) -> memoryview | None:
-        """The body of the next whole frame, or None; a view that lives until `writable`.
+        """Return the body of the next complete frame, or None; a view, valid until `writable`.
 
-        Raises ProtocolError on a size that is negative or above `max_size`.
+        Raise ProtocolError if the size is negative or above `max_size`.
         """
         start = self._start
         if self._end - start < 4:
@@ -136,39 +141,39 @@ class FrameReader:
         return self._view[begin:end]
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Take bytes that were received elsewhere."""
+        """Append bytes that were received elsewhere."""
         rest = memoryview(data)
         while rest:
-            room = self.writable()
-            count = min(len(room), len(rest))
-            room[:count] = rest[:count]
+            space = self.writable()
+            count = min(len(space), len(rest))
+            space[:count] = rest[:count]
             self.wrote(count)
             rest = rest[count:]
 
     def give_back(self) -> None:
-        """End the loan of a large frame that was handed out and is done with."""
+        """Return the borrowed buffer of a large frame that has been processed."""
         if len(self._buffer) > LARGEST_IDLE_BUFFER:
             self.writable()
 
     def trim(self) -> None:
-        """Give memory back, where nothing is pending: for a connection that has fallen silent."""
-        self._room = SMALLEST_BUFFER
+        """Shrink the buffer of an idle connection to its smallest size if no bytes are pending."""
+        self._idle_size = SMALLEST_BUFFER
         if not self.buffered and len(self._buffer) > SMALLEST_BUFFER:
             self._move_to(SMALLEST_BUFFER)
 
     def _needed(self) -> int:
-        """Bytes that the frame at the front takes in all, as far as is known."""
+        """Return the size of the next frame with its length field, as far as it is known."""
         return 4 + self._frame_size() if self._end - self._start >= 4 else 4
 
     def _next_size(self, needed: int) -> int:
-        """Bytes the buffer must have for what comes next, in a frame of `needed` bytes."""
+        """Return the size that the buffer needs for the next bytes of a frame of `needed` bytes."""
         pending, size = self._end - self._start, len(self._buffer)
-        # A claimed size is believed only as far as bytes have come to bear it out.
-        wanted = max(self._room, min(needed, _GROWTH * pending), pending + 1)
+        # The claimed size counts only up to a multiple of the bytes that have arrived.
+        wanted = max(self._idle_size, min(needed, _GROWTH * pending), pending + 1)
         if wanted <= size:
             done = not pending or needed <= LARGEST_IDLE_BUFFER < size
             return wanted if done else size
-        # Moving a large frame whenever a few bytes have come would copy it again and again.
+        # Growing a large buffer with every few bytes would copy the frame again and again.
         if size > LARGEST_IDLE_BUFFER and pending < size:
             return size
         return wanted if wanted <= LARGEST_IDLE_BUFFER else SpareBuffers.rounded(wanted)
@@ -183,7 +188,7 @@ class FrameReader:
         raise ProtocolError(f"a frame of {size} bytes; at most {self.max_size} are accepted")
 
     def _move_to(self, size: int) -> None:
-        """Go on in a buffer of at least `size` bytes, with what is pending."""
+        """Switch to a buffer of at least `size` bytes and copy the pending bytes into it."""
         old, kept = self._buffer, self._view[self._start : self._end]
         large = size > LARGEST_IDLE_BUFFER
         self._buffer = self._spares.take(size) if large else bytearray(size)

@@ -1,8 +1,8 @@
-"""Headers of requests and responses, and which version of them an API's version takes (KIP-482).
+"""Headers of requests and responses; the version of an API decides the header's version (KIP-482).
 
-Requests of flexible versions carry tagged fields behind the client id, which itself keeps its old
-form. Responses of flexible versions carry tagged fields too, but never those of ApiVersions: a
-client that asked for a version the broker lacks must be able to read the answer (KIP-511).
+Requests of flexible versions carry tagged fields after the client id, which itself keeps its old
+form. Responses of flexible versions carry tagged fields too, except those of ApiVersions: a client
+that asked for a version which the broker lacks must be able to read the answer (KIP-511).
 """
 
 from functools import cache
@@ -11,38 +11,38 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final
 
-from barnabas.protocol.compile import MAX_STRING, skip_tags
+from barnabas.protocol.compile import MAX_STRING, read_string_length, skip_tags
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.schema import APIS, api
 
 _REQUEST: Final = Struct(">hhih")
 _REQUEST_SIZE: Final = _REQUEST.size
 _unpack_request: Final = _REQUEST.unpack_from
+_LENGTH: Final = Struct(">h")
 _CORRELATION: Final = Struct(">i")
 _CORRELATION_AND_NO_TAGS: Final = Struct(">ix")
 _API_VERSIONS: Final = 18
 
 
 RequestHeader = tuple[int, int, int, str | None]
-"""What every request begins with: API key, version, correlation id, and the client id, which is
-whatever the client says of itself."""
+"""The fields of a request header: API key, version, correlation id and client id."""
 
 
 def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
-    """The header of a request and where its body begins.
+    """Return the header of a request and the position of its body.
 
-    Raises ProtocolError for malformed bytes, and for an API key that this codec does not know:
-    its header's form, and thus its body, are unknown too.
+    Raise ProtocolError for malformed bytes, and for an API key that this codec does not know: the
+    form of its header, and so the position of its body, is unknown too.
     """
     try:
         key, version, correlation_id, length = _unpack_request(frame)
         position, client_id = _REQUEST_SIZE, None
         if length >= 0:
             position += length
-            # What is no text is shown as far as it is, as in Java: nothing depends on it.
+            # Bytes that are not UTF-8 are replaced, as in Java: nothing depends on the client id.
             client_id = str(frame[_REQUEST_SIZE:position], "utf-8", "replace")
         if version >= _first_flexible(key):
-            # Hardly a client sends tags here.
+            # Hardly any client sends tags here.
             position = skip_tags(frame, position) if frame[position] else position + 1
         if position > len(frame):
             raise ProtocolError("a request header exceeds its frame")
@@ -51,10 +51,28 @@ def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int
     return (key, version, correlation_id, client_id), position
 
 
+def leading_string(frame: bytes | memoryview) -> bytes | None:
+    """Return the string with which the body of a request begins, None for null.
+
+    The body must begin with a string. Raise ProtocolError for malformed bytes.
+    """
+    (key, version, _, _), position = decode_request_header(frame)
+    try:
+        if version >= _first_flexible(key):
+            length, position = read_string_length(frame, position)
+            length -= 1
+        else:
+            length = _LENGTH.unpack_from(frame, position)[0]
+            position += _LENGTH.size
+    except (StructError, IndexError) as error:
+        raise ProtocolError(f"the first field of a request: {error}") from error
+    return None if length < 0 else bytes(frame[position : position + length])
+
+
 def encode_request_header(
     api_key: int, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """The inverse of `decode_request_header`."""
+    """Encode a request header; the inverse of `decode_request_header`."""
     name = b"" if client_id is None else client_id.encode()
     if len(name) > MAX_STRING:
         raise ProtocolError(f"a client id of {len(name)} bytes is longer than {MAX_STRING}")
@@ -64,7 +82,7 @@ def encode_request_header(
 
 
 def encode_response_header(api_key: int, version: int, correlation_id: int) -> bytes:
-    """The header in front of a response of this API and version."""
+    """Encode the header of a response of this API and version."""
     if api_key != _API_VERSIONS and _is_flexible(api_key, version):
         return _CORRELATION_AND_NO_TAGS.pack(correlation_id)
     return _CORRELATION.pack(correlation_id)
@@ -73,7 +91,7 @@ def encode_response_header(api_key: int, version: int, correlation_id: int) -> b
 def decode_response_header(
     api_key: int, version: int, frame: bytes | memoryview
 ) -> tuple[int, int]:
-    """The correlation id of a response and where its body begins; ProtocolError if malformed."""
+    """Return a response's correlation id and its body's position; ProtocolError if malformed."""
     try:
         correlation_id: int = _CORRELATION.unpack_from(frame)[0]
         position = _CORRELATION.size
@@ -92,7 +110,7 @@ def _is_flexible(api_key: int, version: int) -> bool:
 
 @cache
 def _first_flexible(api_key: int) -> float:
-    """The first version with tagged fields: infinite where there is none."""
+    """Return the first version with tagged fields, or infinity."""
     if api_key not in APIS:
         raise ProtocolError(f"unknown API key {api_key}")
     flexible = api(api_key).flexible

@@ -1,4 +1,4 @@
-"""The codec once more, slow and obvious: the referee that tests hold the compiled one against.
+"""A second codec, slow and simple: tests compare the compiled codec with it.
 
 It follows the protocol guide field by field and shares nothing with the compiler but the schema.
 """
@@ -24,7 +24,7 @@ _FORMATS = {
 
 
 def interpret_decode(cls: type[Any], version: int, data: bytes) -> Any:
-    """What `codec.decode` returns, records as bytes."""
+    """Return the message that `codec.decode` returns, with its records as bytes."""
     reader = _Reader(data, _schema(cls, version), version)
     try:
         message = reader.struct(cls)
@@ -36,7 +36,7 @@ def interpret_decode(cls: type[Any], version: int, data: bytes) -> Any:
 
 
 def interpret_encode(message: Any, version: int) -> bytes:
-    """What `codec.encode` returns."""
+    """Return the bytes that `codec.encode` returns."""
     writer = _Writer(_schema(type(message), version), version)
     try:
         writer.struct(message)
@@ -98,7 +98,10 @@ class _Reader:
         return cls(**values)
 
     def tags(self, cls: type[Message], values: dict[str, Any]) -> None:
-        for _ in range(self.uvarint()):
+        count = self.uvarint()
+        if count > 64:
+            raise ProtocolError("too many tagged fields")
+        for _ in range(count):
             tag, size = self.uvarint(), self.uvarint()
             end = self.position + size
             for field in fields_of(cls):

@@ -1,11 +1,11 @@
-"""Java's hash of a text, which decides who coordinates a group or a transactional id."""
+"""Java's string hash, which decides the coordinator of a group or a transactional id."""
 
 from functools import lru_cache
 
 
 @lru_cache(maxsize=8192)
 def java_hash(text: str) -> int:
-    """`String.hashCode`: 32 bits, signed, over UTF-16 code units."""
+    """Return Java's `String.hashCode`: 32 bits, signed, over UTF-16 code units."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):
@@ -14,7 +14,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """The partition of a coordinator's topic that `key` belongs to.
+    """Return the partition of a coordinator's topic that `key` belongs to.
 
     The most negative hash counts as 0, as in Kafka.
     """

@@ -1,4 +1,4 @@
-"""How a message is declared: annotated classes that cover all versions of one message.
+"""The declaration of messages: annotated classes, each covering all versions of one message.
 
 A class lists its fields in wire order. An annotation gives the type (`types.py`), an optional
 specifier gives the versions in which the field exists, its default and its tag:
@@ -9,11 +9,11 @@ specifier gives the versions in which the field exists, its default and its tag:
         error_code: Int16
         producer_id: Int64 = since(5, default=-1)
 
-A field that a version lacks decodes as its default; encoding a value other than the default into
-such a version raises ProtocolError unless the field is `ignorable`.
+A field that a version lacks is decoded as its default; encoding another value than the default in
+a version without the field raises ProtocolError unless the field is `ignorable`.
 
-Declaring is cheap, because a broker imports every message before its first request: annotations
-are resolved, and constructors and codecs compiled, when they are first needed.
+Declaring is cheap, because a broker imports every message before its first request: annotations are
+resolved, and constructors and codecs compiled, when they are first needed.
 """
 
 from collections.abc import Callable
@@ -25,11 +25,19 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar, cast, dataclass_tr
 from barnabas.protocol.types import Wire
 
 LAST_VERSION: Final = 32767
-"""`until` of a field that no version has dropped."""
+"""The `until` of a field that exists up to the latest version."""
 
 FIRST_OWN_TAG: Final = 10_000
-"""From here on tagged fields are ours: no later Kafka will come that far, and foreign code skips
-them (KIP-482)."""
+"""First tag of our own tagged fields: Kafka's tags stay far below, and other implementations skip
+unknown tags (KIP-482)."""
+
+MAX_REQUEST_ELEMENTS: Final = 100_000
+"""The elements that a request may have: items of all its arrays, and tagged fields. They take far
+more memory than their bytes on the wire."""
+
+MAX_CONTROLLER_ELEMENTS: Final = 1 << 20
+"""The same for a controller's message, which names every partition of a cluster, about eight
+elements each."""
 
 
 class _Missing:
@@ -53,7 +61,7 @@ class Type(NamedTuple):
 
 
 class _Specifier(NamedTuple):
-    """What `field`, `since` and `tagged` said about a field."""
+    """The arguments of `field`, `since` or `tagged`."""
 
     first: int = 0
     last: int = LAST_VERSION
@@ -62,25 +70,26 @@ class _Specifier(NamedTuple):
     nullable: int = 0
     ignorable: bool = False
     tag: int | None = None
+    secret: bool = False
 
 
 class Field(NamedTuple):
-    """One declared field: where it exists, how it travels, and what stands in for it elsewhere."""
+    """One declared field: its versions, its wire type, and its default in other versions."""
 
     name: str
     type: Type
     spec: _Specifier
 
     def exists(self, version: int) -> bool:
-        """Whether `version` has this field at all, in line or as a tagged field."""
+        """Return whether `version` has this field, in line or as a tagged field."""
         return self.spec.first <= version <= self.spec.last
 
     def nullable(self, version: int) -> bool:
-        """Whether null may travel in `version`."""
+        """Return whether the field may be null in `version`."""
         return self.type.nullable and version >= self.spec.nullable
 
     def default(self) -> Any:
-        """A fresh default value; only for fields that have one."""
+        """Return a fresh default value; only for fields that have a default."""
         if self.spec.default_factory is not None:
             return self.spec.default_factory()
         return self.spec.default
@@ -93,9 +102,13 @@ def field(
     until: int = LAST_VERSION,
     nullable: int = 0,
     ignorable: bool = False,
+    secret: bool = False,
 ) -> Any:
-    """A field of the first version on; `until` is its last version, `nullable` its first null."""
-    return _Specifier(0, until, default, default_factory, nullable, ignorable)
+    """Declare a field of version 0 up to `until`; it may be null since version `nullable`.
+
+    The value of a secret field is not part of the message's repr, which may end in a log.
+    """
+    return _Specifier(0, until, default, default_factory, nullable, ignorable, secret=secret)
 
 
 def since(
@@ -107,7 +120,7 @@ def since(
     nullable: int = 0,
     ignorable: bool = False,
 ) -> Any:
-    """A field that a later `version` brought; older ones decode it as its default."""
+    """Declare a field that was added in `version`; older versions decode it as its default."""
     return _Specifier(version, until, default, default_factory, nullable, ignorable)
 
 
@@ -120,7 +133,7 @@ def tagged(
     default_factory: Callable[[], Any] | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """A tagged field (KIP-482): sent only where its value differs from the default."""
+    """Declare a tagged field (KIP-482): sent only if its value differs from the default."""
     return _Specifier(since, until, default, default_factory, 0, ignorable, tag)
 
 
@@ -128,7 +141,8 @@ _PLAIN = _Specifier()
 
 
 class Message:
-    """Base of every declared struct: slotted, mutable, compared by value, built by keywords."""
+    """The base of all declared structs: slotted, mutable, compared by value, built with
+    keywords."""
 
     __slots__ = ()
     __hash__: ClassVar[None]  # type: ignore[assignment]
@@ -137,11 +151,11 @@ class Message:
     _schema: ClassVar["Schema | None"]
     _shared: ClassVar["Message | None"]
     _blank: ClassVar["type[Message] | None"]
-    _decoders: ClassVar[dict[int, Callable[..., Any]]]
-    _encoders: ClassVar[dict[int, Callable[..., Any]]]
+    _decoders: ClassVar[dict[Any, Callable[..., Any]]]
+    _encoders: ClassVar[dict[Any, Callable[..., Any]]]
 
     def __init__(self, **values: Any) -> None:
-        """Compile this class's own constructor, then be it: most classes are never built."""
+        """Compile the constructor of this class and call it: most classes are never constructed."""
         _compile_init(type(self))
         self.__init__(**values)  # type: ignore[misc]
 
@@ -151,7 +165,10 @@ class Message:
         return all(getattr(self, name) == getattr(other, name) for name in self._specifiers)
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._specifiers)
+        values = ", ".join(
+            f"{name}=[hidden]" if spec.secret else f"{name}={getattr(self, name)!r}"
+            for name, spec in self._specifiers.items()
+        )
         return f"{type(self).__name__}({values})"
 
 
@@ -182,7 +199,7 @@ def message(cls: type[M]) -> type[M]:
 
 
 def fields_of(cls: type[Message]) -> tuple[Field, ...]:
-    """The fields of a message class in wire order, resolved once."""
+    """Return the fields of a message class in wire order; resolved once."""
     if cls._fields is None:
         cls._fields = tuple(
             Field(name, _resolve(annotation), cls._specifiers[name])
@@ -192,7 +209,7 @@ def fields_of(cls: type[Message]) -> tuple[Field, ...]:
 
 
 def shared_default(cls: type[Message]) -> Message:
-    """The default value of a struct, one for all who decode it: it refuses to be changed."""
+    """Return the default value of a struct: one immutable instance for all decoders."""
     if cls._shared is None:
 
         def refuse(self: Message, name: str, value: Any) -> None:  # noqa: ARG001
@@ -206,9 +223,9 @@ def shared_default(cls: type[Message]) -> Message:
 
 
 def blank(cls: type[Message]) -> type[Message]:
-    """A subclass that decoders instantiate: equal in all but its constructor, which does nothing.
+    """Return the subclass that decoders instantiate; only its constructor differs: it does nothing.
 
-    Calling a class without a constructor of its own is the fastest way to an empty object.
+    Calling a class without a constructor of its own is the fastest way to create an empty object.
     """
     if cls._blank is None:
         body = {"__slots__": (), "__init__": object.__init__, "__doc__": cls.__doc__}
@@ -217,7 +234,7 @@ def blank(cls: type[Message]) -> type[Message]:
 
 
 def _resolve(annotation: Any) -> Type:
-    """An annotation of `types.py`, or a message class, as a `Type`."""
+    """Resolve an annotation of `types.py`, or a message class."""
     if isinstance(annotation, type) and issubclass(annotation, Message):
         return Type("struct", struct=annotation)
     wire: Wire = annotation.__metadata__[0]
@@ -229,7 +246,7 @@ def _resolve(annotation: Any) -> Type:
 
 
 def _argument(container: Any) -> Any:
-    """X of `list[X]` and of `list[X] | None`."""
+    """Return X of `list[X]` or of `list[X] | None`."""
     inner = get_args(container)[0]
     return get_args(inner)[0] if type(None) in get_args(container) else inner
 
@@ -257,7 +274,7 @@ def _compile_init(cls: type[Message]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The versions of a message and the first flexible one (KIP-482); None where none is."""
+    """The versions of a message and its first flexible version (KIP-482), if it has one."""
 
     cls: type[Any]
     versions: range
@@ -267,13 +284,13 @@ class Schema:
         self.cls._schema = self
 
     def is_flexible(self, version: int) -> bool:
-        """Whether `version` has compact lengths and tagged fields."""
+        """Return whether `version` has compact lengths and tagged fields."""
         return self.flexible is not None and version >= self.flexible
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """A request and its response; `versions` are those whose bodies this codec knows."""
+    """A request and its response; `versions` are those that this codec can encode and decode."""
 
     key: int
     name: str
@@ -281,13 +298,15 @@ class Api:
     flexible: int | None
     request: type[Any]
     response: type[Any]
+    max_elements: int = MAX_REQUEST_ELEMENTS
+    """The elements that a broker accepts in one request."""
 
     def __post_init__(self) -> None:
         Schema(self.request, self.versions, self.flexible)
         Schema(self.response, self.versions, self.flexible)
 
     def is_flexible(self, version: int) -> bool:
-        """Whether `version` has compact lengths and tagged fields; decides the header too."""
+        """Return whether `version` has compact lengths and tagged fields, in the header too."""
         return self.flexible is not None and version >= self.flexible
 
 
@@ -341,11 +360,15 @@ APIS: Final[dict[int, str]] = {
     74: "list_config_resources",
     75: "describe_topic_partitions",
 }
-"""Every API by key; the name is its module in `barnabas.protocol.messages`."""
+"""Every API by key; the value is the module's name in `barnabas.protocol.messages`.
+
+The header of a request is decoded with it: a broker closes the connection of a request whose key
+is missing here, even if `broker/routes.py` has a row for it.
+"""
 
 
 @cache
 def api(key: int) -> Api:
-    """The API of a key, its module imported when first asked for; KeyError for an unknown key."""
+    """Return the API of a key; import its module on the first call. KeyError for an unknown key."""
     found: Api = import_module(f"barnabas.protocol.messages.{APIS[key]}").API
     return found

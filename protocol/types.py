@@ -1,7 +1,7 @@
-"""The protocol's wire types as annotated names: what a field is to Python and on the wire.
+"""The protocol's wire types as annotated Python types.
 
 `Int16` is an `int` to a type checker and an `int16` to the codec. Uuids stay 16 raw bytes: they are
-compared and hashed on the hot path and turned into text only for people (`uuid_text`).
+compared and hashed on the hot path and converted to text only for humans (`uuid_text`).
 """
 
 import base64
@@ -11,17 +11,17 @@ T = TypeVar("T")
 
 
 class Wire(NamedTuple):
-    """How one field travels: the protocol's type name, or `array` or `struct` around another."""
+    """The wire type of a field: the protocol's name, or `array` or `struct` around another type."""
 
     kind: str
     nullable: bool = False
 
 
 class RecordsSource(Protocol):
-    """Record batches that are not in memory yet: a stretch of a log that the socket will drain."""
+    """Record batches that are not in memory: a range of a log that the socket drains later."""
 
     def __len__(self) -> int:
-        """Bytes this source will yield; written as the field's length."""
+        """Return the number of bytes this source yields; it is written as the field's length."""
         ...
 
 
@@ -44,16 +44,16 @@ NullableArray = Annotated[list[T] | None, Wire("array", nullable=True)]
 Nullable = Annotated[T | None, Wire("struct", nullable=True)]
 
 ZERO_UUID = bytes(16)
-"""Kafka's "no id": sent where a topic id is unknown or absent."""
+"""Kafka's "no id", sent if a topic id is unknown or absent."""
 
 
 def uuid_text(value: bytes) -> str:
-    """A uuid as Kafka's tools print it: 22 characters of unpadded URL-safe base64."""
+    """Return a uuid as Kafka's tools print it: 22 characters of unpadded URL-safe base64."""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
 def uuid_from_text(text: str) -> bytes:
-    """The inverse of `uuid_text`; raises ValueError where the text is not 16 bytes."""
+    """Parse the text of `uuid_text`; raise ValueError if it is not 16 bytes."""
     value = base64.urlsafe_b64decode(text + "==")
     if len(value) != 16:
         raise ValueError(f"not a uuid: {text!r}")

@@ -1,4 +1,4 @@
-"""What people import in their tests: real brokers in well under a second."""
+"""Brokers for the tests of applications, which start in well under a second."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ __all__ = ["Broker", "Cluster"]
 
 
 def __getattr__(name: str) -> Any:
-    # pytest imports this package for its plugin in every run: what is heavy waits until asked for.
+    # pytest imports this package for its plugin in every run: heavy imports wait for the first use.
     if name in __all__:
         return getattr(import_module(f"barnabas.testing.{name.lower()}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

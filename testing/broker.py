@@ -1,4 +1,4 @@
-"""A broker for tests: a thread with a loop of its own, a free port, a directory that vanishes."""
+"""A broker for tests, in a thread of its own, on a free port, with a temporary directory."""
 
 import asyncio
 import shutil
@@ -18,7 +18,7 @@ START_TIMEOUT = 30.0
 STOP_TIMEOUT = 30.0
 
 DEFAULTS = {
-    # Tests wait for nobody: a group of one starts at once, and few partitions load fast.
+    # A group rebalances without waiting for more members, and few partitions load fast.
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "5",
     "log.segment.bytes": str(16 * 1024 * 1024),
@@ -28,9 +28,9 @@ DEFAULTS = {
 class Broker:
     """A running broker: `with Broker() as broker: ... broker.bootstrap_servers`.
 
-    `configs` are Kafka's keys and win over what suits tests (`DEFAULTS`). With `data_dir` the data
-    stays and a later broker finds it; without, it lies in a temporary directory that goes with the
-    broker. The loop has a thread of its own, so blocking clients in the test's thread are safe.
+    `configs` are Kafka's keys and win over `DEFAULTS`. With `data_dir` the data stays, and a later
+    broker finds it; without, the broker's temporary directory is removed when it stops. The event
+    loop has a thread of its own, so blocking clients in the test's thread are safe.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class Broker:
         self._stop: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self._failed = False
         self.bootstrap_servers = ""
-        """What a client takes as `bootstrap.servers`, once the broker runs."""
+        """The value of `bootstrap.servers` for clients, once the broker runs."""
 
     def start(self) -> "Broker":
-        """Starts the broker and returns once it answers; raises what kept it from starting."""
+        """Start the broker and return once it answers. Raises the error that stopped the start."""
         if self._thread is not None:
             raise RuntimeError("this broker is running")
         started: Future[str] = Future()
@@ -66,20 +66,20 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Shuts the broker down and waits until its thread, sockets and files are gone.
+        """Shut the broker down, and wait until its thread, sockets and files are gone.
 
-        Raises RuntimeError where the broker had failed before, so that a test learns of it.
+        Raises RuntimeError if the broker had failed before: the test must not overlook it.
         """
         if self._thread is None:
             return
         if self._stop is not None:
             loop, event = self._stop
-            # A broker that has failed has closed its loop.
+            # A broker that failed has closed its loop.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(event.set)
         self._join()
         if self._failed:
-            raise RuntimeError("the broker could not go on; its log says why")
+            raise RuntimeError("the broker has failed; its log says why")
 
     def __enter__(self) -> "Broker":
         return self.start()
@@ -131,7 +131,7 @@ class Broker:
             await app.stop()
 
     def _build(self, directory: Path) -> "App":
-        # Imported here: the plugin costs nothing in a run that uses no broker.
+        # Imported here, so that the plugin costs nothing in a run that uses no broker.
         from barnabas.broker.app import Broker as App
         from barnabas.config.broker import BrokerConfig
 

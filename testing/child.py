@@ -1,8 +1,8 @@
-"""A broker of a test's cluster in a process of its own: commands come in by standard input.
+"""The program of a test cluster's broker in its own process: it reads commands on standard input.
 
-The first line in holds the broker's properties and what is done to it before it starts, and is
-answered when it serves. Each other line calls a method of `Node`, and is answered when that is
-done. The end of the input stops the broker: it does not outlive the test.
+The first line holds the broker's properties and the calls to make before it starts; it is answered
+when the broker serves. Each further line calls a method of `Node`, and is answered when the call
+has returned. The end of the input stops the broker, so it does not outlive the test.
 """
 
 import asyncio
@@ -14,32 +14,32 @@ from typing import Any
 
 from barnabas.broker.observability.logging import configure
 from barnabas.broker.pipes import read_pipe, take_output
+from barnabas.testing.active_faults import Call
 from barnabas.testing.node import Node
 from barnabas.testing.processes import SERVES
-from barnabas.testing.standing import Call
 
 
 async def main() -> int:
-    """Serve until the input ends. The exit code is 1 where the broker failed."""
+    """Serve until the input ends. The exit code is 1 if the broker failed."""
     loop = asyncio.get_running_loop()
     commands, answers = read_pipe(sys.stdin.fileno()), take_output()
-    orders = json.loads(await commands.readline())
-    node = Node(orders["properties"])
-    obeying, starting = (
-        loop.create_task(_obey(node, commands, answers)),
-        loop.create_task(node.start(Call(*each) for each in orders["calls"])),
+    setup = json.loads(await commands.readline())
+    node = Node(setup["properties"])
+    commands_done, starting = (
+        loop.create_task(_run_commands(node, commands, answers)),
+        loop.create_task(node.start(Call(*each) for each in setup["calls"])),
     )
-    await asyncio.wait((obeying, starting), return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait((commands_done, starting), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
-        # The test has gone while this broker waited for the others.
+        # The test ended while this broker waited for the others.
         starting.cancel()
         await asyncio.wait((starting,))
         return 1
     await starting
-    _say(answers, {"id": SERVES, "is": None})
+    _write(answers, {"id": SERVES, "is": None})
     gc.freeze()
     gc.enable()
-    ends = [obeying, loop.create_task(node.failed())]
+    ends = [commands_done, loop.create_task(node.failed())]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     failed = ends[1].done()
     for end in ends:
@@ -48,8 +48,8 @@ async def main() -> int:
     return int(failed)
 
 
-async def _obey(node: Node, commands: asyncio.StreamReader, answers: int) -> None:
-    """Calls run side by side: one may wait for what another lets go."""
+async def _run_commands(node: Node, commands: asyncio.StreamReader, answers: int) -> None:
+    """Run calls concurrently: one may wait for a request that another releases."""
     calls: set[asyncio.Task[None]] = set()
     while line := await commands.readline():
         call = asyncio.create_task(_call(node, answers, **json.loads(line)))
@@ -66,10 +66,10 @@ async def _call(
         answer = {"id": id, "is": await getattr(node, method)(**arguments)}
     except Exception as error:
         answer = {"id": id, "error": repr(error)}
-    _say(answers, answer)
+    _write(answers, answer)
 
 
-def _say(answers: int, message: dict[str, Any]) -> None:
+def _write(answers: int, message: dict[str, Any]) -> None:
     os.write(answers, json.dumps(message).encode() + b"\n")
 
 

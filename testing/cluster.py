@@ -1,4 +1,4 @@
-"""Three brokers for tests, replicated, with levers for what goes wrong in a cluster."""
+"""A cluster of brokers for tests, with levers that inject faults."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -6,9 +6,9 @@ from contextlib import suppress
 from itertools import chain, permutations
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from barnabas.testing.ensemble import BROKERS, TIMEOUT, Ensemble
+from barnabas.testing.active_faults import Call
+from barnabas.testing.lifecycle import BROKERS, TIMEOUT, ClusterLifecycle
 from barnabas.testing.processes import BrokerDied, ProcessNode
-from barnabas.testing.standing import Call
 
 if TYPE_CHECKING:
     from barnabas.testing.node import Node
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Cluster(Ensemble):
+class Cluster(ClusterLifecycle):
     """Running brokers: `with Cluster() as cluster: ... cluster.bootstrap_servers`.
 
     `configs` are Kafka's keys for every broker and win over `DEFAULTS`. The brokers have the ids 1,
     2, 3 and run in one thread; with `processes` each has a process of its own, which can be killed
-    and paused. With `data_dir` the data stays; without, it goes with the cluster. Every method may
-    be called from any thread, and returns when what it says is so.
+    and paused. With `data_dir` the data stays; without, it is removed with the cluster. Methods may
+    be called from any thread, and return when their effect has happened.
     """
 
-    # -- who does what ---------------------------------------------------------------------------
+    # -- roles -----------------------------------------------------------------------------------
 
     @property
     def controller(self) -> int:
@@ -33,23 +33,23 @@ class Cluster(Ensemble):
         return self._do(self._store.until(self._store.controller))
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """The broker that leads a partition; waits until there is one, or TimeoutError."""
+        """Return the leader of a partition; wait until it has one. Raises TimeoutError."""
         try:
             return self._do(self._store.leader_of(topic, partition))
         except TimeoutError as error:
             raise TimeoutError(f"no broker leads {topic}-{partition}") from error
 
     def in_sync_of(self, topic: str, partition: int = 0) -> list[int]:
-        """The brokers whose replicas of a partition are in sync; ValueError without such a one."""
-        return self._do(_soon(lambda: list(self._store.state(topic, partition).isr)))
+        """Return the ISR of a partition. Raises ValueError if the partition does not exist."""
+        return self._do(_on_loop(lambda: list(self._store.state(topic, partition).isr)))
 
     def coordinator_of(self, *, group: str = "", transactional_id: str = "") -> int:
-        """The broker that coordinates a group or a transactional id, whether or not any client has
-        asked before."""
+        """Return the coordinator of a group or of a transactional id; no client need have asked for
+        it before."""
         return self.leader_of(*self._coordinating(group, transactional_id))
 
     def wait_until_in_sync(self, timeout: float = TIMEOUT) -> None:
-        """Waits until every replica of every partition is in sync."""
+        """Wait until every replica of every partition is in sync."""
         self._do(self._store.until(lambda: self._store.in_sync() or None), timeout)
 
     def _coordinating(self, group: str, transactional_id: str) -> tuple[str, int]:
@@ -62,7 +62,7 @@ class Cluster(Ensemble):
         return internal, self._do(self._partition_of(internal, group or transactional_id, kind))
 
     async def _partition_of(self, internal: str, key: str, kind: int) -> int:
-        from barnabas.testing.moving import find_coordinator
+        from barnabas.testing.leader_moves import find_coordinator
 
         store = self._store
         if store.coordinating(internal, key) is None:
@@ -73,14 +73,14 @@ class Cluster(Ensemble):
     def _reachable_servers(self) -> str:
         return ",".join(self.address_of(broker) for broker in self.running)
 
-    # -- lines -----------------------------------------------------------------------------------
+    # -- links -----------------------------------------------------------------------------------
 
     def partition(self, *groups: Iterable[int], one_way: bool = False) -> None:
-        """Cuts the lines between brokers of different groups; a broker in none keeps its own.
+        """Cut the links between brokers of different groups; a broker in no group keeps its links.
 
-        With `one_way` only what the first group sends to the others is lost. Nothing is refused or
-        reset: requests and answers do not arrive before `heal`. A broker that does not run is cut
-        off when it starts; one that stops in order has its own lines whole while it does.
+        With `one_way` only the direction from the first group to the others is cut. Connections are
+        neither refused nor reset: requests and answers do not arrive before `heal`. A broker that
+        does not run is cut off when it starts; one that stops in order has whole links meanwhile.
         """
         sides = [list(group) for group in groups]
         self._require(*chain.from_iterable(sides))
@@ -89,161 +89,164 @@ class Cluster(Ensemble):
             self._do(self._cut(here, there, one_way=one_way))
 
     def cut_clients(self, *brokers: int) -> None:
-        """Cuts the lines between these brokers and all clients."""
+        """Cut the links between these brokers and all clients."""
         self._require(*brokers)
         self._do(self._sever(brokers, "cut_clients"))
 
     def cut_store(self, *brokers: int) -> None:
-        """Cuts the lines between these brokers and the metadata store: in time they lose their
-        sessions, and with them the controller's role."""
+        """Cut the links between these brokers and the metadata store: their sessions time out, and
+        the controller among them loses its role."""
         self._require(*brokers)
         for broker in brokers:
-            self._do(_soon(self._store.line(broker).cut))
+            self._do(_on_loop(self._store.link(broker).cut))
 
     def isolate(self, broker: int) -> None:
-        """Cuts a broker off from all others, from clients and from the metadata store."""
+        """Cut a broker off from all others, from clients and from the metadata store."""
         self.cut_store(broker)
         self.cut_clients(broker)
         self.partition([broker], [each for each in self.broker_ids if each != broker])
 
     def heal(self) -> None:
-        """Makes every line whole."""
+        """Make every link whole."""
         self._do(self._heal())
 
     async def _cut(self, here: list[int], there: list[int], *, one_way: bool) -> None:
         ports = [self._ports[each][BROKERS] for each in there]
         await self._sever(here, "cut", ports=ports, sending=True, receiving=not one_way)
         if one_way:
-            # Who sends is one side of a connection; who answers on it is the other.
+            # Requests leave the side that connected, answers the other: cut both kinds.
             ports = [self._ports[each][BROKERS] for each in here]
             await self._sever(there, "cut", ports=ports, sending=False, receiving=True)
 
     async def _sever(self, brokers: Iterable[int], method: str, **arguments: Any) -> None:
         for broker in brokers:
-            self._standing.cut(broker, Call(method, arguments))
+            self._faults.add_cut(broker, Call(method, arguments))
         await self._tell(brokers, method, **arguments)
 
     async def _heal(self) -> None:
-        self._standing.heal()
+        self._faults.remove_cuts()
         for broker in self.broker_ids:
-            self._store.line(broker).mend()
+            self._store.link(broker).mend()
         await self._tell(self.broker_ids, "mend")
 
     # -- requests --------------------------------------------------------------------------------
 
     def hold(self, api: int | str, number: int = 1, **matching: Any) -> "Held":
-        """Holds one request of an API: the first, or the one of that number, that matches.
+        """Hold one request of an API: the first that matches, or the one of that number.
 
-        It is taken from its connection and not looked at before `release`, also if its client goes
-        away meanwhile. The API has Kafka's name or key. `matching` may have `client_id`, `topic`,
-        `transactional_id`, which the request must have, and `broker`, the one that receives it.
-        Brokers count by themselves; one that is started again has the lever too, and counts anew.
+        The broker reads it from its connection and does not handle it before `release`, even if its
+        client disconnects meanwhile. `api` is Kafka's name or key. `matching` may be `client_id`,
+        `topic` and `transactional_id`, which the request must have, and `broker`, the one that
+        receives it. Each broker counts its own requests, and starts at 1 again when it restarts.
         """
-        return Held(self, self._pull(api, matching, hold=True, first=number, times=1))
+        return Held(self, self._add_lever(api, matching, hold=True, first=number, times=1))
 
     def delay(
         self, api: int | str, seconds: float, *, times: int | None = None, **matching: Any
     ) -> "Lever":
-        """Delays the requests of an API that match, or so many of them; see `hold`."""
-        return Lever(self, self._pull(api, matching, seconds=seconds, times=times))
+        """Delay all requests of an API that match, or the first `times` of them; see `hold`."""
+        return Lever(self, self._add_lever(api, matching, seconds=seconds, times=times))
 
     def error(
         self, api: int | str, code: int | str, *, times: int | None = None, **matching: Any
     ) -> "Lever":
-        """Refuses the requests of an API that match, or so many of them; see `hold`.
+        """Refuse all requests of an API that match, or the first `times` of them; see `hold`.
 
-        They are answered with an error, its code or Kafka's name for it, and nothing is done.
+        They are not handled, and answered with the error `code`, Kafka's code or name.
         """
         from barnabas.protocol.errors import ErrorCode
 
         if isinstance(code, str) and code not in ErrorCode.__members__:
             raise ValueError(f"there is no error {code}")
         found = ErrorCode[code] if isinstance(code, str) else ErrorCode.of(code)
-        return Lever(self, self._pull(api, matching, error=int(found), times=times))
+        return Lever(self, self._add_lever(api, matching, error=int(found), times=times))
 
-    def _pull(self, api: int | str, matching: dict[str, Any], **lever: Any) -> int:
-        """The lever's number. ValueError where there is no such API or broker."""
-        from barnabas.testing.levers import api_key
+    def _add_lever(self, api: int | str, matching: dict[str, Any], **lever: Any) -> int:
+        """Add a lever, and return its number. Raises ValueError for an unknown API or broker."""
+        from barnabas.testing.request_faults import api_key
 
         number, only = next(self._numbers), matching.pop("broker", None)
         if only is not None:
             self._require(only)
-        call = Call("pull", {"number": number, "api": api_key(api), **matching, **lever})
-        self._do(self._stand(number, self.broker_ids if only is None else [only], call))
+        call = Call("add_lever", {"number": number, "api": api_key(api), **matching, **lever})
+        self._do(self._apply_lever(number, self.broker_ids if only is None else [only], call))
         return number
 
-    async def _stand(self, number: int, brokers: list[int], call: Call) -> None:
-        self._standing.pull(number, brokers, call)
+    async def _apply_lever(self, number: int, brokers: list[int], call: Call) -> None:
+        self._faults.add_lever(number, brokers, call)
         try:
             await self._tell(brokers, call.method, **call.arguments)
         except BaseException:
-            self._standing.remove(number)
+            self._faults.remove_lever(number)
             raise
 
     # -- time, sessions, leaders -----------------------------------------------------------------
 
     def jump_transaction_clock(self, seconds: float) -> None:
-        """Puts the clock by which transactions time out forward, for all brokers."""
+        """Advance the clock by which transactions time out, for all brokers."""
         self._do(self._jump(seconds))
 
     async def _jump(self, seconds: float) -> None:
-        self._standing.jump(seconds)
+        self._faults.advance_clock(seconds)
         await self._tell(self.broker_ids, "jump", seconds=seconds)
 
     def expire_session(self, broker: int) -> None:
-        """Ends a broker's session with the metadata store, as if the store had not heard it.
+        """End a broker's session with the metadata store, as if it had timed out.
 
-        RuntimeError where it has none.
+        Raises RuntimeError if the broker has no session.
         """
         self._require(broker)
         self._do(self._store.expire(broker))
 
     def move_leader(self, topic: str, partition: int, to: int) -> None:
-        """Makes an in-sync replica of a partition its leader, and waits until it is.
+        """Make an in-sync replica of a partition its leader, and wait until it is.
 
-        ValueError where there is no such partition, or the broker has no replica of it.
+        Raises ValueError if the partition does not exist, or the broker has no replica of it.
         """
         self._do(self._move_leader(topic, partition, to))
 
     def move_coordinator(self, to: int, *, group: str = "", transactional_id: str = "") -> None:
-        """Makes a broker the coordinator of a group or of a transactional id."""
+        """Make a broker the coordinator of a group or of a transactional id."""
         self.move_leader(*self._coordinating(group, transactional_id), to)
 
     async def _move_leader(self, topic: str, partition: int, to: int) -> None:
-        from barnabas.testing.moving import move_leader
+        from barnabas.testing.leader_moves import move_leader
 
         await move_leader(self._reachable_servers, self._store, topic, partition, to)
 
-    # -- what levers ask -------------------------------------------------------------------------
+    # -- methods for levers ----------------------------------------------------------------------
 
     def remove_lever(self, number: int) -> None:
-        """Takes a lever away from its brokers. Idempotent."""
+        """Remove a lever from its brokers. Idempotent."""
         self._do(self._remove(number))
 
     def wait_for_lever(self, number: int, timeout: float) -> None:
-        """Waits until a lever has touched a request anywhere; TimeoutError.
+        """Wait until a lever has touched a request on any broker. Raises TimeoutError.
 
-        RuntimeError where none that has the lever runs any more, or it was taken away.
+        Raises RuntimeError if no broker with the lever runs, or the lever was removed.
         """
         self._do(self._first_arrival(number), timeout)
 
     def touched_by_lever(self, number: int) -> int:
-        """How many requests a lever has touched; RuntimeError while one that has it is paused."""
+        """Return the number of requests that a lever has touched.
+
+        Raises RuntimeError while a broker with the lever is paused.
+        """
         return self._do(self._touched(number))
 
     async def _remove(self, number: int) -> None:
-        brokers = self._standing.brokers_with(number)
-        self._standing.remove(number)
-        await self._tell(brokers, "remove", number=number)
+        brokers = self._faults.brokers_with_lever(number)
+        self._faults.remove_lever(number)
+        await self._tell(brokers, "remove_lever", number=number)
 
     async def _touched(self, number: int) -> int:
         total = 0
-        for broker in self._standing.brokers_with(number):
+        for broker in self._faults.brokers_with_lever(number):
             node = self._reachable(broker)
             if node is None:
                 continue
             if node.paused:
-                raise RuntimeError(f"broker {broker} is paused and cannot say: resume it first")
+                raise RuntimeError(f"broker {broker} is paused and cannot answer: resume it first")
             with suppress(BrokerDied):
                 total += await node.ask("touched", number=number)
         return total
@@ -255,13 +258,13 @@ class Cluster(Ensemble):
                 self._changed.clear()
                 nodes = [
                     node
-                    for broker in self._standing.brokers_with(number)
+                    for broker in self._faults.brokers_with_lever(number)
                     if (node := self._reachable(broker)) is not None
                 ]
                 for node in nodes:
                     if node not in asked:
                         asked[node] = asyncio.ensure_future(node.ask("arrived", number=number))
-                # A broker that has ended says nothing about the others.
+                # A broker that has ended tells nothing about the others.
                 if await self._one_arrived([asked[node] for node in nodes]):
                     return
         finally:
@@ -269,13 +272,13 @@ class Cluster(Ensemble):
                 wait.cancel()
 
     async def _one_arrived(self, waits: list[asyncio.Future[Any]]) -> bool:
-        """Wait for the first of these, or for a broker that comes or goes.
+        """Wait for the first of these, or until a broker starts or ends.
 
-        RuntimeError where none is left that could arrive.
+        Raises RuntimeError if no request can be touched any more.
         """
         left = [wait for wait in waits if not wait.done() or wait.exception() is None]
         if not left:
-            raise RuntimeError("no broker that runs has this lever: nothing will be touched")
+            raise RuntimeError("no broker that runs has this lever: no request will be touched")
         changed = asyncio.ensure_future(self._changed.wait())
         try:
             await asyncio.wait((*left, changed), return_when=asyncio.FIRST_COMPLETED)
@@ -285,26 +288,26 @@ class Cluster(Ensemble):
 
 
 class Lever:
-    """What was done to the requests of an API; as a context manager it ends with its block."""
+    """A fault on the requests of an API; as a context manager it ends with its block."""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self._cluster = cluster
         self._number = number
 
     def wait(self, timeout: float = TIMEOUT) -> None:
-        """Waits until a request was touched; TimeoutError.
+        """Wait until a request was touched. Raises TimeoutError.
 
-        RuntimeError once that cannot be: the lever was removed, or no broker that has it runs.
+        Raises RuntimeError if the lever was removed, or no broker that has it runs.
         """
         self._cluster.wait_for_lever(self._number, timeout)
 
     @property
     def touched(self) -> int:
-        """How many requests it has touched, on brokers that run, since each of them started."""
+        """The number of requests touched, on the brokers that run, since each of them started."""
         return self._cluster.touched_by_lever(self._number)
 
     def remove(self) -> None:
-        """Touches nothing more. Idempotent."""
+        """Touch no further requests. Idempotent."""
         self._cluster.remove_lever(self._number)
 
     def __enter__(self) -> Self:
@@ -318,10 +321,10 @@ class Held(Lever):
     """A request that is held, or will be."""
 
     def release(self) -> None:
-        """Lets it go to its handler, as it came. Idempotent."""
+        """Pass the request to its handler, unchanged. Idempotent."""
         self.remove()
 
 
-async def _soon(see: Callable[[], T]) -> T:
-    """On the cluster's own loop."""
+async def _on_loop(see: Callable[[], T]) -> T:
+    """Call a function on the cluster's loop."""
     return see()

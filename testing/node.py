@@ -1,4 +1,4 @@
-"""One broker of a test's cluster, with levers on its requests, its lines and its clock."""
+"""One broker of a test cluster, with faults on its requests, its links and its clock."""
 
 import asyncio
 import dataclasses
@@ -7,15 +7,15 @@ from typing import Any
 
 from barnabas.broker.app import Broker
 from barnabas.broker.clock import Clock
-from barnabas.broker.doors import real_doors
+from barnabas.broker.platform import system_platform
 from barnabas.config.broker import BrokerConfig
-from barnabas.testing.levers import Lever, Levers, api_key
+from barnabas.testing.active_faults import Call
+from barnabas.testing.request_faults import RequestFault, RequestFaults, api_key
 from barnabas.testing.severable import SeverableNetwork
-from barnabas.testing.standing import Call
 
 
 class JumpingClock:
-    """A clock that can be put forward."""
+    """A clock that can jump forward."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -32,35 +32,38 @@ class JumpingClock:
 
 
 class Node:
-    """A broker on the running loop. Arguments and answers of its methods are plain JSON values, so
-    that a test in another process can call them."""
+    """A broker on the running loop.
+
+    Arguments and answers of its methods are plain JSON values, so that a test in another process
+    can call them.
+    """
 
     paused = False
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         config = BrokerConfig.from_properties(properties)
-        doors = real_doors(config)
-        self._levers = Levers()
-        self._network = SeverableNetwork(doors.network)
-        self._clock = JumpingClock(doors.clock)
+        platform = system_platform(config)
+        self._faults = RequestFaults()
+        self._network = SeverableNetwork(platform.network)
+        self._clock = JumpingClock(platform.clock)
         inter_broker = config.inter_broker_listener().name
         self._for_clients = [
             each.address.port for each in config.resolved_listeners() if each.name != inter_broker
         ]
         self.broker = Broker(
             config,
-            doors=dataclasses.replace(
-                doors,
+            platform=dataclasses.replace(
+                platform,
                 network=self._network,
                 transaction_clock=self._clock,
-                around=self._levers.around,
+                around=self._faults.around,
             ),
         )
 
     async def start(self, calls: Iterable[Call] = ()) -> None:
-        """Start with what these calls have done.
+        """Make these calls, then start the broker.
 
-        Raises what keeps it from starting; nothing of it runs then.
+        Raises the error that prevented the start; nothing of the broker runs then.
         """
         for call in calls:
             await self.tell(call.method, **call.arguments)
@@ -68,52 +71,52 @@ class Node:
         try:
             await asyncio.shield(starting)
         except BaseException:
-            # What it has opened it closes over lines that are whole.
+            # The broker closes its connections, which needs whole links.
             await self.release()
             starting.cancel()
             await asyncio.wait((starting,))
             raise
 
     async def stop(self) -> None:
-        """Raises RuntimeError where the broker had failed before, so that a test learns of it."""
+        """Stop the broker. Raises RuntimeError if it had failed before."""
         await self.release()
         await self.broker.stop()
         if self.broker.failed.is_set():
-            raise RuntimeError("a broker could not go on; its log says why")
+            raise RuntimeError("a broker has failed; its log says why")
 
     async def release(self) -> None:
-        """Take every lever away, and mend every line."""
-        self._levers.remove_all()
+        """Remove every fault on requests, and mend every link."""
+        self._faults.remove_all()
         self._network.mend()
 
     async def tell(self, method: str, **arguments: Any) -> None:
-        """Have a method done."""
+        """Call a method, and drop its answer."""
         await self.ask(method, **arguments)
 
     async def ask(self, method: str, **arguments: Any) -> Any:
-        """What a method answers."""
+        """Call a method, and return its answer."""
         return await getattr(self, method)(**arguments)
 
-    async def pull(self, number: int, api: int | str, **lever: Any) -> None:
-        """Set a lever; its fields are those of `Lever`."""
-        self._levers.pull(number, Lever(api_key(api), **lever))
+    async def add_lever(self, number: int, api: int | str, **fault: Any) -> None:
+        """Add a fault on requests; its fields are those of `RequestFault`."""
+        self._faults.add(number, RequestFault(api_key(api), **fault))
 
-    async def remove(self, number: int) -> None:
-        self._levers.remove(number)
+    async def remove_lever(self, number: int) -> None:
+        self._faults.remove(number)
 
     async def arrived(self, number: int) -> None:
-        await self._levers.arrived(number)
+        await self._faults.arrived(number)
 
     async def touched(self, number: int) -> int:
-        return self._levers.touched(number)
+        return self._faults.touched(number)
 
     async def cut(self, ports: Iterable[int], *, sending: bool, receiving: bool) -> None:
-        """Cut the lines to other brokers, by the ports they listen on."""
+        """Cut the links to other brokers, by the ports that those listen on."""
         for port in ports:
             self._network.outgoing[port].cut(sending=sending, receiving=receiving)
 
     async def cut_clients(self) -> None:
-        """Cut the lines that clients come in by."""
+        """Cut the links of the listeners for clients."""
         for port in self._for_clients:
             self._network.incoming[port].cut()
 
@@ -121,13 +124,13 @@ class Node:
         self._network.mend()
 
     async def jump(self, seconds: float) -> None:
-        """Put the clock of transactions forward."""
+        """Advance the clock by which transactions time out."""
         self._clock.jump(seconds)
 
-    async def knows(self, brokers: int) -> None:
-        """Wait until it has been told of so many brokers."""
-        await self._levers.knows(brokers)
+    async def wait_for_brokers(self, count: int) -> None:
+        """Wait until the controller has told this broker of so many brokers."""
+        await self._faults.wait_for_brokers(count)
 
     async def failed(self) -> None:
-        """Wait until it cannot go on."""
+        """Wait until the broker has failed."""
         await self.broker.failed.wait()

@@ -1,8 +1,8 @@
-"""The pytest plugin: fixtures that hand a test a running broker, or three.
+"""The pytest plugin: fixtures for one running broker, or for a cluster of three.
 
-`barnabas_broker` is the test's own; `barnabas_session_broker` is shared by the whole run and starts
-once; `barnabas_cluster` is three brokers of the test's own, with levers. All have
-`bootstrap_servers`. Nothing of Barnabas is imported until a test asks for one.
+`barnabas_broker` belongs to one test; `barnabas_session_broker` is shared by the whole run and
+starts once; `barnabas_cluster` is three brokers for one test, with levers. All have
+`bootstrap_servers`. Barnabas is not imported before a test asks for a fixture.
 """
 
 from collections.abc import Iterator
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def barnabas_broker() -> "Iterator[Broker]":
-    """A running broker for one test, on a free port, with an empty data directory."""
+    """Return a running broker for one test, on a free port, with an empty data directory."""
     yield from _running()
 
 
 @pytest.fixture(scope="session")
 def barnabas_session_broker() -> "Iterator[Broker]":
-    """A running broker for all tests of the run: use topic names of your own."""
+    """Return a running broker for all tests of the run: each test needs its own topic names."""
     yield from _running()
 
 
 @pytest.fixture
 def barnabas_cluster() -> "Iterator[Cluster]":
-    """Three running brokers in one thread, replicated, for one test.
+    """Return three running brokers in one thread, with replicated topics, for one test.
 
     For brokers that can be killed and paused: `barnabas.testing.Cluster(processes=True)`.
     """

@@ -1,4 +1,4 @@
-"""A broker of a test's cluster in a child process, as the test sees it."""
+"""The test's side of a broker that runs in a child process."""
 
 import asyncio
 import json
@@ -14,49 +14,49 @@ from typing import Any
 
 import barnabas
 from barnabas.broker.pipes import close_pipe, end_of, read_pipe
-from barnabas.testing.standing import Call
+from barnabas.testing.active_faults import Call
 
 STOP_TIMEOUT = 20.0
-"""Seconds in which a broker stops in order, or is killed: fewer than whoever stops it waits."""
+"""Seconds that an orderly stop may take before SIGKILL: fewer than the caller waits."""
 SERVES = 0
-"""The number of the call that a broker answers once it serves."""
+"""The number of the answer by which a broker says that it serves."""
 _LOG_SHOWN = 4000
 """Characters of the broker's log that an error quotes."""
 
-_TOLD_WHILE_PAUSED = 100
-"""Calls that lie in the pipe of a broker that is paused; it holds many more."""
+_MOST_CALLS_WHILE_PAUSED = 100
+"""Calls that may wait in the pipe of a broker that is paused; the pipe holds many more."""
 
 
 class BrokerDied(Exception):
-    """The process of a broker has ended; the text has the end of its log."""
+    """The process of a broker has ended; the text quotes the end of its log."""
 
 
 class ProcessNode:
-    """Starts and stops as a `Node`, is told and asked what one is, and can be killed and paused."""
+    """A `Node` in a child process, with the same methods; it can also be killed and paused."""
 
     def __init__(self, properties: Mapping[str, str], log: Path) -> None:
         self._properties = properties
         self._log = log
         self.program = ["-m", "barnabas.testing.child"]
-        """What Python is to run."""
+        """The arguments of the Python interpreter."""
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._end: asyncio.Future[int] | None = None
         self._listening: asyncio.Task[None] | None = None
         self.paused = False
-        self._unheard: list[asyncio.Future[Any]] = []
-        """Answers to what it was told while it was paused."""
+        self._unread: list[asyncio.Future[Any]] = []
+        """The answers to calls that were sent while the broker was paused."""
 
     async def start(self, calls: Iterable[Call] = ()) -> None:
-        """Return once it serves, with what these calls have done before it started.
+        """Start the broker after these calls, and return once it serves.
 
-        Raises BrokerDied; nothing of it runs then.
+        Raises BrokerDied; nothing of the broker runs then.
         """
         process = self._process = self._spawn()
         assert process.stdout is not None
         self._end = end_of(process)
-        self._end.add_done_callback(lambda _: self._part_with(process))
+        self._end.add_done_callback(lambda _: self._clean_up(process))
         self._listening = asyncio.create_task(self._listen(read_pipe(process.stdout.fileno())))
         try:
             self._write({"properties": self._properties, "calls": list(calls)})
@@ -66,17 +66,17 @@ class ProcessNode:
             raise
 
     def when_it_ends(self, tell: Callable[[], None]) -> None:
-        """Call `tell` once the process has ended, whoever ended it."""
+        """Call `tell` once the process has ended, for whatever reason."""
         assert self._end is not None
         self._end.add_done_callback(lambda _: tell())
 
     async def stop(self) -> None:
-        """Stop in order. Raises BrokerDied where it had failed or does not stop; it has ended."""
+        """Stop in order. Raises BrokerDied if the broker had failed or had to be killed."""
         process, end = self._running(), self._end
         assert process.stdin is not None
         assert end is not None
         try:
-            self._go_on()
+            self._resume()
             with suppress(BrokenPipeError):
                 process.stdin.close()
             with suppress(TimeoutError):
@@ -88,12 +88,12 @@ class ProcessNode:
             raise self.death()
 
     async def release(self) -> None:
-        """Let it go on where it was paused, take every lever away, and mend every line."""
-        self._go_on()
+        """Resume the process, remove every fault on requests, and mend every link."""
+        self._resume()
         await self.ask("release")
 
     async def kill(self) -> None:
-        """kill -9. Idempotent."""
+        """Send SIGKILL, and wait for the end. Idempotent."""
         if self._process is not None and self._end is not None:
             self._process.kill()
             await asyncio.shield(self._end)
@@ -103,35 +103,35 @@ class ProcessNode:
         self.paused = True
 
     async def resume(self) -> None:
-        """Let it go on; what it was told meanwhile has been done."""
-        self._go_on()
-        unheard, self._unheard = self._unheard, []
-        await asyncio.gather(*unheard)
+        """Resume the process, and wait until the calls sent meanwhile have returned."""
+        self._resume()
+        unread, self._unread = self._unread, []
+        await asyncio.gather(*unread)
 
     async def tell(self, method: str, **arguments: Any) -> None:
-        """Have a method of `Node` done; by a broker that is paused, once it goes on.
+        """Call a method of `Node`; do not wait for the answer while the broker is paused.
 
-        Raises BrokerDied, and RuntimeError where it is paused and was told too much.
+        Raises BrokerDied, and RuntimeError if too many calls wait for a broker that is paused.
         """
         if not self.paused:
             await self.ask(method, **arguments)
             return
-        # Nobody empties the pipe: what it cannot hold would stop this loop.
-        if len(self._unheard) == _TOLD_WHILE_PAUSED:
-            raise RuntimeError("a broker that is paused was told too much: resume it first")
+        # The broker does not read the pipe: writing to a full one would block this loop.
+        if len(self._unread) == _MOST_CALLS_WHILE_PAUSED:
+            raise RuntimeError("too many calls wait for a broker that is paused: resume it first")
         answer = self._send(method, arguments)
-        # It may be killed and never hear of this.
+        # The broker may be killed before it reads the call.
         answer.add_done_callback(lambda _: answer.cancelled() or answer.exception())
-        self._unheard.append(answer)
+        self._unread.append(answer)
 
     async def ask(self, method: str, **arguments: Any) -> Any:
-        """What a method of `Node` answers; a broker that is paused does once it goes on.
+        """Call a method of `Node`, and return its answer; a broker that is paused answers later.
 
         Raises BrokerDied.
         """
         return await self._send(method, arguments)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._running().send_signal(signal.SIGCONT)
         self.paused = False
 
@@ -156,12 +156,12 @@ class ProcessNode:
             else:
                 waiting.set_result(message["is"])
 
-    def _part_with(self, process: "subprocess.Popen[bytes]") -> None:
-        """The process has ended."""
+    def _clean_up(self, process: "subprocess.Popen[bytes]") -> None:
+        """Clean up after the end of the process."""
         self._process = None
         close_pipe(process.stdout)
         if process.stdin is not None:
-            # What it has not taken nobody will.
+            # The rest of the input has no reader any more.
             with suppress(BrokenPipeError):
                 process.stdin.close()
         if self._listening is not None:
@@ -178,7 +178,7 @@ class ProcessNode:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=_environment(),
-                # What interrupts the test is the test's: it stops its brokers in order.
+                # SIGINT goes to the test alone, which stops its brokers in order.
                 start_new_session=True,
             )
 
@@ -190,7 +190,7 @@ class ProcessNode:
             process.stdin.write(line)
             process.stdin.flush()
         except (BrokenPipeError, ValueError):
-            # Its reader has ended, or whoever stops it has closed the pipe.
+            # The process has ended, or `stop` has closed the pipe.
             raise self.death() from None
 
     def _running(self) -> "subprocess.Popen[bytes]":
@@ -199,7 +199,7 @@ class ProcessNode:
         return self._process
 
     def death(self) -> BrokerDied:
-        """That it has ended, with the end of its log."""
+        """Return the error for a process that has ended, with the end of its log."""
         text = self._log.read_text(errors="replace") if self._log.exists() else ""
         return BrokerDied(
             f"the broker's process has ended; its log ends with:\n{text[-_LOG_SHOWN:]}"
@@ -207,7 +207,7 @@ class ProcessNode:
 
 
 def _environment() -> dict[str, str]:
-    """This process's, with this Barnabas as the one that a child imports."""
+    """Return this process's environment; a child imports the same Barnabas."""
     root = str(Path(barnabas.__file__).parents[1])
     path = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, path)))}

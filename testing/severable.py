@@ -1,7 +1,7 @@
-"""Connections that are cut as a network cuts them: nothing arrives, and nobody is told.
+"""Connections that are cut as a network cuts them: nothing arrives, and neither side is told.
 
-What was sent meanwhile arrives when the line is mended, as with TCP. Who closes a connection that
-is cut has it closed for himself; the other side learns of it later.
+Bytes that are sent meanwhile arrive when the link is mended, as with TCP. A side that closes a
+connection that is cut sees it closed; the other side learns of it when the link is mended.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from typing import Any
 from barnabas.broker.server.network import Factory, Network, Server
 
 
-class Line:
-    """Connections that are cut and mended together; each direction by itself."""
+class Link:
+    """A set of connections that are cut and mended together, each direction on its own."""
 
     def __init__(self) -> None:
         self.sends = True
         self.receives = True
-        self._connections: set[Severable] = set()
+        self._connections: set[SeverableConnection] = set()
         self._whole = asyncio.Event()
         self._whole.set()
 
@@ -35,51 +35,51 @@ class Line:
         for connection in list(self._connections):
             connection.changed()
 
-    async def whole(self) -> None:
-        """Wait until both directions are open: no connection is made before."""
+    async def wait_until_whole(self) -> None:
+        """Wait until both directions are open; no connection is made before."""
         await self._whole.wait()
 
-    def add(self, connection: "Severable") -> None:
+    def add(self, connection: "SeverableConnection") -> None:
         self._connections.add(connection)
 
-    def remove(self, connection: "Severable") -> None:
+    def remove(self, connection: "SeverableConnection") -> None:
         self._connections.discard(connection)
 
 
-class Severable(asyncio.BufferedProtocol):
-    """Stands between a protocol and its transport, and is both to the other."""
+class SeverableConnection(asyncio.BufferedProtocol):
+    """A protocol to the transport below it, and a transport to the protocol above it."""
 
-    def __init__(self, inner: asyncio.BufferedProtocol, line: Line) -> None:
+    def __init__(self, inner: asyncio.BufferedProtocol, link: Link) -> None:
         self._inner = inner
-        self._line = line
+        self._link = link
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
         self._held: list[bytes] = []
         self._reading = True
         self._writing_paused = False
-        self._left = False
-        """The inner protocol has closed the connection; the outer one waits for the line."""
+        self._closed = False
+        """The inner protocol has closed the connection; the transport waits for the link."""
 
-    # -- what the transport is told by the loop ---------------------------------------------------
+    # -- the protocol, as the transport sees it ---------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        self._line.add(self)
+        self._link.add(self)
         self._inner.connection_made(self)  # type: ignore[arg-type]
         self.changed()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._line.remove(self)
+        self._link.remove(self)
         self._held.clear()
-        if not self._left:
-            self._left = True
+        if not self._closed:
+            self._closed = True
             self._inner.connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> Any:
         return self._inner.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        if not self._left:
+        if not self._closed:
             self._inner.buffer_updated(nbytes)
 
     def eof_received(self) -> bool | None:
@@ -96,32 +96,32 @@ class Severable(asyncio.BufferedProtocol):
             self._inner.resume_writing()
 
     def changed(self) -> None:
-        """The line was cut or mended."""
+        """Apply that the link was cut or mended."""
         if self._transport is None or self._transport.is_closing():
             return
-        if self._line.sends and self._held:
+        if self._link.sends and self._held:
             held, self._held = self._held, []
             self._transport.writelines(held)
             if not self._transport.get_write_buffer_size():
                 self._loop.call_soon(self.resume_writing)
-        if self._left and self._line.sends and self._line.receives:
+        if self._closed and self._link.sends and self._link.receives:
             self._transport.close()
-        elif self._reading and self._line.receives:
+        elif self._reading and self._link.receives:
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
 
-    # -- what the protocol asks of its transport --------------------------------------------------
+    # -- the transport, as the protocol sees it ---------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        # The socket stays hidden: what is sent past the transport could not be held.
+        # The socket stays hidden: bytes that bypass the transport could not be held back.
         return default if name == "socket" else self._transport.get_extra_info(name, default)
 
     def is_closing(self) -> bool:
-        return self._left or bool(self._transport.is_closing())
+        return self._closed or bool(self._transport.is_closing())
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._line.sends and not self._held:
+        if self._link.sends and not self._held:
             self._transport.write(data)
         else:
             self._held.append(bytes(data))
@@ -142,50 +142,50 @@ class Severable(asyncio.BufferedProtocol):
 
     def resume_reading(self) -> None:
         self._reading = True
-        if self._line.receives:
+        if self._link.receives:
             self._transport.resume_reading()
 
     def close(self) -> None:
-        if self._line.sends and self._line.receives:
+        if self._link.sends and self._link.receives:
             self._transport.close()
         else:
-            self._leave()
+            self._close_inner()
 
     def abort(self) -> None:
-        if self._line.sends and self._line.receives:
+        if self._link.sends and self._link.receives:
             self._transport.abort()
         else:
             self._held.clear()
-            self._leave()
+            self._close_inner()
 
-    def _leave(self) -> None:
-        if not self._left:
-            self._left = True
+    def _close_inner(self) -> None:
+        if not self._closed:
+            self._closed = True
             self._loop.call_soon(self._inner.connection_lost, None)
 
 
 class SeverableNetwork:
-    """The network of one broker, with lines to others and lines that others came in by."""
+    """The network of one broker, with links to others and links that others connect over."""
 
     def __init__(self, inner: Network) -> None:
         self._inner = inner
-        self.outgoing: defaultdict[int, Line] = defaultdict(Line)
-        """By the port that is connected to."""
-        self.incoming: defaultdict[int, Line] = defaultdict(Line)
-        """By the port that is listened on, or will be."""
+        self.outgoing: defaultdict[int, Link] = defaultdict(Link)
+        """Links by the port that is connected to."""
+        self.incoming: defaultdict[int, Link] = defaultdict(Link)
+        """Links by the port that is listened on, or will be."""
 
     async def listen(self, factory: Factory, host: str, port: int) -> Server:
-        line = self.incoming[port] if port else Line()
-        server = await self._inner.listen(lambda: Severable(factory(), line), host, port)
-        self.incoming[server.port] = line
+        link = self.incoming[port] if port else Link()
+        server = await self._inner.listen(lambda: SeverableConnection(factory(), link), host, port)
+        self.incoming[server.port] = link
         return server
 
     async def connect(self, factory: Factory, host: str, port: int) -> object:
-        line = self.outgoing[port]
-        await line.whole()
-        return await self._inner.connect(lambda: Severable(factory(), line), host, port)
+        link = self.outgoing[port]
+        await link.wait_until_whole()
+        return await self._inner.connect(lambda: SeverableConnection(factory(), link), host, port)
 
     def mend(self) -> None:
-        """Every line is whole again."""
-        for line in (*self.outgoing.values(), *self.incoming.values()):
-            line.mend()
+        """Make every link whole."""
+        for link in (*self.outgoing.values(), *self.incoming.values()):
+            link.mend()

@@ -1,11 +1,15 @@
-"""The generated documents say what the code does."""
+"""The documents say what the code does, and the files and tests that they name exist."""
 
-from unittest.mock import Mock
+import ast
+import re
+from functools import cache
+from pathlib import Path
 
 import pytest
 
-from barnabas.broker.routes import client_routes, inter_broker_routes
+from barnabas.broker.routes import API_TABLE
 from docs.differences import MISSING
+from docs.floors import ARCHITECTURE, architecture
 from docs.generate import (
     BETWEEN_BROKERS,
     GONE,
@@ -35,6 +39,9 @@ KAFKA_4_3 = {
     *range(74, 82),
 } | {*range(83, 93)}
 """Keys of the APIs that a broker of Kafka 4.3 answers clients and other brokers."""
+ROOT = Path(__file__).parents[1]
+FLOORS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 
 
 def test_the_document_is_what_the_code_generates():
@@ -47,9 +54,8 @@ def test_what_is_between_brokers_is_marked_so_and_what_kafka_no_longer_has_too()
         for line in document().splitlines()
         if len(cells := [cell.strip() for cell in line.split("|")]) == 7 and cells[1].isdigit()
     }
-    assert {row.api.key for row in inter_broker_routes(Mock())} - {
-        row.api.key for row in client_routes(Mock())
-    } == BETWEEN_BROKERS
+    assert {row.api.key for row in API_TABLE if not row.clients} == BETWEEN_BROKERS
+    assert {4, 5, 6, 7, 56, 67} == BETWEEN_BROKERS
     assert {key for key, (_, _, who) in rows.items() if who == "brokers"} == BETWEEN_BROKERS
     assert {key for key, (_, of_kafka, _) in rows.items() if "none" in of_kafka} == set(GONE)
     assert rows[4][:2] == ["5-7", "none (3.9: 0-7)"]
@@ -59,6 +65,85 @@ def test_what_is_between_brokers_is_marked_so_and_what_kafka_no_longer_has_too()
 def test_the_drawings_of_states_are_those_of_the_code():
     assert GROUPS.read_text() == group_states(), "run `python -m docs.generate`"
     assert TRANSACTIONS.read_text() == transaction_states(), "run `python -m docs.generate`"
+
+
+def test_pictures_of_the_floors_are_those_of_the_imports():
+    assert ARCHITECTURE.read_text() == architecture(), "run `python -m docs.generate`"
+
+
+def in_code(page: Path) -> list[str]:
+    """Return the words of a page that are set in code, those of code blocks included."""
+    text = page.read_text()
+    blocks = re.findall(r"^ *```.*?^ *```", text, re.MULTILINE | re.DOTALL)
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^ *```.*?^ *```", "", text, flags=re.M | re.S))
+    return [word.strip(".,;:()'\"") for part in (*blocks, *spans) for word in part.split()]
+
+
+@cache
+def names_in(path: Path) -> set[str]:
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    tree = ast.parse(path.read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, definitions)}
+
+
+def is_path(word: str) -> bool:
+    """Return whether a word names a file or folder of the repository."""
+    first, slash, _ = word.partition("/")
+    inside = first and slash and (ROOT / first).is_dir() and re.fullmatch(r"[\w./-]+", word)
+    return bool(inside or re.fullmatch(r"[\w./-]+\.py", word))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page):
+    paths = {word.partition("::")[0] for word in in_code(page)}
+    assert {path for path in paths if is_path(path) and not (ROOT / path).exists()} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tests_that_a_page_names_exist(page):
+    named = [word.partition("::") for word in in_code(page) if "::" in word]
+    tests = {(path, name) for path, _, name in named if path.endswith(".py")}
+    offenders = {
+        f"{path}::{name}"
+        for path, name in tests
+        if not (ROOT / path).exists() or name not in names_in(ROOT / path)
+    }
+    assert offenders == set()
+
+
+def test_identifiers_that_the_architecture_names_exist():
+    """An identifier has an underscore or a capital letter inside, as `replay_marker` or `RunId`."""
+    identifier = re.compile(r"\w*(?:[A-Za-z]_|[a-z][A-Z])\w*")
+    named = {
+        part
+        for word in in_code(ARCHITECTURE)
+        if "/" not in word and "::" not in word
+        for part in word.split(".")
+        if identifier.fullmatch(part)
+    }
+    used = {
+        name
+        for folder in FLOORS
+        for path in (ROOT / folder).rglob("*.py")
+        for name in re.findall(r"\w+", path.read_text())
+    }
+    assert len(named) > 10
+    assert named - used == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_of_a_page_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#\s]+)\)", page.read_text())
+    inside = [link for link in links if "://" not in link]
+    assert [link for link in inside if not (page.parent / link).exists()] == []
+
+
+def test_every_invariant_names_its_test():
+    text = ARCHITECTURE.read_text()
+    section = text.partition("## Invariants that are not obvious")[2].partition("\n## ")[0]
+    entries = section.split("\n- ")[1:]
+    assert len(entries) > 50
+    assert [entry[:60] for entry in entries if "::test_" not in entry] == []
 
 
 def test_an_api_of_kafka_is_served_or_missing_with_a_reason():

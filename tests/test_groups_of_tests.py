@@ -1,13 +1,13 @@
-"""Tests that share something costly or alone share a worker, too."""
+"""Tests of one xdist group run in one worker."""
 
 import pytest
 
 
 @pytest.mark.xdist_group("a-group")
-def test_a_group_reaches_those_who_spread_tests_over_workers(
+def test_group_is_part_of_the_test_id_that_xdist_sees(
     request: pytest.FixtureRequest,
 ) -> None:
     if not request.config.getoption("loadgroup", False):
         pytest.skip("tests are spread by groups with --dist loadgroup alone")
-    # How pytest-xdist tells them: at the end of the test's id.
+    # pytest-xdist puts the group at the end of the test's id.
     assert request.node.nodeid.endswith("@a-group")

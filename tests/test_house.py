@@ -1,4 +1,4 @@
-"""The rules of the house that a machine can check; docs/ARCHITECTURE.md has their reasons."""
+"""The rules of the code base that a machine can check; docs/ARCHITECTURE.md has the reasons."""
 
 import ast
 import re
@@ -21,13 +21,14 @@ FLOORS = (
     "config",
     "coordinator",
     "metrics",
+    "pipeline",
     "protocol",
+    "security",
     "storage",
     "testing",
     "verify",
 )
 OUTSIDE = ("tests", "benchmarks", "docs")
-LONGEST_FILE = 400
 LONGEST_FUNCTION = 60
 NOT_ON_FLOOR_ONE = {
     "asyncio",
@@ -44,6 +45,8 @@ NOT_ON_FLOOR_ONE = {
     "threading",
     "time",
 }
+READS_KEY_STORES = Path("security/tls.py")
+"""OpenSSL takes private keys and certificates as files alone."""
 
 
 @cache
@@ -62,7 +65,7 @@ def nodes(path: Path) -> tuple[ast.AST, ...]:
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and full name of everything that a module imports."""
+    """Yield line and full name of everything that a module imports."""
     for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -70,7 +73,7 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, "." * node.level + (node.module or "")
 
 
-def place(path: Path, line: int) -> str:
+def location(path: Path, line: int) -> str:
     return f"{path.relative_to(ROOT)}:{line}"
 
 
@@ -88,9 +91,19 @@ def test_every_folder_with_an_init_file_is_a_floor():
     )
 
 
+def test_every_folder_with_modules_is_a_package():
+    """setup.py computes the list of packages from the `__init__.py` files."""
+    offenders = {
+        str(path.parent.relative_to(ROOT))
+        for path in sources(*FLOORS)
+        if not (path.parent / "__init__.py").exists()
+    }
+    assert offenders == set()
+
+
 def test_nobody_imports_a_bare_floor_or_a_relative_name():
     offenders = [
-        place(path, line)
+        location(path, line)
         for path in sources(*FLOORS, *OUTSIDE, "barnabas")
         for line, name in imports(path)
         if name.startswith(".") or name.partition(".")[0] in FLOORS
@@ -100,30 +113,83 @@ def test_nobody_imports_a_bare_floor_or_a_relative_name():
 
 def test_floor_one_has_no_io_no_clock_and_no_event_loop():
     offenders = [
-        f"{place(path, line)} imports {name}"
-        for path in sources("protocol", "config", "metrics")
+        f"{location(path, line)} imports {name}"
+        for path in sources("protocol", "config", "metrics", "security")
+        if path != ROOT / READS_KEY_STORES
         for line, name in imports(path)
         if name.partition(".")[0] in NOT_ON_FLOOR_ONE
     ]
     assert offenders == []
 
 
-def test_rooms_are_small():
-    offenders = [
-        f"{path.relative_to(ROOT)}: {lines} lines"
-        for path in sources(*FLOORS, *OUTSIDE)
-        if (lines := len(path.read_text().splitlines())) > LONGEST_FILE
-    ]
+def tier(path: Path) -> str:
+    """Return the folder of `tests/` that a file is in, "" for a file directly in it."""
+    folder, *inside = path.relative_to(ROOT / "tests").parts
+    return folder if inside else ""
+
+
+def test_tests_share_helpers_through_support_only():
+    """A test file is imported by none; a tier imports its own helpers and those in `support`."""
+    offenders = []
+    for path in sources("tests"):
+        own = tier(path)
+        for line, name in imported_names(path):
+            package, *parts = name.split(".")
+            if package != "tests" or not parts:
+                continue
+            from_test = any(part.startswith("test_") for part in parts)
+            if from_test or parts[0] not in (own, "support"):
+                offenders.append(f"{location(path, line)} imports {name}")
     assert offenders == []
+
+
+def imported_names(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and full name of each import, with the names that `from` imports."""
+    for node in nodes(path):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
 
 
 def test_functions_fit_on_a_screen():
     offenders = [
-        f"{place(path, node.lineno)} {node.name}: {lines} lines"
+        f"{location(path, node.lineno)} {node.name}: {lines} lines"
         for path in sources(*FLOORS, *OUTSIDE)
         for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (lines := (node.end_lineno or 0) - node.lineno + 1) > LONGEST_FUNCTION
+    ]
+    assert offenders == []
+
+
+CARRYING_OUT = {"coordinator.py", "producer_ids.py", "waiters.py"}
+"""Modules of the coordinators that ask the runtime, the store or a client's connection."""
+
+
+def test_deciding_is_never_a_coroutine():
+    """An await inside a decision would let another request in between its check and its change."""
+    deciding = sources(
+        "coordinator/group", "coordinator/transaction", "broker/controller/rules", "storage"
+    )
+    offenders = [
+        location(path, node.lineno)
+        for path in deciding
+        if path.name not in CARRYING_OUT
+        for node in nodes(path)
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await)
+    ]
+    assert offenders == []
+
+
+def test_no_pipe_is_read_by_a_transport():
+    """A uvloop transport closes a pipe's descriptor twice: broker/pipes.py reads pipes."""
+    forbidden = ("connect_read_pipe", "connect_write_pipe", "create_subprocess_exec")
+    offenders = [
+        location(path, node.lineno)
+        for path in sources(*FLOORS)
+        for node in nodes(path)
+        if isinstance(node, ast.Attribute) and node.attr in forbidden
     ]
     assert offenders == []
 
@@ -140,7 +206,7 @@ def test_every_module_says_what_it_is():
 def test_nothing_is_left_for_later():
     marks = re.compile(r"#\s*(TODO|FIXME|XXX|HACK)\b")
     offenders = [
-        place(path, number)
+        location(path, number)
         for path in sources(*FLOORS, *OUTSIDE)
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if marks.search(line)
@@ -151,7 +217,7 @@ def test_nothing_is_left_for_later():
 def test_no_error_is_swallowed():
     """An empty handler hides what happened; contextlib.suppress at least names what is meant."""
     offenders = [
-        place(path, node.lineno)
+        location(path, node.lineno)
         for path in sources(*FLOORS)
         for node in nodes(path)
         if isinstance(node, ast.ExceptHandler)
@@ -162,7 +228,7 @@ def test_no_error_is_swallowed():
 
 def test_no_state_is_global():
     offenders = [
-        place(path, node.lineno)
+        location(path, node.lineno)
         for path in sources(*FLOORS)
         for node in nodes(path)
         if isinstance(node, ast.Global)
@@ -183,6 +249,7 @@ READ_THROUGH = {
     "listeners": "resolved_listeners",
     "log_dir": "data_directories",
     "log_dirs": "data_directories",
+    "security_inter_broker_protocol": "inter_broker_listener",
 }
 """Keys that the broker's configuration offers together with others, under a name of its own."""
 
@@ -215,3 +282,109 @@ def test_a_metric_that_is_announced_is_fed_by_somebody():
         name for _, room in rooms if not isinstance(room, Family) for name in vars(room)
     }
     assert announced - fed == set()
+
+
+# --- language and cohesion: CONTRIBUTING.md has the rules
+
+HIDES_THE_SUBJECT = re.compile(
+    r"(What|Whatever|Who|Whoever|Whose|Whom|Of|Where|How|Those|Which|That)\b"
+)
+RIDDLES = re.compile(
+    r"\b([Ww]hoever|[Ss]omebody|[Nn]obody|[Aa]nybody|[Ee]verybody|is none|there is not"
+    r"|[Ee]rrands?|[Dd]iary|[Ww]aiting room)\b"
+)
+
+
+def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each docstring, those of attributes and constants included."""
+    for node in nodes(path):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else ():
+            value = statement.value if isinstance(statement, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield statement.lineno, value.value
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun():
+    offenders = [
+        f"{location(path, line)} {text.strip().splitlines()[0]}"
+        for path in sources(*FLOORS, *OUTSIDE)
+        for line, text in docstrings(path)
+        if HIDES_THE_SUBJECT.match(text.strip())
+    ]
+    assert offenders == []
+
+
+def test_sentences_name_their_subject():
+    texts = [*sources(*FLOORS, *OUTSIDE), *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    offenders = [
+        f"{location(path, number)} {line.strip()}"
+        for path in texts
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if RIDDLES.search(line)
+    ]
+    assert offenders == []
+
+
+@cache
+def import_graph() -> dict[str, set[str]]:
+    """Return the modules of the project that each module imports, anywhere in it."""
+    modules = {
+        ".".join(("barnabas", *path.relative_to(ROOT).with_suffix("").parts)): path
+        for path in sources(*FLOORS)
+        if path.name != "__init__.py"
+    }
+    return {
+        module: {
+            found
+            for _, name in imported_names(path)
+            if (found := name if name in modules else name.rpartition(".")[0]) in modules
+        }
+        for module, path in modules.items()
+    }
+
+
+def test_no_module_imports_itself_through_others():
+    graph = {module: set(imported) for module, imported in import_graph().items()}
+    while leaves := {module for module, imported in graph.items() if not imported & graph.keys()}:
+        for module in leaves:
+            del graph[module]
+    assert graph == {}, "these modules import each other, or modules that do"
+
+
+ONE_FILE_EACH = ("broker.handlers", "protocol.messages", "protocol.internal", "verify.workloads")
+"""Folders with a file for each API, message or workload, found by its name."""
+SMALL_MODULE = 60
+
+
+@cache
+def imported_late() -> set[str]:
+    """Return the modules that some function imports when it is first called, for a quick start."""
+    return {
+        name.rpartition(".")[0] if name not in import_graph() else name
+        for path in sources(*FLOORS)
+        for node in nodes(path)
+        if isinstance(node, ast.ImportFrom) and node.col_offset
+        for name in (f"{node.module}.{alias.name}" for alias in node.names)
+    }
+
+
+def test_a_small_module_has_more_than_one_importer():
+    importers: dict[str, list[str]] = {}
+    for module, imported in import_graph().items():
+        for each in imported:
+            importers.setdefault(each, []).append(module)
+    offenders = [
+        f"{module} ({lines} lines): merge it into {by[0]}"
+        for module, by in importers.items()
+        if len(by) == 1
+        and module not in imported_late()
+        and not module.removeprefix("barnabas.").startswith(ONE_FILE_EACH)
+        and (lines := len((ROOT / module_path(module)).read_text().splitlines())) <= SMALL_MODULE
+    ]
+    assert offenders == []
+
+
+def module_path(module: str) -> str:
+    return module.removeprefix("barnabas.").replace(".", "/") + ".py"

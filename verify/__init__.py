@@ -1,1 +1,1 @@
-"""`barnabas verify`: loads a cluster, writes down what happened, and judges it."""
+"""`barnabas verify`: it loads a cluster, records a history of all operations, and checks it."""

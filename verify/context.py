@@ -1,11 +1,11 @@
-"""What the parts of a run share: the cluster, the history, chance, and when to stop."""
+"""The state that all parts of a run share: options, history, random numbers, stop event."""
 
 import asyncio
 from collections import Counter
 from random import Random
 
 from barnabas.client.cluster import Cluster
-from barnabas.verify.history import History, Place
+from barnabas.verify.history import History, Partition
 from barnabas.verify.options import BOTH, NEWER, Options
 from barnabas.verify.wire.inspection import EPOCH_PER_TRANSACTION
 from barnabas.verify.wire.transactor import Transactor
@@ -14,7 +14,7 @@ REQUEST_TIMEOUT = 10.0
 
 
 class Context:
-    """One run. What is by chance follows from the seed, as far as the cluster lets it."""
+    """The context of one run; random choices follow from the seed."""
 
     def __init__(
         self, options: Options, history: History, name: str, transaction_version: int
@@ -25,40 +25,43 @@ class Context:
         self.stopping = asyncio.Event()
         self.transactional_ids: list[str] = []
         self.problems: Counter[str] = Counter()
-        """What kept a part of the run from going on, and how often."""
+        """The problems that interrupted parts of the run, with their counts."""
         self._clusters: list[Cluster] = []
         self._values = 0
         self._has_newer = transaction_version >= EPOCH_PER_TRANSACTION
 
     def random(self, who: str) -> Random:
-        """The chance of one part, whatever the others do."""
+        """Return the random numbers of one part, independent of the other parts."""
         return Random(f"{self.options.seed} {who}")
 
     def topic(self, name: str) -> str:
-        """A topic of this run."""
+        """Return the full name of a topic of this run."""
         return f"{self.name}-{name}"
 
-    def places(self, name: str) -> list[Place]:
-        """The partitions of a topic of this run."""
+    def partitions(self, name: str) -> list[Partition]:
+        """Return the partitions of a topic of this run."""
         return [(self.topic(name), index) for index in range(self.options.partitions)]
 
     def cluster(self) -> Cluster:
-        """Connections of its own; closed with the run."""
+        """Return a client with connections of its own; the run closes it at the end."""
         cluster = Cluster(
-            self.options.bootstrap, client_id="barnabas-verify", timeout=REQUEST_TIMEOUT
+            self.options.bootstrap,
+            client_id="barnabas-verify",
+            timeout=REQUEST_TIMEOUT,
+            connect=self.options.connect,
         )
         self._clusters.append(cluster)
         return cluster
 
     def value(self, proc: str) -> str:
-        """One that was never there before."""
+        """Return a new unique value."""
         self._values += 1
         return f"{proc}:{self._values}"
 
     def transactor(
         self, cluster: Cluster, proc: str, transactional_id: str, number: int
     ) -> Transactor:
-        """A producer; `number` shares the protocols out."""
+        """Return a transactional producer; with protocol `both`, even numbers get the newer one."""
         full_id = f"{self.name}-{transactional_id}"
         if full_id not in self.transactional_ids:
             self.transactional_ids.append(full_id)
@@ -75,11 +78,11 @@ class Context:
         )
 
     def problem(self, text: str) -> None:
-        """Something kept a part of the run from going on; the end will show whether it mattered."""
+        """Count a problem of a part of the run; the checks at the end show whether it mattered."""
         self.problems[text] += 1
 
     async def pause(self, seconds: float) -> bool:
-        """Waits, at most until the run is to stop; whether it goes on."""
+        """Wait, at most until the run is stopped; return True while it is running."""
         try:
             async with asyncio.timeout(seconds):
                 await self.stopping.wait()
@@ -88,10 +91,10 @@ class Context:
         return False
 
     async def wait(self, seconds: float) -> None:
-        """Waits, also after the run was to stop."""
+        """Wait, even if the run is stopped meanwhile."""
         await asyncio.sleep(seconds)
 
     async def close(self) -> None:
-        """Closes every connection."""
+        """Close every connection."""
         for cluster in self._clusters:
             await cluster.close()

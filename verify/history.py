@@ -1,10 +1,11 @@
-"""What a run did, as JSON lines: an operation is written down before it is sent.
+"""The history of a run as JSON lines: each operation is written before it is sent.
 
     {"t": 0.41, "op": 7, "proc": "w0", "f": "send", "type": "invoke", "value": {...}, "err": null}
 
-`t` is in s since the run began. `type` is Jepsen's: an operation is *invoked*, and then it is *ok*,
-it certainly did *fail*, or nobody knows (*info*: timeouts, lost connections, errors that pass, and
-an operation without a second line). Lines stand in the order in which one process saw them.
+`t` is in s since the start of the run. `type` is Jepsen's: an operation has an *invoke* line, then
+an *ok* line, a *fail* line if it failed for certain, or an *info* line if its result is unknown
+(timeouts, lost connections, retriable errors; an operation without a second line is unknown too).
+The lines are in the order in which one process saw the events.
 
 | f | value when invoked | value when ok |
 |---|---|---|
@@ -24,11 +25,11 @@ epoch, node, asked |
 | replica-end | | at, node, to, wanted, error |
 | final | | at, start, hw, lso, open: [[producer id, first offset]], states: {id: state} |
 
-`node` of a read is the broker that was asked though it may not lead, else null, and `asked` the `t`
-at which it was; reads that tell nothing new are written down now and then. `recovery` says
-what had no leader, or replicas out of sync, at the end; a broker that said nothing has no place.
-A place `at` is [topic, partition]. `late` marks what the workload delayed on purpose, as a network
-might. `id` is the transactional id, null for a producer without transactions.
+The `node` of a read is the broker if a given broker was read, null for the leader; `asked` is the
+`t` of the request. Reads without news are written only from time to time. `recovery` lists the
+partitions without a leader or with replicas out of sync at the end; `at` is null for a broker that
+did not answer. `at` is [topic, partition]. `late` marks a request that the workload delayed on
+purpose, as a network may. `id` is the transactional id, null for a producer without transactions.
 """
 
 import json
@@ -43,7 +44,7 @@ INFO: Final = "info"
 COMMITTED: Final = "committed"
 UNCOMMITTED: Final = "uncommitted"
 
-Place = tuple[str, int]
+Partition = tuple[str, int]
 """Topic and partition."""
 
 
@@ -60,11 +61,11 @@ class Event(NamedTuple):
 
 
 class CorruptHistory(ValueError):
-    """The file is no history, or one that was damaged."""
+    """The file is not a history, or is damaged."""
 
 
 class History:
-    """Writes events to a file; an operation is known by the number that `invoke` gave it."""
+    """A writer of events to a file; `invoke` returns the number of an operation."""
 
     def __init__(self, file: IO[str], clock: Callable[[], float]) -> None:
         """`clock` is monotonic, in s."""
@@ -75,30 +76,30 @@ class History:
         self._open: dict[int, tuple[str, str]] = {}
 
     def invoke(self, proc: str, f: str, value: dict[str, Any]) -> int:
-        """Write down what is about to be sent."""
+        """Write an operation that is about to be sent; return its number."""
         op = self._number()
         self._open[op] = proc, f
         self._write(op, proc, f, INVOKE, value, None)
         return op
 
     def ok(self, op: int, value: dict[str, Any]) -> None:
-        """The operation was done."""
+        """Write that an operation succeeded."""
         self._write(op, *self._open.pop(op), OK, value, None)
 
     def fail(self, op: int, err: str) -> None:
-        """The operation was not done, and never will be."""
+        """Write that an operation failed for certain."""
         self._write(op, *self._open.pop(op), FAIL, {}, err)
 
     def info(self, op: int, err: str) -> None:
-        """Nobody knows whether the operation was done."""
+        """Write that the result of an operation is unknown."""
         self._write(op, *self._open.pop(op), INFO, {}, err)
 
     def note(self, proc: str, f: str, type_: str, value: dict[str, Any]) -> None:
-        """Something seen that changed nothing."""
+        """Write an observation, which changed nothing."""
         self._write(self._number(), proc, f, type_, value, None)
 
     def now(self) -> float:
-        """The `t` of a line that is written now."""
+        """Return the `t` of the current time."""
         return round(self._clock() - self._began, 6)
 
     def _number(self) -> int:
@@ -110,16 +111,16 @@ class History:
     ) -> None:
         line = Event(self.now(), op, proc, f, type_, value, err)._asdict()
         self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
-        # The file outlives whatever happens to this process next.
+        # The history must be complete even if this process crashes next.
         self._file.flush()
 
 
 def read_history(lines: IO[str]) -> Iterator[Event]:
-    """The events of a file, the last line left out where it was cut off; raises CorruptHistory."""
+    """Yield the events of a file without an incomplete last line; raises CorruptHistory."""
     for number, line in enumerate(lines, 1):
         if not line.endswith("\n"):
             return
         try:
             yield Event(**json.loads(line))
         except (TypeError, ValueError) as error:
-            raise CorruptHistory(f"line {number} is no event: {error}") from error
+            raise CorruptHistory(f"line {number} is not an event: {error}") from error

@@ -1,4 +1,4 @@
-"""Every check in its order, and what they found."""
+"""The verdict on a history: all checks in order, with their anomalies."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from barnabas.verify.checks.anomaly import Anomaly
+from barnabas.verify.checks.brokers import no_topic_denied, replicas_agree, replicas_recover
 from barnabas.verify.checks.ending import (
     NO_FINAL_READ,
     no_unjust_refusal,
@@ -20,9 +21,7 @@ from barnabas.verify.checks.order import (
     readers_in_order,
     watermarks_grow,
 )
-from barnabas.verify.checks.pipeline import each_input_once, no_circles
-from barnabas.verify.checks.replicas import replicas_agree, replicas_recover
-from barnabas.verify.checks.topics import no_topic_denied
+from barnabas.verify.checks.pipeline import each_input_once, no_cycles
 from barnabas.verify.checks.values import (
     consistent_offsets,
     no_aborted_reads,
@@ -33,13 +32,13 @@ from barnabas.verify.history import INFO, OK, Event
 from barnabas.verify.run import Outcome, Run, load
 
 LISTED: Final = 100
-"""Anomalies of one check that a report lists; one fault often shows a thousand times."""
+"""The number of anomalies of a check that a report lists; one fault may cause thousands."""
 VOID_BELOW: Final = 0.5
-"""Share of confirmed operations below which a run proves nothing."""
+"""A run with a lower share of successful operations is void: it proves nothing."""
 
 
 class Check(NamedTuple):
-    """A check with the numbers it is known by."""
+    """A check with its numbers in the documentation."""
 
     numbers: str
     title: str
@@ -57,33 +56,33 @@ CHECKS: Final = (
     Check("C8", "a producer's order is kept", producers_in_order),
     Check("C9", "readers skip nothing", readers_in_order),
     Check("C10", "each input processed once", each_input_once),
-    Check("C11", "no circle of reads", no_circles),
+    Check("C11", "no cycle of reads", no_cycles),
     Check("C12", "watermarks only grow", watermarks_grow),
-    Check("C12", "what is shown is committed", nothing_shown_early),
-    Check("C13", "nothing is left open", nothing_hangs),
-    Check("C13", "everybody is in sync again", replicas_recover),
+    Check("C12", "consumers see committed records only", nothing_shown_early),
+    Check("C13", "no transaction is left open", nothing_hangs),
+    Check("C13", "all replicas are in sync again", replicas_recover),
     Check("C14", "replicas are equal", replicas_agree),
     Check("C15", "committed offsets stay", offsets_stay),
-    Check("C16", "nobody is refused unjustly", no_unjust_refusal),
-    Check("C16", "whoever was replaced does nothing", no_zombies),
-    Check("C17", "no topic is denied", no_topic_denied),
+    Check("C16", "no producer is refused without reason", no_unjust_refusal),
+    Check("C16", "a fenced producer does nothing", no_zombies),
+    Check("C17", "no known topic is denied", no_topic_denied),
 )
 
 
-class Found(NamedTuple):
-    """What one check has to say."""
+class CheckResult(NamedTuple):
+    """The result of one check."""
 
     check: Check
     total: int
     anomalies: list[Anomaly]
-    """The first LISTED of them."""
+    """The first LISTED anomalies."""
 
 
 class Verdict(NamedTuple):
-    """What a run has shown."""
+    """The results of all checks of a run."""
 
     run: Run
-    found: list[Found]
+    found: list[CheckResult]
     figures: dict[str, int]
 
     @property
@@ -96,25 +95,25 @@ class Verdict(NamedTuple):
 
     @property
     def is_unusable(self) -> bool:
-        """Whether nothing at all went well: that there is no end to read is then no anomaly."""
+        """Whether no operation succeeded: missing final reads are then no anomaly."""
         if self.is_clean or self.figures["ok"]:
             return False
         return all(anomaly.name == NO_FINAL_READ for anomaly in self.anomalies)
 
     @property
     def is_void(self) -> bool:
-        """Whether too little went well to prove anything."""
+        """Whether too few operations succeeded to prove anything."""
         return self.figures["ok"] < VOID_BELOW * max(self.figures["operations"], 1)
 
 
 def judge(events: Iterable[Event]) -> Verdict:
-    """Raises CorruptHistory."""
+    """Run all checks on a history; raises CorruptHistory."""
     run = load(events)
     found = []
     for check in CHECKS:
         anomalies = check.find(run)
         listed = list(islice(anomalies, LISTED))
-        found.append(Found(check, len(listed) + sum(1 for _ in anomalies), listed))
+        found.append(CheckResult(check, len(listed) + sum(1 for _ in anomalies), listed))
     return Verdict(run, found, _figures(run))
 
 

@@ -1,7 +1,9 @@
-"""What a run is asked for."""
+"""The options of a run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+
+from barnabas.client.connection import Connect
 
 NEWER: Final = "newer"
 OLDER: Final = "older"
@@ -10,7 +12,7 @@ BOTH: Final = "both"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Times in s, sizes in bytes."""
+    """The options of a run; times in s, sizes in bytes."""
 
     bootstrap: str
     workload: str = "queue"
@@ -19,17 +21,19 @@ class Options:
     partitions: int = 6
     producers: int = 4
     protocol: str = BOTH
-    """Of transactions: with an epoch for each, or one for many; or half of the producers each."""
+    """The transaction protocol: NEWER (an epoch for each), OLDER, or BOTH (half the producers)."""
     transaction_timeout: float = 10.0
     value_size: int = 100
     replication_factor: int = -1
     min_insync_replicas: int | None = None
-    """Of the topics; the brokers' default without."""
+    """The min.insync.replicas of the topics; None is the default of the brokers."""
     churn: bool = False
-    """Whether topics come and go, replicas move and leaders change beside the load."""
+    """Whether topics, replicas and leaders change during the load."""
     recovery: float = 60.0
-    """After the load every partition must have a leader and all its replicas in sync by then."""
+    """The time after the load until all partitions must have a leader and all replicas in sync."""
     delayed_ends: bool = False
-    """Whether commits of older clients arrive twice, the second time late (KAFKA-17754)."""
+    """Whether commits of the older protocol arrive a second time, late (KAFKA-17754)."""
     keep: bool = False
-    """Whether the topics stay."""
+    """Whether the topics are kept."""
+    connect: Connect | None = field(default=None, repr=False)
+    """Opens the connections; None is plain TCP."""

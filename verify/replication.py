@@ -1,4 +1,4 @@
-"""What several brokers owe at the end of a run: everybody is there again, and all have the same."""
+"""The end of a run on several brokers: wait for full ISRs, then read all replicas."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.protocol.errors import KafkaError
 from barnabas.verify.context import Context
-from barnabas.verify.history import INFO, OK, Place
+from barnabas.verify.history import INFO, OK, Partition
 from barnabas.verify.wire.inspection import Ends
 from barnabas.verify.wire.replicas import (
     Replicas,
@@ -20,13 +20,15 @@ from barnabas.verify.wire.replicas import (
 )
 
 CATCH_UP: Final = 30.0
-"""How long a replica that is in sync may take to learn the last high watermark, in s."""
+"""Seconds until an in-sync replica must know the last high watermark."""
 _LOOK: Final = 0.1
 
 
 async def wait_until_whole(context: Context, cluster: Cluster, topics: Collection[str]) -> None:
-    """Until each broker says of every partition of `topics` and of the internal ones that it has a
-    leader, and all its replicas in sync; the history says what was lacking at the deadline."""
+    """Wait until every broker reports a leader and a full ISR for every partition.
+
+    Covers `topics` and the internal topics. The history gets the exceptions at the deadline.
+    """
     began = time.monotonic()
     deadline = began + context.options.recovery
     while True:
@@ -41,14 +43,17 @@ async def wait_until_whole(context: Context, cluster: Cluster, topics: Collectio
 
 async def _lacking(
     cluster: Cluster, topics: Collection[str]
-) -> list[tuple[Place | None, int, list[int], list[int]]]:
-    """Of each partition that some broker does not call whole: place, leader, in sync, replicas;
-    without a place for a broker that says nothing or not of every topic."""
+) -> list[tuple[Partition | None, int, list[int], list[int]]]:
+    """Return the partitions that some broker reports without a leader or full ISR.
+
+    A row is partition, leader, ISR and replicas; the partition is None for a broker that does not
+    answer or does not know every topic.
+    """
     try:
         views = await described(cluster, topics)
     except (KafkaError, BrokerUnreachable, TimeoutError):
         return [(None, -1, [], [])]
-    found: dict[Place | None, Replicas] = {}
+    found: dict[Partition | None, Replicas] = {}
     for node, view in views.items():
         if view is None or not {at[0] for at in view}.issuperset(topics):
             found[None] = Replicas(node, (), ())
@@ -59,27 +64,27 @@ async def _lacking(
     ]
 
 
-async def read_replicas(context: Context, cluster: Cluster, limits: dict[Place, Ends]) -> None:
-    """Writes down the batches of every replica in sync, up to the high watermark.
+async def read_replicas(context: Context, cluster: Cluster, limits: dict[Partition, Ends]) -> None:
+    """Write the batches of every in-sync replica up to the high watermark to the history.
 
-    Whoever leads is read like the others. A replica that has not come to the end by the deadline is
-    left where it is.
+    The leader is read like the followers. A replica without all records at the deadline is read as
+    far as possible.
     """
     if not await serves_followers(cluster):
         return
     views = await described(cluster, {at[0] for at in limits})
-    holders: dict[int, list[Place]] = defaultdict(list)
+    holders: dict[int, list[Partition]] = defaultdict(list)
     for view in views.values():
         for at, each in (view or {}).items():
             for node in each.in_sync if at in limits and len(each.in_sync) > 1 else ():
                 if at not in holders[node]:
                     holders[node].append(at)
-    for node, places in sorted(holders.items()):
-        await _read_replica(context, cluster, node, {at: limits[at] for at in places})
+    for node, partitions in sorted(holders.items()):
+        await _read_replica(context, cluster, node, {at: limits[at] for at in partitions})
 
 
 async def _read_replica(
-    context: Context, cluster: Cluster, node: int, limits: dict[Place, Ends]
+    context: Context, cluster: Cluster, node: int, limits: dict[Partition, Ends]
 ) -> None:
     positions = {at: limit.start for at, limit in limits.items()}
     deadline = time.monotonic() + CATCH_UP
@@ -92,7 +97,7 @@ async def _read_replica(
         try:
             found = await batches_of(cluster, node, left)
         except (KafkaError, BrokerUnreachable, TimeoutError) as raised:
-            # It may not have been told of its leader yet; what it was told of is asked anew.
+            # The broker may not know its leader yet. Refresh the metadata and try again.
             error = str(raised)
             cluster.topics.clear()
             await asyncio.sleep(_LOOK)

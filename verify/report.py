@@ -1,4 +1,4 @@
-"""A verdict for people and for programs."""
+"""The report of a verdict: as text, as JSON and as exit code."""
 
 import sys
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from barnabas.verify.checks.anomaly import Anomaly
-from barnabas.verify.disk.compare import Compared
+from barnabas.verify.disk.compare import Comparison
 from barnabas.verify.judge import LISTED, Verdict
 
 CLEAN = 0
@@ -20,8 +20,7 @@ _AROUND = 3
 
 
 def exit_code(verdict: Verdict) -> int:
-    """0 if nothing was found, 3 if something was, 4 if too little went well to tell, 1 if nothing
-    went well at all."""
+    """Return the exit code: 0 no anomaly, 3 anomalies, 4 too few operations succeeded, 1 none."""
     if verdict.is_unusable:
         return UNUSABLE
     if not verdict.is_clean:
@@ -30,7 +29,7 @@ def exit_code(verdict: Verdict) -> int:
 
 
 def as_json(verdict: Verdict, problems: Mapping[str, int]) -> dict[str, Any]:
-    """The verdict as values of JSON."""
+    """Return the verdict as JSON values."""
     return {
         "verdict": _word(verdict),
         "run": verdict.run.about,
@@ -49,7 +48,7 @@ def as_json(verdict: Verdict, problems: Mapping[str, int]) -> dict[str, Any]:
 
 
 def show(verdict: Verdict, problems: Mapping[str, int]) -> None:
-    """Prints the verdict, in colours where somebody looks."""
+    """Print the verdict, in colours on a terminal."""
     figures = verdict.figures
     about = verdict.run.about
     click.echo(f"{about.get('workload', 'history')}, seed {about.get('seed')}")
@@ -85,7 +84,7 @@ def _show_table(verdict: Verdict) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("check", "what holds", "found", box=None, pad_edge=False)
+    table = Table("check", "guarantee", "found", box=None, pad_edge=False)
     for each in verdict.found:
         found = f"[bold red]{each.total}[/]" if each.total else "[green]ok[/]"
         table.add_row(each.check.numbers, each.check.title, found)
@@ -108,7 +107,7 @@ def _first_of_each(verdict: Verdict) -> list[Anomaly]:
 
 
 def _show_surroundings(verdict: Verdict, anomaly: Anomaly) -> None:
-    """What stands in the log around it: of each value its transaction, and who sees it."""
+    """Print the records around an anomaly with transaction, outcome and visibility."""
     run = verdict.run
     assert anomaly.at is not None
     assert anomaly.offset is not None
@@ -122,30 +121,30 @@ def _show_surroundings(verdict: Verdict, anomaly: Anomaly) -> None:
         write = run.writes.get(value)
         txn = write.txn if write is not None else None
         outcome = run.outcome(txn).value if txn is not None else "no transaction"
-        sees = "read_committed sees it" if offset in committed else "read_uncommitted only"
+        sees = "read_committed" if offset in committed else "read_uncommitted only"
         click.echo(f"  {offset:8} {value:16} {txn or '-':12} {outcome:14} {sees}")
 
 
-def compared_exit_code(found: Compared) -> int:
-    """0 if replicas are equal, 3 if not, 4 if nothing could be compared."""
+def comparison_exit_code(found: Comparison) -> int:
+    """Return the exit code: 0 equal replicas, 3 differences, 4 nothing to compare."""
     if found.anomalies:
         return ANOMALIES
     return CLEAN if found.batches else VOID
 
 
-def compared_as_json(found: Compared) -> dict[str, Any]:
-    """What a comparison of directories has found, as values of JSON."""
+def comparison_as_json(found: Comparison) -> dict[str, Any]:
+    """Return the result of a comparison as JSON values."""
     return {**found._asdict(), "anomalies": [each._asdict() for each in found.anomalies]}
 
 
-def show_compared(found: Compared) -> None:
-    """Prints what a comparison of directories has found."""
+def show_comparison(found: Comparison) -> None:
+    """Print the result of a comparison."""
     click.echo(f"{found.partitions} partitions, {found.batches} batches compared")
     for anomaly in found.anomalies[:LISTED]:
         click.echo(_line(anomaly))
     if len(found.anomalies) > LISTED:
         click.echo(f"  ... and {len(found.anomalies) - LISTED} more")
-    click.echo({CLEAN: "equal", ANOMALIES: "anomalies", VOID: "void"}[compared_exit_code(found)])
+    click.echo({CLEAN: "equal", ANOMALIES: "anomalies", VOID: "void"}[comparison_exit_code(found)])
 
 
 def _word(verdict: Verdict) -> str:

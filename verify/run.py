@@ -1,4 +1,4 @@
-"""A history put in order: one pass over the events, after which every question is a look-up."""
+"""The model of a run, built in one pass over the events of a history; the checks read it."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -6,16 +6,25 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from barnabas.verify.history import COMMITTED, FAIL, INFO, INVOKE, OK, CorruptHistory, Event, Place
+from barnabas.verify.history import (
+    COMMITTED,
+    FAIL,
+    INFO,
+    INVOKE,
+    OK,
+    CorruptHistory,
+    Event,
+    Partition,
+)
 
 _SEEN: Final = frozenset(
     ("run", "read", "snapshot", "topics", "admin", "recovery", "replica", "replica-end", "final")
 )
-"""Lines that stand for themselves."""
+"""The functions whose events have no invocation: one line is the whole event."""
 
 
 class Outcome(Enum):
-    """What became of a transaction."""
+    """The outcome of a transaction."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -24,37 +33,37 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class Write:
-    """One record that a producer sent."""
+    """A record that a producer sent."""
 
     value: str
     proc: str
     txn: str | None
-    at: Place
+    at: Partition
     key: str | None
     source: str | None
-    """The value that it was made from, in a pipeline."""
+    """In a pipeline, the value of the input record."""
     amount: int
     late: bool
     line: int
     status: str = INFO
     offset: int | None = None
-    """Where the broker said it went."""
+    """The offset in the acknowledgement."""
 
 
 @dataclass(slots=True)
 class OffsetCommit:
-    """A group's offsets in a transaction."""
+    """The committed offsets of a group in a transaction."""
 
     txn: str
     group: str
-    offsets: dict[Place, int]
+    offsets: dict[Partition, int]
     line: int
     status: str = INFO
 
 
 @dataclass(slots=True)
 class Txn:
-    """A transaction as its producer knew it."""
+    """A transaction as its producer knows it."""
 
     name: str
     producer: str | None
@@ -62,15 +71,15 @@ class Txn:
     writes: list[Write] = field(default_factory=list)
     commits: list[OffsetCommit] = field(default_factory=list)
     ending: int | None = None
-    """The line where its end was first asked for."""
+    """The line of the first EndTxn."""
     commit_asked: int | None = None
     ended: int | None = None
-    """The line where its end was confirmed."""
+    """The line of the successful response to EndTxn."""
     commit_status: str = INFO
 
     @property
     def outcome(self) -> Outcome:
-        """As its producer could know it: surely aborted where no commit was ever asked for."""
+        """The outcome as the producer knows it: aborted for certain if it never sent a commit."""
         if self.commit_asked is None or self.commit_status == FAIL:
             return Outcome.ABORTED
         return Outcome.COMMITTED if self.commit_status == OK else Outcome.UNKNOWN
@@ -78,13 +87,13 @@ class Txn:
 
 @dataclass(slots=True)
 class Read:
-    """What one partition gave to one reader at one time: every record from `start` up to `end`."""
+    """A fetch of a reader from one partition: every record from `start` up to `end`."""
 
     line: int
     reader: str
     committed: bool
     assignment: int
-    at: Place
+    at: Partition
     start: int
     end: int
     records: list[tuple[int, str]]
@@ -92,9 +101,9 @@ class Read:
     last_stable_offset: int
     epoch: int
     node: int | None
-    """The broker that was asked without regard to who leads; None for the leader."""
+    """The broker of a read from a given broker; None for a read from the leader."""
     asked: float
-    """When it began, in s of the history; `told` is when it ended."""
+    """The start of the request in s of the history; `told` is its end."""
     told: float
     txn: str | None
     final: bool
@@ -102,19 +111,19 @@ class Read:
 
 @dataclass(slots=True)
 class Observation:
-    """A group's committed offset as somebody was told it."""
+    """A committed offset of a group, as returned by OffsetFetch."""
 
     invoked: int
     line: int
     group: str
-    at: Place
+    at: Partition
     offset: int
     txn: str | None
 
 
 @dataclass(slots=True)
 class View:
-    """Which topics of the run one broker knew when it was asked."""
+    """The topics of the run that a broker knew at one time."""
 
     node: int
     known: list[str]
@@ -122,7 +131,7 @@ class View:
 
 
 class ReplicaBatch(NamedTuple):
-    """A batch as one replica has it; `size` in bytes, `crc` -1 where it does not match."""
+    """A batch in a replica; `size` is in bytes, `crc` is -1 if it does not match."""
 
     base_offset: int
     size: int
@@ -131,7 +140,7 @@ class ReplicaBatch(NamedTuple):
 
 
 class ReplicaEnd(NamedTuple):
-    """How far a replica was read, how far it should have been, and what was in the way."""
+    """The offset up to which a replica was read, the target, and the error if it is lower."""
 
     offset: int
     wanted: int
@@ -140,16 +149,16 @@ class ReplicaEnd(NamedTuple):
 
 @dataclass(slots=True)
 class Replica:
-    """What one broker had at the end."""
+    """The batches of one broker at the end."""
 
     node: int
-    batches: dict[Place, list[ReplicaBatch]] = field(default_factory=lambda: defaultdict(list))
-    ends: dict[Place, ReplicaEnd] = field(default_factory=dict)
+    batches: dict[Partition, list[ReplicaBatch]] = field(default_factory=lambda: defaultdict(list))
+    ends: dict[Partition, ReplicaEnd] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Operation:
-    """An operation with its two lines; for what has no room of its own."""
+    """An operation with its two events and their lines."""
 
     event: Event
     line: int
@@ -159,7 +168,7 @@ class Operation:
 
 @dataclass(slots=True)
 class Run:
-    """A history in order."""
+    """The model of a run."""
 
     about: dict[str, Any] = field(default_factory=dict)
     writes: dict[str, Write] = field(default_factory=dict)
@@ -169,27 +178,29 @@ class Run:
     operations: list[Operation] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
     snapshots: list[tuple[int, str]] = field(default_factory=list)
-    lacking: list[tuple[Place | None, int, list[int], list[int]]] = field(default_factory=list)
-    """Partitions that were not whole at the deadline: leader, in sync, replicas."""
+    lacking: list[tuple[Partition | None, int, list[int], list[int]]] = field(default_factory=list)
+    """Partitions without leader or full ISR at the deadline: partition, leader, ISR, replicas."""
     replicas: dict[int, Replica] = field(default_factory=dict)
-    """By broker."""
-    final: dict[Place, dict[str, Any]] = field(default_factory=dict)
+    """The replicas by broker."""
+    final: dict[Partition, dict[str, Any]] = field(default_factory=dict)
     seen_committed: set[str] = field(default_factory=set)
     offsets: dict[str, int] = field(default_factory=dict)
-    """Of each value its offset: as acknowledged, or else as first read."""
-    final_committed: dict[Place, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
-    final_uncommitted: dict[Place, dict[int, str]] = field(
+    """The offset of each value: from its acknowledgement, or else from the first read."""
+    final_committed: dict[Partition, dict[int, str]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    highest_read: dict[Place, int] = field(default_factory=dict)
+    final_uncommitted: dict[Partition, dict[int, str]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    highest_read: dict[Partition, int] = field(default_factory=dict)
     shown: set[str] = field(default_factory=set)
-    """Transactions whose offsets somebody was told."""
+    """Transactions with a committed offset that an OffsetFetch returned."""
 
     def is_compacted(self, topic: str) -> bool:
         return bool(self.about.get("topics", {}).get(topic, {}).get("compacted"))
 
     def outcome(self, txn: str | None) -> Outcome:
-        """Of a transaction; an unknown one is committed once anything of it was seen."""
+        """Return the outcome of a transaction; an unknown one is committed once a part is seen."""
         if txn is None:
             return Outcome.COMMITTED
         outcome = self.txns[txn].outcome
@@ -204,18 +215,18 @@ class Run:
 
     @property
     def has_final_reads(self) -> bool:
-        """Whether everything was read again at the end; without that nothing can be called lost."""
+        """Whether all records were read again at the end; otherwise no record counts as lost."""
         return bool(self.final)
 
-    def finally_visible(self) -> Iterator[tuple[Place, int, str]]:
-        """Everything that a read_committed reader found at the end."""
+    def finally_visible(self) -> Iterator[tuple[Partition, int, str]]:
+        """Yield every record that the read_committed reader found at the end."""
         for at, found in self.final_committed.items():
             for offset, value in found.items():
                 yield at, offset, value
 
 
 def load(events: Iterable[Event]) -> Run:
-    """Raises CorruptHistory for a completion without its operation."""
+    """Build the model; raises CorruptHistory, e.g. for a completion without an invocation."""
     loader = _Loader()
     for line, event in enumerate(events):
         loader.take(line, event)
@@ -273,7 +284,7 @@ class _Loader:
                 text,
                 event.proc,
                 value["txn"],
-                _place(value["at"]),
+                _partition(value["at"]),
                 key,
                 extra if isinstance(extra, str) else None,
                 extra if isinstance(extra, int) else 0,
@@ -281,7 +292,7 @@ class _Loader:
                 line,
             )
             if text in run.writes:
-                raise ValueError(f"{text} is sent twice, and tells nothing")
+                raise ValueError(f"{text} is sent twice; values must be unique")
             run.writes[text] = write
             writes.append(write)
             if txn is not None and not write.late:
@@ -318,7 +329,7 @@ class _Loader:
                     operation.line,
                     line,
                     asked["group"],
-                    _place(asked["at"]),
+                    _partition(asked["at"]),
                     value["offset"],
                     value["txn"],
                 )
@@ -339,18 +350,18 @@ class _Loader:
                 pass
             case "recovery":
                 run.lacking = [
-                    (None if at is None else _place(at), *others)
+                    (None if at is None else _partition(at), *others)
                     for at, *others in value["lacking"]
                 ]
             case "replica" | "replica-end":
                 self._replica(event.f, value)
             case "final":
-                run.final[_place(value["at"])] = value
+                run.final[_partition(value["at"])] = value
             case _:
                 self._read(line, event.t, value)
 
     def _replica(self, f: str, value: dict[str, Any]) -> None:
-        at, node = _place(value["at"]), value["node"]
+        at, node = _partition(value["at"]), value["node"]
         replica = self.run.replicas.setdefault(node, Replica(node))
         if f == "replica":
             replica.batches[at] += [ReplicaBatch(*each) for each in value["batches"]]
@@ -364,7 +375,7 @@ class _Loader:
             value["reader"],
             value["isolation"] == COMMITTED,
             value["assignment"],
-            _place(value["at"]),
+            _partition(value["at"]),
             value["from"],
             value["to"],
             [(offset, text) for offset, text in value["records"]],
@@ -390,6 +401,6 @@ class _Loader:
             found[read.at].update(read.records)
 
 
-def _place(value: list[Any]) -> Place:
+def _partition(value: list[Any]) -> Partition:
     topic, partition = value
     return str(topic), int(partition)

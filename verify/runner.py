@@ -1,4 +1,4 @@
-"""A run: topics, load, and then every question that can only be asked at the end."""
+"""The runner: it creates topics, runs the load, and collects the final state for the checks."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.verify.context import Context
-from barnabas.verify.history import INFO, History, Place
+from barnabas.verify.history import INFO, History, Partition
 from barnabas.verify.options import Options
 from barnabas.verify.replication import read_replicas, wait_until_whole
 from barnabas.verify.wire.inspection import (
@@ -27,15 +27,15 @@ from barnabas.verify.wire.inspection import (
     transaction_version,
 )
 from barnabas.verify.wire.reader import Reader
-from barnabas.verify.wire.recorder import NotDone
+from barnabas.verify.wire.recorder import OperationFailed
 from barnabas.verify.workloads.churn import churn
-from barnabas.verify.workloads.compacted import Compacted
+from barnabas.verify.workloads.compacted import CompactedTopic
 from barnabas.verify.workloads.hijack import Hijack
-from barnabas.verify.workloads.idempotent import IdempotentOnly
+from barnabas.verify.workloads.idempotent import IdempotentProducers
 from barnabas.verify.workloads.money import Money
+from barnabas.verify.workloads.observers import read_followers, watch_topics
 from barnabas.verify.workloads.pipeline import Members, Pipeline
 from barnabas.verify.workloads.queue import Queue
-from barnabas.verify.workloads.watching import read_followers, watch_topics
 from barnabas.verify.workloads.workload import Workload
 
 WORKLOADS: Final[dict[str, Callable[[], Workload]]] = {
@@ -43,17 +43,17 @@ WORKLOADS: Final[dict[str, Callable[[], Workload]]] = {
     "pipeline": Pipeline,
     "members": Members,
     "money": Money,
-    "idempotent": IdempotentOnly,
-    "compacted": Compacted,
+    "idempotent": IdempotentProducers,
+    "compacted": CompactedTopic,
     "hijack": Hijack,
 }
 
 STOP_PATIENCE: Final = 90.0
-"""How long what runs may take to stop, in s: each operation is tried for a while."""
+"""Seconds until the parts of the run must have stopped; each operation has retries."""
 SWEEP: Final = 20.0
-"""How much later than its timeout a transaction may be aborted: brokers look every 10 s."""
+"""Seconds after its timeout until a transaction must be aborted: brokers check every 10 s."""
 QUIET: Final = 3.0
-"""A partition that is held back although no coordinator has anything open, for so long, hangs."""
+"""Seconds without an open transaction at any coordinator; then an LSO that stays behind hangs."""
 _LOOK: Final = 0.1
 _OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
@@ -64,14 +64,16 @@ async def run(
     progress: Callable[[str], None] = lambda _: None,
     enough: asyncio.Event | None = None,
 ) -> Counter[str]:
-    """Writes the history to `file`; gives what kept parts of the run from going on, and how often.
+    """Run a workload and write the history to `file`; return the problems with their counts.
 
     The load ends after its duration, or when `enough` is set. Raises KafkaError and
-    BrokerUnreachable where the cluster cannot be used at all.
+    BrokerUnreachable if the cluster cannot be used at all.
     """
     workload = WORKLOADS[options.workload]()
     history = History(file, time.monotonic)
-    async with Cluster(options.bootstrap, client_id="barnabas-verify") as cluster:
+    async with Cluster(
+        options.bootstrap, client_id="barnabas-verify", connect=options.connect
+    ) as cluster:
         name = f"verify-{time.time_ns() // 1_000_000:x}"
         version = await transaction_version(cluster)
         context = Context(options, history, name, version)
@@ -79,7 +81,7 @@ async def run(
             await _prepare(context, cluster, workload, version)
             progress(f"{options.workload} for {options.duration:g} s")
             await _load(context, workload, enough or asyncio.Event())
-            await _settle(context, cluster, workload, progress)
+            await _finish(context, cluster, workload, progress)
         finally:
             await context.close()
             if not options.keep:
@@ -100,7 +102,7 @@ async def _prepare(context: Context, cluster: Cluster, workload: Workload, versi
                 configs={**topic.configs, **_durability(options)},
             )
         except KafkaError as error:
-            # An attempt whose answer was lost: nobody else has names like these.
+            # The response to an earlier attempt was lost: the name is unique to this run.
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
         topics[name] = {"partitions": options.partitions, "compacted": topic.is_compacted}
@@ -131,16 +133,16 @@ def _durability(options: Options) -> dict[str, str]:
 
 async def _load(context: Context, workload: Workload, enough: asyncio.Event) -> None:
     watched = [context.topic(topic.name) for topic in workload.topics]
-    places = [at for topic in workload.topics for at in context.places(topic.name)]
+    partitions = [at for topic in workload.topics for at in context.partitions(topic.name)]
     work: list[Callable[[], Awaitable[None]]] = [
         partial(watch_topics, context, watched),
-        partial(read_followers, context, places),
+        partial(read_followers, context, partitions),
         *workload.parts(context),
     ]
     if context.options.churn:
-        work.append(partial(churn, context, places))
+        work.append(partial(churn, context, partitions))
     async with asyncio.TaskGroup() as tasks:
-        parts = [tasks.create_task(_whole(part)) for part in work]
+        parts = [tasks.create_task(_run_part(part)) for part in work]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(context.options.duration):
                 await enough.wait()
@@ -151,23 +153,23 @@ async def _load(context: Context, workload: Workload, enough: asyncio.Event) -> 
             context.problem("a part of the run did not stop")
 
 
-async def _whole(part: Callable[[], Awaitable[None]]) -> None:
+async def _run_part(part: Callable[[], Awaitable[None]]) -> None:
     await part()
 
 
-async def _settle(
+async def _finish(
     context: Context, cluster: Cluster, workload: Workload, progress: Callable[[str], None]
 ) -> None:
-    """The end of a run; without it nothing can be called lost."""
+    """Collect the final state; without it no record can be reported as lost."""
     try:
-        progress("the end")
+        progress("reading the final state")
         names = [context.topic(topic.name) for topic in workload.topics]
         await wait_until_whole(context, cluster, names)
         await workload.finish(context)
-        places = [at for topic in workload.topics for at in context.places(topic.name)]
-        limits = await _nothing_open(context, cluster, places)
+        partitions = [at for topic in workload.topics for at in context.partitions(topic.name)]
+        limits = await _wait_for_transactions(context, cluster, partitions)
         for stage in workload.stages:
-            for at in context.places(stage.source):
+            for at in context.partitions(stage.source):
                 group = context.topic(stage.group)
                 await committed_offset(context.history, cluster, "final", group, at)
         for committed in (True, False):
@@ -181,21 +183,21 @@ async def _settle(
                 "hw": limit.high_watermark,
                 "lso": limit.last_stable_offset,
                 "open": await open_transactions(cluster, at),
-                "states": known if at == places[0] else {},
+                "states": known if at == partitions[0] else {},
             }
             context.history.note("run", "final", INFO, value)
-    except (NotDone, KafkaError, BrokerUnreachable, TimeoutError) as error:
-        context.problem(f"the end: {error}")
+    except (OperationFailed, KafkaError, BrokerUnreachable, TimeoutError) as error:
+        context.problem(f"reading the final state: {error}")
 
 
-async def _nothing_open(
-    context: Context, cluster: Cluster, places: list[Place]
-) -> dict[Place, Ends]:
-    """Waits until every transaction is over, or surely never will be."""
+async def _wait_for_transactions(
+    context: Context, cluster: Cluster, partitions: list[Partition]
+) -> dict[Partition, Ends]:
+    """Wait until every transaction is over, or certainly never will be; return the offsets."""
     deadline = time.monotonic() + context.options.transaction_timeout + SWEEP
     quiet_since = None
     while True:
-        limits = await ends(cluster, places)
+        limits = await ends(cluster, partitions)
         held = any(each.last_stable_offset < each.high_watermark for each in limits.values())
         now = time.monotonic()
         if not held or now > deadline:
@@ -211,9 +213,9 @@ async def _nothing_open(
 
 
 async def _read_all(
-    context: Context, cluster: Cluster, limits: dict[Place, Ends], *, committed: bool
+    context: Context, cluster: Cluster, limits: dict[Partition, Ends], *, committed: bool
 ) -> None:
-    """From the beginning, by somebody who was not there before."""
+    """Read all records from the beginning with a new reader."""
     name = "final-committed" if committed else "final-uncommitted"
     reader = Reader(context.history, cluster, name, committed=committed, final=True)
     reader.assign({at: limit.start for at, limit in limits.items()})
@@ -223,7 +225,7 @@ async def _read_all(
         for at, limit in limits.items()
     ):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{name} did not come to the end")
+            raise TimeoutError(f"{name} did not reach the end")
         await reader.poll()
 
 

@@ -1,4 +1,4 @@
-"""The coordinators of groups and of transactions."""
+"""Assembly of the group coordinator and the transaction coordinator."""
 
 from typing import NamedTuple
 
@@ -6,15 +6,15 @@ from barnabas.broker import gauges
 from barnabas.broker.assembly.control import Control
 from barnabas.broker.assembly.core import Core
 from barnabas.broker.assembly.replication import Replication
-from barnabas.broker.coordination.groups import GroupCoordination
-from barnabas.broker.coordination.transactions import TransactionCoordination
-from barnabas.broker.metadata.cluster import partition_exists
-from barnabas.broker.metadata.producer_ids import ProducerIdBlocks
+from barnabas.broker.cluster.producer_ids import ProducerIdBlocks
+from barnabas.broker.cluster.registration import partition_exists
+from barnabas.broker.groups.coordination import GroupCoordination
 from barnabas.broker.replication.partition import Partition
+from barnabas.broker.transactions.coordination import TransactionCoordination
 
 
 class Coordination(NamedTuple):
-    """What serves the partitions of the internal topics that this broker leads."""
+    """The coordinators, for the partitions of internal topics that this broker leads."""
 
     groups: GroupCoordination
     producer_ids: ProducerIdBlocks
@@ -22,10 +22,10 @@ class Coordination(NamedTuple):
 
 
 def make_coordination(core: Core, replication: Replication, control: Control) -> Coordination:
-    doors, metrics, replicas = core.doors, core.metrics, replication.replicas
+    platform, metrics, replicas = core.platform, core.metrics, replication.replicas
 
     def in_touch() -> bool:
-        return core.membership.is_member and control.receiver.is_told
+        return core.membership.is_member and control.receiver.has_full_metadata
 
     def in_sync(partition: Partition) -> bool:
         known = core.cache.partition(partition.topic, partition.index)
@@ -35,9 +35,10 @@ def make_coordination(core: Core, replication: Replication, control: Control) ->
         core.config,
         cache=core.cache,
         replicas=replicas,
-        clock=doors.clock,
-        random=doors.random,
-        offload=doors.offload,
+        clock=platform.clock,
+        random=platform.random,
+        offload=platform.offload,
+        slicer=core.slicer,
         in_touch=in_touch,
     )
     producer_ids = ProducerIdBlocks(core.store, core.broker_id)
@@ -52,8 +53,9 @@ def make_coordination(core: Core, replication: Replication, control: Control) ->
         producer_ids=producer_ids,
         transaction_version=lambda: core.features.transaction_version,
         partition_exists=lambda *place: partition_exists(core.store, *place),
-        clock=doors.transaction_clock or doors.clock,
-        offload=doors.offload,
+        clock=platform.transaction_clock or platform.clock,
+        offload=platform.offload,
+        slicer=core.slicer,
         metrics=metrics.transactions,
     )
     gauges.read_groups(metrics.groups, groups, replicas, in_sync)

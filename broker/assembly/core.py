@@ -1,16 +1,18 @@
-"""What every part of a broker is made with."""
+"""The parts that all other parts of a broker need."""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from barnabas.broker.doors import Doors
-from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.metadata.configs import Configs
-from barnabas.broker.metadata.features import Features
-from barnabas.broker.metadata.membership import Membership
-from barnabas.broker.metadata.store import MetadataStore
-from barnabas.broker.peers.peers import Peers
+from barnabas.broker.cluster.broker_epochs import BrokerEpochs
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.configs import Configs
+from barnabas.broker.cluster.features import Features
+from barnabas.broker.cluster.membership import Membership
+from barnabas.broker.cluster.peers import Peers
+from barnabas.broker.platform import Platform
+from barnabas.broker.server.slices import Slicer
+from barnabas.broker.store.metadata_store import MetadataStore
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.metrics.catalogue import BrokerMetrics
@@ -18,25 +20,28 @@ from barnabas.metrics.catalogue import BrokerMetrics
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The doors, what is known of the cluster, and whom to tell of what nobody waits for."""
+    """The platform, the configuration, the cluster metadata, and callbacks for failures and
+    tasks."""
 
-    doors: Doors
+    platform: Platform
     dynamic: DynamicConfig
     metrics: BrokerMetrics
     store: MetadataStore
     membership: Membership
+    broker_epochs: BrokerEpochs
     configs: Configs
     features: Features
     cache: MetadataCache
     peers: Peers
+    slicer: Slicer
     fatal: Callable[[BaseException], None]
-    """Told of a failure after which the broker cannot go on."""
-    soon: Callable[[Coroutine[Any, Any, None]], None]
-    """Runs what nobody waits for; its failure is the broker's."""
+    """Called with an error after which the broker cannot continue."""
+    spawn: Callable[[Coroutine[Any, Any, None]], None]
+    """Runs a coroutine in a task of its own; an error in it is fatal for the broker."""
 
     @property
     def config(self) -> BrokerConfig:
-        """What holds now, dynamic values included."""
+        """The current configuration, dynamic values included."""
         return self.dynamic.current
 
     @property

@@ -1,25 +1,25 @@
-"""Logs, and the replicas that they are of."""
+"""The assembly of the logs and the replication parts of a broker."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from barnabas.broker import gauges
 from barnabas.broker.assembly.core import Core
-from barnabas.broker.replication.fetcher_manager import FetcherManager
 from barnabas.broker.replication.flusher import Flusher
-from barnabas.broker.replication.in_sync_keeper import InSyncKeeper
+from barnabas.broker.replication.follower.fetcher import FetcherContext
+from barnabas.broker.replication.follower.fetcher_manager import FetcherManager
+from barnabas.broker.replication.leader.isr_manager import IsrManager
 from barnabas.broker.replication.log_dir_moves import LogDirMoves
-from barnabas.broker.replication.means import Means
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
-from barnabas.storage.cleaner import LogCleaner
-from barnabas.storage.dir_marks import BrokerIdentity
-from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.log_manager import LogManager
+from barnabas.storage.cleaning.cleaner import LogCleaner
+from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.opening.dir_marks import BrokerIdentity
+from barnabas.storage.opening.log_manager import LogManager
 
 
 class Replication(NamedTuple):
-    """What holds the records of this broker."""
+    """The parts of a broker that store and replicate records."""
 
     logs: LogManager
     cleaner: LogCleaner
@@ -27,65 +27,66 @@ class Replication(NamedTuple):
     replicas: ReplicaManager
     fetchers: FetcherManager
     quotas: ReplicationQuotas
-    in_sync: InSyncKeeper
+    isr_manager: IsrManager
 
 
 def make_replication(
     core: Core, directories: Sequence[str], log_dir_failed: Callable[[LogDirFailed], None]
 ) -> Replication:
-    """`log_dir_failed` is called from whichever call failed, in whichever thread."""
-    doors, metrics = core.doors, core.metrics
+    """Build the parts; `log_dir_failed` is called in the thread of the call that failed."""
+    platform, metrics = core.platform, core.metrics
     logs = LogManager(
-        doors.files,
+        platform.files,
         directories,
-        BrokerIdentity(core.broker_id, core.cache.cluster_id, doors.boot_id),
-        now_ms=doors.clock.now_ms,
-        rng=doors.random,
+        BrokerIdentity(core.broker_id, core.cache.cluster_id, platform.boot_id),
+        now_ms=platform.clock.now_ms,
+        rng=platform.random,
         producer_expiration_ms=lambda: core.config.producer_id_expiration_ms,
         on_failure=log_dir_failed,
     )
-    flusher = Flusher(doors.offload, doors.clock, metrics.logs.flush_time_ms.cell())
+    flusher = Flusher(platform.offload, platform.clock, metrics.logs.flush_time_ms.cell())
     quotas = ReplicationQuotas(core.broker_id, core.dynamic.now, core.configs.topic)
-    means = Means(
+    context = FetcherContext(
         core.broker_id,
         config=core.dynamic.now,
-        clock=doors.clock,
-        offload=doors.offload,
+        clock=platform.clock,
+        offload=platform.offload,
         quota=quotas.follower,
         metrics=metrics.fetchers,
         broker_epoch=lambda: core.membership.broker_epoch,
     )
-    fetchers = FetcherManager(core.peers.to, means)
-    core.dynamic.follow(lambda _: core.soon(fetchers.resize()))
-    in_sync = InSyncKeeper(
+    fetchers = FetcherManager(core.peers.to, context)
+    core.dynamic.subscribe(lambda _: core.spawn(fetchers.resize()))
+    isr_manager = IsrManager(
         core.broker_id,
         cache=core.cache,
-        clock=doors.clock,
+        clock=platform.clock,
         max_lag_ms=lambda: core.config.replica_lag_time_max_ms,
         metrics=metrics.replicas,
     )
-    cleaner = LogCleaner(doors.files, doors.cleaner.clean)
+    cleaner = LogCleaner(platform.files, platform.cleaner.clean)
     replicas = ReplicaManager(
         core.broker_id,
         logs=logs,
         cache=core.cache,
         flusher=flusher,
-        offload=doors.offload,
+        offload=platform.offload,
         topic_config=core.configs.topic,
         metrics=metrics.topics,
-        in_sync=in_sync,
+        isr_manager=isr_manager,
         fetchers=fetchers,
         moves=LogDirMoves(
             logs,
-            offload=doors.offload,
-            clock=doors.clock,
+            offload=platform.offload,
+            clock=platform.clock,
             config=core.dynamic.now,
             moved=cleaner.moved,
         ),
+        slicer=core.slicer,
     )
     core.configs.follow_topics(replicas.configure)
     gauges.read_replicas(metrics, replicas, logs)
     gauges.read_partitions(metrics.partitions, replicas)
     gauges.read_fetchers(metrics.fetchers, fetchers)
-    gauges.read_quotas(metrics.replication, quotas, doors.clock)
-    return Replication(logs, cleaner, flusher, replicas, fetchers, quotas, in_sync)
+    gauges.read_quotas(metrics.replication, quotas, platform.clock)
+    return Replication(logs, cleaner, flusher, replicas, fetchers, quotas, isr_manager)

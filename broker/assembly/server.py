@@ -1,4 +1,4 @@
-"""The listeners, and what stands behind each: clients and brokers are not served the same."""
+"""The assembly of the listeners: those for clients, and the inter-broker listener."""
 
 from typing import NamedTuple
 
@@ -7,61 +7,68 @@ from barnabas.broker.assembly.control import Control
 from barnabas.broker.assembly.coordination import Coordination
 from barnabas.broker.assembly.core import Core
 from barnabas.broker.assembly.replication import Replication
-from barnabas.broker.replication.fetch_session import FetchSessionCache
-from barnabas.broker.routes import Parts, client_routes, inter_broker_routes
-from barnabas.broker.server.admission import Admission
-from barnabas.broker.server.budget import RequestMemory
-from barnabas.broker.server.connection import Shared, nobody
+from barnabas.broker.controller.replica_admin import ReplicaAdmin
+from barnabas.broker.replication.leader.fetch_session import FetchSessionCache
+from barnabas.broker.routes import BrokerParts, client_routes, inter_broker_routes
+from barnabas.broker.server.budget import RequestMemory, UnreadAnswers
+from barnabas.broker.server.connection import SharedResources, ignore_departure
+from barnabas.broker.server.connection_limits import ConnectionLimits
 from barnabas.broker.server.dispatch import Dispatcher
 from barnabas.broker.server.listener import Listener, make_listeners
 from barnabas.broker.server.pause_guard import PauseGuard
 from barnabas.protocol.frame import SpareBuffers
 
 _UNNOTICED_PAUSE = 1 / 3
-"""Of the session: whoever is in touch with the store keeps its session through that."""
+"""The part of the session timeout that a pause may take: the session survives it."""
 
 
 class Server(NamedTuple):
-    """Where requests come in."""
+    """The listeners and what they share."""
 
     listeners: dict[str, Listener]
     memory: RequestMemory
+    limits: ConnectionLimits
     guard: PauseGuard
 
 
 def make_server(
     core: Core, replication: Replication, control: Control, coordination: Coordination
 ) -> Server:
-    """None of the listeners is bound yet."""
-    config, doors, metrics = core.config, core.doors, core.metrics
+    """Make the listeners; they are not bound yet."""
+    config, platform, metrics = core.config, core.platform, core.metrics
     parts = _parts(core, replication, control, coordination)
     memory, spares = RequestMemory(config.queued_max_request_bytes), SpareBuffers()
+    unread = UnreadAnswers(config.queued_max_response_bytes)
     guard = PauseGuard(
-        doors.clock,
+        platform.clock,
         allowed=core.store.session_timeout * _UNNOTICED_PAUSE,
-        recheck=core.membership.after_pause,
-        soon=core.soon,
+        recheck=core.membership.confirm_registration,
+        soon=core.spawn,
     )
 
-    def shared(*, inter_broker: bool) -> Shared:
+    def shared(*, inter_broker: bool) -> SharedResources:
         routes = inter_broker_routes(parts) if inter_broker else client_routes(parts)
-        return Shared(
+        return SharedResources(
             dispatcher=Dispatcher(
-                doors.around(routes, core.cache),
-                clock=doors.clock,
+                platform.around(routes, core.cache),
+                clock=platform.clock,
+                slicer=core.slicer,
                 metrics=metrics.requests,
                 inter_broker=inter_broker,
             ),
-            offload=doors.offload,
+            offload=platform.offload,
             memory=memory,
             max_request_bytes=config.socket_request_max_bytes,
             spares=spares,
-            departed=replication.in_sync.connection_closed if inter_broker else nobody,
+            unread=unread,
+            departed=replication.isr_manager.connection_closed
+            if inter_broker
+            else ignore_departure,
             guard=guard,
         )
 
-    admission = Admission(config)
-    core.dynamic.follow(admission.limit)
+    limits = ConnectionLimits(config)
+    core.dynamic.subscribe(limits.limit)
     clients = shared(inter_broker=False)
     among_brokers = shared(inter_broker=True) if config.in_cluster else clients
     listeners = make_listeners(
@@ -70,20 +77,21 @@ def make_server(
             each.name: among_brokers if each == config.inter_broker_listener() else clients
             for each in config.resolved_listeners()
         },
-        admission=admission,
-        clock=doors.clock,
+        limits=limits,
         metrics=metrics.requests,
+        offload=platform.offload,
     )
     gauges.read_server(metrics, list(listeners.values()), memory)
-    return Server(listeners, memory, guard)
+    return Server(listeners, memory, limits, guard)
 
 
 def _parts(
     core: Core, replication: Replication, control: Control, coordination: Coordination
-) -> Parts:
-    doors, config = core.doors, core.config
-    return Parts(
+) -> BrokerParts:
+    platform, config = core.platform, core.config
+    return BrokerParts(
         broker_id=core.broker_id,
+        broker_epochs=core.broker_epochs,
         dynamic=core.dynamic,
         configs=core.configs,
         features=core.features,
@@ -92,6 +100,7 @@ def _parts(
         cache=core.cache,
         controller=control.controller,
         receiver=control.receiver,
+        replica_admin=ReplicaAdmin(control.controller),
         topic_creator=control.topic_creator,
         producer_ids=coordination.producer_ids,
         replicas=replication.replicas,
@@ -99,11 +108,13 @@ def _parts(
         logs=replication.logs,
         sessions=FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots,
-            lambda: doors.random.randrange(1, 2**31),
+            lambda: platform.random.randrange(1, 2**31),
+            max_partitions=config.max_incremental_fetch_session_cache_partitions,
         ),
         groups=coordination.groups.coordinator,
         transactions=coordination.transactions,
-        clock=doors.clock,
-        offload=doors.offload,
+        clock=platform.clock,
+        slicer=core.slicer,
+        offload=platform.offload,
         metrics=core.metrics,
     )

@@ -1,1 +1,1 @@
-"""The one broker that decides for all: topics, leaders, in-sync sets."""
+"""The controller: decides on topics, leaders and ISRs for the whole cluster."""

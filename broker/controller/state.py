@@ -1,32 +1,27 @@
-"""What the controller knows of the cluster; changed only by the controller's event loop."""
+"""The controller's state of the cluster, changed only by the controller's event queue."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
-from barnabas.broker.controller.election import ElectionPolicy, Situation
-from barnabas.broker.controller.reassignment import Assignment
-from barnabas.broker.metadata.cache import NO_LEADER
-from barnabas.broker.metadata.znodes import (
+from barnabas.broker.cluster.cache import NO_LEADER
+from barnabas.broker.cluster.znodes import (
     NEVER_JUDGED,
     BrokerInfo,
     LeaderAndIsr,
     TopicAssignment,
 )
+from barnabas.broker.controller.rules.leader_election import ElectionInputs, ElectionPolicy
+from barnabas.broker.controller.rules.reassignment import Assignment
 from barnabas.protocol.errors import ErrorCode, KafkaError
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
+from barnabas.protocol.topic_partition import TopicPartition
 
 
 @dataclass(slots=True)
 class Partition:
-    """`state` is None until the first leader was chosen.
+    """A partition. `state` is None until the first leader is elected.
 
-    `created_at` is the zxid of that choice. `offline` has the replicas that their broker reported
-    as not usable (a failed log directory).
+    `created_at` is the zxid of that election. `offline` has the replicas that their broker reported
+    as unusable (a failed log directory).
     """
 
     replicas: tuple[int, ...]
@@ -38,7 +33,7 @@ class Partition:
 
     @property
     def assignment(self) -> Assignment:
-        """The replicas, and how they are changing."""
+        """The replicas, and their reassignment."""
         return Assignment(self.replicas, self.adding, self.removing)
 
     def assign(self, assignment: Assignment) -> None:
@@ -80,7 +75,7 @@ class Topic:
 
 
 def assignment_of(topic: Topic, partitions: Mapping[int, Assignment]) -> TopicAssignment:
-    """What the topic's node says of these partitions."""
+    """Return the assignment of these partitions, as written to the topic's node."""
     return TopicAssignment(
         topic.topic_id,
         {index: each.replicas for index, each in partitions.items()},
@@ -89,13 +84,40 @@ def assignment_of(topic: Topic, partitions: Mapping[int, Assignment]) -> TopicAs
     )
 
 
+class NamesTaken:
+    """The names that a new topic cannot have, also as metrics write them: with '_' for '.'."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._written: dict[str, set[str]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def add(self, name: str) -> None:
+        self._names.add(name)
+        self._written.setdefault(name.replace(".", "_"), set()).add(name)
+
+    def discard(self, name: str) -> None:
+        if name in self._names:
+            self._names.discard(name)
+            written = name.replace(".", "_")
+            self._written[written].discard(name)
+            if not self._written[written]:
+                del self._written[written]
+
+    def colliding(self, name: str) -> str | None:
+        """Return a taken name that metrics cannot tell from this one."""
+        return min(self._written.get(name.replace(".", "_"), ()), default=None)
+
+
 @dataclass(slots=True)
 class ClusterState:
-    """Topics by name and id, and the brokers that are alive.
+    """The topics by name and id, and the registered brokers.
 
-    Some of those want to stop (`leaving`). `missing` has brokers that are not registered, but whose
-    leaderships are left alone for a while, because all registrations went at once. `unreadable` has
-    the names of topics whose nodes are not in the expected form: nobody touches what is theirs.
+    Brokers in `leaving` are shutting down. Brokers in `missing` are not registered but keep their
+    leaderships for a while, because all registrations ended at once. `unreadable` has the names of
+    topics with damaged nodes; the controller does not touch them.
     """
 
     brokers: dict[int, BrokerInfo] = field(default_factory=dict)
@@ -104,10 +126,12 @@ class ClusterState:
     topics: dict[str, Topic] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
+    names_taken: NamesTaken = field(default_factory=NamesTaken)
     reassigning: set[TopicPartition] = field(default_factory=set)
 
     def add(self, topic: Topic) -> None:
         self.topics[topic.name] = topic
+        self.names_taken.add(topic.name)
         self.names[topic.topic_id] = topic.name
         self.reassigning.update(
             at for at in self.partitions([topic]) if self.partition(at).assignment.ongoing
@@ -115,22 +139,18 @@ class ClusterState:
 
     def remove(self, topic: Topic) -> None:
         del self.topics[topic.name]
+        self.names_taken.discard(topic.name)
         del self.names[topic.topic_id]
         self.reassigning.difference_update(self.partitions([topic]))
 
-    @property
-    def names_taken(self) -> Collection[str]:
-        """Names that no new topic can have."""
-        known = self.topics.keys()
-        return known | self.unreadable if self.unreadable else known
-
     def assign(self, at: TopicPartition, assignment: Assignment) -> None:
-        """The partition has these replicas from now on."""
+        """Change the replicas of a partition."""
         self.partition(at).assign(assignment)
         (self.reassigning.add if assignment.ongoing else self.reassigning.discard)(at)
 
     def find(self, topic_id: bytes, partition: int) -> TopicPartition:
-        """Raises UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return the partition with this topic id; raises UNKNOWN_TOPIC_ID,
+        UNKNOWN_TOPIC_OR_PARTITION."""
         name = self.names.get(topic_id)
         if name is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -142,19 +162,19 @@ class ClusterState:
         return self.topics[at.topic].partitions[at.partition]
 
     def partitions(self, topics: Iterable[Topic] | None = None) -> Iterator[TopicPartition]:
-        """All partitions of these topics, or of all."""
+        """Return the partitions of these topics, or of all."""
         for topic in self.topics.values() if topics is None else topics:
             for index in topic.partitions:
                 yield TopicPartition(topic.name, index)
 
     def on_brokers(self, brokers: Set[int]) -> Iterator[TopicPartition]:
-        """Partitions of which one of these brokers has a replica."""
+        """Return the partitions with a replica on one of these brokers."""
         for at in self.partitions():
             if not brokers.isdisjoint(self.partition(at).replicas):
                 yield at
 
     def online(self, partition: Partition) -> set[int]:
-        """Brokers whose replica of the partition can serve."""
+        """Return the brokers whose replica of the partition can serve."""
         return {
             replica
             for replica in partition.replicas
@@ -162,9 +182,9 @@ class ClusterState:
             and replica not in partition.offline
         }
 
-    def situation(self, partition: Partition, policy: ElectionPolicy) -> Situation:
-        """What an election of this partition's leader looks at."""
-        return Situation(
+    def election_inputs(self, partition: Partition, policy: ElectionPolicy) -> ElectionInputs:
+        """Return the inputs of a leader election of this partition."""
+        return ElectionInputs(
             self.online(partition),
             self.leaving,
             {
@@ -177,13 +197,13 @@ class ClusterState:
             self.missing,
         )
 
-    def judged(self, decision: LeaderAndIsr) -> LeaderAndIsr:
-        """A decision, and which registrations it knows of: those of this state."""
+    def mark_judged(self, decision: LeaderAndIsr) -> LeaderAndIsr:
+        """Return the decision with `judged_until` set to the newest registration in this state."""
         newest = max((broker.epoch for broker in self.brokers.values()), default=NEVER_JUDGED)
         return replace(decision, judged_until=newest)
 
     def members(self) -> frozenset[int]:
-        """Brokers that are in sync somewhere."""
+        """Return the brokers that are in sync for at least one partition."""
         return frozenset(
             member
             for topic in self.topics.values()
@@ -194,7 +214,7 @@ class ClusterState:
 
     @property
     def established(self) -> bool:
-        """Whether a broker that is alive is in sync somewhere since it has registered."""
+        """Whether a registered broker has been in sync anywhere since its registration."""
         return any(
             (broker := self.brokers.get(member)) is not None
             and broker.epoch <= partition.state.judged_until

@@ -1,18 +1,18 @@
-"""Creating, growing and deleting topics during one tenure."""
+"""The creation, growth and deletion of topics by the active controller."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
-from barnabas.broker.controller.election import CAREFUL, decide
-from barnabas.broker.controller.register import first_state, install
-from barnabas.broker.controller.state import Partition, Topic, TopicPartition
-from barnabas.broker.controller.tenure import Tenure
-from barnabas.broker.controller.topics import (
+from barnabas.broker.cluster import znodes
+from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
+from barnabas.broker.cluster.znodes import LeaderAndIsr, TopicAssignment
+from barnabas.broker.controller.active_controller import ActiveController
+from barnabas.broker.controller.cluster_store import first_state, install
+from barnabas.broker.controller.rules.leader_election import CLEAN_ONLY, decide
+from barnabas.broker.controller.rules.new_topics import (
     MAX_NEW_PARTITIONS,
-    CreatedTopic,
-    NewTopic,
     assign_partitions,
     assign_topic,
     check_new_name,
@@ -20,17 +20,17 @@ from barnabas.broker.controller.topics import (
     extended,
     new_partitions,
 )
-from barnabas.broker.metadata import znodes
-from barnabas.broker.metadata.store import Create, Delete, Op, SetData
-from barnabas.broker.metadata.znodes import LeaderAndIsr, TopicAssignment
+from barnabas.broker.controller.state import Partition, Topic
+from barnabas.broker.store.metadata_store import Create, Delete, Op, SetData
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
 
 Delivery = list[asyncio.Future[None]]
-"""Done when the brokers that are alive know."""
+"""Futures that are done when the registered brokers know of a change."""
 
 
 class NewPartitions(NamedTuple):
-    """A topic's new number of partitions; without assignments the controller places them."""
+    """The new number of partitions of a topic; without assignments the controller places them."""
 
     topic: str
     num_partitions: int
@@ -38,25 +38,25 @@ class NewPartitions(NamedTuple):
 
 
 class Defaults(NamedTuple):
-    """What a creator who does not say gets."""
+    """The defaults for topics whose request names no numbers."""
 
     num_partitions: int
     replication_factor: int
 
 
 class TopicAdmin:
-    """Requests about topics. Each request's parts succeed or fail on their own."""
+    """The handler of requests about topics. The parts of a request succeed or fail separately."""
 
     def __init__(
         self,
-        tenure: Tenure,
+        active: ActiveController,
         random: Random,
         *,
         defaults: Callable[[], Defaults],
         check_configs: Callable[[Mapping[str, str | None]], dict[str, str]],
     ) -> None:
         """`check_configs` returns overrides for a topic or raises INVALID_CONFIG."""
-        self._tenure = tenure
+        self._active = active
         self._random = random
         self._defaults = defaults
         self._check_configs = check_configs
@@ -64,19 +64,22 @@ class TopicAdmin:
     async def create(
         self, wanted: Sequence[NewTopic], *, validate_only: bool
     ) -> tuple[dict[str, CreatedTopic | KafkaError], Delivery]:
-        """Names must be different."""
-        default = self._defaults().num_partitions
+        """Create topics, whose names must differ."""
+        default, slicer = self._defaults().num_partitions, self._active.slicer
         try:
-            check_new_partitions(sum(new_partitions(new, default) for new in wanted))
+            count = 0
+            async for new in slicer.each(wanted):
+                count += new_partitions(new, default)
+            check_new_partitions(count)
         except KafkaError as error:
             return {new.name: error for new in wanted}, []
         answers: dict[str, CreatedTopic | KafkaError] = {}
         topics: list[tuple[Topic, dict[str, str]]] = []
-        for new in wanted:
+        async for new in slicer.each(wanted):
             try:
-                topic, configs = self._plan(new)
+                topic, configs = await self._plan(new)
             except KafkaError as error:
-                answers[new.name] = error
+                answers[new.name] = error.with_traceback(None)
                 continue
             topics.append((topic, configs))
             answers[new.name] = CreatedTopic(
@@ -85,45 +88,46 @@ class TopicAdmin:
         if validate_only or not topics:
             return answers, []
         await self._write(topics)
-        return answers, self._tenure.tell(
-            list(self._tenure.state.partitions(topic for topic, _ in topics))
+        return answers, await self._active.send_changes(
+            list(self._active.state.partitions(topic for topic, _ in topics))
         )
 
     async def grow(
         self, wanted: Sequence[NewPartitions], *, validate_only: bool
     ) -> tuple[dict[str, KafkaError | None], Delivery]:
-        """Names must be different. The answer to a topic that grew is None."""
+        """Add partitions to topics, whose names must differ; the result of a topic that grew is
+        None."""
         answers: dict[str, KafkaError | None] = {}
         changed: list[TopicPartition] = []
         limit = MAX_NEW_PARTITIONS
-        for new in wanted:
+        async for new in self._active.slicer.each(wanted):
             try:
-                added = self._plan_partitions(new, limit)
+                added = await self._plan_partitions(new, limit)
             except KafkaError as error:
-                answers[new.topic] = error
+                answers[new.topic] = error.with_traceback(None)
                 continue
             limit -= len(added)
             answers[new.topic] = None
             if not validate_only:
-                topic = self._tenure.state.topics[new.topic]
+                topic = self._active.state.topics[new.topic]
                 assignment = znodes.encode_topic(extended(topic, added))
-                await self._tenure.commit([[SetData(znodes.topic_path(topic.name), assignment)]])
+                await self._active.commit([[SetData(znodes.topic_path(topic.name), assignment)]])
                 topic.partitions.update((index, Partition(ids)) for index, ids in added.items())
-                changed += await self._tenure.decide(
+                changed += await self._active.decide(
                     TopicPartition(topic.name, index) for index in added
                 )
-        return answers, self._tenure.tell(changed) if changed else []
+        return answers, await self._active.send_changes(changed) if changed else []
 
     async def remove(
         self, wanted: Sequence[str | bytes]
     ) -> tuple[list[Topic | KafkaError], Delivery]:
-        """Delete topics by name or id; the answers are in the same order."""
-        found = [self._find(each) for each in wanted]
+        """Delete topics by name or id; return one result each, in order."""
+        found = [self._find(each) async for each in self._active.slicer.each(wanted)]
         topics = {each.name: each for each in found if isinstance(each, Topic)}
         return found, await self.delete(list(topics.values())) if topics else []
 
     def _find(self, wanted: str | bytes) -> Topic | KafkaError:
-        state = self._tenure.state
+        state = self._active.state
         if isinstance(wanted, bytes):
             name = state.names.get(wanted)
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID) if name is None else state.topics[name]
@@ -131,72 +135,83 @@ class TopicAdmin:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else topic
 
     async def delete(self, topics: Sequence[Topic]) -> Delivery:
-        """From the moment on at which the marks are written the topics are as good as gone."""
-        await self._tenure.commit(
-            [[Create(znodes.delete_topic_path(each.name))] for each in topics]
-        )
+        """Mark topics as deleted, then delete them. A marked topic is deleted even after a
+        crash."""
+        marks = [
+            [Create(znodes.delete_topic_path(each.name))]
+            async for each in self._active.slicer.each(topics)
+        ]
+        await self._active.commit(marks)
         return await self.finish_deletion(topics)
 
     async def finish_deletion(self, topics: Sequence[Topic]) -> Delivery:
-        """Of topics that bear the mark: stop their replicas and forget them.
+        """Stop the replicas of marked topics and delete their nodes.
 
-        Brokers that are away find out when they come back: their replicas are strays then.
+        A broker that is down finds its replicas to be strays when it comes back.
         """
-        tenure = self._tenure
+        active = self._active
         delivered: Delivery = []
-        for broker in tenure.state.brokers.values():
-            tenure.send(broker.id, tenure.sender.forget_topics(tenure.state, broker, topics))
-            stop = tenure.sender.delete_replicas(broker, topics)
-            delivered.append(tenure.send(broker.id, stop))
+        run = active.slicer.run
+        for broker in active.state.brokers.values():
+            forget = await run(active.messages.forget_topics(active.state, broker, topics))
+            active.send(broker.id, forget)
+            stop = await run(active.messages.delete_replicas(broker, topics))
+            delivered.append(active.send(broker.id, stop))
         groups: list[list[Op]] = []
-        for topic in topics:
+        async for topic in active.slicer.each(topics):
             groups += _deletions(topic)
-        await tenure.commit(groups)
-        for topic in topics:
-            tenure.state.remove(topic)
+        await active.commit(groups)
+        async for topic in active.slicer.each(topics):
+            active.state.remove(topic)
         return delivered
 
-    def _plan(self, new: NewTopic) -> tuple[Topic, dict[str, str]]:
-        state = self._tenure.state
+    async def _plan(self, new: NewTopic) -> tuple[Topic, dict[str, str]]:
+        state = self._active.state
         check_new_name(new, state.names_taken)
         configs = self._check_configs(new.configs)
         defaults = self._defaults()
-        replicas = assign_topic(
-            new,
-            state,
-            self._random,
-            default_partitions=defaults.num_partitions,
-            default_replication_factor=defaults.replication_factor,
+        replicas = await self._active.slicer.run(
+            assign_topic(
+                new,
+                state,
+                self._random,
+                default_partitions=defaults.num_partitions,
+                default_replication_factor=defaults.replication_factor,
+            )
         )
         topic_id = self._new_topic_id()
         return Topic.of(new.name, TopicAssignment(topic_id, replicas)), configs
 
-    def _plan_partitions(self, new: NewPartitions, limit: int) -> dict[int, tuple[int, ...]]:
-        topic = self._tenure.state.topics.get(new.topic)
+    async def _plan_partitions(self, new: NewPartitions, limit: int) -> dict[int, tuple[int, ...]]:
+        topic = self._active.state.topics.get(new.topic)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return assign_partitions(
-            topic,
-            new.num_partitions,
-            new.assignments,
-            self._tenure.state,
-            self._random,
-            limit=limit,
+        return await self._active.slicer.run(
+            assign_partitions(
+                topic,
+                new.num_partitions,
+                new.assignments,
+                self._active.state,
+                self._random,
+                limit=limit,
+            )
         )
 
     def _new_topic_id(self) -> bytes:
-        """A random (version 4) UUID; those whose text begins with '-' trouble command lines."""
+        """Return a random (version 4) UUID whose text does not start with '-', which confuses
+        command lines."""
         while True:
             raw = bytearray(self._random.randbytes(16))
             raw[6] = raw[6] & 0x0F | 0x40
             raw[8] = raw[8] & 0x3F | 0x80
-            if raw[0] >> 2 != 62 and bytes(raw) not in self._tenure.state.names:
+            if raw[0] >> 2 != 62 and bytes(raw) not in self._active.state.names:
                 return bytes(raw)
 
     async def _write(self, topics: Sequence[tuple[Topic, Mapping[str, str]]]) -> None:
         groups: list[list[Op]] = []
         decisions: list[tuple[int, Partition, LeaderAndIsr]] = []
-        for topic, configs in topics:
+        slicer = self._active.slicer
+        async for topic, configs in slicer.each(topics):
             groups.append(
                 [
                     Create(znodes.topic_path(topic.name), znodes.encode_topic(topic.assignment)),
@@ -204,26 +219,26 @@ class TopicAdmin:
                     Create(znodes.config_path("topics", topic.name), znodes.encode_config(configs)),
                 ]
             )
-            for index, partition in topic.partitions.items():
+            async for index, partition in slicer.each(topic.partitions.items()):
                 decision = self._first_decision(partition)
                 if decision is not None:
                     decisions.append((len(groups), partition, decision))
                     groups.append(first_state(TopicPartition(topic.name, index), decision))
-        results = await self._tenure.commit(groups)
-        for group, partition, decision in decisions:
+        results = await self._active.commit(groups)
+        async for group, partition, decision in slicer.each(decisions):
             install(partition, decision, results[group])
-        for topic, _ in topics:
-            self._tenure.state.add(topic)
+        async for topic, _ in slicer.each(topics):
+            self._active.state.add(topic)
 
     def _first_decision(self, partition: Partition) -> LeaderAndIsr | None:
-        state = self._tenure.state
-        situation = state.situation(partition, CAREFUL)
-        decision = decide(partition.replicas, None, situation, self._tenure.sender.epoch)
-        return None if decision is None else state.judged(decision)
+        state = self._active.state
+        election_inputs = state.election_inputs(partition, CLEAN_ONLY)
+        decision = decide(partition.replicas, None, election_inputs, self._active.messages.epoch)
+        return None if decision is None else state.mark_judged(decision)
 
 
 def _deletions(topic: Topic) -> list[list[Op]]:
-    """The topic's nodes from the leaves up; the mark goes last."""
+    """Return the deletions of a topic's nodes, leaves first and the mark last."""
     groups: list[list[Op]] = []
     for index, partition in topic.partitions.items():
         if partition.state is not None:

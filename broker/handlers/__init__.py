@@ -1,1 +1,1 @@
-"""One file for each API, named as its messages."""
+"""The handlers: one module for each API, with the name of its messages."""

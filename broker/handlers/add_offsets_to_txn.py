@@ -1,47 +1,46 @@
 """AddOffsetsToTxn (key 25): a transaction of the older protocol will commit a group's offsets.
 
-What joins the transaction is the partition of `__consumer_offsets` that holds them.
+The partition of `__consumer_offsets` that holds the group joins the transaction.
 """
 
-from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS
+from typing import NamedTuple
+
+from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.soon import Soon, then
+from barnabas.coordinator.soon import Soon, map_answer
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
-from barnabas.coordinator.transaction.metadata import Producer
-from barnabas.protocol.errors import ErrorCode
+from barnabas.coordinator.transaction.metadata import TV0, Producer
+from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.protocol.messages.add_offsets_to_txn import (
     API,
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
 )
+from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "SERVES", "AddOffsetsToTxnHandler", "error_response"]
-
-SERVES = range(5)
+__all__ = ["API", "Parts", "handle"]
 
 
-class AddOffsetsToTxnHandler:
-    """Asks the transaction coordinator, which must be this broker; the group's may be another."""
+class Parts(NamedTuple):
+    """The parts of the broker that AddOffsetsToTxn works with."""
 
-    def __init__(self, coordinator: TransactionCoordinator, groups: GroupCoordinator) -> None:
-        self._coordinator = coordinator
-        self._groups = groups
+    transactions: TransactionCoordinator
+    groups: GroupCoordinator
 
-    def handle(
-        self, request: AddOffsetsToTxnRequest, context: RequestContext
-    ) -> Soon[AddOffsetsToTxnResponse]:
-        answer = self._coordinator.add_partitions(
+
+def handle(
+    parts: Parts, request: AddOffsetsToTxnRequest, context: RequestContext
+) -> Soon[AddOffsetsToTxnResponse]:
+    """Ask the transaction coordinator, which must be this broker; the group's coordinator may be
+    another one."""
+    answer = parts.transactions.add_partitions(
+        AddPartitions(
             request.transactional_id,
             Producer(request.producer_id, request.producer_epoch),
-            ((CONSUMER_OFFSETS, self._groups.partition_of(request.group_id)),),
-            connection=context.connection_id,
+            (TopicPartition(CONSUMER_OFFSETS, parts.groups.partition_of(request.group_id)),),
+            TV0,
+            context.connection_id,
         )
-        return then(answer, lambda _: AddOffsetsToTxnResponse())
-
-
-def error_response(
-    _request: AddOffsetsToTxnRequest, code: ErrorCode, _version: int
-) -> AddOffsetsToTxnResponse:
-    """The error alone."""
-    return AddOffsetsToTxnResponse(error_code=code)
+    )
+    return map_answer(answer, lambda _: AddOffsetsToTxnResponse())

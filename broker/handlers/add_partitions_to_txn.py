@@ -1,29 +1,34 @@
 """AddPartitionsToTxn (key 24): partitions join a transaction, or are verified to be in it.
 
 Up to v3 from clients of the older protocol, one transaction each; from v4 on from leaders, any
-number of transactions (KIP-890). All or nothing: where a partition cannot be added
-(UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED for internal topics), the others are
-answered OPERATION_NOT_ATTEMPTED. A client may register its group's offsets too (KIP-609).
+number of transactions (KIP-890). All or nothing: if a partition cannot be added
+(UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED for internal topics), the others get
+OPERATION_NOT_ATTEMPTED. A client may register its group's offsets too (KIP-609).
 
 In a cluster v4 and later are served on the brokers' own listener only. Many transactions share such
-a request, so none of them is waited for: CONCURRENT_TRANSACTIONS is said at once, and the leader
-asks again; what is not committed soon is COORDINATOR_NOT_AVAILABLE, and may be added all the same.
+a request, so the coordinator does not wait for one of them: it answers CONCURRENT_TRANSACTIONS at
+once, and the leader asks again. A partition whose record is not committed soon is answered
+COORDINATOR_NOT_AVAILABLE, and may be added all the same.
 """
 
 import asyncio
-from collections.abc import Container, Iterable, Sequence
-from typing import Final
+from collections.abc import Container, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.metadata.topic_names import (
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.topic_names import (
     CONSUMER_OFFSETS,
     INTERNAL_TOPICS,
 )
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.soon import Soon, promised, settled, then
+from barnabas.coordinator.soon import Soon, ignore, map_answer
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
-from barnabas.coordinator.transaction.metadata import Producer
+from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
+from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.add_partitions_to_txn import (
     API,
@@ -37,131 +42,193 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
 )
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "SERVES", "SERVES_CLIENTS", "AddPartitionsToTxnHandler", "error_response"]
+__all__ = ["API", "Parts", "error_response", "handle"]
 
-SERVES = range(6)
 _BETWEEN_BROKERS_SINCE = 4
-SERVES_CLIENTS = range(_BETWEEN_BROKERS_SINCE)
-"""Where brokers have a listener for themselves."""
 PATIENCE_S: Final = 1.0
-"""For followers of one partition that are slow, while others' answers wait in the same request."""
+"""The longest wait in seconds for a record to be committed, while other answers wait."""
 _NEVER_WRITTEN_TO = INTERNAL_TOPICS - {CONSUMER_OFFSETS}
 Topics = Sequence[AddPartitionsToTxnTopic]
+Partitions = dict[TopicPartition, None]
+"""A set in the order of the request."""
 Answers = dict[TopicPartition, ErrorCode]
 
 
-class AddPartitionsToTxnHandler:
-    """Asks the coordinator of each transactional id, which must be this broker."""
+class Parts(NamedTuple):
+    """The parts of the broker that AddPartitionsToTxn works with."""
 
-    def __init__(
-        self, coordinator: TransactionCoordinator, groups: GroupCoordinator, cache: MetadataCache
-    ) -> None:
-        self._coordinator = coordinator
-        self._groups = groups
-        self._cache = cache
+    transactions: TransactionCoordinator
+    groups: GroupCoordinator
+    cache: MetadataCache
 
-    def handle(
-        self, request: AddPartitionsToTxnRequest, context: RequestContext
-    ) -> Soon[AddPartitionsToTxnResponse]:
-        if context.api_version >= _BETWEEN_BROKERS_SINCE:
-            return promised(self._for_brokers(request))
-        topics = request.v3_and_below_topics
-        refused = self._refused(topics, INTERNAL_TOPICS)
-        if refused:
-            return _flat(topics, refused)
-        added = _partitions(topics)
-        if request.group_id is not None:
-            added.append((CONSUMER_OFFSETS, self._groups.partition_of(request.group_id)))
-        answer = self._coordinator.add_partitions(
+
+def handle(parts: Parts, request: AddPartitionsToTxnRequest, context: RequestContext) -> Steps[Any]:
+    """Ask the coordinator of each transactional id, which must be this broker."""
+    if context.api_version >= _BETWEEN_BROKERS_SINCE:
+        return _for_brokers(parts, request)
+    return _for_client(parts, request, context)
+
+
+def _for_client(
+    parts: Parts, request: AddPartitionsToTxnRequest, context: RequestContext
+) -> Steps[Soon[AddPartitionsToTxnResponse]]:
+    topics = request.v3_and_below_topics
+    added = yield from _partitions(topics)
+    refused = yield from _refused(parts.cache, added, INTERNAL_TOPICS)
+    if refused:
+        return (yield from _flat(topics, refused))
+    response = yield from _flat(topics, ErrorCode.NONE)
+    if request.group_id is not None:
+        index = parts.groups.partition_of(request.group_id)
+        added[TopicPartition(CONSUMER_OFFSETS, index)] = None
+    answer = parts.transactions.add_partitions(
+        AddPartitions(
             request.v3_and_below_transactional_id,
             Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
             added,
-            connection=context.connection_id,
+            TV0,
+            context.connection_id,
         )
-        return then(answer, lambda _: _flat(topics, {}))
+    )
+    return map_answer(answer, lambda _: response)
 
-    def _refused(self, topics: Topics, forbidden: Container[str]) -> Answers:
-        """Why the request cannot be served whole; empty where it can."""
-        answers = {each: self._refusal(each, forbidden) for each in _partitions(topics)}
-        if not any(answers.values()):
-            return {}
-        return {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in answers.items()}
 
-    def _refusal(self, partition: TopicPartition, forbidden: Container[str]) -> ErrorCode:
-        if partition[0] in forbidden:
-            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        if self._cache.partition(*partition) is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.NONE
+def _refused(
+    cache: MetadataCache, partitions: Partitions, forbidden: Container[str]
+) -> Steps[Answers]:
+    """Return the errors of a request of which a partition cannot be added; {} if all can."""
+    answers: Answers = {}
+    any_refused = False
+    for each in partitions:
+        yield None
+        answers[each] = _refusal(cache, each, forbidden) or ErrorCode.OPERATION_NOT_ATTEMPTED
+        any_refused = any_refused or answers[each] is not ErrorCode.OPERATION_NOT_ATTEMPTED
+    return answers if any_refused else {}
 
-    async def _for_brokers(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-        # All are asked before any is waited for: one that is not free must not hold up the others.
-        answers = await asyncio.gather(*map(self._for_leader, request.transactions))
-        return AddPartitionsToTxnResponse(
-            results_by_transaction=[
-                AddPartitionsToTxnResult(
-                    transactional_id=each.transactional_id,
-                    topic_results=_results(each.topics, answer),
-                )
-                for each, answer in zip(request.transactions, answers, strict=True)
-            ]
+
+def _refusal(
+    cache: MetadataCache, partition: TopicPartition, forbidden: Container[str]
+) -> ErrorCode:
+    if partition[0] in forbidden:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if cache.partition(*partition) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
+
+
+def _for_brokers(
+    parts: Parts, request: AddPartitionsToTxnRequest
+) -> Steps[Steps[AddPartitionsToTxnResponse] | Coroutine[Any, Any, Any]]:
+    answers = []
+    for each in request.transactions:
+        yield None
+        answers.append((yield from _for_leader(parts, each)))
+    if any(isinstance(each, asyncio.Future) for each in answers):
+        return _once_added(request, answers)
+    return _answer(request, answers)
+
+
+def _for_leader(
+    parts: Parts, asked: AddPartitionsToTxnTransaction
+) -> Steps[Answers | ErrorCode | asyncio.Future[None]]:
+    partitions = yield from _partitions(asked.topics)
+    # Leaders of `__consumer_offsets` ask too.
+    refused = yield from _refused(parts.cache, partitions, _NEVER_WRITTEN_TO)
+    if refused:
+        return refused
+    producer = Producer(asked.producer_id, asked.producer_epoch)
+    try:
+        if asked.verify_only:
+            return parts.transactions.verify(asked.transactional_id, producer, partitions)
+        added = parts.transactions.add_partitions(
+            AddPartitions(asked.transactional_id, producer, partitions, TV2), waits=False
         )
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE if added is None else added
 
-    async def _for_leader(self, asked: AddPartitionsToTxnTransaction) -> Answers:
-        # Leaders speak for the offsets of groups too.
-        refused = self._refused(asked.topics, _NEVER_WRITTEN_TO)
-        if refused:
-            return refused
-        partitions = _partitions(asked.topics)
-        producer = Producer(asked.producer_id, asked.producer_epoch)
-        try:
-            if asked.verify_only:
-                return self._coordinator.verify(asked.transactional_id, producer, partitions)
-            added = self._coordinator.add_for_other_leader(
-                asked.transactional_id, producer, partitions
+
+async def _once_added(
+    request: AddPartitionsToTxnRequest,
+    answers: "list[Answers | ErrorCode | asyncio.Future[None]]",
+) -> Steps[AddPartitionsToTxnResponse]:
+    # Together: a transaction whose record is slow must not hold up the others.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE_S):
+            for each in answers:
+                if isinstance(each, asyncio.Future):
+                    with suppress(KafkaError):
+                        await each
+    return _answer(request, answers)
+
+
+def _answer(
+    request: AddPartitionsToTxnRequest,
+    answers: "list[Answers | ErrorCode | asyncio.Future[None]]",
+) -> Steps[AddPartitionsToTxnResponse]:
+    response = AddPartitionsToTxnResponse()
+    for asked, found in zip(request.transactions, answers, strict=True):
+        yield None
+        known = _outcome(found) if isinstance(found, asyncio.Future) else found
+        response.results_by_transaction.append(
+            AddPartitionsToTxnResult(
+                transactional_id=asked.transactional_id,
+                topic_results=(yield from _results(asked.topics, known)),
             )
-            async with asyncio.timeout(PATIENCE_S):
-                await settled(added)
-        except KafkaError as error:
-            return dict.fromkeys(partitions, error.code)
-        except TimeoutError:
-            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return {}
+        )
+    return response
 
 
-def _partitions(topics: Topics) -> list[TopicPartition]:
-    return [(topic.name, partition) for topic in topics for partition in topic.partitions]
+def _outcome(added: asyncio.Future[None]) -> ErrorCode:
+    if not added.done() or added.cancelled():
+        ignore(added)
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    try:
+        added.result()
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
 
 
-def _flat(topics: Topics, answers: Answers) -> AddPartitionsToTxnResponse:
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(topics, answers))
+def _partitions(topics: Topics) -> Steps[Partitions]:
+    partitions: Partitions = {}
+    for topic in topics:
+        yield None
+        for index in topic.partitions:
+            yield None
+            partitions[TopicPartition(topic.name, index)] = None
+    return partitions
+
+
+def _flat(topics: Topics, answers: Answers | ErrorCode) -> Steps[AddPartitionsToTxnResponse]:
+    results = yield from _results(topics, answers)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
 def _results(
-    topics: Iterable[AddPartitionsToTxnTopic], answers: Answers
-) -> list[AddPartitionsToTxnTopicResult]:
-    """One result for each partition that was asked for; those not among `answers` are well."""
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=each,
-                    partition_error_code=answers.get((topic.name, each), ErrorCode.NONE),
-                )
-                for each in topic.partitions
-            ],
+    topics: Topics, answers: Answers | ErrorCode
+) -> Steps[list[AddPartitionsToTxnTopicResult]]:
+    """Return one result for each partition, with its own error or that of all."""
+    own, general = ({}, answers) if isinstance(answers, ErrorCode) else (answers, ErrorCode.NONE)
+
+    def result(topic: str, index: int) -> AddPartitionsToTxnPartitionResult:
+        code = own.get(TopicPartition(topic, index), general)
+        return AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+
+    results = []
+    for topic in topics:
+        yield None
+        partitions = yield from in_steps(partial(result, topic.name), topic.partitions)
+        results.append(
+            AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=partitions)
         )
-        for topic in topics
-    ]
+    return results
 
 
 def error_response(
     request: AddPartitionsToTxnRequest, code: ErrorCode, version: int
-) -> AddPartitionsToTxnResponse:
-    """The error for every partition of a client, for the whole request of a broker."""
+) -> Steps[AddPartitionsToTxnResponse] | AddPartitionsToTxnResponse:
+    """Return the error for every partition of a client, for the whole request of a broker."""
     if version >= _BETWEEN_BROKERS_SINCE:
         return AddPartitionsToTxnResponse(error_code=code)
-    topics = request.v3_and_below_topics
-    told = downgrade(API.key, version, code)
-    return _flat(topics, dict.fromkeys(_partitions(topics), told))
+    return _flat(request.v3_and_below_topics, downgrade(API.key, version, code))

@@ -1,11 +1,14 @@
-"""AlterConfigs (key 33): replace all that is set on a resource. Superseded by incremental changes.
+"""AlterConfigs (key 33): replace all overrides of a resource (see IncrementalAlterConfigs).
 
 Errors by resource: INVALID_REQUEST, INVALID_CONFIG, INVALID_TOPIC_EXCEPTION,
 UNKNOWN_TOPIC_OR_PARTITION. v1 has a throttle time, v2 is flexible.
 """
 
-from barnabas.broker.metadata.config_admin import ConfigAdmin, one_by_one
+from collections.abc import Iterable
+
+from barnabas.broker.cluster.config_admin import ConfigAdmin
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.alter_configs import (
     API,
@@ -15,37 +18,37 @@ from barnabas.protocol.messages.alter_configs import (
     AlterConfigsResponse,
 )
 
-__all__ = ["API", "SERVES", "AlterConfigsHandler", "error_response"]
-
-SERVES = range(3)
+__all__ = ["API", "error_response", "handle"]
 
 
-class AlterConfigsHandler:
-    """Each resource succeeds or fails on its own."""
+async def handle(
+    admin: ConfigAdmin,
+    request: AlterConfigsRequest,
+    _context: RequestContext,
+) -> Steps[AlterConfigsResponse]:
+    """Change each resource on its own; each succeeds or fails alone."""
 
-    def __init__(self, admin: ConfigAdmin) -> None:
-        self._admin = admin
+    async def alter(resource: AlterConfigsResource) -> None:
+        await admin.replace(
+            resource.resource_type,
+            resource.resource_name,
+            [(config.name, config.value) async for config in admin.slicer.each(resource.configs)],
+            validate_only=request.validate_only,
+        )
 
-    async def handle(
-        self,
-        request: AlterConfigsRequest,
-        context: RequestContext,  # noqa: ARG002
-    ) -> AlterConfigsResponse:
-        async def alter(resource: AlterConfigsResource) -> None:
-            await self._admin.replace(
-                resource.resource_type,
-                resource.resource_name,
-                [(config.name, config.value) for config in resource.configs],
-                validate_only=request.validate_only,
-            )
-
-        outcomes = await one_by_one(request.resources, alter)
-        return AlterConfigsResponse(responses=[_answer(*outcome) for outcome in outcomes])
+    outcomes = await admin.one_by_one(request.resources, alter)
+    return _response(outcomes)
 
 
-def _answer(
-    resource: AlterConfigsResource, code: ErrorCode, message: str | None
-) -> AlterConfigsResourceResponse:
+Outcome = tuple[AlterConfigsResource, ErrorCode, str | None]
+
+
+def _response(outcomes: Iterable[Outcome]) -> Steps[AlterConfigsResponse]:
+    return AlterConfigsResponse(responses=(yield from in_steps(_answer, outcomes)))
+
+
+def _answer(outcome: Outcome) -> AlterConfigsResourceResponse:
+    resource, code, message = outcome
     return AlterConfigsResourceResponse(
         error_code=code,
         error_message=message,
@@ -57,9 +60,7 @@ def _answer(
 def error_response(
     request: AlterConfigsRequest,
     code: ErrorCode,
-    version: int,  # noqa: ARG001
-) -> AlterConfigsResponse:
-    """The error for every resource."""
-    return AlterConfigsResponse(
-        responses=[_answer(resource, code, code.text) for resource in request.resources]
-    )
+    _version: int,
+) -> Steps[AlterConfigsResponse]:
+    """Answer every resource with the error."""
+    return _response((resource, code, code.text) for resource in request.resources)

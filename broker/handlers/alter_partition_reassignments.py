@@ -1,13 +1,16 @@
-"""AlterPartitionReassignments (key 45): other replicas for partitions, or as before (KIP-455).
+"""AlterPartitionReassignments (key 45): start or cancel reassignments of partitions (KIP-455).
 
-v1 can insist that their number stays (KIP-860). Errors: NOT_CONTROLLER, REQUEST_TIMED_OUT. By
-partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
-NO_REASSIGNMENT_IN_PROGRESS.
+v1 can forbid a change of the replication factor (KIP-860). Errors: NOT_CONTROLLER,
+REQUEST_TIMED_OUT. By partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
+INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS.
 """
 
-from barnabas.broker.controller.replica_admin import ReplicaAdmin
-from barnabas.broker.controller.state import TopicPartition
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+from barnabas.broker.controller.replica_admin import Outcomes, ReplicaAdmin
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_partition_reassignments import (
     API,
@@ -16,48 +19,54 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "SERVES", "AlterPartitionReassignmentsHandler", "error_response"]
-
-SERVES = range(2)
+__all__ = ["API", "error_response", "handle"]
 
 
-class AlterPartitionReassignmentsHandler:
-    """Each partition sets out or is refused on its own."""
+def handle(
+    admin: ReplicaAdmin,
+    request: AlterPartitionReassignmentsRequest,
+    _context: RequestContext,
+) -> Steps[Coroutine[Any, Any, Steps[AlterPartitionReassignmentsResponse]]]:
+    """Start or refuse the reassignment of each partition on its own."""
+    wanted: dict[TopicPartition, Sequence[int] | None] = {}
+    for topic in request.topics:
+        yield None
+        for each in topic.partitions:
+            wanted[TopicPartition(topic.name, each.partition_index)] = each.replicas
+            yield None
+    return _altered(admin, request, wanted)
 
-    def __init__(self, admin: ReplicaAdmin) -> None:
-        self._admin = admin
 
-    async def handle(
-        self,
-        request: AlterPartitionReassignmentsRequest,
-        context: RequestContext,  # noqa: ARG002
-    ) -> AlterPartitionReassignmentsResponse:
-        outcomes = await self._admin.alter_reassignments(
-            {
-                TopicPartition(topic.name, each.partition_index): each.replicas
-                for topic in request.topics
-                for each in topic.partitions
-            },
-            allow_factor_change=request.allow_replication_factor_change,
-            timeout=request.timeout_ms / 1000,
-        )
-        return AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=request.allow_replication_factor_change,
-            responses=[
-                ReassignableTopicResponse(
-                    name=topic.name,
-                    partitions=[
-                        _result(
-                            each.partition_index,
-                            outcomes[TopicPartition(topic.name, each.partition_index)],
-                        )
-                        for each in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ],
-        )
+async def _altered(
+    admin: ReplicaAdmin,
+    request: AlterPartitionReassignmentsRequest,
+    wanted: Mapping[TopicPartition, Sequence[int] | None],
+) -> Steps[AlterPartitionReassignmentsResponse]:
+    outcomes = await admin.alter_reassignments(
+        wanted,
+        allow_factor_change=request.allow_replication_factor_change,
+        timeout=request.timeout_ms / 1000,
+    )
+    return _answer(request, outcomes)
+
+
+def _answer(
+    request: AlterPartitionReassignmentsRequest, outcomes: Outcomes
+) -> Steps[AlterPartitionReassignmentsResponse]:
+    topics = []
+    for topic in request.topics:
+        yield None
+        results = []
+        for each in topic.partitions:
+            error = outcomes[TopicPartition(topic.name, each.partition_index)]
+            results.append(_result(each.partition_index, error))
+            yield None
+        topics.append(ReassignableTopicResponse(name=topic.name, partitions=results))
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, responses=topics
+    )
 
 
 def _result(partition: int, error: KafkaError | None) -> ReassignablePartitionResponse:
@@ -73,9 +82,9 @@ def _result(partition: int, error: KafkaError | None) -> ReassignablePartitionRe
 def error_response(
     request: AlterPartitionReassignmentsRequest,
     code: ErrorCode,
-    version: int,  # noqa: ARG001
+    _version: int,
 ) -> AlterPartitionReassignmentsResponse:
-    """The error as a whole."""
+    """Answer with an error of the whole request."""
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=code,

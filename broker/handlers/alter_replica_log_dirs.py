@@ -1,11 +1,15 @@
-"""AlterReplicaLogDirs (key 34): replicas move between log directories of this broker (KIP-113).
+"""AlterReplicaLogDirs (key 34): move replicas between log directories of this broker (KIP-113).
 
-Answers once the moves have begun; DescribeLogDirs shows how far they are. A replica that is not
-here yet is remembered, and made in that directory when it comes.
+The answer leaves when the moves have begun; DescribeLogDirs shows their progress. The directory of
+a replica that does not exist yet is remembered, and the replica is created there.
 """
+
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.alter_replica_log_dirs import (
     API,
@@ -15,41 +19,46 @@ from barnabas.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-__all__ = ["API", "SERVES", "AlterReplicaLogDirsHandler", "error_response"]
-
-SERVES = range(1, 3)
+__all__ = ["API", "error_response", "handle"]
 
 
-class AlterReplicaLogDirsHandler:
-    """Each replica moves or not on its own; of one that is named twice the last place counts."""
-
-    def __init__(self, replicas: ReplicaManager) -> None:
-        self._replicas = replicas
-
-    async def handle(
-        self, request: AlterReplicaLogDirsRequest, _context: RequestContext
-    ) -> AlterReplicaLogDirsResponse:
-        codes = {place: await self._place(*place, path) for place, path in _wanted(request).items()}
-        return _response(codes)
-
-    async def _place(self, topic: str, index: int, path: str) -> ErrorCode:
-        try:
-            await self._replicas.place(topic, index, path)
-        except KafkaError as error:
-            return error.code
-        return ErrorCode.NONE
+def handle(
+    replicas: ReplicaManager, request: AlterReplicaLogDirsRequest, _context: RequestContext
+) -> Steps[Coroutine[Any, Any, Steps[AlterReplicaLogDirsResponse]]]:
+    """Move each replica on its own; for a replica that is named twice the last directory counts."""
+    return _moved(replicas, (yield from _wanted(request)))
 
 
-def _wanted(request: AlterReplicaLogDirsRequest) -> dict[tuple[str, int], str]:
-    return {
-        (topic.name, index): each.path
-        for each in request.dirs
-        for topic in each.topics
-        for index in topic.partitions
-    }
+async def _moved(
+    replicas: ReplicaManager, wanted: Mapping[tuple[str, int], str]
+) -> Steps[AlterReplicaLogDirsResponse]:
+    codes = {}
+    async for place, path in replicas.slicer.each(wanted.items()):
+        codes[place] = await _place(replicas, *place, path)
+    return _response(codes)
 
 
-def _response(codes: dict[tuple[str, int], ErrorCode]) -> AlterReplicaLogDirsResponse:
+async def _place(replicas: ReplicaManager, topic: str, index: int, path: str) -> ErrorCode:
+    try:
+        await replicas.alter_log_dir(topic, index, path)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def _wanted(request: AlterReplicaLogDirsRequest) -> Steps[dict[tuple[str, int], str]]:
+    wanted = {}
+    for each in request.dirs:
+        yield None
+        for topic in each.topics:
+            yield None
+            for index in topic.partitions:
+                wanted[topic.name, index] = each.path
+                yield None
+    return wanted
+
+
+def _response(codes: Mapping[tuple[str, int], ErrorCode]) -> Steps[AlterReplicaLogDirsResponse]:
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for (topic, index), code in codes.items():
         if topic not in results:
@@ -57,11 +66,13 @@ def _response(codes: dict[tuple[str, int], ErrorCode]) -> AlterReplicaLogDirsRes
         results[topic].partitions.append(
             AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
         )
+        yield None
     return AlterReplicaLogDirsResponse(results=list(results.values()))
 
 
 def error_response(
     request: AlterReplicaLogDirsRequest, code: ErrorCode, _version: int
-) -> AlterReplicaLogDirsResponse:
-    """The answer where the whole request fails."""
-    return _response(dict.fromkeys(_wanted(request), code))
+) -> Steps[AlterReplicaLogDirsResponse]:
+    """Answer every partition with the error."""
+    wanted = yield from _wanted(request)
+    return (yield from _response(dict.fromkeys(wanted, code)))

@@ -1,19 +1,20 @@
-"""ApiVersions (key 18): which APIs this broker serves, read from the dispatch table itself.
+"""ApiVersions (key 18): the APIs and versions of the listener, read from the table of APIs.
 
-A version that is not known is answered UNSUPPORTED_VERSION in version 0, with the range of this
-API alone (KIP-511). v3 features: what this broker can run, and what the cluster has settled on
-(KIP-584); v4 also those whose lowest level is 0 (KIP-1022). Produce is told from version 0 on
-although 0 to 2 are refused: without it old librdkafka sends its batches uncompressed (KAFKA-18659).
+An unknown version is answered with UNSUPPORTED_VERSION in version 0, with the range of this API
+alone (KIP-511). v3 has features: those that this broker supports, and those that the cluster has
+finalized (KIP-584); v4 also those whose lowest level is 0 (KIP-1022). Produce is announced from
+version 0 on, although 0 to 2 are refused: otherwise old librdkafka sends its batches uncompressed
+(KAFKA-18659).
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
-from barnabas.broker.metadata.features import Features
+from barnabas.broker.cluster.features import Features
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.dispatch import Route
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages import produce
+from barnabas.protocol.messages import init_producer_id, produce
 from barnabas.protocol.messages.api_versions import (
     API,
     ApiVersion,
@@ -23,55 +24,64 @@ from barnabas.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-__all__ = ["API", "SERVES", "ApiVersionsHandler", "error_response"]
+__all__ = ["API", "VERSIONS", "Parts", "announce", "error_response", "handle"]
 
-SERVES = range(5)
+VERSIONS: Final = range(5)
 _CLIENT_SINCE = 3
 _MINIMUM_ZERO_SINCE = 4
 """Older Java clients fail over a feature whose lowest level is 0 (KAFKA-17011)."""
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-class ApiVersionsHandler:
-    """Answers from a table that is complete before the first request, and the features of now."""
+class Parts(NamedTuple):
+    """The parts of the broker that ApiVersions works with."""
 
-    def __init__(self, features: Features) -> None:
-        self._features = features
-        self._served: list[ApiVersion] = []
+    features: Features
+    announced: list[ApiVersion]
+    """The APIs that the listener serves."""
 
-    def announce(self, routes: Iterable[Route]) -> None:
-        """Take over the dispatch table."""
-        self._served = [
-            ApiVersion(
-                api_key=route.api.key,
-                min_version=0 if route.api.key == produce.API.key else route.serves.start,
-                max_version=route.serves.stop - 1,
-            )
-            for route in sorted(routes, key=lambda each: each.api.key)
-        ]
 
-    def handle(self, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-        if context.api_version >= _CLIENT_SINCE and not (
-            _NAME.fullmatch(request.client_software_name)
-            and _NAME.fullmatch(request.client_software_version)
-        ):
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
-        return ApiVersionsResponse(
-            api_keys=self._served,
-            supported_features=self._supported(context.api_version),
-            finalized_features_epoch=self._features.epoch,
-            finalized_features=[
-                FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-                for name, level in self._features.finalized.items()
-            ],
-        )
+def announce(served: Mapping[int, range], *, two_phase_commit: bool = True) -> list[ApiVersion]:
+    """Return the announced versions of the APIs; `served` has the served ones by API key.
 
-    def _supported(self, version: int) -> list[SupportedFeatureKey]:
-        return [
+    Without `two_phase_commit` its version of InitProducerId is served, but not announced.
+    """
+    announced = dict(served)
+    if not two_phase_commit and init_producer_id.API.key in announced:
+        announced[init_producer_id.API.key] = init_producer_id.WITHOUT_TWO_PHASE_COMMIT
+    return [_announce(key, announced[key]) for key in sorted(announced)]
+
+
+def handle(
+    parts: Parts, request: ApiVersionsRequest, context: RequestContext
+) -> ApiVersionsResponse:
+    """Answer with the APIs of the listener, and the features as they are now."""
+    if context.api_version >= _CLIENT_SINCE and not (
+        _NAME.fullmatch(request.client_software_name)
+        and _NAME.fullmatch(request.client_software_version)
+    ):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    return ApiVersionsResponse(
+        api_keys=parts.announced,
+        supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, (lowest, highest) in self._features.supported.items()
-            if lowest > 0 or version >= _MINIMUM_ZERO_SINCE
-        ]
+            for name, (lowest, highest) in parts.features.supported.items()
+            if lowest > 0 or context.api_version >= _MINIMUM_ZERO_SINCE
+        ],
+        finalized_features_epoch=parts.features.epoch,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in parts.features.finalized.items()
+        ],
+    )
+
+
+def _announce(api_key: int, versions: range) -> ApiVersion:
+    return ApiVersion(
+        api_key=api_key,
+        min_version=0 if api_key == produce.API.key else versions.start,
+        max_version=versions.stop - 1,
+    )
 
 
 def error_response(
@@ -79,8 +89,8 @@ def error_response(
     code: ErrorCode,
     _version: int,
 ) -> ApiVersionsResponse:
-    """An answer without features; UNSUPPORTED_VERSION tells the versions of this API."""
+    """Answer without features; with UNSUPPORTED_VERSION tell the versions of this API."""
     known = []
     if code is ErrorCode.UNSUPPORTED_VERSION:
-        known = [ApiVersion(api_key=API.key, min_version=SERVES.start, max_version=SERVES.stop - 1)]
+        known = [_announce(API.key, VERSIONS)]
     return ApiVersionsResponse(error_code=code, api_keys=known)

@@ -1,8 +1,10 @@
-"""ControlledShutdown (key 7), between brokers only: a broker asks for leave to stop."""
+"""ControlledShutdown (key 7), between brokers only: a broker moves its leaderships and stops.
+
+Version 1 is not served: it has no broker epoch, so a delayed request of an earlier run would count.
+"""
 
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.server.context import RequestContext
-from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.controlled_shutdown import (
     API,
     ControlledShutdownRequest,
@@ -10,34 +12,19 @@ from barnabas.protocol.messages.controlled_shutdown import (
     RemainingPartition,
 )
 
-__all__ = ["API", "SERVES", "ControlledShutdownHandler", "error_response"]
-
-SERVES = range(2, 4)
-"""Version 1 names no broker epoch: it may be of an earlier run, delayed until now."""
+__all__ = ["API", "handle"]
 
 
-class ControlledShutdownHandler:
-    """Asks the controller, which must be this broker."""
-
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
-
-    async def handle(
-        self,
-        request: ControlledShutdownRequest,
-        context: RequestContext,  # noqa: ARG002
-    ) -> ControlledShutdownResponse:
-        remaining = await self._controller.shut_down(request.broker_id, request.broker_epoch)
-        return ControlledShutdownResponse(
-            remaining_partitions=[
-                RemainingPartition(topic_name=at.topic, partition_index=at.partition)
-                for at in remaining
-            ]
-        )
-
-
-def error_response(
-    _request: ControlledShutdownRequest, code: ErrorCode, _version: int
+async def handle(
+    controller: Controller,
+    request: ControlledShutdownRequest,
+    _context: RequestContext,
 ) -> ControlledShutdownResponse:
-    """The error, and no leave to stop."""
-    return ControlledShutdownResponse(error_code=code)
+    """Ask the controller, which must be this broker."""
+    remaining = await controller.controlled_shutdown(request.broker_id, request.broker_epoch)
+    return ControlledShutdownResponse(
+        remaining_partitions=[
+            RemainingPartition(topic_name=at.topic, partition_index=at.partition)
+            for at in remaining
+        ]
+    )

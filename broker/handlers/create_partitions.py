@@ -1,16 +1,19 @@
-"""CreatePartitions (key 37): more partitions for topics that exist (KIP-195).
+"""CreatePartitions (key 37): add partitions to existing topics (KIP-195).
 
 Errors by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT,
 INVALID_REPLICATION_FACTOR, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION (an internal topic),
 POLICY_VIOLATION, NOT_CONTROLLER, REQUEST_TIMED_OUT.
 """
 
-from collections import Counter
+from collections.abc import Coroutine, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
 
+from barnabas.broker.cluster.topic_names import refuse_internal
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.topic_admin import NewPartitions
-from barnabas.broker.metadata.topic_names import refuse_internal
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, counted, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.create_partitions import (
     API,
@@ -19,46 +22,52 @@ from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-__all__ = ["API", "SERVES", "CreatePartitionsHandler", "error_response"]
-
-SERVES = range(4)
+__all__ = ["API", "error_response", "handle"]
 
 
-class CreatePartitionsHandler:
-    """Each topic grows or is refused on its own."""
-
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
-
-    async def handle(
-        self,
-        request: CreatePartitionsRequest,
-        context: RequestContext,  # noqa: ARG002
-    ) -> CreatePartitionsResponse:
-        asked_for = Counter(topic.name for topic in request.topics)
-        refused: dict[str, KafkaError | None] = {}
-        wanted = []
-        for topic in request.topics:
-            try:
-                if asked_for[topic.name] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-                refuse_internal(topic.name)
-            except KafkaError as error:
-                refused[topic.name] = error
-                continue
-            assignments = None
-            if topic.assignments is not None:
-                assignments = [each.broker_ids for each in topic.assignments]
-            wanted.append(NewPartitions(topic.name, topic.count, assignments))
-        answers = await self._controller.create_partitions(
-            wanted, timeout=request.timeout_ms / 1000, validate_only=request.validate_only
-        )
-        return CreatePartitionsResponse(
-            results=[_result(name, answer) for name, answer in {**refused, **answers}.items()]
-        )
+def handle(
+    controller: Controller,
+    request: CreatePartitionsRequest,
+    _context: RequestContext,
+) -> Steps[Coroutine[Any, Any, Steps[CreatePartitionsResponse]]]:
+    """Add partitions to each topic on its own."""
+    asked_for = yield from counted(topic.name for topic in request.topics)
+    refused: dict[str, KafkaError | None] = {}
+    wanted = []
+    for topic in request.topics:
+        yield None
+        try:
+            if asked_for[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            refuse_internal(topic.name)
+        except KafkaError as error:
+            refused[topic.name] = error.with_traceback(None)
+            continue
+        assignments = None
+        if topic.assignments is not None:
+            assignments = yield from in_steps(attrgetter("broker_ids"), topic.assignments)
+        wanted.append(NewPartitions(topic.name, topic.count, assignments))
+    return _created(controller, request, wanted, refused)
 
 
-def _result(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
+async def _created(
+    controller: Controller,
+    request: CreatePartitionsRequest,
+    wanted: Sequence[NewPartitions],
+    refused: Mapping[str, KafkaError | None],
+) -> Steps[CreatePartitionsResponse]:
+    answers = await controller.create_partitions(
+        wanted, timeout=request.timeout_ms / 1000, validate_only=request.validate_only
+    )
+    return _answer({**refused, **answers})
+
+
+def _answer(answers: Mapping[str, KafkaError | None]) -> Steps[CreatePartitionsResponse]:
+    return CreatePartitionsResponse(results=(yield from in_steps(_result, answers.items())))
+
+
+def _result(answer: tuple[str, KafkaError | None]) -> CreatePartitionsTopicResult:
+    name, error = answer
     if error is None:
         return CreatePartitionsTopicResult(name=name)
     return CreatePartitionsTopicResult(
@@ -69,10 +78,9 @@ def _result(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
 def error_response(
     request: CreatePartitionsRequest,
     code: ErrorCode,
-    version: int,  # noqa: ARG001
-) -> CreatePartitionsResponse:
-    """The error for every topic."""
+    _version: int,
+) -> Steps[CreatePartitionsResponse]:
+    """Answer every topic with the error."""
     error = KafkaError(code, code.text)
-    return CreatePartitionsResponse(
-        results=[_result(topic.name, error) for topic in request.topics]
-    )
+    answers = ((topic.name, error) for topic in request.topics)
+    return CreatePartitionsResponse(results=(yield from in_steps(_result, answers)))

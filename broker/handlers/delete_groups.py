@@ -1,9 +1,16 @@
-"""DeleteGroups (key 42): empty groups go, with their offsets (KIP-229).
+"""DeleteGroups (key 42): delete empty groups with their offsets (KIP-229).
 
 Errors by group: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, and those of coordinators.
 """
 
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_groups import (
@@ -13,41 +20,64 @@ from barnabas.protocol.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 
-__all__ = ["API", "SERVES", "DeleteGroupsHandler", "error_response"]
-
-SERVES = range(3)
+__all__ = ["API", "error_response", "handle"]
 
 
-class DeleteGroupsHandler:
-    """Each group is deleted or refused on its own."""
+Begun = dict[str, ErrorCode | asyncio.Future[None]]
+"""The deletions by group, or their outcome."""
 
-    def __init__(self, groups: GroupCoordinator) -> None:
-        self._groups = groups
 
-    async def handle(
-        self,
-        request: DeleteGroupsRequest,
-        context: RequestContext,  # noqa: ARG002
-    ) -> DeleteGroupsResponse:
-        names = dict.fromkeys(request.groups_names)
-        return DeleteGroupsResponse(results=[await self._delete(each) for each in names])
-
-    async def _delete(self, group_id: str) -> DeletableGroupResult:
+def handle(
+    groups: GroupCoordinator,
+    request: DeleteGroupsRequest,
+    _context: RequestContext,
+) -> Steps[DeleteGroupsResponse | Coroutine[Any, Any, Steps[DeleteGroupsResponse]]]:
+    """Delete or refuse each group on its own."""
+    begun: Begun = {}
+    for group_id in dict.fromkeys(request.groups_names):
+        yield None
         try:
-            await self._groups.delete(group_id)
+            begun[group_id] = groups.delete(group_id) or ErrorCode.NONE
         except KafkaError as error:
-            return DeletableGroupResult(group_id=group_id, error_code=error.code)
-        return DeletableGroupResult(group_id=group_id)
+            begun[group_id] = error.code
+    if any(isinstance(each, asyncio.Future) for each in begun.values()):
+        return _once_deleted(begun)
+    return (yield from _answer(begun))
+
+
+async def _once_deleted(begun: Begun) -> Steps[DeleteGroupsResponse]:
+    for each in begun.values():
+        if isinstance(each, asyncio.Future):
+            with suppress(KafkaError):
+                await each
+    return _answer(begun)
+
+
+def _answer(begun: Begun) -> Steps[DeleteGroupsResponse]:
+    results = []
+    for group_id, code in begun.items():
+        yield None
+        results.append(_result(group_id, _outcome(code)))
+    return DeleteGroupsResponse(results=results)
+
+
+def _outcome(deleted: ErrorCode | asyncio.Future[None]) -> ErrorCode:
+    if isinstance(deleted, ErrorCode):
+        return deleted
+    try:
+        deleted.result()
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def _result(group_id: str, code: ErrorCode) -> DeletableGroupResult:
+    return DeletableGroupResult(group_id=group_id, error_code=code)
 
 
 def error_response(
-    request: DeleteGroupsRequest,
-    code: ErrorCode,
-    version: int,  # noqa: ARG001
-) -> DeleteGroupsResponse:
-    """The error for every group."""
-    return DeleteGroupsResponse(
-        results=[
-            DeletableGroupResult(group_id=each, error_code=code) for each in request.groups_names
-        ]
-    )
+    request: DeleteGroupsRequest, code: ErrorCode, _version: int
+) -> Steps[DeleteGroupsResponse]:
+    """Answer every group with the error."""
+    refused = yield from in_steps(partial(_result, code=code), request.groups_names)
+    return DeleteGroupsResponse(results=refused)

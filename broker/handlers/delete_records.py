@@ -1,15 +1,24 @@
 """DeleteRecords (key 21): move the start of logs forward (KIP-107). v2 is flexible.
 
-The answer waits until the new starts are on disk, and until all replicas that are alive have them:
-what was deleted comes back neither with a crash nor with another leader.
-Refused for topics that are only compacted (POLICY_VIOLATION), whose readers expect the last value
-of every key, and for internal topics.
+The answer waits until the new log starts are on disk, and until all replicas that are alive have
+them: deleted records return neither after a crash nor with another leader. Refused for internal
+topics, and for topics that are only compacted (POLICY_VIOLATION), because their consumers expect
+the last value of every key.
 """
 
-from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS
-from barnabas.broker.replication.record_deletion import Deletion, delete_records, followed
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS
+from barnabas.broker.replication.leader.record_deletion import (
+    Deletion,
+    await_deletions,
+    delete_records,
+)
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_records import (
     API,
@@ -19,76 +28,82 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from barnabas.storage.log_dir import LogDir
+from barnabas.storage.opening.log_dir import LogDir
 
-__all__ = ["API", "SERVES", "DeleteRecordsHandler", "error_response"]
+__all__ = ["API", "error_response", "handle"]
 
-SERVES = range(3)
 NO_OFFSET = -1
 
 
-class DeleteRecordsHandler:
-    """Deletes on the logs this broker leads."""
+def handle(
+    replicas: ReplicaManager, request: DeleteRecordsRequest, _context: RequestContext
+) -> Steps[Coroutine[Any, Any, DeleteRecordsResponse]]:
+    """Delete from the logs that this broker leads."""
+    deletions: dict[Deletion, DeleteRecordsPartitionResult] = {}
+    response = DeleteRecordsResponse(topics=[])
+    for topic in request.topics:
+        if not topic.partitions:
+            yield None
+            continue
+        # For a partition that is named twice the last offset counts.
+        wanted = {each.partition_index: each for each in topic.partitions}
+        delete = partial(_delete, replicas, topic.name, deletions)
+        answers = yield from in_steps(delete, wanted.values())
+        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+    return _deleted(replicas, deletions, response, request.timeout_ms / 1000)
 
-    def __init__(self, replicas: ReplicaManager) -> None:
-        self._replicas = replicas
 
-    async def handle(
-        self, request: DeleteRecordsRequest, _context: RequestContext
-    ) -> DeleteRecordsResponse:
-        deletions: dict[Deletion, DeleteRecordsPartitionResult] = {}
-        topics = [
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                # A partition that is named twice is deleted from once, as it was named last.
-                partitions=[
-                    self._delete(topic.name, asked, deletions)
-                    for asked in {each.partition_index: each for each in topic.partitions}.values()
-                ],
-            )
-            for topic in request.topics
-            if topic.partitions
-        ]
-        await self._checkpoint(deletions)
-        for deletion, error in (await followed(deletions, request.timeout_ms / 1000)).items():
-            if not deletions[deletion].error_code:
-                _fail(deletions[deletion], error)
-        return DeleteRecordsResponse(topics=topics)
+async def _deleted(
+    replicas: ReplicaManager,
+    deletions: dict[Deletion, DeleteRecordsPartitionResult],
+    response: DeleteRecordsResponse,
+    timeout: float,
+) -> DeleteRecordsResponse:
+    """Return the response, once checkpoints are written and replicas have deleted."""
+    await _checkpoint(replicas, deletions)
+    for deletion, error in (await await_deletions(deletions, timeout)).items():
+        if not deletions[deletion].error_code:
+            _fail(deletions[deletion], error)
+    return response
 
-    async def _checkpoint(self, deletions: dict[Deletion, DeleteRecordsPartitionResult]) -> None:
-        """Write down where the logs start now."""
-        moved: dict[LogDir, list[DeleteRecordsPartitionResult]] = {}
-        for deletion, result in deletions.items():
-            moved.setdefault(deletion.partition.log.log_dir, []).append(result)
-        for log_dir, results in moved.items():
-            try:
-                await self._replicas.checkpoint(log_dir)
-            except KafkaError as error:
-                for result in results:
-                    _fail(result, error)
 
-    def _delete(
-        self,
-        topic: str,
-        asked: DeleteRecordsPartition,
-        deletions: dict[Deletion, DeleteRecordsPartitionResult],
-    ) -> DeleteRecordsPartitionResult:
-        """Delete from one log; `deletions` gathers the answers for logs whose start has changed."""
-        answer = _answer(asked)
+async def _checkpoint(
+    replicas: ReplicaManager, deletions: dict[Deletion, DeleteRecordsPartitionResult]
+) -> None:
+    """Write the new log starts to the checkpoint files."""
+    moved: dict[LogDir, list[DeleteRecordsPartitionResult]] = {}
+    for deletion, result in deletions.items():
+        moved.setdefault(deletion.partition.log.log_dir, []).append(result)
+    for log_dir, results in moved.items():
         try:
-            if topic in INTERNAL_TOPICS:
-                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-            partition = self._replicas.partition(topic, asked.partition_index)
-            partition.require_leader()
-            start = partition.log.log_start_offset
-            deletion = delete_records(partition, asked.offset)
+            await replicas.checkpoint(log_dir)
         except KafkaError as error:
-            _fail(answer, error)
-            return answer
-        answer.low_watermark = partition.log.log_start_offset
-        if answer.low_watermark > start or partition.low_watermark < deletion.offset:
-            deletions[deletion] = answer
+            for result in results:
+                _fail(result, error)
+
+
+def _delete(
+    replicas: ReplicaManager,
+    topic: str,
+    deletions: dict[Deletion, DeleteRecordsPartitionResult],
+    asked: DeleteRecordsPartition,
+) -> DeleteRecordsPartitionResult:
+    """Delete from one log; `deletions` collects the answers for logs whose start has changed."""
+    answer = _answer(asked)
+    try:
+        if topic in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        partition = replicas.partition(topic, asked.partition_index)
+        partition.require_leader()
+        start = partition.log.log_start_offset
+        deletion = delete_records(partition, asked.offset)
+    except KafkaError as error:
+        _fail(answer, error)
         return answer
+    answer.low_watermark = partition.log.log_start_offset
+    if answer.low_watermark > start or partition.low_watermark < deletion.offset:
+        deletions[deletion] = answer
+    return answer
 
 
 def _answer(
@@ -107,13 +122,11 @@ def error_response(
     request: DeleteRecordsRequest,
     code: ErrorCode,
     _version: int,
-) -> DeleteRecordsResponse:
-    """Every partition of the request answered with `code`."""
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_answer(asked, code) for asked in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+) -> Steps[DeleteRecordsResponse]:
+    """Answer every partition with the error."""
+    response = DeleteRecordsResponse(topics=[])
+    for topic in request.topics:
+        yield None
+        answers = yield from in_steps(lambda asked: _answer(asked, code), topic.partitions)
+        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+    return response

@@ -1,18 +1,21 @@
-"""DeleteTopics (key 20).
+"""DeleteTopics (key 20): delete topics by name or by id.
 
-v5 tells reasons, v6 takes topics by id. Errors by topic: UNKNOWN_TOPIC_OR_PARTITION,
+v5 has error messages, v6 topic ids. Errors by topic: UNKNOWN_TOPIC_OR_PARTITION,
 UNKNOWN_TOPIC_ID, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION (an internal topic), NOT_CONTROLLER,
 REQUEST_TIMED_OUT, TOPIC_DELETION_DISABLED (INVALID_REQUEST before v3).
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from itertools import chain
+from typing import Any, NamedTuple
 
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.topic_names import refuse_internal
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.state import Topic
-from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.metadata.topic_names import refuse_internal
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, counted, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.delete_topics import (
     API,
@@ -23,71 +26,86 @@ from barnabas.protocol.messages.delete_topics import (
 )
 from barnabas.protocol.types import ZERO_UUID
 
-__all__ = ["API", "SERVES", "DeleteTopicsHandler", "error_response"]
-
-SERVES = range(1, 7)
+__all__ = ["API", "Parts", "error_response", "handle"]
 
 
-class DeleteTopicsHandler:
-    """Each topic is deleted or refused on its own."""
+class Parts(NamedTuple):
+    """The parts of the broker that DeleteTopics works with."""
 
-    def __init__(
-        self, controller: Controller, cache: MetadataCache, enabled: Callable[[], bool]
-    ) -> None:
-        """`enabled` tells `delete.topic.enable`."""
-        self._controller = controller
-        self._cache = cache
-        self._enabled = enabled
-
-    async def handle(
-        self,
-        request: DeleteTopicsRequest,
-        context: RequestContext,  # noqa: ARG002
-    ) -> DeleteTopicsResponse:
-        if not self._enabled():
-            raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
-        states = _states(request)
-        names = Counter(state.name for state in states if state.name is not None)
-        ids = Counter(state.topic_id for state in states if state.topic_id != ZERO_UUID)
-        refused: dict[str | bytes | None, DeletableTopicResult] = {}
-        wanted: dict[str | bytes, DeleteTopicState] = {}
-        for state in states:
-            key = state.topic_id if state.name is None else state.name
-            try:
-                self._check(state, names, ids)
-                wanted[key] = state
-            except KafkaError as error:
-                refused[key] = _result(state, error)
-        answers = await self._controller.delete_topics(
-            list(wanted), timeout=request.timeout_ms / 1000
-        )
-        results = [
-            _result(state, answer) for state, answer in zip(wanted.values(), answers, strict=True)
-        ]
-        return DeleteTopicsResponse(responses=[*results, *refused.values()])
-
-    def _check(self, state: DeleteTopicState, names: Counter[str], ids: Counter[bytes]) -> None:
-        if state.name is None and state.topic_id == ZERO_UUID:
-            raise _invalid("Neither topic name nor id were specified.")
-        if state.name is not None and state.topic_id != ZERO_UUID:
-            raise _invalid("You may not specify both topic name and topic id.")
-        if state.name is not None and names[state.name] > 1:
-            raise _invalid("Duplicate topic name.")
-        if ids[state.topic_id] > 1:
-            raise _invalid("Duplicate topic id.")
-        name = self._cache.topic_name(state.topic_id) if state.name is None else state.name
-        if name is not None:
-            refuse_internal(name)
-            if state.name is None and names[name]:
-                raise _invalid("The provided topic name maps to an ID that was already supplied.")
+    controller: Controller
+    cache: MetadataCache
+    enabled: Callable[[], bool]
+    """Returns `delete.topic.enable`."""
 
 
-def _states(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
-    """Topics in the form of v6."""
-    return request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+Answered = tuple[DeleteTopicState, Topic | KafkaError]
 
 
-def _result(state: DeleteTopicState, answer: Topic | KafkaError) -> DeletableTopicResult:
+def handle(
+    parts: Parts,
+    request: DeleteTopicsRequest,
+    _context: RequestContext,
+) -> Steps[Coroutine[Any, Any, Steps[DeleteTopicsResponse]]]:
+    """Delete or refuse each topic on its own."""
+    if not parts.enabled():
+        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
+    states = yield from _states(request)
+    names = yield from counted(state.name for state in states if state.name is not None)
+    ids = yield from counted(state.topic_id for state in states if state.topic_id != ZERO_UUID)
+    refused: dict[str | bytes | None, Answered] = {}
+    wanted: dict[str | bytes, DeleteTopicState] = {}
+    for state in states:
+        key = state.topic_id if state.name is None else state.name
+        try:
+            _check(parts.cache, state, names, ids)
+            wanted[key] = state
+        except KafkaError as error:
+            refused[key] = (state, error.with_traceback(None))
+        yield None
+    return _deleted(parts.controller, wanted, refused.values(), request.timeout_ms / 1000)
+
+
+async def _deleted(
+    controller: Controller,
+    wanted: Mapping[str | bytes, DeleteTopicState],
+    refused: Iterable[Answered],
+    timeout: float,
+) -> Steps[DeleteTopicsResponse]:
+    answers = await controller.delete_topics(list(wanted), timeout=timeout)
+    return _answer(chain(zip(wanted.values(), answers, strict=True), refused))
+
+
+def _answer(answers: Iterable[Answered]) -> Steps[DeleteTopicsResponse]:
+    return DeleteTopicsResponse(responses=(yield from in_steps(_result, answers)))
+
+
+def _check(
+    cache: MetadataCache, state: DeleteTopicState, names: Counter[str], ids: Counter[bytes]
+) -> None:
+    if state.name is None and state.topic_id == ZERO_UUID:
+        raise _invalid("Neither topic name nor id were specified.")
+    if state.name is not None and state.topic_id != ZERO_UUID:
+        raise _invalid("You may not specify both topic name and topic id.")
+    if state.name is not None and names[state.name] > 1:
+        raise _invalid("Duplicate topic name.")
+    if ids[state.topic_id] > 1:
+        raise _invalid("Duplicate topic id.")
+    name = cache.topic_name(state.topic_id) if state.name is None else state.name
+    if name is not None:
+        refuse_internal(name)
+        if state.name is None and names[name]:
+            raise _invalid("The provided topic name maps to an ID that was already supplied.")
+
+
+def _states(request: DeleteTopicsRequest) -> Steps[list[DeleteTopicState]]:
+    """Return the topics in the form of v6."""
+    if request.topics:
+        return request.topics
+    return (yield from in_steps(lambda name: DeleteTopicState(name=name), request.topic_names))
+
+
+def _result(answered: Answered) -> DeletableTopicResult:
+    state, answer = answered
     if isinstance(answer, Topic):
         return DeletableTopicResult(name=answer.name, topic_id=answer.topic_id)
     return DeletableTopicResult(
@@ -104,7 +122,8 @@ def _invalid(message: str) -> KafkaError:
 
 def error_response(
     request: DeleteTopicsRequest, code: ErrorCode, version: int
-) -> DeleteTopicsResponse:
-    """The error for every topic."""
+) -> Steps[DeleteTopicsResponse]:
+    """Answer every topic with the error."""
     error = KafkaError(downgrade(API.key, version, code))
-    return DeleteTopicsResponse(responses=[_result(state, error) for state in _states(request)])
+    states = yield from _states(request)
+    return (yield from _answer((state, error) for state in states))

@@ -1,15 +1,20 @@
-"""DescribeConfigs (key 32): what is set, where each value comes from, and what it stands over.
+"""DescribeConfigs (key 32): the value of each key, its source and its synonyms.
 
 Errors by resource: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST. v1 has
 synonyms, v3 types and documentation, v4 is flexible.
 """
 
-from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.metadata.config_admin import parse_broker_id
-from barnabas.broker.metadata.configs import Configs
-from barnabas.broker.metadata.topic_names import check_name
+from collections.abc import Coroutine, Hashable, Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.config_admin import parse_broker_id
+from barnabas.broker.cluster.configs import Configs
+from barnabas.broker.cluster.topic_names import check_name
 from barnabas.broker.observability.logging import LoggerLevels
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Slicer, Steps, in_steps
 from barnabas.config.describe import (
     Entry,
     Source,
@@ -29,100 +34,124 @@ from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-__all__ = ["API", "SERVES", "DescribeConfigsHandler", "error_response"]
+__all__ = ["API", "Parts", "error_response", "handle"]
 
-SERVES = range(1, 5)
+_TYPES = frozenset(ResourceType)
 
 
-class DescribeConfigsHandler:
-    """Each resource is described or refused on its own."""
+class Parts(NamedTuple):
+    """The parts of the broker that DescribeConfigs works with."""
 
-    def __init__(
-        self, configs: Configs, cache: MetadataCache, broker_id: int, loggers: LoggerLevels
-    ) -> None:
-        self._configs = configs
-        self._cache = cache
-        self._broker_id = broker_id
-        self._loggers = loggers
+    configs: Configs
+    cache: MetadataCache
+    broker_id: int
+    loggers: LoggerLevels
+    slicer: Slicer
 
-    async def handle(
-        self,
-        request: DescribeConfigsRequest,
-        context: RequestContext,  # noqa: ARG002
-    ) -> DescribeConfigsResponse:
-        for resource in request.resources:
-            if resource.resource_type not in ResourceType.__members__.values():
-                raise KafkaError(ErrorCode.INVALID_REQUEST)
-        return DescribeConfigsResponse(
-            results=[await self._describe(each, request) for each in request.resources]
-        )
 
-    async def _describe(
-        self, resource: DescribeConfigsResource, request: DescribeConfigsRequest
-    ) -> DescribeConfigsResult:
-        try:
-            if resource.resource_type == ResourceType.BROKER_LOGGER:
-                configs = self._describe_loggers(resource.resource_name)
-            else:
-                configs = [
-                    _result(entry, request)
-                    for entry in await self._entries(
-                        ResourceType(resource.resource_type), resource.resource_name
-                    )
-                ]
-        except KafkaError as error:
-            return _refusal(resource, error.code, error.message)
-        if resource.configuration_keys:
-            wanted = set(resource.configuration_keys)
-            configs = [config for config in configs if config.name in wanted]
-        return DescribeConfigsResult(
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-            configs=configs,
-        )
+def handle(
+    parts: Parts,
+    request: DescribeConfigsRequest,
+    _context: RequestContext,
+) -> Steps[Coroutine[Any, Any, DescribeConfigsResponse]]:
+    """Describe or refuse each resource on its own, once."""
+    resources: dict[Hashable, DescribeConfigsResource] = {}
+    for resource in request.resources:
+        if resource.resource_type not in _TYPES:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        resources.setdefault(_identity(resource), resource)
+        yield None
+    return _described(parts, request, resources.values())
 
-    async def _entries(self, kind: ResourceType, name: str) -> list[Entry]:
-        dynamic = self._configs.broker
-        match kind:
-            case ResourceType.TOPIC:
-                check_name(name)
-                if self._cache.topic(name) is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                return describe_topic(await self._configs.overrides(name), dynamic)
-            case ResourceType.BROKER if not name:
-                return describe_cluster_defaults(dynamic)
-            case ResourceType.BROKER:
-                self._require_this_broker(name, f"{self._broker_id} or empty string,")
-                return describe_broker(dynamic)
-            case _ if not name:
-                raise _invalid(f"The name of a {kind.name} resource must not be empty")
-            case _:
-                # Groups have no keys until KIP-848 is served, client metrics until KIP-714 is.
-                return []
 
-    def _describe_loggers(self, name: str) -> list[DescribeConfigsResourceResult]:
-        if not name:
-            raise _invalid("Broker id must not be empty")
-        self._require_this_broker(name, str(self._broker_id))
-        return [
-            DescribeConfigsResourceResult(
-                name=logger,
-                value=level,
-                read_only=False,
-                config_source=Source.DYNAMIC_BROKER_LOGGER_CONFIG,
-                is_sensitive=False,
-                synonyms=[],
-            )
-            for logger, level in self._loggers.levels().items()
+def _identity(resource: DescribeConfigsResource) -> Hashable:
+    """Return what a repeated resource has in common: a broker has many names, as 1, 01 and +1."""
+    name: str | int = resource.resource_name
+    if resource.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        with suppress(ValueError):
+            name = parse_broker_id(resource.resource_name)
+    return resource.resource_type, name, frozenset(resource.configuration_keys or ())
+
+
+async def _described(
+    parts: Parts, request: DescribeConfigsRequest, resources: Iterable[DescribeConfigsResource]
+) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[
+            await _describe(parts, each, request) async for each in parts.slicer.each(resources)
         ]
+    )
 
-    def _require_this_broker(self, name: str, expected: str) -> None:
-        try:
-            broker_id = parse_broker_id(name)
-        except ValueError:
-            raise _invalid(f"Broker id must be an integer, but it is: {name}") from None
-        if broker_id != self._broker_id:
-            raise _invalid(f"Unexpected broker id, expected {expected} but received {name}")
+
+async def _describe(
+    parts: Parts, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
+    try:
+        if resource.resource_type == ResourceType.BROKER_LOGGER:
+            configs = _describe_loggers(parts, resource.resource_name)
+        else:
+            configs = [
+                _result(entry, request)
+                for entry in await _entries(
+                    parts, ResourceType(resource.resource_type), resource.resource_name
+                )
+            ]
+    except KafkaError as error:
+        return _refusal(resource, error.code, error.message)
+    if resource.configuration_keys:
+        wanted = set(resource.configuration_keys)
+        configs = [config for config in configs if config.name in wanted]
+    return DescribeConfigsResult(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=configs,
+    )
+
+
+async def _entries(parts: Parts, kind: ResourceType, name: str) -> list[Entry]:
+    dynamic = parts.configs.broker
+    match kind:
+        case ResourceType.TOPIC:
+            check_name(name)
+            if parts.cache.topic(name) is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return describe_topic(await parts.configs.overrides(name), dynamic)
+        case ResourceType.BROKER if not name:
+            return describe_cluster_defaults(dynamic)
+        case ResourceType.BROKER:
+            _require_this_broker(parts.broker_id, name, f"{parts.broker_id} or empty string,")
+            return describe_broker(dynamic)
+        case _ if not name:
+            raise _invalid(f"The name of a {kind.name} resource must not be empty")
+        case _:
+            # Groups have no keys before KIP-848 is served, client metrics none before KIP-714.
+            return []
+
+
+def _describe_loggers(parts: Parts, name: str) -> list[DescribeConfigsResourceResult]:
+    if not name:
+        raise _invalid("Broker id must not be empty")
+    _require_this_broker(parts.broker_id, name, str(parts.broker_id))
+    return [
+        DescribeConfigsResourceResult(
+            name=logger,
+            value=level,
+            read_only=False,
+            config_source=Source.DYNAMIC_BROKER_LOGGER_CONFIG,
+            is_sensitive=False,
+            synonyms=[],
+        )
+        for logger, level in parts.loggers.levels().items()
+    ]
+
+
+def _require_this_broker(broker_id: int, name: str, expected: str) -> None:
+    try:
+        asked = parse_broker_id(name)
+    except ValueError:
+        raise _invalid(f"Broker id must be an integer, but it is: {name}") from None
+    if asked != broker_id:
+        raise _invalid(f"Unexpected broker id, expected {expected} but received {name}")
 
 
 def _result(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
@@ -165,9 +194,11 @@ def _invalid(message: str) -> KafkaError:
 def error_response(
     request: DescribeConfigsRequest,
     code: ErrorCode,
-    version: int,  # noqa: ARG001
-) -> DescribeConfigsResponse:
-    """The error for every resource."""
-    return DescribeConfigsResponse(
-        results=[_refusal(resource, code, code.text) for resource in request.resources]
-    )
+    _version: int,
+) -> Steps[DescribeConfigsResponse]:
+    """Answer every resource with the error."""
+
+    def refuse(resource: DescribeConfigsResource) -> DescribeConfigsResult:
+        return _refusal(resource, code, code.text)
+
+    return DescribeConfigsResponse(results=(yield from in_steps(refuse, request.resources)))

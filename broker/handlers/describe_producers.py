@@ -1,8 +1,11 @@
 """DescribeProducers (key 61): the producers that a replica remembers (KIP-664)."""
 
-from barnabas.broker.metadata.topic_names import check_name
+from functools import partial
+
+from barnabas.broker.cluster.topic_names import check_name
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps, unseen
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_producers import (
     API,
@@ -12,48 +15,40 @@ from barnabas.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from barnabas.storage.producer_entry import ProducerEntry
+from barnabas.storage.producers.entry import ProducerEntry
 
-__all__ = ["API", "SERVES", "DescribeProducersHandler", "error_response"]
+__all__ = ["API", "error_response", "handle"]
 
-SERVES = range(1)
 _NO_OFFSET = -1
 
 
-class DescribeProducersHandler:
-    """Answers for every replica on this broker, as tools ask one broker for all that it has."""
+def handle(
+    replicas: ReplicaManager,
+    request: DescribeProducersRequest,
+    _context: RequestContext,
+) -> Steps[DescribeProducersResponse]:
+    """Describe replicas of this broker, leader or not, each once: tools ask each broker."""
+    response = DescribeProducersResponse(topics=[])
+    seen: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        named = ((topic.name, index) for index in topic.partition_indexes)
+        asked = yield from unseen(named, seen)
+        described = yield from in_steps(lambda key: _describe(replicas, *key), asked)
+        response.topics.append(TopicResponse(name=topic.name, partitions=described))
+    return response
 
-    def __init__(self, replicas: ReplicaManager) -> None:
-        self._replicas = replicas
 
-    def handle(
-        self,
-        request: DescribeProducersRequest,
-        context: RequestContext,  # noqa: ARG002
-    ) -> DescribeProducersResponse:
-        return DescribeProducersResponse(
-            topics=[
-                TopicResponse(
-                    name=topic.name,
-                    partitions=[
-                        self._describe(topic.name, each) for each in topic.partition_indexes
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
-
-    def _describe(self, topic: str, index: int) -> PartitionResponse:
-        try:
-            check_name(topic)
-            partition = self._replicas.partition(topic, index)
-        except KafkaError as error:
-            return _refused(index, error.code)
-        # At one blow: the log of a follower may be cut in another thread.
-        producers = list(partition.log.producers)
-        return PartitionResponse(
-            partition_index=index, active_producers=[_state(each) for each in producers]
-        )
+def _describe(replicas: ReplicaManager, topic: str, index: int) -> PartitionResponse:
+    try:
+        check_name(topic)
+        partition = replicas.partition(topic, index)
+    except KafkaError as error:
+        return _refused(index, error.code)
+    # Copied at once, because a thread may truncate the log of a follower.
+    producers = list(partition.log.producers)
+    return PartitionResponse(
+        partition_index=index, active_producers=[_state(each) for each in producers]
+    )
 
 
 def _state(entry: ProducerEntry) -> ProducerState:
@@ -76,14 +71,11 @@ def _refused(index: int, code: ErrorCode) -> PartitionResponse:
 
 def error_response(
     request: DescribeProducersRequest, code: ErrorCode, _version: int
-) -> DescribeProducersResponse:
-    """The error for every partition."""
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[_refused(each, code) for each in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
-    )
+) -> Steps[DescribeProducersResponse]:
+    """Answer every partition with the error."""
+    response = DescribeProducersResponse(topics=[])
+    for topic in request.topics:
+        yield None
+        refused = yield from in_steps(partial(_refused, code=code), topic.partition_indexes)
+        response.topics.append(TopicResponse(name=topic.name, partitions=refused))
+    return response

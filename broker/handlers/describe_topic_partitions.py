@@ -1,15 +1,19 @@
 """DescribeTopicPartitions (key 75): topics page by page (KIP-966).
 
-Topics come in the order of their names; an answer that is full ends with a cursor from which the
-next request goes on. Errors by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION.
+Topics are sorted by name; a full answer ends with a cursor, with which the next request
+continues. Errors by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop
+from operator import attrgetter
+from typing import NamedTuple
 
-from barnabas.broker.metadata.cache import NO_LEADER, MetadataCache, PartitionMetadata
-from barnabas.broker.metadata.operations import TOPIC_OPERATIONS
-from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS, why_unknown
+from barnabas.broker.cluster.cache import NO_LEADER, MetadataCache, PartitionMetadata
+from barnabas.broker.cluster.operations import TOPIC_OPERATIONS
+from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS, why_unknown
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_topic_partitions import (
     API,
@@ -18,116 +22,128 @@ from barnabas.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
+    TopicRequest,
 )
 from barnabas.protocol.types import ZERO_UUID
 
-__all__ = ["API", "SERVES", "DescribeTopicPartitionsHandler", "error_response"]
-
-SERVES = range(1)
+__all__ = ["API", "Parts", "error_response", "handle"]
 
 
-class DescribeTopicPartitionsHandler:
-    """Answers from the metadata cache."""
+class Parts(NamedTuple):
+    """The parts of the broker that DescribeTopicPartitions works with."""
 
-    def __init__(self, cache: MetadataCache, limit: Callable[[], int]) -> None:
-        """`limit` tells `max.request.partition.size.limit`."""
-        self._cache = cache
-        self._limit = limit
+    cache: MetadataCache
+    limit: Callable[[], int]
+    """Returns `max.request.partition.size.limit`."""
 
-    def handle(
-        self, request: DescribeTopicPartitionsRequest, context: RequestContext
-    ) -> DescribeTopicPartitionsResponse:
-        names = self._names(request)
-        start_topic, start = "", 0
-        if request.cursor is not None:
-            start_topic, start = request.cursor.topic_name, request.cursor.partition_index
-        left = max(1, min(self._limit(), request.response_partition_limit))
-        response = DescribeTopicPartitionsResponse(topics=[])
-        for name in names:
-            if left <= 0:
-                if left == 0:
-                    response.next_cursor = CursorInResponse(topic_name=name, partition_index=0)
-                break
-            first = start if name == start_topic else 0
-            topic = self._describe(name, first, first + left, context.listener)
-            if topic.error_code and not request.topics:
-                continue
-            response.topics.append(topic)
-            left -= len(topic.partitions)
-            known = self._cache.topic(name)
-            if known is not None and first + len(topic.partitions) < len(known.partitions):
-                response.next_cursor = CursorInResponse(
-                    topic_name=name, partition_index=first + len(topic.partitions)
-                )
-                break
-        return response
 
-    def _names(self, request: DescribeTopicPartitionsRequest) -> list[str]:
-        cursor = request.cursor
-        if cursor is None:
-            asked = {topic.name for topic in request.topics} or set(self._cache.topics)
-            return sorted(asked)
-        if cursor.partition_index < 0:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
-        asked = {topic.name for topic in request.topics}
-        if asked and cursor.topic_name not in asked:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
-        return sorted(
-            name for name in asked or set(self._cache.topics) if name >= cursor.topic_name
-        )
-
-    def _describe(
-        self, name: str, first: int, end: int, listener: str
-    ) -> DescribeTopicPartitionsResponseTopic:
-        topic = self._cache.topic(name)
-        if topic is None:
-            return DescribeTopicPartitionsResponseTopic(
-                error_code=why_unknown(name),
-                name=name,
-                topic_id=ZERO_UUID,
-                is_internal=name in INTERNAL_TOPICS,
-                partitions=[],
-                topic_authorized_operations=TOPIC_OPERATIONS,
+def handle(
+    parts: Parts, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> Steps[DescribeTopicPartitionsResponse]:
+    """Answer from the metadata cache."""
+    names = yield from _names(parts.cache, request)
+    start_topic, start = "", 0
+    if request.cursor is not None:
+        start_topic, start = request.cursor.topic_name, request.cursor.partition_index
+    left = max(1, min(parts.limit(), request.response_partition_limit))
+    response = DescribeTopicPartitionsResponse(topics=[])
+    for name in names:
+        if left <= 0:
+            if left == 0:
+                response.next_cursor = CursorInResponse(topic_name=name, partition_index=0)
+            break
+        first = start if name == start_topic else 0
+        yield None
+        topic = yield from _describe(parts.cache, name, first, first + left, context.listener)
+        if topic.error_code and not request.topics:
+            continue
+        response.topics.append(topic)
+        left -= len(topic.partitions)
+        known = parts.cache.topic(name)
+        if known is not None and first + len(topic.partitions) < len(known.partitions):
+            response.next_cursor = CursorInResponse(
+                topic_name=name, partition_index=first + len(topic.partitions)
             )
+            break
+    return response
+
+
+def _names(cache: MetadataCache, request: DescribeTopicPartitionsRequest) -> Steps[Iterator[str]]:
+    """Return the names to describe, in order; the heap sorts as far as the answer goes."""
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    asked = set((yield from in_steps(attrgetter("name"), request.topics)))
+    if cursor is not None and asked and cursor.topic_name not in asked:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    names = []
+    for name in asked or list(cache.topics):
+        if cursor is None or name >= cursor.topic_name:
+            names.append(name)
+        yield None
+    heapify(names)
+    return _in_order(names)
+
+
+def _in_order(heap: list[str]) -> Iterator[str]:
+    while heap:
+        yield heappop(heap)
+
+
+def _describe(
+    cache: MetadataCache, name: str, first: int, end: int, listener: str
+) -> Steps[DescribeTopicPartitionsResponseTopic]:
+    topic = cache.topic(name)
+    if topic is None:
         return DescribeTopicPartitionsResponseTopic(
+            error_code=why_unknown(name),
             name=name,
-            topic_id=topic.topic_id,
+            topic_id=ZERO_UUID,
             is_internal=name in INTERNAL_TOPICS,
-            partitions=[
-                self._partition(topic.partitions[index], listener)
-                for index in range(first, min(end, len(topic.partitions)))
-            ],
+            partitions=[],
             topic_authorized_operations=TOPIC_OPERATIONS,
         )
 
-    def _partition(
-        self, partition: PartitionMetadata, listener: str
-    ) -> DescribeTopicPartitionsResponsePartition:
-        reachable = self._cache.endpoint(partition.leader, listener) is not None
-        return DescribeTopicPartitionsResponsePartition(
-            partition_index=partition.partition_index,
-            leader_id=partition.leader if reachable else NO_LEADER,
-            leader_epoch=partition.leader_epoch,
-            replica_nodes=list(partition.replicas),
-            isr_nodes=list(partition.isr),
-            # The election keeps to the in-sync set: there are no eligible replicas beside it.
-            eligible_leader_replicas=[],
-            last_known_elr=[],
-            offline_replicas=list(partition.offline_replicas),
-        )
+    def describe(partition: PartitionMetadata) -> DescribeTopicPartitionsResponsePartition:
+        return _partition(cache, partition, listener)
+
+    wanted = [topic.partitions[index] for index in range(first, min(end, len(topic.partitions)))]
+    return DescribeTopicPartitionsResponseTopic(
+        name=name,
+        topic_id=topic.topic_id,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=(yield from in_steps(describe, wanted)),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _partition(
+    cache: MetadataCache, partition: PartitionMetadata, listener: str
+) -> DescribeTopicPartitionsResponsePartition:
+    reachable = cache.endpoint(partition.leader, listener) is not None
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=partition.partition_index,
+        leader_id=partition.leader if reachable else NO_LEADER,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        # Leaders are elected from the ISR, so there are no eligible replicas outside of it.
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=list(partition.offline_replicas),
+    )
 
 
 def error_response(
     request: DescribeTopicPartitionsRequest,
     code: ErrorCode,
-    version: int,  # noqa: ARG001
-) -> DescribeTopicPartitionsResponse:
-    """The error for every topic that was named."""
-    return DescribeTopicPartitionsResponse(
-        topics=[
-            DescribeTopicPartitionsResponseTopic(
-                error_code=code, name=topic.name, topic_id=ZERO_UUID, partitions=[]
-            )
-            for topic in request.topics
-        ]
-    )
+    _version: int,
+) -> Steps[DescribeTopicPartitionsResponse]:
+    """Answer every topic of the request with the error."""
+
+    def refuse(topic: TopicRequest) -> DescribeTopicPartitionsResponseTopic:
+        return DescribeTopicPartitionsResponseTopic(
+            error_code=code, name=topic.name, topic_id=ZERO_UUID, partitions=[]
+        )
+
+    return DescribeTopicPartitionsResponse(topics=(yield from in_steps(refuse, request.topics)))

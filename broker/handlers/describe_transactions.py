@@ -1,65 +1,75 @@
-"""DescribeTransactions (key 65): what a coordinator knows of transactional ids (KIP-664)."""
+"""DescribeTransactions (key 65): the state of transactional ids (KIP-664), and their events."""
+
+from functools import partial
 
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
-from barnabas.coordinator.transaction.metadata import Transaction
+from barnabas.coordinator.transaction.metadata import TransactionMetadata
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_transactions import (
     API,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-    DiaryEvent,
     TopicData,
+    TransactionEvent,
     TransactionState,
 )
-from barnabas.protocol.topic_partition import by_topic
 
-__all__ = ["API", "SERVES", "DescribeTransactionsHandler", "error_response"]
-
-SERVES = range(1)
+__all__ = ["API", "error_response", "handle"]
 
 
-class DescribeTransactionsHandler:
-    """Each transactional id is described, or refused, on its own."""
-
-    def __init__(self, coordinator: TransactionCoordinator) -> None:
-        self._coordinator = coordinator
-
-    def handle(
-        self,
-        request: DescribeTransactionsRequest,
-        context: RequestContext,  # noqa: ARG002
-    ) -> DescribeTransactionsResponse:
-        ids = dict.fromkeys(request.transactional_ids)
-        return DescribeTransactionsResponse(
-            transaction_states=[self._describe(each, request.diary) for each in ids]
-        )
-
-    def _describe(self, transactional_id: str, with_diary: bool) -> TransactionState:
-        try:
-            txn = self._coordinator.describe(transactional_id)
-        except KafkaError as error:
-            return _unknown(transactional_id, error.code)
-        state = _state(txn)
-        if with_diary:
-            diary = self._coordinator.diary(transactional_id)
-            state.events = [DiaryEvent(at_ms=at, text=text) for at, text in diary.events]
-            state.time_left_ms = -1 if diary.time_left_ms is None else diary.time_left_ms
-            state.client_host = diary.client_host
-        return state
+def handle(
+    transactions: TransactionCoordinator,
+    request: DescribeTransactionsRequest,
+    _context: RequestContext,
+) -> Steps[DescribeTransactionsResponse]:
+    """Describe or refuse each transactional id on its own."""
+    states = []
+    for each in dict.fromkeys(request.transactional_ids):
+        yield None
+        states.append((yield from _describe(transactions, each, request.include_events)))
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
-def _state(txn: Transaction) -> TransactionState:
-    topics = by_topic(sorted(txn.partitions))
-    return TransactionState(
+def _describe(
+    transactions: TransactionCoordinator, transactional_id: str, with_events: bool
+) -> Steps[TransactionState]:
+    try:
+        txn = transactions.describe(transactional_id)
+        known = transactions.events(transactional_id) if with_events else None
+    except KafkaError as error:
+        return _unknown(transactional_id, error.code)
+    state = yield from _state(txn)
+    if known is not None:
+        state.events = [TransactionEvent(at_ms=at, text=text) for at, text in known.events]
+        state.time_left_ms = -1 if known.time_left_ms is None else known.time_left_ms
+        state.client_host = known.client_host
+    return state
+
+
+def _state(txn: TransactionMetadata) -> Steps[TransactionState]:
+    topics: dict[str, list[int]] = {}
+    for name, index in txn.partitions:
+        yield None
+        topics.setdefault(name, []).append(index)
+    state = TransactionState(
         transactional_id=txn.transactional_id,
         transaction_state=txn.state.value,
         transaction_timeout_ms=txn.timeout_ms,
         transaction_start_time_ms=txn.start_ms,
         producer_id=txn.producer_id,
         producer_epoch=txn.epoch,
-        topics=[TopicData(topic=name, partitions=each) for name, each in topics.items()],
+        topics=(
+            yield from in_steps(
+                lambda name: TopicData(topic=name, partitions=sorted(topics[name])), sorted(topics)
+            )
+        ),
     )
+    if txn.is_kept:
+        state.client_producer_id, state.client_producer_epoch = txn.client
+        state.is_kept = True
+    return state
 
 
 def _unknown(transactional_id: str, code: ErrorCode) -> TransactionState:
@@ -77,8 +87,7 @@ def _unknown(transactional_id: str, code: ErrorCode) -> TransactionState:
 
 def error_response(
     request: DescribeTransactionsRequest, code: ErrorCode, _version: int
-) -> DescribeTransactionsResponse:
-    """The error for every transactional id."""
-    return DescribeTransactionsResponse(
-        transaction_states=[_unknown(each, code) for each in request.transactional_ids]
-    )
+) -> Steps[DescribeTransactionsResponse]:
+    """Return the error for every transactional id."""
+    refused = yield from in_steps(partial(_unknown, code=code), request.transactional_ids)
+    return DescribeTransactionsResponse(transaction_states=refused)

@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43): the preferred replicas lead again, or any that is left (KIP-183, KIP-460).
+"""ElectLeaders (key 43): elect the preferred leaders, or any replica (KIP-183, KIP-460).
 
 Errors: NOT_CONTROLLER, REQUEST_TIMED_OUT, INVALID_REQUEST. By partition:
 UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
@@ -6,11 +6,13 @@ ELIGIBLE_LEADERS_NOT_AVAILABLE.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
 
 from barnabas.broker.controller.replica_admin import Outcomes, ReplicaAdmin
-from barnabas.broker.controller.state import TopicPartition
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.elect_leaders import (
     API,
@@ -21,64 +23,58 @@ from barnabas.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "SERVES", "ElectLeadersHandler", "error_response"]
-
-SERVES = range(3)
-
-
-class ElectLeadersHandler:
-    """Each election succeeds or fails on its own."""
-
-    def __init__(self, admin: ReplicaAdmin) -> None:
-        self._admin = admin
-
-    async def handle(
-        self,
-        request: ElectLeadersRequest,
-        context: RequestContext,  # noqa: ARG002
-    ) -> ElectLeadersResponse:
-        if request.election_type not in (PREFERRED, UNCLEAN):
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
-        outcomes = await self._admin.elect_leaders(
-            _named(request),
-            unclean=request.election_type == UNCLEAN,
-            timeout=request.timeout_ms / 1000,
-        )
-        if request.topic_partitions is None:
-            return _all(outcomes)
-        return ElectLeadersResponse(replica_election_results=_named_results(request, outcomes.get))
+__all__ = ["API", "error_response", "handle"]
 
 
-def _named(request: ElectLeadersRequest) -> list[TopicPartition] | None:
+def handle(
+    admin: ReplicaAdmin,
+    request: ElectLeadersRequest,
+    _context: RequestContext,
+) -> Steps[Coroutine[Any, Any, Steps[ElectLeadersResponse]]]:
+    """Hold each election on its own; each succeeds or fails alone."""
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.topic_partitions is None:
-        return None
-    return [
-        TopicPartition(topic.topic, index)
-        for topic in request.topic_partitions
-        for index in topic.partitions
-    ]
+        return _elected(admin, request, None)
+    named = []
+    for topic in request.topic_partitions:
+        yield None
+        named += yield from in_steps(partial(TopicPartition, topic.topic), topic.partitions)
+    return _elected(admin, request, named)
+
+
+async def _elected(
+    admin: ReplicaAdmin, request: ElectLeadersRequest, named: Sequence[TopicPartition] | None
+) -> Steps[ElectLeadersResponse]:
+    outcomes = await admin.elect_leaders(
+        named,
+        unclean=request.election_type == UNCLEAN,
+        timeout=request.timeout_ms / 1000,
+    )
+    return _all(outcomes) if named is None else _named_results(request, outcomes.get)
 
 
 def _named_results(
     request: ElectLeadersRequest, outcome: Callable[[TopicPartition], KafkaError | None]
-) -> list[ReplicaElectionResult]:
-    return [
-        ReplicaElectionResult(
-            topic=topic.topic,
-            partition_result=[
-                _result(index, outcome(TopicPartition(topic.topic, index)))
-                for index in topic.partitions
-            ],
-        )
-        for topic in request.topic_partitions or ()
-    ]
+) -> Steps[ElectLeadersResponse]:
+    topics = []
+    for topic in request.topic_partitions or ():
+        yield None
+        results = []
+        for index in topic.partitions:
+            results.append(_result(index, outcome(TopicPartition(topic.topic, index))))
+            yield None
+        topics.append(ReplicaElectionResult(topic=topic.topic, partition_result=results))
+    return ElectLeadersResponse(replica_election_results=topics)
 
 
-def _all(outcomes: Outcomes) -> ElectLeadersResponse:
-    """Every topic, and of its partitions those that needed an election."""
+def _all(outcomes: Outcomes) -> Steps[ElectLeadersResponse]:
+    """Return every topic, with the partitions that needed an election."""
     topics: dict[str, list[PartitionResult]] = defaultdict(list)
     for at, error in outcomes.items():
+        yield None
         needed = topics[at.topic]
         if error is None or error.code is not ErrorCode.ELECTION_NOT_NEEDED:
             needed.append(_result(at.partition, error))
@@ -102,11 +98,10 @@ def _result(partition: int, error: KafkaError | None) -> PartitionResult:
 
 def error_response(
     request: ElectLeadersRequest, code: ErrorCode, version: int
-) -> ElectLeadersResponse:
-    """The error for every partition that is named and, from v1 on, for the whole."""
-    response = ElectLeadersResponse(
-        replica_election_results=_named_results(request, lambda _: KafkaError(code))
-    )
+) -> Steps[ElectLeadersResponse]:
+    """Answer every named partition and, from v1 on, the whole request with the error."""
+    error = KafkaError(code)
+    response = yield from _named_results(request, lambda _: error)
     if version >= 1:
         response.error_code = code
     return response

@@ -2,39 +2,47 @@
 
 v7 sessions (KIP-227), v9 leader epochs (KIP-320), v11 the preferred replica (KIP-392), v12
 diverging epochs (KIP-595), v13 topic ids, v15 the follower's broker epoch (KIP-903), v16 the
-current leaders (KIP-951). The answer holds file ranges, not bytes: they are read while the socket
-drains. A request that finds less than min_bytes is parked, and woken by appends and the high
-watermark, never by polling. What is found is in `broker/replication/`: `consumer_read.py` and
-`follower_read.py`.
+current leaders (KIP-951). The answer has file ranges, not bytes: they are read as the socket
+takes them. A request that finds less than min_bytes waits in purgatory, and is woken by appends and
+the high watermark, not by polling. The records are found by `consumer_read.py` and
+`follower_read.py` in `broker/replication/leader/`.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
 
 from barnabas.broker.clock import Clock
-from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.replication.consumer_read import (
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.replication.leader.consumer_read import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     ConsumerRead,
 )
-from barnabas.broker.replication.fetch_lookup import (
+from barnabas.broker.replication.leader.fetch_lookup import (
     LEADERS_SINCE,
     WITH_LEADER,
     FetchLookup,
     error_of,
 )
-from barnabas.broker.replication.fetch_session import (
+from barnabas.broker.replication.leader.fetch_session import (
+    CONSUMER,
+    MANY,
     SESSION_ERRORS,
     TOPIC_IDS_SINCE,
+    Answers,
+    FetchContext,
     FetchedPartition,
     FetchSessionCache,
+    SessionOwner,
 )
-from barnabas.broker.replication.follower_read import FollowerRead, FollowerServices
-from barnabas.broker.replication.follower_session import FollowerSession
-from barnabas.broker.replication.leader_hints import endpoints
-from barnabas.broker.replication.replica_selector import ReplicaSelector
+from barnabas.broker.replication.leader.follower_read import FollowerRead, FollowerServices
+from barnabas.broker.replication.leader.follower_session import FollowerSession
+from barnabas.broker.replication.leader.leader_hints import endpoints
+from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps
+from barnabas.coordinator.soon import spawn
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import (
     API,
@@ -45,117 +53,198 @@ from barnabas.protocol.messages.fetch import (
     PartitionData,
 )
 
-__all__ = ["API", "SERVES", "FetchHandler", "error_response"]
+__all__ = ["API", "Parts", "error_response", "handle"]
 
-SERVES = range(4, 19)
 SOON_S = 0.01
-"""How long a follower's parked request waits for records once the high watermark has moved: where
-they keep coming, no answer is without them."""
+"""The wait of a follower's delayed Fetch for records after the high watermark has moved: under load
+every answer then has records."""
 
 Read = ConsumerRead | FollowerRead
-Answers = list[tuple[FetchedPartition, PartitionData]]
+FetchOutcome = Any
+"""A FetchResponse, or a future of one; the future of a read in slices may have their generator."""
 
 
-class FetchHandler:
-    """Serves consumers, and on the listener between brokers followers."""
+class Parts(NamedTuple):
+    """The parts of the broker that Fetch works with."""
 
-    def __init__(
-        self,
-        cache: MetadataCache,
-        sessions: FetchSessionCache,
-        clock: Clock,
-        *,
-        lookup: FetchLookup,
-        selector: ReplicaSelector,
-        followers: FollowerServices,
-        max_bytes: Callable[[], int],
-    ) -> None:
-        """`max_bytes` tells `fetch.max.bytes`."""
-        self._cache = cache
-        self._sessions = sessions
-        self._monotonic = clock.monotonic
-        self._lookup = lookup
-        self._selector = selector
-        self._followers = followers
-        self._max_bytes = max_bytes
+    cache: MetadataCache
+    sessions: FetchSessionCache
+    clock: Clock
+    lookup: FetchLookup
+    selector: ReplicaSelector
+    followers: FollowerServices
+    max_bytes: Callable[[], int]
+    """Returns `fetch.max.bytes`."""
+    is_present: Callable[[int, int], bool | Awaitable[bool]]
+    """Returns whether a broker, by its id, is registered with this broker epoch."""
 
-    def handle(
-        self, request: FetchRequest, context: RequestContext
-    ) -> "FetchResponse | asyncio.Future[FetchResponse]":
-        replica_id = max(request.replica_id, request.replica_state.replica_id)
-        if replica_id >= 0 and not (
-            context.inter_broker and request.replica_state.replica_epoch >= 0
-        ):
-            # Whoever claims to be a broker where clients are is none; and who does not say which
-            # run of a broker it is may be an earlier one, with records that the present has not.
-            return FetchResponse(responses=_refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        read = (
-            self._for_consumer(request, context)
-            if replica_id < 0
-            else self._for_follower(request, context, replica_id)
-        )
-        read.collect()
-        if read.is_complete() or request.max_wait_ms <= 0:
-            return self._answer(read)
-        return _Parked(read, self._answer).future
 
-    def _for_consumer(self, request: FetchRequest, context: RequestContext) -> Read:
-        if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
-        session = self._sessions.open(request, context.api_version, context.received_ms)
+def handle(
+    parts: Parts, request: FetchRequest, context: RequestContext
+) -> FetchOutcome | Steps[FetchOutcome]:
+    """Serve consumers, and followers on the inter-broker listener."""
+    replica_id = max(request.replica_id, request.replica_state.replica_id)
+    if replica_id >= 0:
+        return _serve_follower(parts, request, context, replica_id)
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    return _serve(parts, request, context, CONSUMER)
+
+
+def _serve_follower(
+    parts: Parts, request: FetchRequest, context: RequestContext, replica_id: int
+) -> FetchOutcome | Steps[FetchOutcome]:
+    broker_epoch = request.replica_state.replica_epoch
+    if not context.inter_broker or broker_epoch < 0:
+        # Replica fetches are served on the inter-broker listener only, and only with a broker
+        # epoch: an earlier run of the broker may have had records that the present one lacks.
+        return _refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE)
+
+    def answer(*, present: bool) -> FetchOutcome | Steps[FetchOutcome]:
+        if present:
+            return _serve(parts, request, context, FollowerSession(replica_id))
+        return FetchResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, responses=[])
+
+    async def answer_later(asked: Awaitable[bool]) -> FetchOutcome:
+        outcome = answer(present=await asked)
+        return await outcome if isinstance(outcome, asyncio.Future) else outcome
+
+    present = parts.is_present(replica_id, broker_epoch)
+    return answer(present=present) if isinstance(present, bool) else spawn(answer_later(present))
+
+
+def _serve(
+    parts: Parts, request: FetchRequest, context: RequestContext, owner: SessionOwner
+) -> FetchOutcome | Steps[FetchOutcome]:
+    version, now_ms = context.api_version, context.received_ms
+    if _is_large(request):
+        opening = parts.sessions.opening(request, version, now_ms, owner)
+        return _open_many(parts, request, context, opening)
+    session = parts.sessions.open(request, version, now_ms, owner)
+    read = _read(parts, request, context, session)
+    if read.is_large:
+        return _read_many(parts.cache, read)
+    read.collect()
+    if read.is_complete() or read.request.max_wait_ms <= 0:
+        return _answer(parts.cache, read)
+    return _DelayedFetch(parts.cache, read).future
+
+
+def _is_large(request: FetchRequest) -> bool:
+    """Whether the session of a request is built in slices."""
+    elements = len(request.topics) + len(request.forgotten_topics_data)
+    for topic in request.topics:
+        elements += len(topic.partitions)
+    for forgotten in request.forgotten_topics_data:
+        elements += len(forgotten.partitions)
+    return elements > MANY
+
+
+def _open_many(
+    parts: Parts, request: FetchRequest, context: RequestContext, opening: Steps[FetchContext]
+) -> Steps[FetchOutcome]:
+    """Serve a request that names many partitions, in slices."""
+    session = yield from opening
+    return (yield from _read_many(parts.cache, _read(parts, request, context, session)))
+
+
+def _read_many(
+    cache: MetadataCache, read: Read, deadline: float | None = None
+) -> Steps[FetchOutcome]:
+    """Read many partitions, in slices; wait for more, at most until `deadline` on the loop's clock.
+
+    Without a deadline the time of the request begins now.
+    """
+    try:
+        yield from read.collecting()
+        now = asyncio.get_running_loop().time()
+        if deadline is None:
+            deadline = now + read.request.max_wait_ms / 1000
+        if read.is_complete() or now >= deadline:
+            return (yield from _answer_many(cache, read))
+    except GeneratorExit:
+        read.session.abandon()
+        raise
+    delayed = _DelayedFetch(cache, read, deadline)
+    if read.has_changed():
+        # A change between two slices woke no delayed Fetch.
+        delayed.wake()
+    return delayed.future
+
+
+def _read(
+    parts: Parts, request: FetchRequest, context: RequestContext, session: FetchContext
+) -> Read:
+    if session.owner.replica_id < 0:
         return ConsumerRead(
-            self._lookup, self._selector, request, context, session, self._max_bytes()
+            parts.lookup, parts.selector, request, context, session, parts.max_bytes()
         )
+    return FollowerRead(
+        parts.followers, request, context, session, parts.max_bytes(), parts.clock.monotonic()
+    )
 
-    def _for_follower(
-        self, request: FetchRequest, context: RequestContext, replica_id: int
-    ) -> Read:
-        session = self._sessions.open(
-            request, context.api_version, context.received_ms, FollowerSession(replica_id)
-        )
-        return FollowerRead(
-            self._followers, request, context, session, self._max_bytes(), self._monotonic()
-        )
 
-    def _answer(self, read: Read) -> FetchResponse:
-        session_id, answers = read.session.close(read.close())
-        response = FetchResponse(session_id=session_id, responses=_by_topic(answers))
-        if not read.failed:
-            return response
-        leaders = [
-            answer.current_leader.leader_id
-            for _, answer in answers
-            if answer.error_code in WITH_LEADER
+def _answer(cache: MetadataCache, read: Read) -> FetchResponse:
+    session_id, answers = read.session.close(read.close())
+    response = FetchResponse(session_id=session_id, responses=_by_topic(answers))
+    return _with_leaders(cache, read, answers, response) if read.failed else response
+
+
+def _answer_many(cache: MetadataCache, read: Read) -> Steps[FetchResponse]:
+    """Do what `_answer` does, in slices."""
+    session_id, answers = yield from read.session.closing(read.close())
+    response = FetchResponse(session_id=session_id, responses=[])
+    topics = response.responses
+    for start in range(0, len(answers), MANY):
+        more = _by_topic(answers[start : start + MANY])
+        if topics and (topics[-1].topic, topics[-1].topic_id) == (more[0].topic, more[0].topic_id):
+            topics[-1].partitions += more.pop(0).partitions
+        topics += more
+        yield None
+    return _with_leaders(cache, read, answers, response) if read.failed else response
+
+
+def _with_leaders(
+    cache: MetadataCache, read: Read, answers: Answers, response: FetchResponse
+) -> FetchResponse:
+    """Add the addresses of the leaders that the answers name."""
+    leaders = [
+        answer.current_leader.leader_id for _, answer in answers if answer.error_code in WITH_LEADER
+    ]
+    if leaders and read.context.api_version >= LEADERS_SINCE:
+        response.node_endpoints = [
+            NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            for node in endpoints(cache, leaders, read.context.listener)
         ]
-        if leaders and read.context.api_version >= LEADERS_SINCE:
-            response.node_endpoints = [
-                NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-                for node in endpoints(self._cache, leaders, read.context.listener)
-            ]
-        return response
+    return response
 
 
-class _Parked:
-    """A Fetch that waits for min_bytes: woken by its partitions, answered at max_wait at last."""
+class _DelayedFetch:
+    """A delayed Fetch: it waits for min_bytes, at most max_wait, and is woken by its partitions."""
 
-    def __init__(self, read: Read, answer: Callable[[Read], FetchResponse]) -> None:
+    def __init__(self, cache: MetadataCache, read: Read, deadline: float | None = None) -> None:
+        """`deadline` is given for a read of many partitions, which goes on in slices."""
         self._loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[FetchResponse] = self._loop.create_future()
+        self._deadline = deadline
+        self.future: asyncio.Future[FetchResponse | Steps[FetchOutcome]]
+        self.future = self._loop.create_future()
+        self._cache = cache
         self._read = read
-        self._answer = answer
         self._looking = self._hurrying = False
-        self._timer = self._loop.call_later(read.request.max_wait_ms / 1000, self._finish)
+        if deadline is None:
+            deadline = self._loop.time() + read.request.max_wait_ms / 1000
+        self._timer = self._loop.call_at(deadline, self._finish)
         read.watch(self)
         self.future.add_done_callback(self._leave)
 
-    def woken(self) -> None:
-        """Look again once per turn of the loop, however many appends it saw."""
+    def wake(self) -> None:
+        """Look again, at most once per iteration of the event loop."""
         if not self._looking:
             self._looking = True
             self._loop.call_soon(self._look)
 
-    def woken_soon(self) -> None:
-        """Answer in a moment, with or without records."""
+    def wake_soon(self) -> None:
+        """Answer within SOON_S, with or without records."""
         if not self._hurrying:
             self._hurrying = True
             in_s = self._loop.time() + SOON_S
@@ -167,6 +256,9 @@ class _Parked:
         self._looking = False
         if self.future.done():
             return
+        if self._deadline is not None:
+            self.future.set_result(_read_many(self._cache, self._read, self._deadline))
+            return
         self._read.collect()
         if self._read.is_complete():
             self._finish(fresh=True)
@@ -174,11 +266,15 @@ class _Parked:
     def _finish(self, *, fresh: bool = False) -> None:
         if self.future.done():
             return
+        if self._deadline is not None:
+            # Now or soon after the high watermark has moved: the answer does not wait.
+            self.future.set_result(_read_many(self._cache, self._read, self._loop.time()))
+            return
         if not fresh:
             self._read.collect()
-        self.future.set_result(self._answer(self._read))
+        self.future.set_result(_answer(self._cache, self._read))
 
-    def _leave(self, done: "asyncio.Future[FetchResponse]") -> None:
+    def _leave(self, done: "asyncio.Future[Any]") -> None:
         self._timer.cancel()
         self._read.unwatch(self)
         if done.cancelled():
@@ -188,7 +284,7 @@ class _Parked:
 def _by_topic(
     answers: list[tuple[FetchedPartition, PartitionData]],
 ) -> list[FetchableTopicResponse]:
-    """The answers under their topics, in the order of the session."""
+    """Group the answers by topic, in the order of the session."""
     topics: list[FetchableTopicResponse] = []
     last = None
     for fetched, answer in answers:
@@ -204,23 +300,27 @@ def _by_topic(
     return topics
 
 
-def error_response(request: FetchRequest, code: ErrorCode, version: int) -> FetchResponse:
-    """An error of the whole request or of its session.
+def error_response(
+    request: FetchRequest, code: ErrorCode, version: int
+) -> FetchResponse | Steps[FetchResponse]:
+    """Answer with an error of the whole request or of its session.
 
-    Before topic ids every partition tells it too: the first versions have no other place for it.
+    Before topic ids every partition has it too, because the first versions have no other field.
     """
     if version >= TOPIC_IDS_SINCE or code in SESSION_ERRORS:
         return FetchResponse(error_code=code, responses=[])
-    return FetchResponse(error_code=code, responses=_refused(request, code))
+    return _refused(request, code, code)
 
 
-def _refused(request: FetchRequest, code: ErrorCode) -> list[FetchableTopicResponse]:
-    """The same error for every partition of a request."""
-    return [
-        FetchableTopicResponse(
-            topic=topic.topic,
-            topic_id=topic.topic_id,
-            partitions=[error_of(wanted, code) for wanted in topic.partitions],
+def _refused(request: FetchRequest, code: ErrorCode, of_request: ErrorCode) -> Steps[FetchResponse]:
+    """Answer with the same error for every partition of a request."""
+    topics = []
+    for topic in request.topics:
+        yield None
+        partitions = yield from in_steps(lambda wanted: error_of(wanted, code), topic.partitions)
+        topics.append(
+            FetchableTopicResponse(
+                topic=topic.topic, topic_id=topic.topic_id, partitions=partitions
+            )
         )
-        for topic in request.topics
-    ]
+    return FetchResponse(error_code=of_request, responses=topics)

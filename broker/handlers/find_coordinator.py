@@ -1,17 +1,20 @@
-"""FindCoordinator (key 10): which broker looks after a group or a transactional id.
+"""FindCoordinator (key 10): the broker that coordinates a group or a transactional id.
 
 v1 key types, v4 several keys (KIP-699), v6 share groups. The coordinator is the leader of the
-key's partition of `__consumer_offsets` or `__transaction_state`, which are created when they are
-first needed. Errors by key: COORDINATOR_NOT_AVAILABLE (no leader yet), INVALID_REQUEST (any other
+key's partition of `__consumer_offsets` or `__transaction_state`; the first request creates these
+topics. Errors by key: COORDINATOR_NOT_AVAILABLE (no leader yet), INVALID_REQUEST (any other
 type of key).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from enum import IntEnum
+from functools import cache, partial
+from typing import Any, Final, NamedTuple
 
-from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -22,66 +25,85 @@ from barnabas.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-__all__ = ["API", "SERVES", "FindCoordinatorHandler", "error_response"]
+__all__ = ["API", "Parts", "error_response", "handle"]
 
-SERVES = range(7)
 _BATCHED_SINCE = 4
 _NO_NODE = -1
 
 
 class KeyType(IntEnum):
-    """What a key is the name of."""
+    """The type of a key."""
 
     GROUP = 0
     TRANSACTION = 1
     SHARE = 2
 
 
-class FindCoordinatorHandler:
-    """Any broker may be asked."""
+_TOPICS: Final[dict[int, str]] = {
+    KeyType.GROUP: CONSUMER_OFFSETS,
+    KeyType.TRANSACTION: TRANSACTION_STATE,
+}
+"""The topics whose leaders are coordinators, by type of key."""
 
-    def __init__(
-        self,
-        groups: GroupCoordinator,
-        transactions: TransactionCoordinator,
-        cache: MetadataCache,
-        ensure_topic: Callable[[str], Awaitable[None]],
-    ) -> None:
-        """`ensure_topic` makes an internal topic, or raises COORDINATOR_NOT_AVAILABLE."""
-        self._places: dict[int, tuple[str, Callable[[str], int]]] = {
-            KeyType.GROUP: (CONSUMER_OFFSETS, groups.partition_of),
-            KeyType.TRANSACTION: (TRANSACTION_STATE, transactions.partition_of),
-        }
-        self._cache = cache
-        self._ensure_topic = ensure_topic
 
-    async def handle(
-        self, request: FindCoordinatorRequest, context: RequestContext
-    ) -> FindCoordinatorResponse:
-        batched = context.api_version >= _BATCHED_SINCE
-        keys = request.coordinator_keys if batched else [request.key]
-        found = [await self._find(key, request.key_type, context.listener) for key in keys]
-        return FindCoordinatorResponse(coordinators=found) if batched else _single(found[0])
+class Parts(NamedTuple):
+    """The parts of the broker that FindCoordinator works with."""
 
-    async def _find(self, key: str, key_type: int, listener: str) -> Coordinator:
-        try:
-            if key_type not in self._places:
-                raise KafkaError(ErrorCode.INVALID_REQUEST)
-            topic, partition_of = self._places[key_type]
-            await self._ensure_topic(topic)
-            return self._leader(key, topic, partition_of(key), listener)
-        except KafkaError as error:
-            return _error(key, error.code)
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    cache: MetadataCache
+    ensure_topic: Callable[[str], Awaitable[None]]
+    """Creates an internal topic unless it exists; raises COORDINATOR_NOT_AVAILABLE."""
 
-    def _leader(self, key: str, topic: str, index: int, listener: str) -> Coordinator:
-        partition = self._cache.partition(topic, index)
-        if partition is not None:
-            endpoint = self._cache.endpoint(partition.leader, listener)
-            if endpoint is not None:
-                return Coordinator(
-                    key=key, node_id=partition.leader, host=endpoint.host, port=endpoint.port
-                )
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+Answer = Steps[FindCoordinatorResponse]
+
+
+def handle(
+    parts: Parts, request: FindCoordinatorRequest, context: RequestContext
+) -> Steps[FindCoordinatorResponse | Answer | Coroutine[Any, Any, Answer]]:
+    """Find the coordinator of each key; any broker can answer."""
+    topic = _TOPICS.get(request.key_type)
+    if topic is None:
+        return error_response(request, ErrorCode.INVALID_REQUEST, context.api_version)
+    if parts.cache.topic(topic) is None:
+        return _once_created(parts, topic, request, context)
+    return (yield from _answer(parts, topic, request, context))
+
+
+async def _once_created(
+    parts: Parts, topic: str, request: FindCoordinatorRequest, context: RequestContext
+) -> Answer:
+    try:
+        await parts.ensure_topic(topic)
+    except KafkaError as error:
+        return error_response(request, error.code, context.api_version)
+    return _answer(parts, topic, request, context)
+
+
+def _answer(
+    parts: Parts, topic: str, request: FindCoordinatorRequest, context: RequestContext
+) -> Answer:
+    coordinator = parts.groups if topic == CONSUMER_OFFSETS else parts.transactions
+
+    def find(key: str) -> Coordinator:
+        known = parts.cache.partition(topic, coordinator.partition_of(key))
+        endpoint = None if known is None else parts.cache.endpoint(known.leader, context.listener)
+        if known is None or endpoint is None:
+            return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return Coordinator(key=key, node_id=known.leader, host=endpoint.host, port=endpoint.port)
+
+    return _each(find, request, context.api_version)
+
+
+def _each(
+    find: Callable[[str], Coordinator], request: FindCoordinatorRequest, version: int
+) -> Answer:
+    if version < _BATCHED_SINCE:
+        return _single(find(request.key))
+    # A key that is named twice is looked for once.
+    found = yield from in_steps(cache(find), request.coordinator_keys)
+    return FindCoordinatorResponse(coordinators=found)
 
 
 def _error(key: str, code: ErrorCode) -> Coordinator:
@@ -89,7 +111,7 @@ def _error(key: str, code: ErrorCode) -> Coordinator:
 
 
 def _single(found: Coordinator) -> FindCoordinatorResponse:
-    """The answer of the versions that know one key only. Success has a message there, in Kafka."""
+    """Return the answer of versions with a single key. As in Kafka, success has a message there."""
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message or ErrorCode.NONE.name,
@@ -99,12 +121,6 @@ def _single(found: Coordinator) -> FindCoordinatorResponse:
     )
 
 
-def error_response(
-    request: FindCoordinatorRequest, code: ErrorCode, version: int
-) -> FindCoordinatorResponse:
-    """The error for every key."""
-    if version >= _BATCHED_SINCE:
-        return FindCoordinatorResponse(
-            coordinators=[_error(key, code) for key in request.coordinator_keys]
-        )
-    return _single(_error(request.key, code))
+def error_response(request: FindCoordinatorRequest, code: ErrorCode, version: int) -> Answer:
+    """Answer every key with the error."""
+    return _each(partial(_error, code=code), request, version)

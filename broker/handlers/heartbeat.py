@@ -1,38 +1,22 @@
-"""Heartbeat (key 12): a member is alive, and hears when it has to join again.
+"""Heartbeat (key 12): a member shows that it is alive, and learns of a rebalance.
 
 v3 static members. Errors: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
-ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, NOT_COORDINATOR. While the group is being loaded the
-answer is NONE: its member should neither leave nor look elsewhere.
+ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, NOT_COORDINATOR. While the group is being
+loaded the answer is NONE: the member should neither leave nor look for another coordinator.
 """
 
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.protocol.errors import ErrorCode
+from barnabas.coordinator.soon import Soon
 from barnabas.protocol.messages.heartbeat import API, HeartbeatRequest, HeartbeatResponse
 
-__all__ = ["API", "SERVES", "HeartbeatHandler", "error_response"]
-
-SERVES = range(5)
+__all__ = ["API", "handle"]
 
 
-class HeartbeatHandler:
-    """Answers at once."""
-
-    def __init__(self, groups: GroupCoordinator) -> None:
-        self._groups = groups
-
-    def handle(
-        self,
-        request: HeartbeatRequest,
-        context: RequestContext,  # noqa: ARG002
-    ) -> HeartbeatResponse:
-        return self._groups.heartbeat(request)
-
-
-def error_response(
-    request: HeartbeatRequest,  # noqa: ARG001
-    code: ErrorCode,
-    version: int,  # noqa: ARG001
-) -> HeartbeatResponse:
-    """The error alone."""
-    return HeartbeatResponse(error_code=code)
+def handle(
+    groups: GroupCoordinator,
+    request: HeartbeatRequest,
+    _context: RequestContext,
+) -> Soon[HeartbeatResponse]:
+    """Answer at once."""
+    return groups.heartbeat(request)

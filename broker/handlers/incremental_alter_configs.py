@@ -4,8 +4,11 @@ Errors by resource: INVALID_REQUEST, INVALID_CONFIG, INVALID_TOPIC_EXCEPTION,
 UNKNOWN_TOPIC_OR_PARTITION. v1 is flexible. Resources of type BROKER_LOGGER change log levels.
 """
 
-from barnabas.broker.metadata.config_admin import Alteration, ConfigAdmin, one_by_one
+from collections.abc import Iterable
+
+from barnabas.broker.cluster.config_admin import Alteration, ConfigAdmin
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.incremental_alter_configs import (
     API,
@@ -15,42 +18,40 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-__all__ = ["API", "SERVES", "IncrementalAlterConfigsHandler", "error_response"]
-
-SERVES = range(2)
+__all__ = ["API", "error_response", "handle"]
 
 
-class IncrementalAlterConfigsHandler:
-    """Each resource succeeds or fails on its own, with all of its keys."""
+async def handle(
+    admin: ConfigAdmin,
+    request: IncrementalAlterConfigsRequest,
+    _context: RequestContext,
+) -> Steps[IncrementalAlterConfigsResponse]:
+    """Change each resource on its own, with all of its keys."""
 
-    def __init__(self, admin: ConfigAdmin) -> None:
-        self._admin = admin
-
-    async def handle(
-        self,
-        request: IncrementalAlterConfigsRequest,
-        context: RequestContext,  # noqa: ARG002
-    ) -> IncrementalAlterConfigsResponse:
-        async def alter(resource: AlterConfigsResource) -> None:
-            await self._admin.alter(
-                resource.resource_type,
-                resource.resource_name,
-                [
-                    Alteration(config.name, config.config_operation, config.value)
-                    for config in resource.configs
-                ],
-                validate_only=request.validate_only,
-            )
-
-        outcomes = await one_by_one(request.resources, alter)
-        return IncrementalAlterConfigsResponse(
-            responses=[_answer(*outcome) for outcome in outcomes]
+    async def alter(resource: AlterConfigsResource) -> None:
+        await admin.alter(
+            resource.resource_type,
+            resource.resource_name,
+            [
+                Alteration(config.name, config.config_operation, config.value)
+                async for config in admin.slicer.each(resource.configs)
+            ],
+            validate_only=request.validate_only,
         )
 
+    outcomes = await admin.one_by_one(request.resources, alter)
+    return _response(outcomes)
 
-def _answer(
-    resource: AlterConfigsResource, code: ErrorCode, message: str | None
-) -> AlterConfigsResourceResponse:
+
+Outcome = tuple[AlterConfigsResource, ErrorCode, str | None]
+
+
+def _response(outcomes: Iterable[Outcome]) -> Steps[IncrementalAlterConfigsResponse]:
+    return IncrementalAlterConfigsResponse(responses=(yield from in_steps(_answer, outcomes)))
+
+
+def _answer(outcome: Outcome) -> AlterConfigsResourceResponse:
+    resource, code, message = outcome
     return AlterConfigsResourceResponse(
         error_code=code,
         error_message=message,
@@ -62,9 +63,7 @@ def _answer(
 def error_response(
     request: IncrementalAlterConfigsRequest,
     code: ErrorCode,
-    version: int,  # noqa: ARG001
-) -> IncrementalAlterConfigsResponse:
-    """The error for every resource."""
-    return IncrementalAlterConfigsResponse(
-        responses=[_answer(resource, code, code.text) for resource in request.resources]
-    )
+    _version: int,
+) -> Steps[IncrementalAlterConfigsResponse]:
+    """Answer every resource with the error."""
+    return _response((resource, code, code.text) for resource in request.resources)

@@ -1,17 +1,21 @@
 """InitProducerId (key 22): a producer id for idempotent writes and for transactions (KIP-98).
 
-Without a transactional id every call gets a fresh id and epoch 0, whatever the client sends of an
-old one, from any broker. With one, its coordinator fences whoever had it and aborts what is open;
+Without a transactional id, any broker gives every call a fresh producer id with epoch 0, whichever
+one the client had. With one, its coordinator fences the producer that had it and aborts its open
+transaction;
 v3 tells the old id and epoch of a producer that goes on after a fault (KIP-360), v4 may be told
-PRODUCER_FENCED, v5 TRANSACTION_ABORTABLE.
+PRODUCER_FENCED, v5 TRANSACTION_ABORTABLE. v6 has two-phase commit (KIP-939), which
+`transaction.two.phase.commit.enable` enables; v6 is announced only then.
 """
 
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from barnabas.broker.server.context import RequestContext
-from barnabas.coordinator.soon import Soon, promised, then
+from barnabas.coordinator.soon import Soon, map_answer, spawn
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import Producer
+from barnabas.coordinator.transaction.producers import Initialised, InitProducerId
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.init_producer_id import (
     API,
@@ -20,44 +24,62 @@ from barnabas.protocol.messages.init_producer_id import (
 )
 from barnabas.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
-__all__ = ["API", "SERVES", "InitProducerIdHandler", "error_response"]
-
-SERVES = range(6)
+__all__ = ["API", "Parts", "error_response", "handle"]
 
 
-class InitProducerIdHandler:
-    """Hands out producer ids from the blocks that the metadata store gives."""
+class Parts(NamedTuple):
+    """The parts of the broker that InitProducerId works with."""
 
-    def __init__(
-        self, next_id: Callable[[], Awaitable[int]], coordinator: TransactionCoordinator
-    ) -> None:
-        self._next_id = next_id
-        self._coordinator = coordinator
+    next_id: Callable[[], Awaitable[int]]
+    transactions: TransactionCoordinator
+    two_phase_commit: bool
 
-    def handle(
-        self, request: InitProducerIdRequest, context: RequestContext
-    ) -> Soon[InitProducerIdResponse]:
-        has_id = request.producer_id != NO_PRODUCER_ID
-        if request.transactional_id == "" or has_id != (
-            request.producer_epoch != NO_PRODUCER_EPOCH
-        ):
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
-        if request.transactional_id is None:
-            return promised(self._idempotent())
-        answer = self._coordinator.init_producer_id(
+
+def handle(
+    parts: Parts, request: InitProducerIdRequest, context: RequestContext
+) -> Soon[InitProducerIdResponse]:
+    """Return a producer id from this broker's block, or from the transaction coordinator."""
+    if request.transactional_id is not None and not parts.two_phase_commit:
+        _refuse_two_phase_commit(request)
+    has_id = request.producer_id != NO_PRODUCER_ID
+    if request.transactional_id == "" or has_id != (request.producer_epoch != NO_PRODUCER_EPOCH):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is None:
+        return spawn(_idempotent(parts.next_id))
+    answer = parts.transactions.init_producer_id(
+        InitProducerId(
             request.transactional_id,
             request.transaction_timeout_ms,
             Producer(request.producer_id, request.producer_epoch) if has_id else None,
             context.client_host,
+            request.enable_two_phase_commit,
+            request.keep_prepared_txn,
         )
-        return then(answer, _response)
-
-    async def _idempotent(self) -> InitProducerIdResponse:
-        return _response(Producer(await self._next_id(), 0))
+    )
+    return map_answer(answer, _response)
 
 
-def _response(producer: Producer) -> InitProducerIdResponse:
-    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+def _refuse_two_phase_commit(request: InitProducerIdRequest) -> None:
+    # The code is Kafka's: its ACLs need the operation TWO_PHASE_COMMIT (15) as well.
+    if request.enable_two_phase_commit or request.keep_prepared_txn:
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "Two-phase commit is disabled: set transaction.two.phase.commit.enable=true.",
+        )
+
+
+async def _idempotent(next_id: Callable[[], Awaitable[int]]) -> InitProducerIdResponse:
+    return InitProducerIdResponse(producer_id=await next_id(), producer_epoch=0)
+
+
+def _response(answer: Initialised) -> InitProducerIdResponse:
+    response = InitProducerIdResponse(
+        producer_id=answer.producer.producer_id, producer_epoch=answer.producer.epoch
+    )
+    if answer.ongoing is not None:
+        response.ongoing_txn_producer_id = answer.ongoing.producer_id
+        response.ongoing_txn_producer_epoch = answer.ongoing.epoch
+    return response
 
 
 def error_response(
@@ -65,7 +87,7 @@ def error_response(
     code: ErrorCode,
     _version: int,
 ) -> InitProducerIdResponse:
-    """No producer id, and why."""
+    """Return the error without a producer id."""
     return InitProducerIdResponse(
         error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
     )

@@ -1,49 +1,48 @@
-"""LeaveGroup (key 13): members go, at once and not when their sessions end.
+"""LeaveGroup (key 13): members leave at once, before their sessions expire.
 
-v3 several members, static ones by their instance alone (KIP-345), v5 a reason. Before v3 the one
-member's error is the answer's. Errors: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
-and those of coordinators.
+v3 several members, static ones by their instance id alone (KIP-345), v5 a reason. Before v3 the
+answer has the error of the one member. Errors: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID,
+FENCED_INSTANCE_ID, and those of coordinators.
 """
 
+from collections.abc import Sequence
+from functools import partial
+
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.soon import settled
+from barnabas.coordinator.soon import Soon, map_answer
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leave_group import (
     API,
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
+    MemberResponse,
 )
 
-__all__ = ["API", "SERVES", "LeaveGroupHandler", "error_response"]
+__all__ = ["API", "handle"]
 
-SERVES = range(6)
 _MEMBERS_SINCE = 3
 
 
-class LeaveGroupHandler:
-    """Answers when the group's loss is decided, and logged where it is the last member's."""
-
-    def __init__(self, groups: GroupCoordinator) -> None:
-        self._groups = groups
-
-    async def handle(
-        self, request: LeaveGroupRequest, context: RequestContext
-    ) -> LeaveGroupResponse:
-        by_list = context.api_version >= _MEMBERS_SINCE
-        if not by_list:
-            request.members = [MemberIdentity(member_id=request.member_id)]
-        response = await settled(self._groups.leave(request))
-        if by_list:
-            return response
-        return LeaveGroupResponse(error_code=response.members[0].error_code)
+def handle(
+    groups: GroupCoordinator, request: LeaveGroupRequest, context: RequestContext
+) -> Steps[Soon[LeaveGroupResponse]]:
+    """Remove members; where the last one leaves, answer when that is committed."""
+    response = LeaveGroupResponse(members=(yield from in_steps(_result, request.members)))
+    if context.api_version >= _MEMBERS_SINCE:
+        left = groups.leave(request.group_id, request.members)
+        return map_answer(left, partial(_fill, response))
+    left = groups.leave(request.group_id, [MemberIdentity(member_id=request.member_id)])
+    return map_answer(left, lambda codes: LeaveGroupResponse(error_code=codes[0]))
 
 
-def error_response(
-    request: LeaveGroupRequest,  # noqa: ARG001
-    code: ErrorCode,
-    version: int,  # noqa: ARG001
-) -> LeaveGroupResponse:
-    """Nobody has left."""
-    return LeaveGroupResponse(error_code=code)
+def _result(leaving: MemberIdentity) -> MemberResponse:
+    return MemberResponse(member_id=leaving.member_id, group_instance_id=leaving.group_instance_id)
+
+
+def _fill(response: LeaveGroupResponse, codes: Sequence[ErrorCode]) -> LeaveGroupResponse:
+    for result, code in zip(response.members, codes, strict=True):
+        result.error_code = code
+    return response

@@ -1,11 +1,13 @@
-"""ListConfigResources (key 74): for what there can be configurations (KIP-1142).
+"""ListConfigResources (key 74): the resources that can have configurations (KIP-1142).
 
-v0 was ListClientMetricsResources and lists those alone. v1 asks for types; none means all.
-UNSUPPORTED_VERSION for a type that cannot be listed.
+v0 was ListClientMetricsResources and lists those alone. v1 has a list of types; an empty list means
+all. UNSUPPORTED_VERSION for a type that cannot be listed.
 """
 
-from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.metadata.configs import Configs
+from typing import NamedTuple
+
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.configs import Configs
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.config_resources import ResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -16,51 +18,42 @@ from barnabas.protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-__all__ = ["API", "SERVES", "ListConfigResourcesHandler", "error_response"]
-
-SERVES = range(2)
+__all__ = ["API", "Parts", "handle"]
 
 
-class ListConfigResourcesHandler:
-    """Topics and brokers as they are known, groups for which something is stored."""
+class Parts(NamedTuple):
+    """The parts of the broker that ListConfigResources works with."""
 
-    def __init__(self, configs: Configs, cache: MetadataCache) -> None:
-        self._configs = configs
-        self._cache = cache
-
-    async def handle(
-        self, request: ListConfigResourcesRequest, context: RequestContext
-    ) -> ListConfigResourcesResponse:
-        if context.api_version == 0:
-            wanted = {int(ResourceType.CLIENT_METRICS)}
-        else:
-            wanted = set(request.resource_types) or set(ResourceType)
-        if not wanted <= set(ResourceType):
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        return ListConfigResourcesResponse(
-            config_resources=[
-                ConfigResource(resource_name=name, resource_type=kind)
-                for kind in sorted(wanted)
-                for name in await self._names(kind)
-            ]
-        )
-
-    async def _names(self, kind: int) -> list[str]:
-        match kind:
-            case ResourceType.TOPIC:
-                return list(self._cache.topics)
-            case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
-                return [str(broker_id) for broker_id in self._cache.brokers]
-            case ResourceType.GROUP:
-                return await self._configs.names("groups")
-            case _:
-                return []
+    configs: Configs
+    cache: MetadataCache
 
 
-def error_response(
-    request: ListConfigResourcesRequest,  # noqa: ARG001
-    code: ErrorCode,
-    version: int,  # noqa: ARG001
+async def handle(
+    parts: Parts, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
-    """No resources, and why."""
-    return ListConfigResourcesResponse(error_code=code, config_resources=[])
+    """List the known topics and brokers, and the groups that have a stored configuration."""
+    if context.api_version == 0:
+        wanted = {int(ResourceType.CLIENT_METRICS)}
+    else:
+        wanted = set(request.resource_types) or set(ResourceType)
+    if not wanted <= set(ResourceType):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in sorted(wanted)
+            for name in await _names(parts, kind)
+        ]
+    )
+
+
+async def _names(parts: Parts, kind: int) -> list[str]:
+    match kind:
+        case ResourceType.TOPIC:
+            return list(parts.cache.topics)
+        case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
+            return [str(broker_id) for broker_id in parts.cache.brokers]
+        case ResourceType.GROUP:
+            return await parts.configs.names("groups")
+        case _:
+            return []

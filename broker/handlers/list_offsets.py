@@ -1,20 +1,23 @@
-"""ListOffsets (key 2): offsets by time, and the ends of a log.
+"""ListOffsets (key 2): offsets by timestamp, and the start and end of a log.
 
-Timestamps with a meaning of their own: -1 the end (by isolation level), -2 the start, -3 the
-greatest timestamp (v7), -4 the start on this broker's disk (v8), -5 the end of what lies in remote
-storage (v9), -6 the first offset not yet there (v11). There is no remote storage here, so -4 is
--2, and -5 and -6 find nothing, as Kafka answers without it.
+Special timestamps: -1 the end (by isolation level), -2 the start, -3 the greatest timestamp (v7),
+-4 the start on this broker's disk (v8), -5 the end of the part in remote storage (v9), -6 the first
+offset that is not there yet (v11). This broker has no remote storage, so -4 is -2, and -5 and -6
+find nothing, as in Kafka without it.
 
-Consumers are answered up to what is committed and stable; followers, who name their replica id, up
-to the log's end; the replica id -2 asks whichever replica is here.
+The end for consumers is the high watermark or the last stable offset; for followers, which send
+their replica id, it is the log end. The replica id -2 asks any replica, leader or not.
 """
 
 from collections import Counter
+from functools import partial
 
 from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.replication.leader.record_work import Interrupted, RecordWork
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps as Sliced
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError, downgrade
 from barnabas.protocol.messages.list_offsets import (
     API,
@@ -24,10 +27,10 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from barnabas.storage.log.log import Log
 
-__all__ = ["API", "SERVES", "ListOffsetsHandler", "error_response"]
+__all__ = ["API", "error_response", "handle"]
 
-SERVES = range(1, 12)
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -45,60 +48,60 @@ _SINCE = {
 _LEADER_EPOCH_SINCE = 4
 _READ_UNCOMMITTED, _READ_COMMITTED = range(2)
 _CONSUMER, _DEBUGGER = -1, -2
-"""Replica ids that are none."""
+"""Special replica ids."""
 _log = get_logger(__name__)
 
 
-class ListOffsetsHandler:
-    """Answers from the logs of this broker."""
-
-    def __init__(self, replicas: ReplicaManager) -> None:
-        self._replicas = replicas
-
-    def handle(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-        asked_for = Counter(
-            (topic.name, asked.partition_index)
-            for topic in request.topics
-            for asked in topic.partitions
-        )
-        if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
-        topics = []
-        for topic in request.topics:
-            if not topic.partitions:
-                continue
-            answers = []
-            # A partition that is asked for twice is refused once.
-            for asked in {asked.partition_index: asked for asked in topic.partitions}.values():
-                try:
-                    if asked_for[topic.name, asked.partition_index] > 1:
-                        raise KafkaError(ErrorCode.INVALID_REQUEST)
-                    partition = self._replicas.partition(topic.name, asked.partition_index)
-                    if request.replica_id == _DEBUGGER:
-                        partition.require_replica(asked.current_leader_epoch)
-                    else:
-                        partition.require_leader(asked.current_leader_epoch)
-                    answer = _find(partition, asked, context.api_version, request)
-                except KafkaError as error:
-                    code = downgrade(API.key, context.api_version, error.code)
-                    answer = _error(asked, code)
-                except ProtocolError as error:
-                    _log.error("damaged log", topic=topic.name, reason=str(error))
-                    answer = _error(asked, ErrorCode.CORRUPT_MESSAGE)
-                answers.append(answer)
-            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-        return ListOffsetsResponse(topics=topics)
+def handle(
+    replicas: ReplicaManager, request: ListOffsetsRequest, context: RequestContext
+) -> Sliced[ListOffsetsResponse]:
+    """Answer from the logs of this broker, in slices: a search by time may read many records."""
+    asked_for = Counter(
+        (topic.name, asked.partition_index)
+        for topic in request.topics
+        for asked in topic.partitions
+    )
+    if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    topics = []
+    for topic in request.topics:
+        if not topic.partitions:
+            continue
+        answers = []
+        # A partition that is named twice is refused once.
+        for asked in {asked.partition_index: asked for asked in topic.partitions}.values():
+            try:
+                if asked_for[topic.name, asked.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                partition = replicas.partition(topic.name, asked.partition_index)
+                if request.replica_id == _DEBUGGER:
+                    partition.require_replica(asked.current_leader_epoch)
+                else:
+                    partition.require_leader(asked.current_leader_epoch)
+                find = _find(replicas.record_work, partition, asked, context.api_version, request)
+                answer = yield from find
+            except KafkaError as error:
+                code = downgrade(API.key, context.api_version, error.code)
+                answer = _error(asked, code)
+            except ProtocolError as error:
+                _log.error("damaged log", topic=topic.name, reason=str(error))
+                answer = _error(asked, ErrorCode.CORRUPT_MESSAGE)
+            answers.append(answer)
+            yield None
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
 
 
 def _find(
+    work: RecordWork,
     partition: Partition,
     asked: ListOffsetsPartition,
     version: int,
     request: ListOffsetsRequest,
-) -> ListOffsetsPartitionResponse:
+) -> Sliced[ListOffsetsPartitionResponse]:
     log, timestamp = partition.log, asked.timestamp
     answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
-    if timestamp < 0 and version < _SINCE.get(timestamp, SERVES.stop):
+    if timestamp < 0 and (timestamp not in _SINCE or version < _SINCE[timestamp]):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return answer
@@ -110,11 +113,16 @@ def _find(
         answer.offset = log.log_start_offset
         epoch = log.epochs.epoch_for_offset(log.log_start_offset)
     else:
-        found = (
+        search = (
             log.offset_of_max_timestamp()
             if timestamp == MAX_TIMESTAMP
             else log.offset_for_timestamp(timestamp)
         )
+        is_same = partial(_is_same, partition, log, partition.leader_epoch)
+        try:
+            found = yield from work.carry_out(partition.topic, search, is_same)
+        except Interrupted:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from None
         if found is None or found.offset >= _end(partition, request):
             _require_settled(partition, request)
             return answer
@@ -126,6 +134,11 @@ def _find(
     return answer
 
 
+def _is_same(partition: Partition, log: Log, leader_epoch: int) -> bool:
+    """Return whether a search may go on: nothing can have truncated the log."""
+    return partition.log is log and log.is_whole and partition.leader_epoch == leader_epoch
+
+
 def _end(partition: Partition, request: ListOffsetsRequest) -> int:
     if request.replica_id != _CONSUMER:
         return partition.log.log_end_offset
@@ -133,7 +146,7 @@ def _end(partition: Partition, request: ListOffsetsRequest) -> int:
 
 
 def _require_settled(partition: Partition, request: ListOffsetsRequest) -> None:
-    """A consumer must not be told an end that an earlier leader may have passed (KIP-207)."""
+    """Refuse consumers an end that an earlier leader may have exceeded (KIP-207)."""
     if request.replica_id == _CONSUMER and partition.is_catching_up:
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
 
@@ -147,7 +160,7 @@ def error_response(
     code: ErrorCode,
     _version: int,
 ) -> ListOffsetsResponse:
-    """Every partition of the request answered with `code`."""
+    """Answer every partition with the error."""
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(

@@ -1,16 +1,20 @@
-"""ListTransactions (key 66): the transactional ids that a coordinator knows (KIP-664).
+"""ListTransactions (key 66): the transactional ids of this coordinator (KIP-664).
 
-v1 a filter by duration (KIP-994), v2 by a pattern of RE2 (KIP-1152). States that nobody knows are
-told in the answer. Errors: COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION.
+v1 a filter by duration (KIP-994), v2 by an RE2 pattern (KIP-1152). The answer lists unknown states
+of the filter. Errors: COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION, and
+UNSUPPORTED_VERSION for a pattern if the package google-re2, the extra `re2`, is not installed.
 """
 
-import asyncio
 from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
 
 from barnabas.broker.clock import Clock
+from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
-from barnabas.coordinator.transaction.metadata import Transaction
+from barnabas.coordinator.transaction.metadata import TransactionMetadata
 from barnabas.coordinator.transaction.states import BY_NAME
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.list_transactions import (
@@ -20,55 +24,53 @@ from barnabas.protocol.messages.list_transactions import (
     TransactionState,
 )
 
-__all__ = ["API", "SERVES", "ListTransactionsHandler", "error_response"]
+__all__ = ["API", "Parts", "handle"]
 
-SERVES = range(3)
-_PER_TURN = 1000
-"""Transactional ids that are looked at before the loop is for others: a millisecond or two."""
+_log = get_logger(__name__)
+_NEEDS_RE2 = "a pattern in ListTransactions needs google-re2: pip install 'barnabas[re2]'"
 _PATTERN_BYTES = 1 << 20
-"""What a compiled pattern may take: the library keeps the last ones."""
+"""The memory limit of a compiled pattern, because the library caches the last ones."""
 
 
-class ListTransactionsHandler:
-    """Answers for what this broker coordinates."""
+class Parts(NamedTuple):
+    """The parts of the broker that ListTransactions works with."""
 
-    def __init__(self, coordinator: TransactionCoordinator, clock: Clock) -> None:
-        self._coordinator = coordinator
-        self._clock = clock
+    transactions: TransactionCoordinator
+    clock: Clock
 
-    async def handle(
-        self,
-        request: ListTransactionsRequest,
-        context: RequestContext,  # noqa: ARG002
-    ) -> ListTransactionsResponse:
-        self._coordinator.require_loaded()
-        wanted = _filter(request, self._clock.now_ms())
-        found: list[Transaction] = []
-        known = list(self._coordinator.transactions())
-        for start in range(0, len(known), _PER_TURN):
-            # A coordinator may know a hundred thousand: others have their turn in between.
-            await asyncio.sleep(0)
-            found += filter(wanted, known[start : start + _PER_TURN])
-        return ListTransactionsResponse(
-            unknown_state_filters=[each for each in request.state_filters if each not in BY_NAME],
-            transaction_states=[
+
+def handle(
+    parts: Parts,
+    request: ListTransactionsRequest,
+    _context: RequestContext,
+) -> Steps[ListTransactionsResponse]:
+    """List the transactional ids that this broker coordinates."""
+    parts.transactions.require_loaded()
+    wanted = _filter(request, parts.clock.now_ms())
+    found = []
+    for txn in list(parts.transactions.transactions()):
+        yield None
+        if wanted(txn):
+            found.append(
                 TransactionState(
-                    transactional_id=each.transactional_id,
-                    producer_id=each.producer_id,
-                    transaction_state=each.state.value,
+                    transactional_id=txn.transactional_id,
+                    producer_id=txn.producer_id,
+                    transaction_state=txn.state.value,
                 )
-                for each in found
-            ],
-        )
+            )
+    return ListTransactionsResponse(
+        unknown_state_filters=[each for each in request.state_filters if each not in BY_NAME],
+        transaction_states=found,
+    )
 
 
-def _filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[Transaction], bool]:
+def _filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[TransactionMetadata], bool]:
     states = {BY_NAME[each] for each in request.state_filters if each in BY_NAME}
     producers = set(request.producer_id_filters)
     duration = request.duration_filter
     matches = _pattern(request.transactional_id_pattern)
 
-    def wanted(txn: Transaction) -> bool:
+    def wanted(txn: TransactionMetadata) -> bool:
         return (
             (not producers or txn.producer_id in producers)
             and (not request.state_filters or txn.state in states)
@@ -82,12 +84,16 @@ def _filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[Transact
 def _pattern(pattern: str | None) -> Callable[[str], bool]:
     if not pattern:
         return lambda _: True
-    # Imported when it is asked for: no broker needs it to start. RE2 takes time in proportion to
-    # the text whatever the pattern, which Python's own expressions do not.
-    import re2
+    # RE2 matches in time linear in the text for every pattern. Python's `re` does not, so it is no
+    # substitute. The import is late because google-re2 is optional and a broker starts without it.
+    try:
+        import re2
+    except ModuleNotFoundError as error:
+        _warn_of_missing_re2()
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, _NEEDS_RE2) from error
 
     options = re2.Options()
-    # What a client mistypes is told to the client alone.
+    # The client gets the error; it does not belong in the broker's log.
     options.log_errors = False
     options.max_mem = _PATTERN_BYTES
     try:
@@ -97,10 +103,7 @@ def _pattern(pattern: str | None) -> Callable[[str], bool]:
     return lambda text: compiled.fullmatch(text) is not None
 
 
-def error_response(
-    _request: ListTransactionsRequest, code: ErrorCode, _version: int
-) -> ListTransactionsResponse:
-    """The error, and nothing listed."""
-    return ListTransactionsResponse(
-        error_code=code, unknown_state_filters=[], transaction_states=[]
-    )
+@cache
+def _warn_of_missing_re2() -> None:
+    """Log the warning with the first request only: requests must not fill the log."""
+    _log.warning(_NEEDS_RE2)

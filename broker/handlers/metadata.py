@@ -1,29 +1,33 @@
-"""Metadata (key 3): who leads what, and where the brokers are.
+"""Metadata (key 3): the leaders of partitions, and the addresses of brokers.
 
-v1 can ask for no topic, v4 can forbid creation, v5 has offline replicas, v7 leader epochs, v8
-authorized operations (KIP-430; v11 leaves the cluster's to DescribeCluster), v10 shows topic ids,
-v12 takes them, v13 has an error of the whole answer. Errors by topic: UNKNOWN_TOPIC_OR_PARTITION,
+v1 can request no topic, v4 can forbid creation, v5 has offline replicas, v7 leader epochs, v8
+authorized operations (KIP-430; v11 leaves the cluster's to DescribeCluster), v10 returns topic ids,
+v12 accepts them, v13 has an error of the whole answer. Errors by topic: UNKNOWN_TOPIC_OR_PARTITION,
 UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION; by partition: LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND.
 
-A topic that asking creates is there when the answer comes; Kafka answers at once that it does not
-know the topic, and its clients come again.
+A topic that the request creates exists when the answer leaves. Kafka answers at once that the topic
+is unknown, and its clients retry.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import NamedTuple
 
-from barnabas.broker.metadata.cache import (
+from barnabas.broker.cluster.cache import (
     NO_LEADER,
     MetadataCache,
     PartitionMetadata,
     TopicMetadata,
 )
-from barnabas.broker.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS, why_unknown
+from barnabas.broker.cluster.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS, why_unknown
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.metadata import (
     API,
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -31,164 +35,198 @@ from barnabas.protocol.messages.metadata import (
 )
 from barnabas.protocol.types import ZERO_UUID
 
-__all__ = ["API", "SERVES", "MetadataHandler", "error_response"]
+__all__ = ["API", "Parts", "error_response", "handle"]
 
-SERVES = range(14)
 _IDS_SINCE = 12
 _OPERATIONS = range(8, 11)
 
 
-class MetadataHandler:
-    """Answers from the metadata cache, once that has been filled."""
+class Parts(NamedTuple):
+    """The parts of the broker that Metadata works with."""
 
-    def __init__(
-        self,
-        cache: MetadataCache,
-        *,
-        auto_create: Callable[[], bool],
-        create: Callable[[Iterable[str]], Awaitable[None]],
-    ) -> None:
-        """`auto_create` tells `auto.create.topics.enable`. `create` makes topics with default
-        settings; those that it cannot make stay unknown."""
-        self._cache = cache
-        self._auto_create = auto_create
-        self._create = create
+    cache: MetadataCache
+    auto_create: Callable[[], bool]
+    create: Callable[[Iterable[str]], Awaitable[None]]
+    """`auto_create` returns `auto.create.topics.enable`. `create` creates topics with default
+    settings; a topic that it cannot create stays unknown."""
 
-    async def handle(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-        version = context.api_version
-        _check(request, version)
-        if not self._cache.ready:
-            # Saying "unknown topic" now would make producers forget their sequence numbers.
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        wants_operations = request.include_topic_authorized_operations
-        topics = []
-        if request.topics is None or (version == 0 and not request.topics):
-            topics = [self._topic(topic, context) for topic in self._cache.topics.values()]
-        elif any(topic.topic_id != ZERO_UUID for topic in request.topics):
-            # As in Kafka, a request that has any id is one for ids.
-            ids = dict.fromkeys(topic.topic_id for topic in request.topics)
-            topics = [self._by_id(each, context) for each in ids if each != ZERO_UUID]
-        else:
-            names = list(dict.fromkeys(topic.name or "" for topic in request.topics))
-            if request.allow_auto_topic_creation and self._auto_create():
-                await self._create_missing(names)
-            topics = [self._by_name(name, context) for name in names]
-        if wants_operations:
-            for answer in topics:
-                if answer.error_code != ErrorCode.UNKNOWN_TOPIC_ID:
-                    answer.topic_authorized_operations = TOPIC_OPERATIONS
-        wants_operations = version in _OPERATIONS and request.include_cluster_authorized_operations
-        return MetadataResponse(
-            brokers=self._brokers(context.listener),
-            cluster_id=self._cache.cluster_id,
-            controller_id=self._cache.controller_id,
-            topics=topics,
-            cluster_authorized_operations=CLUSTER_OPERATIONS if wants_operations else NOT_ASKED,
-        )
 
-    async def _create_missing(self, names: Iterable[str]) -> None:
-        missing = [
-            name
-            for name in names
-            if self._cache.topic(name) is None and why_unknown(name) is not _INVALID
-        ]
+def handle(
+    parts: Parts, request: MetadataRequest, context: RequestContext
+) -> Steps[MetadataResponse | Awaitable[Steps[MetadataResponse]]]:
+    """Answer from the metadata cache, once it has been filled."""
+    version = context.api_version
+    yield from _check(request, version)
+    cache = parts.cache
+    if not cache.ready:
+        # An error "unknown topic" would make producers forget their sequence numbers.
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if request.topics is None or (version == 0 and not request.topics):
+        known = [_topic(cache, topic, context) for topic in cache.topics.values()]
+        return (yield from _answer(cache, request, context, known))
+    ids: dict[bytes, None] = {}
+    names: dict[str, None] = {}
+    for topic in request.topics:
+        ids[topic.topic_id] = names[topic.name or ""] = None
+        yield None
+    if ids.keys() - {ZERO_UUID}:
+        # As in Kafka, a request with one topic id is a request by ids.
+        ids.pop(ZERO_UUID, None)
+        found = (_by_id(cache, topic_id, context) for topic_id in ids)
+        return (yield from _answer(cache, request, context, found))
+    by_name = (_by_name(cache, name, context) for name in names)
+    answer = _answer(cache, request, context, by_name)
+    if request.allow_auto_topic_creation and parts.auto_create():
+        missing = []
+        for name in names:
+            if cache.topic(name) is None and why_unknown(name) is not _INVALID:
+                missing.append(name)
+            yield None
         if missing:
-            await self._create(missing)
+            return _once_created(parts, missing, answer)
+    return (yield from answer)
 
-    def _brokers(self, listener: str) -> list[MetadataResponseBroker]:
-        return [
-            MetadataResponseBroker(
-                node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
-            )
-            for broker in self._cache.brokers.values()
-            if (endpoint := broker.endpoints.get(listener)) is not None
-        ]
 
-    def _by_id(self, topic_id: bytes, context: RequestContext) -> MetadataResponseTopic:
-        topic = self._cache.topic_by_id(topic_id)
-        if topic is not None:
-            return self._topic(topic, context)
-        return MetadataResponseTopic(
-            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, partitions=[]
+async def _once_created(
+    parts: Parts, missing: Iterable[str], answer: Steps[MetadataResponse]
+) -> Steps[MetadataResponse]:
+    await parts.create(missing)
+    return answer
+
+
+def _answer(
+    cache: MetadataCache,
+    request: MetadataRequest,
+    context: RequestContext,
+    found: Iterable[Steps[MetadataResponseTopic]],
+) -> Steps[MetadataResponse]:
+    topics = []
+    for steps in found:
+        answer = yield from steps
+        if (
+            request.include_topic_authorized_operations
+            and answer.error_code != ErrorCode.UNKNOWN_TOPIC_ID
+        ):
+            answer.topic_authorized_operations = TOPIC_OPERATIONS
+        topics.append(answer)
+    wants_operations = (
+        context.api_version in _OPERATIONS and request.include_cluster_authorized_operations
+    )
+    return MetadataResponse(
+        brokers=_brokers(cache, context.listener),
+        cluster_id=cache.cluster_id,
+        controller_id=cache.controller_id,
+        topics=topics,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if wants_operations else NOT_ASKED,
+    )
+
+
+def _brokers(cache: MetadataCache, listener: str) -> list[MetadataResponseBroker]:
+    return [
+        MetadataResponseBroker(
+            node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
         )
+        for broker in cache.brokers.values()
+        if (endpoint := broker.endpoints.get(listener)) is not None
+    ]
 
-    def _by_name(self, name: str, context: RequestContext) -> MetadataResponseTopic:
-        topic = self._cache.topic(name)
-        if topic is not None:
-            return self._topic(topic, context)
-        return MetadataResponseTopic(
-            error_code=why_unknown(name),
-            name=name,
-            is_internal=name in INTERNAL_TOPICS,
-            partitions=[],
-        )
 
-    def _topic(self, topic: TopicMetadata, context: RequestContext) -> MetadataResponseTopic:
-        return MetadataResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=[
-                self._partition(partition, context) for partition in topic.partitions.values()
-            ],
-        )
+def _by_id(
+    cache: MetadataCache, topic_id: bytes, context: RequestContext
+) -> Steps[MetadataResponseTopic]:
+    yield None
+    topic = cache.topic_by_id(topic_id)
+    if topic is not None:
+        return (yield from _topic(cache, topic, context))
+    return MetadataResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, partitions=[]
+    )
 
-    def _partition(
-        self, partition: PartitionMetadata, context: RequestContext
-    ) -> MetadataResponsePartition:
-        listener, version = context.listener, context.api_version
-        replicas, isr = list(partition.replicas), list(partition.isr)
-        error, leader = ErrorCode.NONE, partition.leader
-        if self._cache.endpoint(leader, listener) is None:
-            if leader in self._cache.brokers:
-                error = downgrade(API.key, version, ErrorCode.LISTENER_NOT_FOUND)
-            else:
-                error = ErrorCode.LEADER_NOT_AVAILABLE
-            leader = NO_LEADER
-        if version == 0:
-            # Clients of that time take every replica they are told of for alive.
-            replicas = [each for each in replicas if self._reachable(each, listener)]
-            isr = [each for each in isr if self._reachable(each, listener)]
-            fewer = len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr)
-            if fewer and error is ErrorCode.NONE:
-                error = ErrorCode.REPLICA_NOT_AVAILABLE
-        return MetadataResponsePartition(
-            error_code=error,
-            partition_index=partition.partition_index,
-            leader_id=leader,
-            leader_epoch=partition.leader_epoch,
-            replica_nodes=replicas,
-            isr_nodes=isr,
-            offline_replicas=list(partition.offline_replicas),
-        )
 
-    def _reachable(self, broker_id: int, listener: str) -> bool:
-        return self._cache.endpoint(broker_id, listener) is not None
+def _by_name(
+    cache: MetadataCache, name: str, context: RequestContext
+) -> Steps[MetadataResponseTopic]:
+    yield None
+    topic = cache.topic(name)
+    if topic is not None:
+        return (yield from _topic(cache, topic, context))
+    return MetadataResponseTopic(
+        error_code=why_unknown(name),
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=[],
+    )
+
+
+def _topic(
+    cache: MetadataCache, topic: TopicMetadata, context: RequestContext
+) -> Steps[MetadataResponseTopic]:
+    describe = partial(_partition, cache, context)
+    partitions = yield from in_steps(describe, list(topic.partitions.values()))
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
+    )
+
+
+def _partition(
+    cache: MetadataCache, context: RequestContext, partition: PartitionMetadata
+) -> MetadataResponsePartition:
+    listener, version = context.listener, context.api_version
+    replicas, isr = list(partition.replicas), list(partition.isr)
+    error, leader = ErrorCode.NONE, partition.leader
+    if cache.endpoint(leader, listener) is None:
+        if leader in cache.brokers:
+            error = downgrade(API.key, version, ErrorCode.LISTENER_NOT_FOUND)
+        else:
+            error = ErrorCode.LEADER_NOT_AVAILABLE
+        leader = NO_LEADER
+    if version == 0:
+        # Clients of v0 assume that every replica in the answer is alive.
+        replicas = [each for each in replicas if _reachable(cache, each, listener)]
+        isr = [each for each in isr if _reachable(cache, each, listener)]
+        fewer = len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr)
+        if fewer and error is ErrorCode.NONE:
+            error = ErrorCode.REPLICA_NOT_AVAILABLE
+    return MetadataResponsePartition(
+        error_code=error,
+        partition_index=partition.partition_index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=list(partition.offline_replicas),
+    )
+
+
+def _reachable(cache: MetadataCache, broker_id: int, listener: str) -> bool:
+    return cache.endpoint(broker_id, listener) is not None
 
 
 _INVALID = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def _check(request: MetadataRequest, version: int) -> None:
-    if version < _IDS_SINCE and any(
-        topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or ()
-    ):
-        raise KafkaError(ErrorCode.INVALID_REQUEST)
+def _check(request: MetadataRequest, version: int) -> Steps[None]:
+    if version < _IDS_SINCE:
+        for topic in request.topics or ():
+            if topic.name is None or topic.topic_id != ZERO_UUID:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            yield None
 
 
 def error_response(
     request: MetadataRequest,
     code: ErrorCode,
-    version: int,  # noqa: ARG001
-) -> MetadataResponse:
-    """The error for every topic that was asked for; from v13 on also for the whole."""
-    return MetadataResponse(
-        brokers=[],
-        topics=[
-            MetadataResponseTopic(
-                error_code=code, name=topic.name, topic_id=topic.topic_id, partitions=[]
-            )
-            for topic in request.topics or ()
-        ],
-        error_code=code,
-    )
+    _version: int,
+) -> Steps[MetadataResponse]:
+    """Answer every topic of the request and, from v13 on, the whole request with the error."""
+
+    def refuse(topic: MetadataRequestTopic) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            error_code=code, name=topic.name, topic_id=topic.topic_id, partitions=[]
+        )
+
+    topics = yield from in_steps(refuse, request.topics or ())
+    return MetadataResponse(brokers=[], topics=topics, error_code=code)

@@ -1,74 +1,74 @@
-"""OffsetCommit (key 8): a group remembers how far it has read.
+"""OffsetCommit (key 8): a group commits its offsets.
 
-v2 to v4 the client's own retention, v6 leader epochs, v7 static members, v9 tells
+v2 to v4 the client's own retention, v6 leader epochs, v7 static members, v9 has
 GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION, v10 topic ids (KIP-848). Errors by partition:
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE; for all of them
 UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS,
 GROUP_ID_NOT_FOUND, and those of coordinators.
 """
 
-from barnabas.broker.coordination.commit_answer import CommitAnswer
-from barnabas.broker.metadata.cache import MetadataCache, TopicMetadata
+from typing import NamedTuple
+
+from barnabas.broker.cluster.cache import MetadataCache, TopicMetadata
+from barnabas.broker.groups.known_offsets import KnownOffsets
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps
+from barnabas.coordinator.group.committing import CommitOffsets
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.offset_commit import (
     API,
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 
-__all__ = ["API", "SERVES", "OffsetCommitHandler", "error_response"]
+__all__ = ["API", "Parts", "error_response", "handle"]
 
-SERVES = range(2, 11)
 _TOPIC_IDS_SINCE = 10
 
 
-class OffsetCommitHandler:
-    """Commits what names partitions that exist; answered when that is committed."""
+class Parts(NamedTuple):
+    """The parts of the broker that OffsetCommit works with."""
 
-    def __init__(self, groups: GroupCoordinator, cache: MetadataCache) -> None:
-        self._groups = groups
-        self._cache = cache
+    groups: GroupCoordinator
+    cache: MetadataCache
 
-    def handle(
-        self, request: OffsetCommitRequest, context: RequestContext
-    ) -> Soon[OffsetCommitResponse]:
-        version = context.api_version
-        commit = CommitAnswer(OffsetCommitResponse(topics=[]), API.key, version)
-        asked = OffsetCommitRequest(
-            group_id=request.group_id,
-            generation_id_or_member_epoch=request.generation_id_or_member_epoch,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            retention_time_ms=request.retention_time_ms,
-            topics=[],
-        )
-        for topic in request.topics:
-            known = self._find(topic, version)
-            answer = _answer(topic, _why_unknown(known, version))
-            commit.response.topics.append(answer)
-            if known is None:
-                continue
-            wanted = commit.choose(topic.partitions, answer.partitions, known.partitions)
-            if wanted:
-                asked.topics.append(
-                    OffsetCommitRequestTopic(
-                        name=known.name, topic_id=known.topic_id, partitions=wanted
-                    )
-                )
-        if not asked.topics:
-            return commit.response
-        return commit.complete(lambda: self._groups.commit(asked))
 
-    def _find(self, topic: OffsetCommitRequestTopic, version: int) -> TopicMetadata | None:
-        if version >= _TOPIC_IDS_SINCE:
-            return self._cache.topic_by_id(topic.topic_id)
-        return self._cache.topic(topic.name)
+def handle(
+    parts: Parts, request: OffsetCommitRequest, context: RequestContext
+) -> Steps[Soon[OffsetCommitResponse]]:
+    """Commit the offsets of partitions that exist; answer when they are committed."""
+    version = context.api_version
+    response = OffsetCommitResponse(topics=[])
+    known_offsets = KnownOffsets(API.key, version)
+    for topic in request.topics:
+        known = _find(parts.cache, topic, version)
+        answer = yield from _answer(topic, _why_unknown(known, version))
+        response.topics.append(answer)
+        if known is not None:
+            yield from known_offsets.add(known, topic.partitions, answer.partitions, known.topic_id)
+    commit = CommitOffsets(
+        request.group_id,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+        known_offsets.offsets,
+        request.retention_time_ms,
+    )
+    return known_offsets.commit(response, lambda: parts.groups.commit_offsets(commit))
+
+
+def _find(
+    cache: MetadataCache, topic: OffsetCommitRequestTopic, version: int
+) -> TopicMetadata | None:
+    if version >= _TOPIC_IDS_SINCE:
+        return cache.topic_by_id(topic.topic_id)
+    return cache.topic(topic.name)
 
 
 def _why_unknown(known: TopicMetadata | None, version: int) -> ErrorCode:
@@ -77,21 +77,24 @@ def _why_unknown(known: TopicMetadata | None, version: int) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _answer(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:
+def _answer(topic: OffsetCommitRequestTopic, code: ErrorCode) -> Steps[OffsetCommitResponseTopic]:
+    def answer(asked: OffsetCommitRequestPartition) -> OffsetCommitResponsePartition:
+        return OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=code)
+
+    yield None
+    partitions = yield from in_steps(answer, topic.partitions)
     return OffsetCommitResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-            for each in topic.partitions
-        ],
+        name=topic.name, topic_id=topic.topic_id, partitions=partitions
     )
 
 
 def error_response(
     request: OffsetCommitRequest,
     code: ErrorCode,
-    version: int,  # noqa: ARG001
-) -> OffsetCommitResponse:
-    """The error for every partition."""
-    return OffsetCommitResponse(topics=[_answer(topic, code) for topic in request.topics])
+    _version: int,
+) -> Steps[OffsetCommitResponse]:
+    """Return the error for every partition."""
+    response = OffsetCommitResponse(topics=[])
+    for topic in request.topics:
+        response.topics.append((yield from _answer(topic, code)))
+    return response

@@ -1,80 +1,87 @@
-"""OffsetDelete (key 47): a group forgets how far it has read (KIP-496).
+"""OffsetDelete (key 47): delete a group's offsets (KIP-496).
 
 Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, and those of coordinators; by partition
 GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
-from barnabas.broker.metadata.cache import MetadataCache
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.coordinator.soon import settled
+from barnabas.coordinator.soon import Soon, map_answer
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.offset_delete import (
     API,
     OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
 
-__all__ = ["API", "SERVES", "OffsetDeleteHandler", "error_response"]
-
-SERVES = range(1)
+__all__ = ["API", "Parts", "handle"]
 
 
-class OffsetDeleteHandler:
-    """Forgets offsets of topics that exist and that no member reads."""
+class Parts(NamedTuple):
+    """The parts of the broker that OffsetDelete works with."""
 
-    def __init__(self, groups: GroupCoordinator, cache: MetadataCache) -> None:
-        self._groups = groups
-        self._cache = cache
+    groups: GroupCoordinator
+    cache: MetadataCache
 
-    async def handle(
-        self,
-        request: OffsetDeleteRequest,
-        context: RequestContext,  # noqa: ARG002
-    ) -> OffsetDeleteResponse:
-        known: list[OffsetDeleteRequestTopic] = []
-        refused: list[OffsetDeleteResponseTopic] = []
-        for topic in request.topics:
-            there, missing = self._split(topic)
-            if there:
-                known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=there))
-            if missing:
-                refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=missing))
-        asked = OffsetDeleteRequest(group_id=request.group_id, topics=known)
-        response = await settled(self._groups.delete_offsets(asked))
-        answered = {each.name: each for each in response.topics}
-        for refusal in refused:
-            if refusal.name in answered:
-                answered[refusal.name].partitions += refusal.partitions
-            else:
-                response.topics.append(refusal)
+
+def handle(
+    parts: Parts,
+    request: OffsetDeleteRequest,
+    _context: RequestContext,
+) -> Steps[Soon[OffsetDeleteResponse]]:
+    """Delete offsets of topics that exist and that no member subscribes to."""
+    response = OffsetDeleteResponse(topics=[])
+    known: dict[str, list[OffsetDeleteResponsePartition]] = {}
+    refused: list[OffsetDeleteResponseTopic] = []
+    for topic in request.topics:
+        there, missing = yield from _split(parts.cache, topic)
+        if there:
+            known.setdefault(topic.name, []).extend(there)
+            response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=there))
+        if missing:
+            refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=missing))
+    answered = {each.name: each for each in response.topics}
+    for refusal in refused:
+        yield None
+        if refusal.name in answered:
+            answered[refusal.name].partitions += refusal.partitions
+        else:
+            response.topics.append(refusal)
+    deleted = {}
+    for name, answers in known.items():
+        yield None
+        # A partition that is named twice is deleted once.
+        deleted[name] = dict.fromkeys(each.partition_index for each in answers)
+
+    def fill(subscribed: Iterable[str]) -> OffsetDeleteResponse:
+        for name in subscribed:
+            for answer in known[name]:
+                answer.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         return response
 
-    def _split(
-        self, topic: OffsetDeleteRequestTopic
-    ) -> tuple[list[OffsetDeleteRequestPartition], list[OffsetDeleteResponsePartition]]:
-        """The partitions that exist, and the refusals of the others."""
-        there, missing = [], []
-        for each in topic.partitions:
-            if self._cache.partition(topic.name, each.partition_index) is not None:
-                there.append(each)
-            else:
-                refusal = OffsetDeleteResponsePartition(
-                    partition_index=each.partition_index,
-                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                )
-                missing.append(refusal)
-        return there, missing
+    return map_answer(parts.groups.delete_offsets(request.group_id, deleted), fill)
 
 
-def error_response(
-    request: OffsetDeleteRequest,  # noqa: ARG001
-    code: ErrorCode,
-    version: int,  # noqa: ARG001
-) -> OffsetDeleteResponse:
-    """Nothing was forgotten."""
-    return OffsetDeleteResponse(error_code=code, topics=[])
+def _split(
+    cache: MetadataCache, topic: OffsetDeleteRequestTopic
+) -> Steps[tuple[list[OffsetDeleteResponsePartition], list[OffsetDeleteResponsePartition]]]:
+    """Return the answers to the partitions that exist, and the refusals of the others."""
+    there, missing = [], []
+    for asked in topic.partitions:
+        yield None
+        answer = OffsetDeleteResponsePartition(partition_index=asked.partition_index)
+        if cache.partition(topic.name, asked.partition_index) is not None:
+            there.append(answer)
+        else:
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            missing.append(answer)
+    yield None
+    return there, missing

@@ -1,26 +1,31 @@
-"""OffsetFetch (key 9): how far a group has read.
+"""OffsetFetch (key 9): a group's committed offsets.
 
 v2 all topics (null), v5 leader epochs, v7 require_stable (KIP-447), v8 several groups (KIP-709),
-v9 the member asking, v10 topic ids. An offset that was never committed is -1, without an error.
+v9 the member's id, v10 topic ids. An offset that was never committed is -1, without an error.
 Errors by group: those of coordinators; by partition: UNKNOWN_TOPIC_ID, UNSTABLE_OFFSET_COMMIT.
 Before v7 an open transaction makes the group COORDINATOR_LOAD_IN_PROGRESS (switchable).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
-from barnabas.broker.metadata.cache import MetadataCache
+from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps, unseen
 from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.group.offsets import Offsets
 from barnabas.coordinator.group.records import OffsetAndMetadata
-from barnabas.coordinator.soon import Soon, settled
+from barnabas.coordinator.group.table import GroupTable
+from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.offset_fetch import (
     API,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -31,9 +36,8 @@ from barnabas.protocol.messages.offset_fetch import (
 )
 from barnabas.protocol.types import ZERO_UUID
 
-__all__ = ["API", "SERVES", "OffsetFetchHandler", "error_response"]
+__all__ = ["API", "Parts", "error_response", "handle"]
 
-SERVES = range(1, 11)
 _STABLE_SINCE = 7
 _GROUPS_SINCE = 8
 _TOPIC_IDS_SINCE = 10
@@ -41,151 +45,213 @@ NO_OFFSET = OffsetAndMetadata(-1, -1, "", -1)
 
 
 class _Topic(NamedTuple):
-    """A topic that is asked for; the name is None where nobody knows the id."""
+    """A topic of the request; the name is None if the id is unknown."""
 
     name: str | None
     topic_id: bytes
     partitions: list[int]
 
 
-class OffsetFetchHandler:
-    """Answers from committed offsets."""
+class Parts(NamedTuple):
+    """The parts of the broker that OffsetFetch works with."""
 
-    def __init__(
-        self, groups: GroupCoordinator, cache: MetadataCache, blocks_old_clients: Callable[[], bool]
-    ) -> None:
-        """`blocks_old_clients` tells `group.unstable.offsets.block.old.clients`."""
-        self._groups = groups
-        self._cache = cache
-        self._blocks_old_clients = blocks_old_clients
+    groups: GroupCoordinator
+    cache: MetadataCache
+    blocks_old_clients: Callable[[], bool]
+    """Returns `group.unstable.offsets.block.old.clients`."""
 
-    def handle(
-        self, request: OffsetFetchRequest, context: RequestContext
-    ) -> Soon[OffsetFetchResponse]:
-        version = context.api_version
-        # Who cannot ask for stable offsets would go on from before an open transaction, and do
-        # its work again although it may be committed.
-        stable = request.require_stable if version >= _STABLE_SINCE else self._blocks_old_clients()
-        asked = _asked_groups(request, version)
-        answers = [self._fetch(group, version, stable) for group in asked]
-        if any(isinstance(each, asyncio.Future) for each in answers):
-            return asyncio.ensure_future(_gathered(answers, asked, version))
-        return _response(cast(list[OffsetFetchResponseGroup], answers), asked, version)
 
-    def _fetch(
-        self, asked: OffsetFetchRequestGroup, version: int, stable: bool
-    ) -> Soon[OffsetFetchResponseGroup]:
-        look = partial(self._look, asked, version, stable)
-        reading = self._groups.look_when_settled if stable else self._groups.look
+def handle(
+    parts: Parts, request: OffsetFetchRequest, context: RequestContext
+) -> Steps[OffsetFetchResponse | Coroutine[Any, Any, Steps[OffsetFetchResponse]]]:
+    """Answer from committed offsets."""
+    version = context.api_version
+    # A client that cannot request stable offsets would resume before an open transaction, and
+    # repeat its work although the transaction may be committed.
+    stable = request.require_stable if version >= _STABLE_SINCE else parts.blocks_old_clients()
+    asked = yield from _once((yield from _asked_groups(request, version)))
+    tables = yield from in_steps(partial(_table, parts.groups, stable), asked)
+    answer = _answer(parts, asked, tables, version, stable)
+    waiting = [each for each in tables if isinstance(each, asyncio.Future)]
+    return _once_settled(waiting, answer) if waiting else (yield from answer)
+
+
+def _once(asked: list[OffsetFetchRequestGroup]) -> Steps[list[OffsetFetchRequestGroup]]:
+    """Leave out what a request repeats: the metadata of one offset may be long."""
+    groups, whole = [], set[str]()
+    seen: set[tuple[str, str, bytes, int]] = set()
+    for group in asked:
+        yield None
+        if group.topics is None:
+            if group.group_id not in whole:
+                whole.add(group.group_id)
+                groups.append(group)
+            continue
+        topics = []
+        for topic in group.topics:
+            named = (
+                (group.group_id, topic.name, topic.topic_id, index)
+                for index in topic.partition_indexes
+            )
+            fresh = [key[-1] for key in (yield from unseen(named, seen))]
+            if fresh or not topic.partition_indexes:
+                topics.append(
+                    OffsetFetchRequestTopics(
+                        name=topic.name, topic_id=topic.topic_id, partition_indexes=fresh
+                    )
+                )
+        if topics or not group.topics:
+            groups.append(OffsetFetchRequestGroup(group_id=group.group_id, topics=topics))
+    return groups
+
+
+def _table(
+    groups: GroupCoordinator, stable: bool, asked: OffsetFetchRequestGroup
+) -> Soon[GroupTable] | ErrorCode:
+    """Return the committed state of the group's partition, once it may be looked at."""
+    try:
+        return (groups.look_when_committed if stable else groups.look)(asked.group_id, _itself)
+    except KafkaError as error:
+        return error.code
+
+
+def _itself(table: GroupTable) -> GroupTable:
+    return table
+
+
+async def _once_settled(
+    waiting: list[asyncio.Future[GroupTable]], answer: Steps[OffsetFetchResponse]
+) -> Steps[OffsetFetchResponse]:
+    for each in waiting:
+        with suppress(KafkaError):
+            await each
+    return answer
+
+
+def _answer(
+    parts: Parts,
+    asked: list[OffsetFetchRequestGroup],
+    tables: list[Soon[GroupTable] | ErrorCode],
+    version: int,
+    stable: bool,
+) -> Steps[OffsetFetchResponse]:
+    groups = []
+    for group, found in zip(asked, tables, strict=True):
+        yield None
+        if isinstance(found, ErrorCode):
+            groups.append(_group_error(group, found))
+            continue
         try:
-            answer = reading(asked.group_id, look)
+            table = found.result() if isinstance(found, asyncio.Future) else found
+            answer = yield from _look(parts.cache, group, version, stable, table)
+            if parts.groups.look(group.group_id, _itself) is not table:
+                raise KafkaError(ErrorCode.NOT_COORDINATOR)
         except KafkaError as error:
-            return _group_error(asked, error.code)
-        if isinstance(answer, asyncio.Future):
-            return asyncio.ensure_future(_settled(asked, answer))
-        return answer
+            answer = _group_error(group, error.code)
+        groups.append(answer)
+    return (yield from _response(groups, asked, version))
 
-    def _look(
-        self, asked: OffsetFetchRequestGroup, version: int, stable: bool
-    ) -> OffsetFetchResponseGroup:
-        if stable and version < _STABLE_SINCE and self._is_unstable(asked):
-            # All of them know this error, and ask again.
-            return _group_error(asked, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        topics = (
-            self._all_topics(asked.group_id, version)
-            if asked.topics is None
-            else [self._resolve(topic, version) for topic in asked.topics]
+
+def _look(
+    cache: MetadataCache,
+    asked: OffsetFetchRequestGroup,
+    version: int,
+    stable: bool,
+    table: GroupTable,
+) -> Steps[OffsetFetchResponseGroup]:
+    offsets = table.offsets
+    if stable and version < _STABLE_SINCE and (yield from _is_unstable(offsets, asked)):
+        # Every client knows this error, and asks again.
+        return _group_error(asked, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    if asked.topics is None:
+        topics = _all_topics(cache, offsets.of_group(asked.group_id), version)
+    else:
+        topics = yield from in_steps(partial(_resolve, cache, version), asked.topics)
+    answer = OffsetFetchResponseGroup(group_id=asked.group_id)
+    for topic in topics:
+        yield None
+        find = partial(_offset, offsets, asked.group_id, topic, stable)
+        answer.topics.append(
+            OffsetFetchResponseTopics(
+                name=topic.name or "",
+                topic_id=topic.topic_id,
+                partitions=(yield from in_steps(find, topic.partitions)),
+            )
         )
-        return OffsetFetchResponseGroup(
-            group_id=asked.group_id,
-            topics=[self._fetch_topic(asked.group_id, topic, stable) for topic in topics],
-        )
-
-    def _is_unstable(self, asked: OffsetFetchRequestGroup) -> bool:
-        if asked.topics is None:
-            return self._groups.has_any_pending(asked.group_id)
-        return any(
-            self._groups.has_pending(asked.group_id, topic.name, index)
-            for topic in asked.topics
-            for index in topic.partition_indexes
-        )
-
-    def _all_topics(self, group_id: str, version: int) -> list[_Topic]:
-        found = []
-        for name, partitions in self._groups.committed_topics(group_id).items():
-            known = self._cache.topic(name)
-            if known is not None:
-                found.append(_Topic(name, known.topic_id, partitions))
-            elif version < _TOPIC_IDS_SINCE:
-                found.append(_Topic(name, ZERO_UUID, partitions))
-        return found
-
-    def _resolve(self, topic: OffsetFetchRequestTopics, version: int) -> _Topic:
-        if version >= _TOPIC_IDS_SINCE:
-            name = self._cache.topic_name(topic.topic_id)
-            return _Topic(name, topic.topic_id, topic.partition_indexes)
-        # By name, too, an offset of a topic that was deleted is not one of its successor.
-        known = self._cache.topic(topic.name)
-        topic_id = ZERO_UUID if known is None else known.topic_id
-        return _Topic(topic.name, topic_id, topic.partition_indexes)
-
-    def _fetch_topic(self, group_id: str, topic: _Topic, stable: bool) -> OffsetFetchResponseTopics:
-        return OffsetFetchResponseTopics(
-            name=topic.name or "",
-            topic_id=topic.topic_id,
-            partitions=[self._offset(group_id, topic, index, stable) for index in topic.partitions],
-        )
-
-    def _offset(
-        self, group_id: str, topic: _Topic, index: int, stable: bool
-    ) -> OffsetFetchResponsePartitions:
-        if topic.name is None:
-            return _partition(index, NO_OFFSET, ErrorCode.UNKNOWN_TOPIC_ID)
-        if stable and self._groups.has_pending(group_id, topic.name, index):
-            return _partition(index, NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        committed = self._groups.committed(group_id, topic.name, index, topic.topic_id)
-        return _partition(index, committed or NO_OFFSET)
+    return answer
 
 
-def _asked_groups(request: OffsetFetchRequest, version: int) -> list[OffsetFetchRequestGroup]:
+def _is_unstable(offsets: Offsets, asked: OffsetFetchRequestGroup) -> Steps[bool]:
+    if asked.topics is None:
+        return asked.group_id in offsets.pending
+    for topic in asked.topics:
+        yield None
+        for index in topic.partition_indexes:
+            if offsets.pending.has(asked.group_id, topic.name, index):
+                return True
+            yield None
+    return False
+
+
+def _all_topics(
+    cache: MetadataCache, committed: Mapping[str, Iterable[int]], version: int
+) -> list[_Topic]:
+    found = []
+    for name, partitions in committed.items():
+        known = cache.topic(name)
+        if known is not None:
+            found.append(_Topic(name, known.topic_id, list(partitions)))
+        elif version < _TOPIC_IDS_SINCE:
+            found.append(_Topic(name, ZERO_UUID, list(partitions)))
+    return found
+
+
+def _resolve(cache: MetadataCache, version: int, topic: OffsetFetchRequestTopics) -> _Topic:
+    if version >= _TOPIC_IDS_SINCE:
+        name = cache.topic_name(topic.topic_id)
+        return _Topic(name, topic.topic_id, topic.partition_indexes)
+    # Also by name: offsets of a deleted topic do not belong to a new topic of that name.
+    known = cache.topic(topic.name)
+    topic_id = ZERO_UUID if known is None else known.topic_id
+    return _Topic(topic.name, topic_id, topic.partition_indexes)
+
+
+def _offset(
+    offsets: Offsets, group_id: str, topic: _Topic, stable: bool, index: int
+) -> OffsetFetchResponsePartitions:
+    if topic.name is None:
+        return _partition(index, NO_OFFSET, ErrorCode.UNKNOWN_TOPIC_ID)
+    if stable and offsets.pending.has(group_id, topic.name, index):
+        return _partition(index, NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    committed = offsets.find(group_id, topic.name, index, topic.topic_id)
+    return _partition(index, committed or NO_OFFSET)
+
+
+def _asked_groups(
+    request: OffsetFetchRequest, version: int
+) -> Steps[list[OffsetFetchRequestGroup]]:
     if version >= _GROUPS_SINCE:
         return request.groups
     asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=None)
     if request.topics is not None:
-        asked.topics = [
-            OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes)
-            for each in request.topics
-        ]
+        asked.topics = yield from in_steps(_newer, request.topics)
     return [asked]
+
+
+def _newer(topic: OffsetFetchRequestTopic) -> OffsetFetchRequestTopics:
+    return OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
 
 
 def _group_error(asked: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFetchResponseGroup:
     return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
 
 
-async def _settled(
-    asked: OffsetFetchRequestGroup, answer: asyncio.Future[OffsetFetchResponseGroup]
-) -> OffsetFetchResponseGroup:
-    try:
-        return await answer
-    except KafkaError as error:
-        return _group_error(asked, error.code)
-
-
-async def _gathered(
-    answers: list[Soon[OffsetFetchResponseGroup]],
-    asked: list[OffsetFetchRequestGroup],
-    version: int,
-) -> OffsetFetchResponse:
-    return _response([await settled(each) for each in answers], asked, version)
-
-
 def _response(
     groups: list[OffsetFetchResponseGroup], asked: list[OffsetFetchRequestGroup], version: int
-) -> OffsetFetchResponse:
+) -> Steps[OffsetFetchResponse]:
     if version >= _GROUPS_SINCE:
         return OffsetFetchResponse(groups=groups)
-    return _of_one_group(groups[0], asked[0])
+    return (yield from _of_one_group(groups[0], asked[0]))
 
 
 def _partition(
@@ -202,46 +268,45 @@ def _partition(
 
 def _of_one_group(
     group: OffsetFetchResponseGroup, asked: OffsetFetchRequestGroup
-) -> OffsetFetchResponse:
-    """The answer of the versions that know one group only.
+) -> Steps[OffsetFetchResponse]:
+    """Return the answer of versions with a single group.
 
-    The first has no error of the group. The others get it in both places: aiokafka looks at
-    partitions only, and would take an answer without them for a group that never committed.
+    v1 has no error of the group. The others have the error in both places: aiokafka reads only
+    partitions, and an answer without them looks like a group that never committed.
     """
-    topics = group.topics
+    response = OffsetFetchResponse(error_code=group.error_code, topics=[])
     if group.error_code != ErrorCode.NONE:
-        code = group.error_code
-        topics = [
-            OffsetFetchResponseTopics(
-                name=topic.name,
-                partitions=[_partition(each, NO_OFFSET, code) for each in topic.partition_indexes],
-            )
-            for topic in asked.topics or ()
-        ]
-    return OffsetFetchResponse(
-        error_code=group.error_code,
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=each.partition_index,
-                        committed_offset=each.committed_offset,
-                        committed_leader_epoch=each.committed_leader_epoch,
-                        metadata=each.metadata,
-                        error_code=each.error_code,
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in topics
-        ],
+        for wanted in asked.topics or ():
+            yield None
+            refuse = partial(_refused, group.error_code)
+            refused = yield from in_steps(refuse, wanted.partition_indexes)
+            response.topics.append(OffsetFetchResponseTopic(name=wanted.name, partitions=refused))
+        return response
+    for topic in group.topics:
+        yield None
+        partitions = yield from in_steps(_older, topic.partitions)
+        response.topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+    return response
+
+
+def _refused(code: int, index: int) -> OffsetFetchResponsePartition:
+    return _older(_partition(index, NO_OFFSET, code))
+
+
+def _older(found: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=found.partition_index,
+        committed_offset=found.committed_offset,
+        committed_leader_epoch=found.committed_leader_epoch,
+        metadata=found.metadata,
+        error_code=found.error_code,
     )
 
 
 def error_response(
     request: OffsetFetchRequest, code: ErrorCode, version: int
-) -> OffsetFetchResponse:
-    """The error for every group."""
-    asked = _asked_groups(request, version)
-    return _response([_group_error(each, code) for each in asked], asked, version)
+) -> Steps[OffsetFetchResponse]:
+    """Answer every group with the error."""
+    asked = yield from _asked_groups(request, version)
+    refused = yield from in_steps(partial(_group_error, code=code), asked)
+    return (yield from _response(refused, asked, version))

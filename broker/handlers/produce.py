@@ -1,32 +1,41 @@
 """Produce (key 0): append one batch per partition, and answer when `acks` is satisfied.
 
 v7 zstd, v8 errors by record, v10 the current leader with NOT_LEADER_OR_FOLLOWER (KIP-951),
-v13 topic ids. A handler on the fast path: it returns the answer itself wherever nothing must be
-waited for, so the records are appended straight from the receive buffer.
+v13 topic ids.
 
-A transactional batch is appended when `coordination/admission.py` lets it pass: before the first
-one in a partition the transaction's coordinator is asked, to verify up to v11, to add from v12 on
-(KIP-890). Without a transactional id it is TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+Each partition has a slot, which goes through four passes:
+
+1. *Admit.* A transactional batch needs a verdict (`transactions/produce_verification.py`): before
+   the first one in a partition the transaction coordinator is asked, to verify up to v11, to add
+   from v12 on (KIP-890). Without a transactional id the request is refused with
+   TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+2. *Append*, or put large batches into the append queue.
+3. *Await* the append queue, then the replicas (acks=all) or the disk (`flush.messages=1`).
+4. *Answer.*
+
+A request that waits for nothing goes through them in one call, without a future, and its records
+are appended from the receive buffer, without a copy.
 """
 
 import asyncio
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-from barnabas.broker.coordination.admission import (
-    ProduceAdmission,
-    Refused,
-    Verdicts,
-    batch_of,
-    is_transactional,
-)
-from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.metadata.topic_names import INTERNAL_TOPICS
-from barnabas.broker.replication.acknowledging import Acknowledging, Wait
-from barnabas.broker.replication.leader_hints import current_leader, endpoints
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS
+from barnabas.broker.replication.leader.leader_hints import current_leader, endpoints
 from barnabas.broker.replication.partition import ACKS_ALL, Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
-from barnabas.broker.server.context import CloseConnection, RequestContext
-from barnabas.coordinator.soon import promised, settled
+from barnabas.broker.server.context import Acknowledgement, CloseConnection, RequestContext
+from barnabas.broker.server.slices import Steps
+from barnabas.broker.transactions.produce_verification import (
+    ProduceVerification,
+    Verdicts,
+    VerificationError,
+)
+from barnabas.coordinator.soon import Soon, spawn, wait
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.produce import (
     API,
@@ -40,23 +49,29 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from barnabas.protocol.records.batch import TRANSACTIONAL, first_header
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.log_parts import Appended
-from barnabas.storage.validator import (
+from barnabas.storage.log.log_parts import LogAppendInfo
+from barnabas.storage.log.record_steps import TakesLong
+from barnabas.storage.log.validator import (
     ZSTD_SINCE,
     RecordsRefused,
     check_codec_of_version,
-    takes_steps,
+    validate_briefly,
 )
-from barnabas.storage.verification import Guard
+from barnabas.storage.producers.verification import VerificationGuard
 
-__all__ = ["API", "SERVES", "ProduceHandler", "error_response"]
+__all__ = ["API", "Parts", "error_response", "handle"]
 
-SERVES = range(3, 14)
 _TOPIC_IDS_SINCE = 13
 _LEADER_HINTS_SINCE = 10
-_INLINE = (bytes, memoryview)
-"""Records as a decoder yields them; a slice of a log is only ever sent."""
+MANY = 500
+"""The partitions of a request from which it is appended in slices."""
+_QUEUED, _WAITS, _FAILED = 1, 2, 4
+"""The outcomes of an append: it is in the append queue, misses an acknowledgement, or failed."""
+_IN_MEMORY = (bytes, memoryview)
+_UNKNOWN_LEADER: Final = LeaderIdAndEpoch()
+"""Shared by all answers, because a default of its own costs each answer a quarter of its time."""
 _WITHOUT_LOG_START = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -71,291 +86,451 @@ _WITHOUT_LOG_START = frozenset(
 )
 
 
-class ProduceHandler:
-    """Serves producers. Internal topics are refused, whatever client id is claimed."""
+class Parts(NamedTuple):
+    """The parts of the broker that Produce works with."""
 
-    def __init__(
-        self, replicas: ReplicaManager, cache: MetadataCache, admission: ProduceAdmission
-    ) -> None:
-        self._replicas = replicas
-        self._cache = cache
-        self._admission = admission
+    replicas: ReplicaManager
+    cache: MetadataCache
+    verification: ProduceVerification
 
-    def handle(
-        self,
-        request: ProduceRequest,
-        context: RequestContext,
-        verdicts: Verdicts | None = None,
-    ) -> "ProduceResponse | asyncio.Future[Any] | None":
-        if request.acks not in (ACKS_ALL, 0, 1):
-            return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
-        acks, version = request.acks, context.api_version
-        if verdicts is None and _is_transactional(request):
-            return self._admit(request, context)
-        topics: list[TopicProduceResponse] = []
-        waits: list[Wait | _Queued] = []
-        failed = False
-        for topic in request.topic_data:
-            name: str | None = topic.name
-            if version >= _TOPIC_IDS_SINCE:
-                name = self._cache.topic_name(topic.topic_id)
-            answers = []
-            for data in topic.partition_data:
-                answer = self._append(name, data, acks, verdicts, context, waits)
-                answers.append(answer)
-                if answer.error_code:
-                    failed = True
-            if answers:
-                topics.append(
-                    TopicProduceResponse(
-                        name=topic.name, topic_id=topic.topic_id, partition_responses=answers
-                    )
+
+_AddWaiter = Callable[[int, Callable[[KafkaError | None], None]], None]
+
+
+class _Slot:
+    """One partition of a request: its batch, its state, and its answer in the response."""
+
+    # Class attributes, because most batches need none of these, and each assignment costs.
+    verdict: VerificationGuard | KafkaError | None = None
+    partition: Partition | None = None
+    queued: asyncio.Future[LogAppendInfo] | None = None
+    add_waiter: _AddWaiter | None = None
+    """Adds a waiter for the acknowledgement that is missing after the append."""
+    end_offset = -1
+    """The offset that the acknowledgement has to reach."""
+    leader_epoch = -1
+    """The leader epoch of the request; set only if it is appended in slices or waits for the append
+    queue."""
+
+    def __init__(self, topic: str | None, data: PartitionProduceData) -> None:
+        records = data.records
+        # A decoder returns records in memory; a slice of a log is only ever sent.
+        assert records is None or isinstance(records, _IN_MEMORY)
+        self.topic = topic
+        """The name; None if the topic id is unknown."""
+        self.data = data
+        self.records = records
+        self.header = first_header(records) if records else None
+        self.answer = PartitionProduceResponse(
+            index=data.index, base_offset=-1, current_leader=_UNKNOWN_LEADER
+        )
+
+
+class _Work(NamedTuple):
+    """A request on its way through the passes."""
+
+    parts: Parts
+    request: ProduceRequest
+    context: RequestContext
+    slots: list[_Slot]
+    response: ProduceResponse
+
+
+def handle(
+    parts: Parts, request: ProduceRequest, context: RequestContext
+) -> Soon[ProduceResponse | None] | Steps[Soon[ProduceResponse | None]]:
+    """Append one batch per partition; internal topics are refused, whatever the client id is."""
+    if request.acks not in (ACKS_ALL, 0, 1):
+        return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
+    slots: list[_Slot] = []
+    topics: list[TopicProduceResponse] = []
+    building = _build_slots(parts.cache, request, context.api_version, slots, topics)
+    for _ in building:
+        if len(slots) > MANY:
+            work = _Work(parts, request, context, slots, ProduceResponse(responses=topics))
+            return _append_many(work, building)
+    response = ProduceResponse(responses=topics)
+    for slot in slots:
+        if slot.header is not None and slot.header.attributes & TRANSACTIONAL:
+            waiting = _verify(_Work(parts, request, context, slots, response))
+            if waiting is not None:
+                return waiting
+            break
+    return _append_all(parts, request, context, slots, response)
+
+
+def _append_many(work: _Work, building: Iterator[None]) -> Steps[Soon[ProduceResponse | None]]:
+    """Append to many partitions, in slices."""
+    yield from building
+    if any(slot.header and slot.header.attributes & TRANSACTIONAL for slot in work.slots):
+        waiting = _verify(work)
+        if waiting is not None:
+            return waiting
+    fate = 0
+    for slot in work.slots:
+        fate |= _try_append(work.parts, slot, work.request.acks, work.context)
+        if slot.partition is not None:
+            slot.leader_epoch = slot.partition.leader_epoch
+        yield None
+    # A leadership may have ended between two slices.
+    waits = fate & _WAITS and not fate & _QUEUED
+    return _await_leaders(work) if waits else _appended(work, fate)
+
+
+def _build_slots(
+    cache: MetadataCache,
+    request: ProduceRequest,
+    version: int,
+    slots: list[_Slot],
+    topics: list[TopicProduceResponse],
+) -> Iterator[None]:
+    """Fill the slots and the topics of the response, in a step for each partition."""
+    for topic in request.topic_data:
+        name = _topic_name(cache, topic, version)
+        answers = []
+        for data in topic.partition_data:
+            slot = _Slot(name, data)
+            slots.append(slot)
+            answers.append(slot.answer)
+            yield None
+        if answers:
+            topics.append(
+                TopicProduceResponse(
+                    name=topic.name, topic_id=topic.topic_id, partition_responses=answers
                 )
-        response = ProduceResponse(responses=topics)
-        if failed or waits:
-            return self._unfinished(response, waits, request, context, verdicts)
-        return response if acks else None
-
-    def _unfinished(
-        self,
-        response: ProduceResponse,
-        waits: "list[Wait | _Queued]",
-        request: ProduceRequest,
-        context: RequestContext,
-        verdicts: Verdicts | None,
-    ) -> "ProduceResponse | asyncio.Future[Any] | None":
-        """What follows the appends where one has failed, or has to be waited for."""
-        queued = {id(each.place): each for each in waits if isinstance(each, _Queued)}
-        acknowledged = [each for each in waits if isinstance(each, Wait)]
-        if queued:
-            return promised(
-                self._when_appended(response, acknowledged, queued, request, context, verdicts)
             )
-        if any(
-            answer.error_code
-            for topic in response.responses
-            for answer in topic.partition_responses
-        ):
-            if not request.acks:
-                raise CloseConnection
-            if context.api_version >= _LEADER_HINTS_SINCE:
-                self._add_endpoints(response, context.listener)
-        if acknowledged:
-            return Acknowledging(response, acknowledged, request.timeout_ms).future
-        return response if request.acks else None
 
-    async def _when_appended(
-        self,
-        response: ProduceResponse,
-        acknowledged: list[Wait],
-        queued: "dict[int, _Queued]",
-        request: ProduceRequest,
-        context: RequestContext,
-        verdicts: Verdicts | None,
-    ) -> ProduceResponse | None:
-        """Put the answers of appends that were queued where they belong, then go on."""
-        waits: list[Wait | _Queued] = [*acknowledged]
-        turns = [each.turn for each in queued.values()]
-        try:
-            await asyncio.wait(turns)
-        except asyncio.CancelledError:
-            for turn in turns:
-                turn.cancel()
-            raise
-        for topic in response.responses:
-            for number, place in enumerate(topic.partition_responses):
-                if each := queued.get(id(place)):
-                    topic.partition_responses[number] = self._append(
-                        each.topic, each.data, request.acks, verdicts, context, waits, each.turn
-                    )
-        return await settled(self._unfinished(response, waits, request, context, verdicts))
 
-    def _admit(
-        self, request: ProduceRequest, context: RequestContext
-    ) -> "ProduceResponse | asyncio.Future[Any] | None":
-        """Ask for verdicts on the transactional batches, then go on with them."""
-        if request.transactional_id is None:
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        version = context.api_version
-        batches = [
-            batch_of((name, data.index), data.records)
-            for topic in request.topic_data
-            if (name := self._name(topic, version)) is not None
-            for data in topic.partition_data
-            if isinstance(data.records, _INLINE) and is_transactional(data.records)
-        ]
-        if not batches:
-            return self.handle(request, context, {})
-        verdicts = self._admission.ask(request.transactional_id, version, batches)
-        if isinstance(verdicts, dict):
-            return self.handle(request, context, verdicts)
-        _keep_records(request)
-        return promised(self._when_judged(request, context, verdicts))
+def _verify(work: _Work) -> "asyncio.Future[ProduceResponse | None] | None":
+    """Admit transactional batches; return the rest of the request if it has to wait for that."""
+    verdicts = _ask_for_verdicts(work.parts.verification, work.request, work.context, work.slots)
+    if isinstance(verdicts, asyncio.Future):
+        _keep_records(work.slots)
+        return spawn(_await_verdicts(work, verdicts))
+    _admit(work.slots, verdicts)
+    return None
 
-    async def _when_judged(
-        self,
-        request: ProduceRequest,
-        context: RequestContext,
-        verdicts: "asyncio.Future[Verdicts]",
-    ) -> ProduceResponse | None:
-        return await settled(self.handle(request, context, await verdicts))
 
-    def _name(self, topic: TopicProduceData, version: int) -> str | None:
-        if version >= _TOPIC_IDS_SINCE:
-            return self._cache.topic_name(topic.topic_id)
-        return topic.name
+def _topic_name(cache: MetadataCache, topic: TopicProduceData, version: int) -> str | None:
+    return topic.name if version < _TOPIC_IDS_SINCE else cache.topic_name(topic.topic_id)
 
-    def _append(
-        self,
-        topic: str | None,
-        data: PartitionProduceData,
-        acks: int,
-        verdicts: Verdicts | None,
-        context: RequestContext,
-        waits: "list[Wait | _Queued]",
-        turn: "asyncio.Future[Appended] | None" = None,
-    ) -> PartitionProduceResponse:
-        """Append to one partition, or take what its `turn` in the queue has brought."""
-        partition: Partition | None = None
-        records, index = data.records, data.index
-        assert records is None or isinstance(records, _INLINE)
-        try:
-            if topic is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            partition = self._replicas.partition(topic, index)
-            if topic in INTERNAL_TOPICS:
-                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-            if not records:
-                raise KafkaError(ErrorCode.INVALID_RECORD)
-            guard = None
-            if verdicts is not None and is_transactional(records):
-                guard = _admitted(verdicts, (topic, index))
-            if context.api_version < ZSTD_SINCE:
-                check_codec_of_version(records, context.api_version)
-            if turn is not None:
-                appended = turn.result()
-            elif partition.appends or (partition.log.rules.looks_inside and takes_steps(records)):
-                turn = self._replicas.appends.put(
-                    partition, records, now_ms=context.received_ms, required_acks=acks, guard=guard
-                )
-                place = _error(data, ErrorCode.NONE)
-                waits.append(_Queued(place, topic, data, turn))
-                return place
+
+# -- admit ---------------------------------------------------------------------------------------
+
+
+def _ask_for_verdicts(
+    verification: ProduceVerification,
+    request: ProduceRequest,
+    context: RequestContext,
+    slots: list[_Slot],
+) -> Soon[Verdicts]:
+    """Ask for verdicts on the transactional batches of known topics."""
+    if request.transactional_id is None:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    batches = [
+        (TopicPartition(slot.topic, slot.data.index), header)
+        for slot in slots
+        if slot.topic is not None
+        and (header := slot.header) is not None
+        and header.attributes & TRANSACTIONAL
+    ]
+    if not batches:
+        return {}
+    return verification.ask(request.transactional_id, context.api_version, batches)
+
+
+def _admit(slots: list[_Slot], verdicts: Verdicts) -> None:
+    """Give the transactional batches their verdicts."""
+    for slot in slots:
+        if slot.header is not None and slot.header.attributes & TRANSACTIONAL:
+            if slot.topic is None:
+                # The coordinator was not asked, so the id may not become known meanwhile.
+                slot.verdict = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             else:
-                appended = partition.append_as_leader(
-                    records, now_ms=context.received_ms, required_acks=acks, guard=guard
-                )
-        except KafkaError as error:
-            return self._refused(topic, data, error, partition, context.api_version)
-        first_offset, last_offset, append_time, log_start_offset, duplicate = appended
+                slot.verdict = verdicts[TopicPartition(slot.topic, slot.data.index)]
+
+
+def _keep_records(slots: list[_Slot]) -> None:
+    """Copy the records out of the receive buffer, because the request has to wait."""
+    for slot in slots:
+        if isinstance(slot.records, memoryview):
+            slot.records = slot.data.records = bytes(slot.records)
+
+
+async def _await_verdicts(
+    work: _Work, verdicts: "asyncio.Future[Verdicts]"
+) -> ProduceResponse | None:
+    """Wait for the verdicts, then go on."""
+    _admit(work.slots, await verdicts)
+    # Topics may have been created or deleted while the coordinator was asked.
+    slots = iter(work.slots)
+    for topic in work.request.topic_data:
+        name = _topic_name(work.parts.cache, topic, work.context.api_version)
+        for _ in topic.partition_data:
+            next(slots).topic = name
+    return await wait(_append_all(*work))
+
+
+# -- append --------------------------------------------------------------------------------------
+
+
+def _append_all(
+    parts: Parts,
+    request: ProduceRequest,
+    context: RequestContext,
+    slots: list[_Slot],
+    response: ProduceResponse,
+) -> Soon[ProduceResponse | None]:
+    """Append to every partition; a partition that refuses its batch does not stop the others."""
+    acks, fate = request.acks, 0
+    for slot in slots:
+        fate |= _try_append(parts, slot, acks, context)
+    if not fate:
+        return response if acks else None
+    return _appended(_Work(parts, request, context, slots, response), fate)
+
+
+def _try_append(parts: Parts, slot: _Slot, acks: int, context: RequestContext) -> int:
+    """Append to one partition, or refuse its batch; return what has come of it."""
+    try:
+        _append(parts.replicas, slot, acks, context)
+    except KafkaError as error:
+        _refuse(parts.cache, slot, error, context.api_version)
+        return _FAILED
+    if slot.queued is not None:
+        return _QUEUED
+    return _WAITS if slot.add_waiter is not None else 0
+
+
+def _appended(work: _Work, fate: int) -> Soon[ProduceResponse | None]:
+    """Answer, or wait for what is missing."""
+    if not fate:
+        return work.response if work.request.acks else None
+    failed = bool(fate & _FAILED)
+    if fate & _QUEUED:
+        for slot in work.slots:
+            if slot.partition is not None and slot.leader_epoch < 0:
+                slot.leader_epoch = slot.partition.leader_epoch
+        return spawn(_await_queue(work))
+    if fate & _WAITS:
+        return _Acknowledgements(work, failed=failed).future
+    return _answer(work, failed=failed)
+
+
+def _append(replicas: ReplicaManager, slot: _Slot, acks: int, context: RequestContext) -> None:
+    """Append to one partition, or put the batch into its append queue."""
+    topic, records, header, guard = slot.topic, slot.records, slot.header, slot.verdict
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    partition = slot.partition = replicas.partition(topic, slot.data.index)
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if not records:
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+    if guard is not None and isinstance(guard, KafkaError):
+        raise guard
+    if context.api_version < ZSTD_SINCE:
+        check_codec_of_version(records, context.api_version, header)
+    if partition.appends or partition.log.rules.looks_inside:
+        _append_looking_inside(replicas, slot, partition, acks, context)
+        return
+    appended = partition.append_as_leader(
+        records, header=header, now_ms=context.received_ms, required_acks=acks, guard=guard
+    )
+    _complete(slot, partition, appended, acks)
+
+
+def _append_looking_inside(
+    replicas: ReplicaManager, slot: _Slot, partition: Partition, acks: int, context: RequestContext
+) -> None:
+    """Append a short batch whose records are checked; put others into the append queue."""
+    records, header = slot.records, slot.header
+    assert records is not None
+    options: dict[str, Any] = {
+        "header": header,
+        "now_ms": context.received_ms,
+        "required_acks": acks,
+        "guard": slot.verdict,
+    }
+    if not partition.appends:
+        partition.require_leader()
+        with suppress(TakesLong):
+            validated = validate_briefly(
+                records, partition.log.rules, now_ms=context.received_ms, header=header
+            )
+            appended = partition.append_as_leader(records, validated=validated, **options)
+            _complete(slot, partition, appended, acks)
+            return
+    slot.queued = replicas.appends.put(partition, records, **options)
+
+
+def _complete(slot: _Slot, partition: Partition, appended: LogAppendInfo, acks: int) -> None:
+    """Answer for a batch that is appended, and see which acknowledgement is missing."""
+    first_offset, last_offset, append_time, log_start_offset, duplicate = appended
+    cells = partition.cells
+    cells.produces.value += 1
+    if not duplicate:
+        cells.bytes_in.value += len(slot.records or b"")
+        cells.messages_in.value += last_offset - first_offset + 1
+    answer = slot.answer
+    answer.base_offset = first_offset
+    answer.log_append_time_ms = append_time
+    answer.log_start_offset = log_start_offset
+    if acks == ACKS_ALL:
+        if partition.log.high_watermark <= last_offset:
+            slot.add_waiter = partition.add_waiter
+            slot.end_offset = last_offset + 1
+    elif acks == 1 and partition.flushes_first:
+        slot.add_waiter = partition.add_flush_waiter
+        slot.end_offset = last_offset + 1
+
+
+def _refuse(cache: MetadataCache, slot: _Slot, error: KafkaError, version: int) -> None:
+    """Answer for a batch that is not appended."""
+    answer = slot.answer
+    answer.error_code = downgrade(API.key, version, error.code)
+    partition = slot.partition
+    if partition is not None:
         cells = partition.cells
         cells.produces.value += 1
-        if not duplicate:
-            cells.bytes_in.value += len(records)
-            cells.messages_in.value += last_offset - first_offset + 1
-        answer = PartitionProduceResponse(
-            index=index,
-            base_offset=first_offset,
-            log_append_time_ms=append_time,
-            log_start_offset=log_start_offset,
-        )
-        if acks == ACKS_ALL:
-            if partition.log.high_watermark <= last_offset:
-                waits.append(Wait(partition, appended, answer, partition.add_waiter))
-        elif acks == 1 and partition.flushes_first:
-            waits.append(Wait(partition, appended, answer, partition.add_flush_waiter))
-        return answer
-
-    def _refused(
-        self,
-        topic: str | None,
-        data: PartitionProduceData,
-        error: KafkaError,
-        partition: Partition | None,
-        version: int,
-    ) -> PartitionProduceResponse:
-        answer = _error(data, downgrade(API.key, version, error.code))
-        if partition is not None:
-            cells = partition.cells
-            cells.produces.value += 1
-            cells.failed_produces.value += 1
-            if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
-                cells.bytes_rejected.value += len(data.records or b"")
-            if error.code not in _WITHOUT_LOG_START and not isinstance(error, Refused):
-                answer.log_start_offset = partition.log.log_start_offset
-        moved = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if moved and topic is not None and version >= _LEADER_HINTS_SINCE:
-            leader = current_leader(self._cache, topic, data.index)
-            answer.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
-        if isinstance(error, Refused) and answer.error_code != error.code:
-            answer.error_message = error.message
-        if isinstance(error, RecordsRefused):
-            answer.error_message = error.message
-            answer.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-                for index, message in error.record_errors
-            ]
-        return answer
-
-    def _add_endpoints(self, response: ProduceResponse, listener: str) -> None:
-        leaders = (
-            partition.current_leader.leader_id
-            for topic in response.responses
-            for partition in topic.partition_responses
-            if partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        )
-        response.node_endpoints = [
-            NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
-            for node in endpoints(self._cache, leaders, listener)
+        cells.failed_produces.value += 1
+        if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+            cells.bytes_rejected.value += len(slot.records or b"")
+        if error.code not in _WITHOUT_LOG_START and not isinstance(error, VerificationError):
+            answer.log_start_offset = partition.log.log_start_offset
+    moved = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if moved and slot.topic is not None and version >= _LEADER_HINTS_SINCE:
+        leader = current_leader(cache, slot.topic, slot.data.index)
+        answer.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
+    if isinstance(error, VerificationError) and answer.error_code != error.code:
+        answer.error_message = error.message
+    if isinstance(error, RecordsRefused):
+        answer.error_message = error.message
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in error.record_errors
         ]
 
 
-class _Queued(NamedTuple):
-    """One partition whose append waits for its turn; its answer comes into this place."""
-
-    place: PartitionProduceResponse
-    topic: str
-    data: PartitionProduceData
-    turn: "asyncio.Future[Appended]"
+# -- await ---------------------------------------------------------------------------------------
 
 
-def _is_transactional(request: ProduceRequest) -> bool:
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            records = data.records
-            if isinstance(records, _INLINE) and is_transactional(records):
-                return True
-    return False
+async def _await_queue(work: _Work) -> ProduceResponse | None:
+    """Wait for the appends that are in a queue, then for acknowledgements."""
+    queued = [(slot, slot.queued) for slot in work.slots if slot.queued is not None]
+    appends = [append for _, append in queued]
+    try:
+        await asyncio.wait(appends)
+    except asyncio.CancelledError:
+        for append in appends:
+            append.cancel()
+        raise
+    for slot, append in queued:
+        assert slot.topic is not None
+        before, slot.partition = slot.partition, None
+        try:
+            # The partition may have been deleted meanwhile.
+            slot.partition = work.parts.replicas.partition(slot.topic, slot.data.index)
+            appended = append.result()
+            if slot.partition is not before or _has_lost_leadership(slot):
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            _complete(slot, slot.partition, appended, work.request.acks)
+        except KafkaError as error:
+            _refuse(work.parts.cache, slot, error, work.context.api_version)
+    return await wait(_await_leaders(work))
 
 
-def _keep_records(request: ProduceRequest) -> None:
-    """Whatever waits must not lie in the receive buffer."""
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            if isinstance(data.records, memoryview):
-                data.records = bytes(data.records)
+def _await_leaders(work: _Work) -> Soon[ProduceResponse | None]:
+    """Refuse batches whose leadership has ended; await the acknowledgements of the others."""
+    for slot in work.slots:
+        if slot.add_waiter is not None and _has_lost_leadership(slot):
+            slot.add_waiter = None
+            slot.answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    failed = any(slot.answer.error_code for slot in work.slots)
+    if any(slot.add_waiter is not None for slot in work.slots):
+        return _Acknowledgements(work, failed=failed).future
+    return _answer(work, failed=failed)
 
 
-def _admitted(verdicts: Verdicts, place: TopicPartition) -> Guard | None:
-    if place not in verdicts:
-        # Its topic id became known while the coordinator was asked about other partitions.
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-    verdict = verdicts[place]
-    if isinstance(verdict, KafkaError):
-        raise verdict
-    return verdict
+def _has_lost_leadership(slot: _Slot) -> bool:
+    """Whether the leadership has ended in which the request arrived.
+
+    The waiters of that leadership have failed already, and the log may have other records at the
+    same offsets.
+    """
+    partition = slot.partition
+    return (
+        partition is None or not partition.is_leader or partition.leader_epoch != slot.leader_epoch
+    )
+
+
+class _Acknowledgements:
+    """The acknowledgements of a request by replicas (acks=all) or the disk, with its timeout."""
+
+    def __init__(self, work: _Work, *, failed: bool) -> None:
+        loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[ProduceResponse | None] = Acknowledgement(loop=loop)
+        self._work = work
+        self._failed = failed
+        waits = [(slot, slot.add_waiter) for slot in work.slots if slot.add_waiter is not None]
+        self._missing = {slot for slot, _ in waits}
+        timeout_s = max(work.request.timeout_ms, 0) / 1000
+        self._timer = loop.call_later(timeout_s, self._timed_out)
+        for slot, add_waiter in waits:
+            add_waiter(slot.end_offset, partial(self._acknowledged, slot))
+
+    def _acknowledged(self, slot: _Slot, error: KafkaError | None) -> None:
+        if slot not in self._missing:
+            return
+        self._missing.remove(slot)
+        assert slot.partition is not None
+        if error is not None:
+            slot.answer.error_code = error.code
+        elif self._work.request.acks == ACKS_ALL and slot.partition.is_under_min_isr:
+            slot.answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        if not self._missing:
+            self._finish()
+
+    def _timed_out(self) -> None:
+        for slot in self._missing:
+            slot.answer.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self._missing.clear()
+        self._finish()
+
+    def _finish(self) -> None:
+        self._timer.cancel()
+        if not self.future.done():
+            self.future.set_result(_answer(self._work, failed=self._failed))
+
+
+# -- answer --------------------------------------------------------------------------------------
+
+
+def _answer(work: _Work, *, failed: bool) -> ProduceResponse | None:
+    """Return the response. acks=0 has none, so that a batch that `failed` closes the connection."""
+    if not work.request.acks:
+        if failed:
+            raise CloseConnection
+        return None
+    if failed and work.context.api_version >= _LEADER_HINTS_SINCE:
+        leaders = [
+            slot.answer.current_leader.leader_id
+            for slot in work.slots
+            if slot.answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        ]
+        work.response.node_endpoints = [
+            NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            for node in endpoints(work.parts.cache, leaders, work.context.listener)
+        ]
+    return work.response
 
 
 def _error(data: PartitionProduceData, code: ErrorCode) -> PartitionProduceResponse:
     return PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
 
 
-def error_response(
-    request: ProduceRequest,
-    code: ErrorCode,
-    _version: int,
-) -> ProduceResponse:
-    """Every partition answered with `code`; raises CloseConnection where acks=0 forbids answers."""
+def error_response(request: ProduceRequest, code: ErrorCode, _version: int) -> ProduceResponse:
+    """Answer every partition with `code`; raises CloseConnection because acks=0 has no answer."""
     if request.acks == 0:
         raise CloseConnection
     return ProduceResponse(

@@ -1,79 +1,131 @@
-"""WriteTxnMarkers (key 27): ends of transactions, from their coordinator or from an operator.
+"""WriteTxnMarkers (key 27): write transaction markers for a coordinator or an operator.
 
-An operator's (KIP-664) ends a transaction in one partition, whatever its coordinator thinks of it.
-Errors by partition as `MarkerWriter` tells them. To a coordinator REQUEST_TIMED_OUT too: many
-transactions share its request, and a partition whose followers are slow must not hold up the
-answers of the others. The marker may be committed all the same, and a second one does no harm.
+An operator's marker (KIP-664) ends a transaction in one partition, without its coordinator. Errors
+by partition as in `MarkerWriter.write`. A coordinator may also get REQUEST_TIMED_OUT: many
+transactions share its request, and a partition with slow followers must not delay the others. The
+marker may be committed all the same, and a second one does no harm. On the inter-broker listener a
+coordinator epoch that no coordinator has yet is answered COORDINATOR_NOT_AVAILABLE.
 """
 
 import asyncio
-from typing import Final
+from typing import Final, NamedTuple
 
-from barnabas.broker.coordination.marker_writer import MarkerWriter, TxnMarker
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.peers import broker_id_of
+from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps
+from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
 from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode, downgrade
 from barnabas.protocol.messages.write_txn_markers import (
     API,
-    WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from barnabas.protocol.records.control import TxnMarker
+from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "SERVES", "WriteTxnMarkersHandler", "error_response"]
+__all__ = ["API", "Parts", "Senders", "error_response", "handle"]
 
-SERVES = range(1, 3)
 PATIENCE_S: Final = 1.0
-"""Until a coordinator is told of what is not committed by then."""
+"""The longest wait in seconds of a coordinator for markers to be committed."""
 
 
-class WriteTxnMarkersHandler:
-    """Answers when the last marker is committed or refused, a coordinator in time."""
+class Senders:
+    """The brokers that send markers over the inter-broker listener."""
 
-    def __init__(self, writer: MarkerWriter) -> None:
-        self._writer = writer
-        self._newest: dict[str | None, int] = {}
-        """By the name of a broker, the latest connection on which it sent markers."""
+    def __init__(self, cache: MetadataCache) -> None:
+        self._cache = cache
+        self._newest_connections: dict[int, int] = {}
+        """By broker id, the latest connection on which the broker sent markers."""
+        self._newest_epoch = 0
 
-    def handle(
-        self,
-        request: WriteTxnMarkersRequest,
-        context: RequestContext,
-    ) -> Soon[WriteTxnMarkersResponse]:
-        if context.inter_broker and self._is_given_up(context):
-            return _results(request, ErrorCode.NETWORK_EXCEPTION)
-        response = _results(request, ErrorCode.REQUEST_TIMED_OUT)
-        open_results = _OpenResults(response, context.api_version)
-        for marker, result in zip(request.markers, response.markers, strict=True):
-            end = TxnMarker(
-                marker.producer_id,
-                marker.producer_epoch,
-                marker.coordinator_epoch,
-                marker.transaction_result,
-                marker.transaction_version,
-            )
-            for topic in result.topics:
-                for each in topic.partitions:
-                    open_results.open += 1
-                    self._writer.write(
-                        topic.name, each.partition_index, end, open_results.done(each)
-                    )
-        return open_results.answer(PATIENCE_S if context.inter_broker else None)
+    def is_outdated(self, context: RequestContext) -> bool:
+        """Return whether the broker has sent markers over a later connection than this one.
 
-    def _is_given_up(self, context: RequestContext) -> bool:
-        """A broker has one line for markers: what comes over an older one was held up somewhere,
-        and has been sent again. Of the older protocol it could end the producer's next transaction.
+        A broker keeps one connection for markers. A request that arrives over an older one was
+        delayed, and its markers have been sent again. With the older protocol (before KIP-890) a
+        delayed marker could end the producer's next transaction.
         """
-        newest = self._newest.get(context.client_id, context.connection_id)
-        self._newest[context.client_id] = max(newest, context.connection_id)
+        broker_id = broker_id_of(context.client_id)
+        if broker_id is None or broker_id not in self._cache.brokers:
+            return False
+        newest = self._newest_connections.get(broker_id, context.connection_id)
+        self._newest_connections[broker_id] = max(newest, context.connection_id)
         return context.connection_id < newest
+
+    def has_epoch(self, coordinator_epoch: int) -> bool:
+        """Return whether a coordinator can have this epoch: the leader epoch of a partition.
+
+        A marker of the future would fence the coordinators of its producer for good.
+        """
+        if coordinator_epoch > self._newest_epoch:
+            topic = self._cache.topic(TRANSACTION_STATE)
+            epochs = [] if topic is None else [p.leader_epoch for p in topic.partitions.values()]
+            self._newest_epoch = max(epochs, default=0)
+        return coordinator_epoch <= self._newest_epoch
+
+
+class Parts(NamedTuple):
+    """The parts of the broker that WriteTxnMarkers works with."""
+
+    writer: MarkerWriter
+    senders: Senders
+
+
+def handle(
+    parts: Parts, request: WriteTxnMarkersRequest, context: RequestContext
+) -> Steps[Soon[WriteTxnMarkersResponse]]:
+    """Answer when the last marker is committed or refused; answer a coordinator in time."""
+    if context.inter_broker and parts.senders.is_outdated(context):
+        return (yield from _results(request, ErrorCode.NETWORK_EXCEPTION))
+    response = yield from _results(request, ErrorCode.REQUEST_TIMED_OUT)
+    open_results = _OpenResults(response, context.api_version)
+    senders = parts.senders if context.inter_broker else None
+    writes = yield from _writes(request, response, open_results, senders)
+    for _ in parts.writer.write(writes):
+        yield None
+        # The coordinator may have sent the rest over a later connection meanwhile.
+        if context.inter_broker and parts.senders.is_outdated(context):
+            return (yield from _results(request, ErrorCode.NETWORK_EXCEPTION))
+    return open_results.answer(PATIENCE_S if context.inter_broker else None)
+
+
+def _writes(
+    request: WriteTxnMarkersRequest,
+    response: WriteTxnMarkersResponse,
+    results: "_OpenResults",
+    senders: Senders | None,
+) -> Steps[list[MarkerWrite]]:
+    writes: list[MarkerWrite] = []
+    for marker, result in zip(request.markers, response.markers, strict=True):
+        yield None
+        end = TxnMarker(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.transaction_result,
+            marker.transaction_version,
+        )
+        unknown_epoch = senders is not None and not senders.has_epoch(end.coordinator_epoch)
+        for topic in result.topics:
+            yield None
+            for each in topic.partitions:
+                yield None
+                if unknown_epoch:
+                    each.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                    continue
+                partition = TopicPartition(topic.name, each.partition_index)
+                writes.append(MarkerWrite(partition, end, results.done(each)))
+    return writes
 
 
 class _OpenResults:
-    """Counts what is not written yet."""
+    """The results of a request, and the number of markers that are not written yet."""
 
     def __init__(self, response: WriteTxnMarkersResponse, version: int) -> None:
         self.open = 0
@@ -82,6 +134,8 @@ class _OpenResults:
         self._future: asyncio.Future[WriteTxnMarkersResponse] | None = None
 
     def done(self, result: WritableTxnMarkerPartitionResult) -> "_Done":
+        """Return the callback for one more result."""
+        self.open += 1
         return _Done(self, result)
 
     def settle(self) -> None:
@@ -105,7 +159,7 @@ class _OpenResults:
 
 
 class _Done:
-    """Takes the outcome of one marker."""
+    """The callback for the result of one marker."""
 
     __slots__ = ("_open_results", "_result")
 
@@ -120,28 +174,26 @@ class _Done:
         self._open_results.settle()
 
 
-def _results(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(markers=[_of_marker(marker, code) for marker in request.markers])
+def _results(request: WriteTxnMarkersRequest, code: ErrorCode) -> Steps[WriteTxnMarkersResponse]:
+    def result_of(index: int) -> WritableTxnMarkerPartitionResult:
+        return WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
 
-
-def _of_marker(marker: WritableTxnMarker, code: ErrorCode) -> WritableTxnMarkerResult:
-    return WritableTxnMarkerResult(
-        producer_id=marker.producer_id,
-        topics=[
-            WritableTxnMarkerTopicResult(
-                name=topic.name,
-                partitions=[
-                    WritableTxnMarkerPartitionResult(partition_index=each, error_code=code)
-                    for each in topic.partition_indexes
-                ],
+    response = WriteTxnMarkersResponse(markers=[])
+    for marker in request.markers:
+        yield None
+        result = WritableTxnMarkerResult(producer_id=marker.producer_id, topics=[])
+        response.markers.append(result)
+        for topic in marker.topics:
+            yield None
+            partitions = yield from in_steps(result_of, topic.partition_indexes)
+            result.topics.append(
+                WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions)
             )
-            for topic in marker.topics
-        ],
-    )
+    return response
 
 
 def error_response(
     request: WriteTxnMarkersRequest, code: ErrorCode, _version: int
-) -> WriteTxnMarkersResponse:
-    """The error for every partition."""
+) -> Steps[WriteTxnMarkersResponse]:
+    """Answer every partition with the error."""
     return _results(request, code)

@@ -1,25 +1,44 @@
-"""The HTTP endpoint for operators: /metrics for Prometheus, /healthz and /readyz for probes.
+"""The HTTP endpoint for operators: /metrics for Prometheus; /healthz, /livez, /readyz for probes.
 
-It lives on the broker's own event loop, so counters are read where they are written, and /healthz
-answers exactly when the loop still turns. A scrape is rendered in slices between other work.
+It runs on the broker's event loop: counters are read on the thread that writes them, and /healthz
+responds exactly if the loop runs. A scrape is rendered in slices between other work.
+
+Slow clients keep no probe out: the oldest connection makes way for a new one, and the head of a
+request, with the handshake of TLS before it, has HEAD_SECONDS.
 """
 
 import asyncio
+import hmac
+import os
+import socket
+import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import h11
 
+from barnabas.broker.observability.logging import get_logger
+from barnabas.config.key import ConfigError
 from barnabas.metrics.exposition import CONTENT_TYPE, render
 from barnabas.metrics.registry import Registry
 
 _HEAD_LIMIT: Final = 8192
 _READ: Final = 4096
 _EXCHANGE_SECONDS: Final = 10
+HEAD_SECONDS: Final = 2
 _MOST_EXCHANGES: Final = 64
-"""Probes and scrapers are few; a crowd here would take the descriptors of the broker's clients."""
+"""Limit of simultaneous connections: a few probes and scrapers, which must not use up the
+descriptors of the broker's clients."""
+_BACKLOG: Final = 1024
+_ACCEPTED_PER_TURN: Final = 16
+_RETRY_SECONDS: Final = 0.1
+"""The wait after an error of accept, such as the lack of descriptors."""
 _TEXT: Final = "text/plain; charset=utf-8"
+_UNAUTHORIZED: Final = HTTPStatus.UNAUTHORIZED
+T = TypeVar("T")
+_log = get_logger(__name__)
 
 
 class Answer(NamedTuple):
@@ -30,71 +49,213 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class HttpEndpoint:
-    """Serves one registry. `not_ready` tells why clients should stay away, or nothing."""
+class Access(NamedTuple):
+    """The files of TLS and of the token; they are read again when they change."""
 
-    def __init__(self, registry: Registry, not_ready: Callable[[], Sequence[str]]) -> None:
+    certificate: str | None = None
+    """PEM, with its chain."""
+    key: str | None = None
+    """PEM, without a password."""
+    token: str | None = None
+    """The token that /metrics asks for, as `Authorization: Bearer`."""
+
+
+OPEN: Final = Access()
+"""Plain text, and no token."""
+
+
+class _Watched(Generic[T]):
+    """A value that is read from files, and again when one of them has changed."""
+
+    def __init__(self, paths: Sequence[str], read: Callable[..., T]) -> None:
+        """Raises OSError or ConfigError."""
+        self._paths = paths
+        self._read = read
+        self._seen = self._versions()
+        self._value = read(*paths)
+
+    def current(self) -> T:
+        """Return the value; the last good one while the files cannot be read."""
+        versions = self._versions()
+        if versions != self._seen:
+            self._seen = versions
+            try:
+                self._value = self._read(*self._paths)
+                _log.info("files read again", paths=self._paths)
+            except (OSError, ConfigError) as error:
+                _log.error("files cannot be read, the last content serves on", error=str(error))
+        return self._value
+
+    def _versions(self) -> list[tuple[int, int, int]]:
+        try:
+            found = [os.stat(path) for path in self._paths]
+        except OSError:
+            return []
+        return [(each.st_ino, each.st_size, each.st_mtime_ns) for each in found]
+
+
+def _tls(certificate: str, key: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # Without the function a key with a password would be asked for at the terminal.
+        context.load_cert_chain(certificate, key, lambda: "")
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"{certificate} and {key} are not a certificate and its key, without a password, in "
+            f"PEM: {error}"
+        ) from error
+    return context
+
+
+def _token(path: str) -> bytes:
+    with open(path, "rb") as file:
+        token = file.read().strip()
+    if not token:
+        raise ConfigError(f"{path} has no token")
+    return token
+
+
+class HttpEndpoint:
+    """The HTTP server of one registry. `not_ready` returns reasons why clients should not
+    connect."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        not_ready: Callable[[], Sequence[str]],
+        access: Access = OPEN,
+    ) -> None:
+        """Raises OSError if a file of `access` cannot be read, ConfigError for its content."""
         self._registry = registry
         self._not_ready = not_ready
-        self._server: asyncio.Server | None = None
-        self._exchanges: set[asyncio.Task[None]] = set()
+        self._sockets: list[socket.socket] = []
+        self._exchanges: dict[asyncio.Task[None], None] = {}
+        """The tasks of the connections, the oldest first."""
+        self._tls: _Watched[ssl.SSLContext] | None = None
+        self._token: _Watched[bytes] | None = None
+        if access.certificate is not None and access.key is not None:
+            self._tls = _Watched((access.certificate, access.key), _tls)
+        if access.token is not None:
+            self._token = _Watched((access.token,), _token)
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen, and return the bound port; OSError where the address cannot be had."""
-        self._server = await asyncio.start_server(
-            self._accept, host or None, port, limit=_HEAD_LIMIT
-        )
-        bound: int = self._server.sockets[0].getsockname()[1]
-        return bound
+    def start(self, sockets: list[socket.socket]) -> int:
+        """Accept connections on bound sockets; return their port."""
+        self._sockets = sockets
+        for bound in sockets:
+            bound.setblocking(False)
+            bound.listen(_BACKLOG)
+            asyncio.get_running_loop().add_reader(bound, self._accept, bound)
+        port: int = sockets[0].getsockname()[1]
+        return port
 
     async def stop(self) -> None:
-        """Stop listening and break off what is under way."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        """Stop listening and abort requests in progress."""
+        for bound in self._sockets:
+            asyncio.get_running_loop().remove_reader(bound)
+            bound.close()
+        self._sockets = []
         for exchange in self._exchanges:
             exchange.cancel()
         await asyncio.gather(*self._exchanges, return_exceptions=True)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._exchanges) >= _MOST_EXCHANGES:
-            writer.transport.abort()
-            return
-        exchange = asyncio.get_running_loop().create_task(self._exchange(reader, writer))
-        self._exchanges.add(exchange)
-        exchange.add_done_callback(self._exchanges.discard)
+    def _accept(self, bound: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(_ACCEPTED_PER_TURN):
+            try:
+                accepted, _ = bound.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:
+                self._make_way()
+                loop.remove_reader(bound)
+                loop.call_later(_RETRY_SECONDS, self._accept_again, bound)
+                return
+            accepted.setblocking(False)
+            if len(self._exchanges) >= _MOST_EXCHANGES:
+                self._make_way()
+            exchange = loop.create_task(self._exchange(accepted))
+            self._exchanges[exchange] = None
+            exchange.add_done_callback(partial(self._ended, accepted))
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request, one response: probes and scrapers come seconds apart."""
+    def _accept_again(self, bound: socket.socket) -> None:
+        if bound in self._sockets:
+            asyncio.get_running_loop().add_reader(bound, self._accept, bound)
+
+    def _make_way(self) -> None:
+        """Abort the oldest exchange."""
+        if self._exchanges:
+            oldest = next(iter(self._exchanges))
+            del self._exchanges[oldest]
+            oldest.cancel()
+
+    def _ended(self, accepted: socket.socket, exchange: "asyncio.Task[None]") -> None:
+        self._exchanges.pop(exchange, None)
+        # A task that is cancelled before its first step has not given it to a transport.
+        accepted.close()
+        if not exchange.cancelled() and (error := exchange.exception()) is not None:
+            _log.error("HTTP request failed", exc_info=error)
+
+    async def _exchange(self, accepted: socket.socket) -> None:
+        """Serve one request per connection, since probes and scrapers come seconds apart."""
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_LIMIT)
+        writer = None
         try:
             async with asyncio.timeout(_EXCHANGE_SECONDS):
                 with_body = True
                 try:
-                    request = await _read_request(http, reader)
+                    async with asyncio.timeout(HEAD_SECONDS):
+                        reader, writer = await self._open(accepted)
+                        request = await _read_request(http, reader)
                     with_body = request.method != b"HEAD"
                     answer = await self._answer(request)
                 except h11.RemoteProtocolError:
                     answer = _BAD_REQUEST
+                assert writer is not None
                 writer.write(_encode(http, answer, with_body=with_body))
                 await writer.drain()
-        except (TimeoutError, ConnectionError):
-            writer.transport.abort()
+                writer.close()
+                await writer.wait_closed()
+        except OSError as error:
+            # TimeoutError, and errors of the connection and of TLS.
+            _log.debug("HTTP connection ended early", error=repr(error))
         finally:
-            writer.close()
+            if writer is not None:
+                writer.transport.abort()
+
+    async def _open(
+        self, accepted: socket.socket
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=_HEAD_LIMIT, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol, accepted, ssl=None if self._tls is None else self._tls.current()
+        )
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
     async def _answer(self, request: h11.Request) -> Answer:
         if request.method not in (b"GET", b"HEAD"):
             return Answer(HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, b"only GET and HEAD\n")
         match request.target.partition(b"?")[0]:
             case b"/metrics":
+                if not self._may_scrape(request):
+                    return Answer(_UNAUTHORIZED, _TEXT, b"a bearer token is needed\n")
                 return Answer(HTTPStatus.OK, CONTENT_TYPE, await self._scrape())
-            case b"/healthz":
+            case b"/healthz" | b"/livez":
                 return Answer(HTTPStatus.OK, _TEXT, b"ok\n")
             case b"/readyz":
                 return _readiness(self._not_ready())
             case _:
-                return Answer(HTTPStatus.NOT_FOUND, _TEXT, b"/metrics /healthz /readyz\n")
+                return Answer(HTTPStatus.NOT_FOUND, _TEXT, b"/metrics /healthz /livez /readyz\n")
+
+    def _may_scrape(self, request: h11.Request) -> bool:
+        if self._token is None:
+            return True
+        token = self._token.current()
+        given = next((value for name, value in request.headers if name == b"authorization"), b"")
+        scheme, _, sent = given.partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(sent.strip(), token)
 
     async def _scrape(self) -> bytes:
         blocks: list[bytes] = []
@@ -116,11 +277,11 @@ def _readiness(reasons: Sequence[str]) -> Answer:
 
 
 async def _read_request(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Request:
-    """The head of a request; h11.RemoteProtocolError where there is none or it is too long."""
+    """Read the head of a request; h11.RemoteProtocolError if it is missing or too long."""
     while (event := http.next_event()) is h11.NEED_DATA:
         http.receive_data(await reader.read(_READ))
     if not isinstance(event, h11.Request):
-        raise h11.RemoteProtocolError("the client left before its request")
+        raise h11.RemoteProtocolError("the client disconnected before its request")
     return event
 
 
@@ -132,6 +293,7 @@ def _encode(http: h11.Connection, answer: Answer, *, with_body: bool) -> bytes:
             ("Content-Type", answer.content_type),
             ("Content-Length", str(len(answer.body))),
             ("Connection", "close"),
+            *([("WWW-Authenticate", "Bearer")] if answer.status == _UNAUTHORIZED else []),
         ],
     )
     encoded = http.send(head) or b""

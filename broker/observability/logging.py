@@ -1,14 +1,13 @@
-"""How log lines look, and how loud each part of the broker is.
+"""The format of log lines, and the level of each logger.
 
-A line is an event and values by name, given to the standard library's logger of the module:
+A line is an event with named values, passed to the standard library's logger of the module:
 
     _log = get_logger(__name__)
     _log.warning("connection refused", host=host, listener=name)
 
-Where a broker runs inside somebody's tests, that is all: the lines are in their logs, and none of
-their settings is touched. A broker of its own calls `configure`, and every line of the process is
-one JSON object, or on a terminal what structlog makes of it. Levels are changed while the broker
-runs through Kafka's BROKER_LOGGER resource (KIP-412).
+A broker inside the process of a test does nothing else, so the test's logging settings stay. The
+process of a broker calls `configure`: every line is one JSON object, or on a terminal a line in
+structlog's format. Kafka's BROKER_LOGGER resource changes levels at run time (KIP-412).
 """
 
 import json
@@ -38,7 +37,7 @@ _CONTROL_BUT_NEWLINE: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2
 
 
 class Event:
-    """The message of a record: loggers that know nothing of events print it as one line."""
+    """The message of a record. Loggers that do not know events print it as one line."""
 
     __slots__ = ("name", "values")
 
@@ -51,7 +50,7 @@ class Event:
 
 
 class EventLogger:
-    """Logs events with values. An `exc_info` among them is an error whose traceback is wanted."""
+    """A logger of events with values. An `exc_info` value is an error whose traceback is logged."""
 
     __slots__ = ("_logger",)
 
@@ -59,34 +58,38 @@ class EventLogger:
         self._logger = logger
 
     def debug(self, event: str, **values: object) -> None:
-        """What only somebody who looks for a fault wants to read."""
+        """Log details for the search of a fault."""
         self._log(logging.DEBUG, event, values)
 
+    def shows_debug(self) -> bool:
+        """Return whether `debug` logs anything, for callers that ask for each of many values."""
+        return self._logger.isEnabledFor(logging.DEBUG)
+
     def info(self, event: str, **values: object) -> None:
-        """Something that happens seldom and as it should."""
+        """Log a rare and normal event."""
         self._log(logging.INFO, event, values)
 
     def warning(self, event: str, **values: object) -> None:
-        """Something that a person may want to change."""
+        """Log an event that an operator may want to act on."""
         self._log(logging.WARNING, event, values)
 
     def error(self, event: str, **values: object) -> None:
-        """Something that failed."""
+        """Log a failure."""
         self._log(logging.ERROR, event, values)
 
     def critical(self, event: str, **values: object) -> None:
-        """Something after which the broker cannot go on."""
+        """Log an error after which the broker cannot continue."""
         self._log(logging.CRITICAL, event, values)
 
     def _log(self, level: int, event: str, values: dict[str, object]) -> None:
         if self._logger.isEnabledFor(level):
             error: Any = values.pop("exc_info", None)
-            # The caller's caller logged it, says the record.
+            # Makes the record name the caller of this method's caller.
             self._logger.log(level, Event(event, values), exc_info=error, stacklevel=3)
 
 
 def get_logger(name: str) -> EventLogger:
-    """The logger of a module."""
+    """Return the logger of a module."""
     return EventLogger(logging.getLogger(name))
 
 
@@ -98,8 +101,8 @@ def configure(
 ) -> logging.Handler:
     """Send every log line of the process to `stream`, by default standard error.
 
-    `level` is one of Kafka's, in any case; ConfigError where it is none. Every line has the values
-    of `always`. Returns the handler, for its removal.
+    `level` is one of Kafka's, in any case; ConfigError otherwise. Every line has the values of
+    `always`. Return the handler, so that it can be removed.
     """
     if level.upper() not in _LEVELS:
         raise ConfigError(f"{level} is no log level. Valid log levels are {', '.join(_LEVELS)}")
@@ -114,9 +117,9 @@ def configure(
 
 
 class _LineFormatter(logging.Formatter):
-    """Gives a record's event, values and circumstances to `render`, its control characters shown.
+    """A formatter that passes event, values and context to `render`, control characters escaped.
 
-    Clients choose client ids and topics: what they chose is not to be obeyed.
+    Clients choose client ids and topic names, which must not control a terminal.
     """
 
     def __init__(
@@ -147,7 +150,7 @@ _STANDARD: Final = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    """What a logger that knows nothing of events gave as `extra`."""
+    """Return the `extra` values of a record whose logger does not know events."""
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
 
@@ -159,7 +162,7 @@ def _utc(seconds: float) -> str:
 def _shown(key: str, value: object) -> object:
     if not isinstance(value, str):
         return value
-    # A traceback keeps its lines; what a client put into its message cannot add any.
+    # A traceback keeps its lines; a client's text in its message cannot add any.
     pattern = _CONTROL_BUT_NEWLINE if key in ("exception", "stack") else _CONTROL
     return pattern.sub(lambda found: repr(found[0])[1:-1], value)
 
@@ -169,7 +172,7 @@ def _json(line: dict[str, Any]) -> str:
 
 
 def _terminal_renderer() -> Callable[[dict[str, Any]], str]:
-    # Here and not above: it brings all of rich, a sixth of the time a broker takes to start.
+    # Imported here: it imports all of rich, a sixth of a broker's start time.
     from structlog.dev import ConsoleRenderer, plain_traceback
 
     console = ConsoleRenderer(exception_formatter=plain_traceback)
@@ -177,10 +180,10 @@ def _terminal_renderer() -> Callable[[dict[str, Any]], str]:
 
 
 class LoggerLevels:
-    """The levels of the loggers, as the BROKER_LOGGER resource shows and changes them."""
+    """The levels of the loggers, which the BROKER_LOGGER resource shows and changes."""
 
     def levels(self) -> dict[str, str]:
-        """The level in force of every logger, by name."""
+        """Return the effective level of every logger, by name."""
         named = sorted(logging.root.manager.loggerDict.items())
         return {ROOT: _level_name(logging.root.level)} | {
             name: _level_name(logger.getEffectiveLevel())
@@ -189,7 +192,7 @@ class LoggerLevels:
         }
 
     def check(self, changes: Iterable[tuple[str, str | None]]) -> None:
-        """ConfigError where one of the changes, name and level, cannot be made."""
+        """Raise ConfigError if one of the changes, name and level, is impossible."""
         known = self.levels()
         for name, level in changes:
             if name not in known:
@@ -201,11 +204,11 @@ class LoggerLevels:
                 )
 
     def change(self, name: str, level: str | None) -> None:
-        """Set a checked level; None lets the logger inherit again."""
+        """Set a checked level; None makes the logger inherit again."""
         logger = logging.getLogger(None if name == ROOT else name)
         logger.setLevel(logging.NOTSET if level is None else _LEVELS[level])
 
 
 def _level_name(level: int) -> str:
-    """The loudest of Kafka's levels that a threshold lets through."""
+    """Return the most verbose of Kafka's levels that a threshold lets through."""
     return next((name for name, limit in _LEVELS.items() if level >= limit), "TRACE")

@@ -1,4 +1,4 @@
-"""Group commit: whoever waits for a log's disk waits together, one fsync after another."""
+"""Group commit: one fsync of a log covers all appends that wait for it."""
 
 import asyncio
 from typing import Final
@@ -9,17 +9,19 @@ from barnabas.broker.replication.partition import Partition
 from barnabas.metrics.registry import HistogramCell
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.java_hash import java_hash
-from barnabas.storage.flush import FlushJob
-from barnabas.storage.log import Log
+from barnabas.storage.log.flush import FlushJob
+from barnabas.storage.log.log import Log
 
-LANES: Final = 4
-"""Threads that wait for one directory: a slow disk takes several fsyncs in the time of one."""
+QUEUES: Final = 4
+"""Threads per log directory, one for each queue of `Offload`: a slow disk completes several fsyncs
+in the time of one."""
 
 
 class Flusher:
-    """One fsync at a time per log; requests that come meanwhile share the next.
+    """The flusher of this broker: one fsync at a time per log.
 
-    The appends of one turn of the loop share one too.
+    Requests that come during an fsync share the next one. The appends of one iteration of the event
+    loop share one too.
     """
 
     def __init__(self, offload: Offload, clock: Clock, time_ms: HistogramCell) -> None:
@@ -27,35 +29,35 @@ class Flusher:
         self._clock = clock
         self._time_ms = time_ms
         self._running: set[Partition] = set()
-        self._wanted: set[Partition] = set()
-        """Those of them that have grown since their fsync began."""
-        self._quiet = asyncio.Event()
+        self._requested_again: set[Partition] = set()
+        """Running partitions whose log has grown since their fsync began."""
+        self._idle = asyncio.Event()
 
     def request(self, partition: Partition) -> None:
-        """Flush a partition soon; its `log_flushed` is called when that is done."""
+        """Flush a partition soon, and call its `log_flushed` after that."""
         if partition in self._running:
-            self._wanted.add(partition)
+            self._requested_again.add(partition)
         else:
             self._running.add(partition)
             asyncio.get_running_loop().call_soon(self._begin, partition)
 
     async def idle(self) -> None:
-        """Return when nobody waits for the disk any more."""
+        """Return when no fsync is running or requested."""
         while self._running:
-            self._quiet.clear()
-            await self._quiet.wait()
+            self._idle.clear()
+            await self._idle.wait()
 
     def _begin(self, partition: Partition) -> None:
-        # What was asked for in this turn of the loop this one has.
-        self._wanted.discard(partition)
+        # This fsync covers the requests of this iteration of the event loop.
+        self._requested_again.discard(partition)
         log = partition.log
         if not log.is_whole:
             self._running.discard(partition)
-            self._quiet.set()
+            self._idle.set()
             return
         job, started = log.begin_flush(), self._clock.monotonic()
-        lane = (java_hash(partition.topic) + partition.index) % LANES
-        work = self._offload.submit(f"flush {log.log_dir.path} {lane}", job.run)
+        queue = (java_hash(partition.topic) + partition.index) % QUEUES
+        work = self._offload.submit(f"flush {log.log_dir.path} {queue}", job.run)
         work.add_done_callback(lambda done: self._finished(partition, log, job, started, done))
 
     def _finished(
@@ -68,7 +70,7 @@ class Flusher:
     ) -> None:
         done.result()
         self._time_ms.observe((self._clock.monotonic() - started) * 1000)
-        # Otherwise it lies in another directory by now, and is flushed there.
+        # Otherwise the replica has moved to another directory, and is flushed there.
         if log is partition.log:
             try:
                 log.finish_flush(job)
@@ -76,8 +78,8 @@ class Flusher:
                 partition.log_failed(error)
             else:
                 partition.log_flushed()
-        if partition in self._wanted:
+        if partition in self._requested_again:
             self._begin(partition)
         else:
             self._running.discard(partition)
-            self._quiet.set()
+            self._idle.set()

@@ -1,43 +1,99 @@
-"""One replica of a partition on this broker: its leadership, its in-sync set and who waits for it.
+"""One replica of a partition on this broker: its leadership, its ISR and the requests that wait.
 
-The log holds the bytes; the partition decides what may be appended, what is committed and who
-must be told. All of it happens on the event loop, between awaits.
+The log holds the bytes. The partition decides which appends are allowed, advances the high
+watermark and wakes the waiting requests. All of it runs on the event loop, between awaits.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from barnabas.broker.metadata.cache import NO_LEADER
-from barnabas.broker.replication.in_sync import Attendance, InSyncSet, InSyncSets
-from barnabas.broker.replication.isr import committed_end, effective_min_isr
-from barnabas.broker.replication.purgatory import OffsetWaiters, Reader, Tail, Waiter
+from barnabas.broker.cluster.cache import NO_LEADER
+from barnabas.broker.replication.leader.isr_state import (
+    FollowerLiveness,
+    IsrState,
+    LastFetch,
+    committed_end,
+    effective_min_isr,
+)
+from barnabas.broker.replication.purgatory import (
+    DelayedFetch,
+    FollowerWatch,
+    OffsetWaiters,
+    Waiter,
+)
 from barnabas.broker.replication.topic_cells import TopicCells
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
+from barnabas.protocol.records.batch import BatchHeader
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.varint import Buffer
-from barnabas.storage.log import Log
-from barnabas.storage.log_parts import Appended
-from barnabas.storage.validator import Origin, Validated
-from barnabas.storage.verification import Guard
-
-if TYPE_CHECKING:
-    from barnabas.broker.replication.append_queue import Append
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_parts import LogAppendInfo
+from barnabas.storage.log.validator import Origin, Validated
+from barnabas.storage.producers.verification import VerificationGuard
 
 NO_EPOCH = -1
 NO_OFFSET = -1
 ACKS_ALL = -1
 
 
+class PendingAppend:
+    """A producer's batch that waits in a partition's queue; see `leader/append_queue.py`."""
+
+    __slots__ = ("data", "done", "header", "now_ms", "options")
+
+    def __init__(self, data: bytes, header: BatchHeader | None, now_ms: int, options: Any) -> None:
+        self.data = data
+        self.header = header
+        self.now_ms = now_ms
+        self.options = options
+        self.done: asyncio.Future[LogAppendInfo] = asyncio.get_running_loop().create_future()
+        """The appended offsets, or the error; the producer's request cancels it to withdraw."""
+
+
+class IsrPort(FollowerLiveness, Protocol):
+    """The ISR manager of the broker, as its partitions call it."""
+
+    def now(self) -> float:
+        """Return the monotonic time in seconds."""
+        ...
+
+    def maybe_expand(self, partition: "Partition", /) -> None:
+        """Propose the followers of the partition that may join its ISR."""
+        ...
+
+
 class Partition:
-    """A replica of one partition. Leadership comes from the controller, never from here."""
+    """A replica of one partition. Its leader is chosen by the controller only."""
 
     __slots__ = (
-        "_broker_id", "_flush_messages", "_in_sync_sets", "_min_isr", "_request_flush", "adding",
-        "appends", "cells", "committed", "deleted", "flushed", "flushes_first", "in_sync", "index",
-        "is_follower", "is_leader", "leader_epoch", "leader_id", "log", "partition_epoch",
-        "readers", "reassigning", "tails", "topic", "topic_id",
+        "_broker_id",
+        "_flush_messages",
+        "_isr_manager",
+        "_min_isr",
+        "_request_flush",
+        "adding",
+        "appends",
+        "cells",
+        "committed",
+        "delayed_fetches",
+        "deleted",
+        "flushed",
+        "flushes_first",
+        "follower_watches",
+        "index",
+        "is_follower",
+        "is_leader",
+        "isr_state",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "partition_epoch",
+        "reassigning",
+        "topic",
+        "topic_id",
     )  # fmt: skip
 
     def __init__(
@@ -46,7 +102,7 @@ class Partition:
         broker_id: int,
         cells: TopicCells,
         request_flush: Callable[["Partition"], None],
-        in_sync_sets: InSyncSets,
+        isr_manager: IsrPort,
     ) -> None:
         self.log = log
         self.cells = cells
@@ -55,26 +111,26 @@ class Partition:
         self.topic_id = log.topic_id
         self._broker_id = broker_id
         self._request_flush = request_flush
-        self._in_sync_sets = in_sync_sets
-        self.in_sync = InSyncSet(broker_id, in_sync_sets)
+        self._isr_manager = isr_manager
+        self.isr_state = IsrState(broker_id, isr_manager)
         self.adding: tuple[int, ...] = ()
-        """Replicas that a reassignment brings."""
+        """The replicas that a reassignment adds."""
         self.reassigning = False
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = NO_EPOCH
         self.is_leader = False
         self.is_follower = False
-        """Another broker leads, and this one keeps up: consumers may read what it has."""
+        """Whether another broker leads and this one replicates: consumers may read from it."""
         self.committed = OffsetWaiters()
         self.flushed = OffsetWaiters()
         self.deleted = OffsetWaiters()
-        """Those who wait until the log starts at an offset on every replica."""
-        self.readers: dict[Reader, None] = {}
-        """Woken in the order in which they came: a history can be replayed."""
-        self.tails: dict[Tail, None] = {}
-        self.appends: deque[Append] = deque()
-        """Appends that have to wait, oldest first; every later one waits behind them."""
+        """Waiters for the low watermark: the log start that all replicas have reached."""
+        self.delayed_fetches: dict[DelayedFetch, None] = {}
+        """Fetches of consumers, in the order of their arrival: simulations stay repeatable."""
+        self.follower_watches: dict[FollowerWatch, None] = {}
+        self.appends: deque[PendingAppend] = deque()
+        """Appends that wait, oldest first; every later append waits behind them."""
         self.flushes_first = False
         """Whether an acknowledgement waits for the fsync (`flush.messages=1`)."""
         self.config_changed()
@@ -82,7 +138,7 @@ class Partition:
     # -- leadership ------------------------------------------------------------------------------
 
     def apply(self, state: LeaderAndIsrPartitionState) -> bool:
-        """Take over what the controller decided; True where leadership of this broker changed.
+        """Take over the controller's decision; True where the leadership of this broker changed.
 
         Raises KafkaError(STALE_CONTROLLER_EPOCH) for a decision older than the one in force.
         """
@@ -92,7 +148,7 @@ class Partition:
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
         new_epoch = state.leader_epoch > self.leader_epoch
         if new_epoch or state.partition_epoch > self.partition_epoch:
-            self.in_sync.decided(state.replicas, state.isr)
+            self.isr_state.apply_decision(state.replicas, state.isr)
         self.leader_id = state.leader
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
@@ -104,35 +160,38 @@ class Partition:
         elif was_leader:
             self.resign()
         else:
-            self.in_sync.follow()
+            self.isr_state.become_follower()
         self.is_follower = not self.is_leader
         return self.is_leader != was_leader or (new_epoch and self.is_leader)
 
     def _lead(self, *, new_epoch: bool) -> None:
-        now = self._in_sync_sets.now()
+        now = self._isr_manager.now()
         if new_epoch:
             self.log.assign_leader_epoch(self.leader_epoch)
-            self.in_sync.begin(self.log.log_end_offset, now)
+            self.isr_state.begin_epoch(self.log.log_end_offset, now)
         else:
-            self.in_sync.lead(now)
+            self.isr_state.become_leader(now)
         self.config_changed()
-        self._grown()
+        self._log_grew()
+        if self.lacks_replicas:
+            # The decision may have voided a proposal. A quiet follower does not cause another.
+            self._isr_manager.maybe_expand(self)
 
     def resign(self) -> None:
-        """Serve no more: nobody who waits here will be answered by this broker any more."""
+        """Stop serving: fail the waiters with NOT_LEADER_OR_FOLLOWER and wake the fetches."""
         self.is_leader = self.is_follower = False
-        self.in_sync.follow()
+        self.isr_state.become_follower()
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.committed.fail(error)
         self.flushed.fail(error)
         self.deleted.fail(error)
-        self._wake_readers()
-        self._wake_tails()
+        self._wake_fetches()
+        self._wake_followers()
 
     def require_replica(self, current_leader_epoch: int) -> None:
-        """Check that this replica serves consumers, in the leader epoch that they know (KIP-320).
+        """Check that this replica serves consumers, in the client's leader epoch (KIP-320).
 
-        Raises KafkaError: FENCED_LEADER_EPOCH (the asker is behind), UNKNOWN_LEADER_EPOCH (this
+        Raises KafkaError: FENCED_LEADER_EPOCH (the client is behind), UNKNOWN_LEADER_EPOCH (this
         broker is behind) or NOT_LEADER_OR_FOLLOWER.
         """
         if current_leader_epoch not in (NO_EPOCH, self.leader_epoch):
@@ -143,7 +202,7 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Check that this broker leads, in the epoch the asker knows; as `require_replica`."""
+        """Check that this broker leads, in the client's leader epoch; as `require_replica`."""
         self.require_replica(current_leader_epoch)
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -157,18 +216,19 @@ class Partition:
         now_ms: int,
         required_acks: int = ACKS_ALL,
         origin: Origin = Origin.CLIENT,
+        header: BatchHeader | None = None,
         validated: Validated | None = None,
-        guard: Guard | None = None,
+        guard: VerificationGuard | None = None,
         transaction_version: int = 0,
-    ) -> Appended:
-        """Append one request's batches; what is committed by it is told to those who wait.
+    ) -> LogAppendInfo:
+        """Append one request's batches, and wake the requests whose wait this ends.
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=all, and too few
         replicas in sync), or what the log refuses.
         """
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if required_acks == ACKS_ALL and len(self.in_sync.isr) < self._min_isr:
+        if required_acks == ACKS_ALL and len(self.isr_state.isr) < self._min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR {set(self.isr)} is insufficient to satisfy "
@@ -180,49 +240,50 @@ class Partition:
             leader_epoch=self.leader_epoch,
             now_ms=now_ms,
             origin=origin,
+            header=header,
             validated=validated,
             guard=guard,
             transaction_version=transaction_version,
         )
-        self._grown()
+        self._log_grew()
         return appended
 
     def append_as_follower(self, data: Buffer, *, now_ms: int, max_batches: int) -> int:
-        """Append the first batches of what the leader sent; how many bytes they had.
+        """Append the first batches of the leader's records; return their size in bytes.
 
         Raises KafkaError as `Log.append_as_follower` does.
         """
         size = self.log.append_as_follower(data, now_ms=now_ms, max_batches=max_batches)
-        self._grown()
+        self._log_grew()
         return size
 
-    def begin_verification(self, claim: Claim) -> Guard | None:
-        """See `ProducerStateManager.begin_verification`; raises NOT_LEADER_OR_FOLLOWER too."""
+    def begin_verification(self, claim: Claim) -> VerificationGuard | None:
+        """Call `ProducerStateManager.begin_verification`; raises NOT_LEADER_OR_FOLLOWER too."""
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self.log.producers.begin_verification(claim)
 
-    def _grown(self) -> None:
+    def _log_grew(self) -> None:
         log = self.log
-        # Nobody counts to the default: not even asked then how much is flushed.
+        # The default of flush.messages is never reached: flushed_offset is not read then.
         end, messages = log.log_end_offset, self._flush_messages
         if end >= messages and end - log.flushed_offset >= messages:
             self._request_flush(self)
         self.advance()
-        if self.tails:
-            self._wake_tails()
+        if self.follower_watches:
+            self._wake_followers()
 
     def flush_soon(self) -> None:
-        """Have an fsync cover all there is."""
+        """Request an fsync that covers the whole log."""
         self._request_flush(self)
 
     def log_flushed(self) -> None:
-        """The log's fsynced end moved (told by the flusher)."""
+        """Acknowledge up to the log's new fsynced end; called by the flusher."""
         self.flushed.reached(self.log.flushed_offset)
         self.advance()
 
     def log_failed(self, error: KafkaError) -> None:
-        """The disk failed under the log: what waits is not acknowledged."""
+        """Fail the waiters: the disk under the log has failed."""
         self.committed.fail(error)
         self.flushed.fail(error)
 
@@ -231,64 +292,67 @@ class Partition:
         replica_id: int,
         log_end: int,
         *,
-        at: Attendance,
+        at: LastFetch,
         log_start: int = NO_OFFSET,
         broker_epoch: int = NO_EPOCH,
     ) -> None:
-        """A follower asked for records from `log_end` on: it has everything before.
+        """Record a follower's Fetch from `log_end` on: it has every record before that.
 
-        Raises KafkaError(NOT_LEADER_OR_FOLLOWER) where it is none of this partition, or asks in
-        the name of an incarnation before the one that was here already (KIP-903).
+        Raises KafkaError(NOT_LEADER_OR_FOLLOWER) for a broker that has no replica of this
+        partition, and for an older broker epoch than the last one seen (KIP-903).
         """
-        follower = self.in_sync.followers.get(replica_id)
+        follower = self.isr_state.followers.get(replica_id)
         if follower is None or broker_epoch < follower.broker_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        follower.fetched(log_end, log_start, broker_epoch, self.log.log_end_offset, at)
-        if self.in_sync.may_join(replica_id, self.log.high_watermark):
-            self._in_sync_sets.invite(self)
+        follower.update_fetch_state(log_end, log_start, broker_epoch, self.log.log_end_offset, at)
+        if self.isr_state.may_join(replica_id, self.log.high_watermark):
+            self._isr_manager.maybe_expand(self)
         self.advance()
         if self.deleted:
             self.deleted.reached(self.low_watermark)
 
-    def in_sync_set_changed(self, isr: Iterable[int], partition_epoch: int) -> None:
-        """The controller has answered a proposal, or told of its decision otherwise."""
-        left = self.in_sync.decided(self.in_sync.replicas, isr)
+    def isr_changed(self, isr: Iterable[int], partition_epoch: int) -> None:
+        """Take over the controller's decision: the answer to a proposal, or its announcement."""
+        left = self.isr_state.apply_decision(self.isr_state.replicas, isr)
         self.partition_epoch = partition_epoch
         self.advance()
         if left:
-            # They are heard again, also where they have nothing new to ask for.
+            # Wake them, even if they have every record: they may rejoin only after a new fetch.
             self.tell_followers()
 
     def proposal_refused(self) -> None:
-        """What was proposed is certainly not so: the set is as it was decided before."""
-        self.in_sync.proposed = None
+        """Drop the proposal: the controller has refused it, and the last decided ISR holds."""
+        self.isr_state.proposed = None
         self.advance()
 
     def replace_log(self, log: Log) -> None:
-        """The replica lies in another directory now, and has all that it had."""
+        """Use the log of another log directory, which has all records of the old one."""
         self.log = log
 
     def learn_high_watermark(self, offset: int) -> None:
-        """A follower is told what is committed; no more of it counts than is here."""
+        """Take over the leader's high watermark, limited to this follower's log end."""
         log = self.log
         before = log.high_watermark
         log.advance_high_watermark(offset)
-        if log.high_watermark > before and self.readers:
-            self._wake_readers()
+        if log.high_watermark > before and self.delayed_fetches:
+            self._wake_fetches()
 
     def tell_followers(self) -> None:
-        """Followers look again: what is committed has moved, or where the log begins."""
-        for tail in tuple(self.tails):
-            tail.committed()
+        """Notify the followers that the high watermark or the log start has moved."""
+        for watch in tuple(self.follower_watches):
+            watch.watermark_moved()
 
     def advance(self) -> None:
-        """Commit what all have who count: one of them has more, or counts no more."""
+        """Advance the high watermark to the end that the whole maximal ISR has."""
         if not self.is_leader:
             return
-        log, in_sync = self.log, self.in_sync
-        if in_sync.followers:
+        log, state = self.log, self.isr_state
+        if state.followers:
             end = committed_end(
-                log.high_watermark, in_sync.end(self.durable_end), len(in_sync.isr), self._min_isr
+                log.high_watermark,
+                state.maximal_isr_end(self.durable_end),
+                len(state.isr),
+                self._min_isr,
             )
         else:
             end = log.flushed_offset if self.flushes_first else log.log_end_offset
@@ -296,47 +360,47 @@ class Partition:
             log.advance_high_watermark(end)
             if self.committed:
                 self.committed.reached(end)
-            if self.readers:
-                self._wake_readers()
-            if self.tails:
+            if self.delayed_fetches:
+                self._wake_fetches()
+            if self.follower_watches:
                 self.tell_followers()
 
-    def _wake_readers(self) -> None:
-        for reader in tuple(self.readers):
-            reader.woken()
+    def _wake_fetches(self) -> None:
+        for fetch in tuple(self.delayed_fetches):
+            fetch.wake()
 
-    def _wake_tails(self) -> None:
-        tails, self.tails = self.tails, {}
-        for tail in tails:
-            tail.grown()
+    def _wake_followers(self) -> None:
+        watches, self.follower_watches = self.follower_watches, {}
+        for watch in watches:
+            watch.log_grew()
 
-    # -- state that others read ------------------------------------------------------------------
+    # -- state for others -----------------------------------------------------------------------
 
     @property
     def replicas(self) -> tuple[int, ...]:
         """The brokers that have a replica, the preferred leader first."""
-        return self.in_sync.replicas
+        return self.isr_state.replicas
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """The in-sync set, as the controller last decided."""
-        return self.in_sync.isr
+        """The ISR that the controller last decided."""
+        return self.isr_state.isr
 
     @property
     def durable_end(self) -> int:
-        """This replica's log end as the in-sync set counts it: fsynced where flush comes first."""
+        """This replica's log end as the ISR counts it: the fsynced end if `flushes_first`."""
         log = self.log
         return log.flushed_offset if self.flushes_first else log.log_end_offset
 
     @property
     def high_watermark(self) -> int:
-        """The end of what is committed."""
+        """The end of the committed records."""
         return self.log.high_watermark
 
     @property
     def low_watermark(self) -> int:
-        """Where the log starts on all replicas that are alive; -1 while that is unknown."""
-        return self.in_sync.start(self.log.log_start_offset)
+        """The lowest log start of all replicas that are alive; -1 while one is unknown."""
+        return self.isr_state.low_watermark(self.log.log_start_offset)
 
     @property
     def is_under_min_isr(self) -> bool:
@@ -345,43 +409,48 @@ class Partition:
 
     @property
     def is_at_min_isr(self) -> bool:
-        """Whether no replica may leave the in-sync set without stopping acks=all."""
+        """Whether acks=all would be refused if one more replica left the ISR."""
         return len(self.isr) == self._min_isr
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether a replica is missing from the in-sync set."""
-        return len(self.isr) < self._settled
+        """Whether a replica is missing from the ISR, those that a reassignment adds aside."""
+        return len(self.isr) < self._assigned_count
 
     @property
     def lacks_replicas(self) -> bool:
-        """Whether a replica could still join the in-sync set, one that is only coming too."""
+        """Whether a replica is outside the ISR, one that a reassignment adds included."""
         return len(self.isr) < len(self.replicas)
 
     @property
-    def _settled(self) -> int:
-        """How many replicas there are beside those that a reassignment is only bringing: nobody who
-        writes has to wait for these."""
+    def _assigned_count(self) -> int:
+        """The number of replicas without those that a reassignment adds: producers do not wait for
+        these."""
         return len(self.replicas) - len(self.adding)
 
     def config_changed(self) -> None:
-        """Read again what the partition keeps of the topic's configuration."""
+        """Read the topic configuration again."""
         config = self.log.config
         self.flushes_first = config.flushes_each_append
         self._flush_messages = config.flush_messages
-        self._min_isr = effective_min_isr(config.min_insync_replicas, self._settled)
+        self._min_isr = effective_min_isr(config.min_insync_replicas, self._assigned_count)
         if self.durable_end < self.log.log_end_offset:
-            # Elections trust this topic from now on, also for what came before.
+            # From now on elections count on fsynced logs: flush the earlier records too.
             self.flush_soon()
         self.advance()
 
     @property
+    def commits_at_once(self) -> bool:
+        """Whether an append is committed when it returns: no follower and no fsync is awaited."""
+        return not (self.isr_state.followers or self.flushes_first)
+
+    @property
     def is_catching_up(self) -> bool:
-        """Whether a new leader cannot tell yet how much of what it found is committed (KIP-207)."""
-        return self.is_leader and self.in_sync.epoch_start > self.log.high_watermark
+        """Whether a new leader has not yet committed all records it was elected with (KIP-207)."""
+        return self.is_leader and self.isr_state.epoch_start > self.log.high_watermark
 
     def readable_end(self, *, read_committed: bool) -> int:
-        """Where a consumer's reading ends: the last stable offset or the high watermark."""
+        """Return the end for consumers: the last stable offset or the high watermark."""
         return self.log.last_stable_offset if read_committed else self.log.high_watermark
 
     def add_waiter(self, offset: int, waiter: Waiter) -> None:
@@ -392,7 +461,7 @@ class Partition:
             self.committed.add(offset, waiter)
 
     def add_flush_waiter(self, offset: int, waiter: Waiter) -> None:
-        """Call `waiter` once everything before `offset` is on the medium of this replica."""
+        """Call `waiter` once this replica has fsynced all records before `offset`."""
         if self.log.flushed_offset >= offset:
             waiter(None)
         else:

@@ -1,5 +1,8 @@
-"""Those who wait for an offset: answers to acks=all, coordinators, flush-before-acknowledge; and
-those who wait for a partition to change: readers and followers."""
+"""Requests that wait for a partition: for an offset that is reached, or for any change of it.
+
+Offsets are awaited by acks=all, by coordinators and by topics that flush before they acknowledge;
+changes are awaited by the delayed fetches of consumers and followers.
+"""
 
 import heapq
 from collections.abc import Callable
@@ -12,28 +15,30 @@ Waiter = Callable[[KafkaError | None], None]
 """Called once: with None when the offset was reached, with the error that ended the wait."""
 
 
-class Reader(Protocol):
-    """A consumer's parked Fetch."""
+class DelayedFetch(Protocol):
+    """A consumer's Fetch that waits for min_bytes."""
 
-    def woken(self) -> None:
-        """Something of a partition it reads has changed."""
+    def wake(self) -> None:
+        """Look again: a partition of the request has changed."""
         ...
 
 
-class Tail(Protocol):
-    """A follower that has read a partition to its end."""
+class FollowerWatch(Protocol):
+    """A follower's partition that was read to the end of the leader's log."""
 
-    def grown(self) -> None:
-        """There is more, or another leader; told once, then the tail must be put back."""
+    def log_grew(self) -> None:
+        """Note that there are more records, or another leader. Called once: after that the watch
+        must be registered again."""
         ...
 
-    def committed(self) -> None:
-        """The high watermark or the log's start has moved: worth an answer, but not its own."""
+    def watermark_moved(self) -> None:
+        """Note that the high watermark or the log start moved: the next answer should say so, but
+        needs no answer of its own."""
         ...
 
 
 class OffsetWaiters:
-    """Callbacks ordered by the offset they wait for; woken by progress, never by polling."""
+    """Callbacks ordered by the offset they wait for; called on progress, never by polling."""
 
     __slots__ = ("_heap", "_order")
 
@@ -49,13 +54,13 @@ class OffsetWaiters:
         heapq.heappush(self._heap, (offset, next(self._order), waiter))
 
     def reached(self, offset: int) -> None:
-        """Wake everybody who waits for `offset` or less."""
+        """Call all waiters for `offset` or less."""
         heap = self._heap
         while heap and heap[0][0] <= offset:
             heapq.heappop(heap)[2](None)
 
     def fail(self, error: KafkaError) -> None:
-        """Wake everybody with `error`: leadership or the log is gone."""
+        """Call all waiters with `error`: the leadership or the log is gone."""
         waiting, self._heap = self._heap, []
         for _, _, waiter in sorted(waiting):
             waiter(error)

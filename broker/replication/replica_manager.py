@@ -1,7 +1,7 @@
-"""Every replica on this broker, and what the controller makes of them.
+"""The replica manager: all replicas of this broker, driven by the controller's requests.
 
-Opening and deleting logs waits for the disk and therefore leaves the loop; who leads, who is in
-sync and what is committed changes only on it.
+Opening and deleting logs waits for the disk and therefore runs off the event loop. Leadership, ISR
+and high watermark change on the loop only.
 """
 
 import asyncio
@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Protocol
 
-from barnabas.broker.metadata.cache import FULL, MetadataCache
+from barnabas.broker.cluster.cache import FULL, MetadataCache
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
-from barnabas.broker.replication.append_queue import AppendQueue
-from barnabas.broker.replication.fetcher_manager import FetcherManager
 from barnabas.broker.replication.flusher import Flusher
-from barnabas.broker.replication.in_sync import InSyncSets
+from barnabas.broker.replication.follower.fetcher_manager import FetcherManager
+from barnabas.broker.replication.leader.append_queue import AppendQueue
+from barnabas.broker.replication.leader.record_work import RecordWork
 from barnabas.broker.replication.log_dir_moves import LogDirMoves
-from barnabas.broker.replication.partition import NO_EPOCH, Partition
+from barnabas.broker.replication.partition import NO_EPOCH, IsrPort, Partition
 from barnabas.broker.replication.topic_cells import TopicCells, forget
+from barnabas.broker.server.slices import Slicer
 from barnabas.config.topic import TopicConfig
 from barnabas.metrics.catalogue import TopicMetrics
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -36,20 +37,21 @@ from barnabas.protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.types import ZERO_UUID
-from barnabas.storage.log import Log
-from barnabas.storage.log_dir import LogDir
-from barnabas.storage.log_manager import LogManager
+from barnabas.storage.log.log import Log
+from barnabas.storage.opening.log_dir import LogDir
+from barnabas.storage.opening.log_manager import LogManager
 
-_LANE = "logs"
-_PARTITIONS_IN_A_TURN = 50
+_QUEUE = "logs"
+_PARTITIONS_PER_YIELD = 50
 _ANY_EPOCH = -2
-"""Leader epoch of a StopReplica that deletes whatever is there."""
+"""The leader epoch of a StopReplica that deletes the replica in any epoch."""
 _log = get_logger(__name__)
 
 
 class LeadershipObserver(Protocol):
-    """Who acts when this broker begins or ceases to lead a partition: the coordinators."""
+    """An observer of this broker's leaderships: the coordinators."""
 
     def elected(self, partition: Partition, /) -> None: ...
 
@@ -69,9 +71,10 @@ class ReplicaManager:
         offload: Offload,
         topic_config: Callable[[str], TopicConfig],
         metrics: TopicMetrics,
-        in_sync: InSyncSets,
+        isr_manager: IsrPort,
         fetchers: FetcherManager,
         moves: LogDirMoves,
+        slicer: Slicer,
     ) -> None:
         self._broker_id = broker_id
         self._logs = logs
@@ -80,10 +83,12 @@ class ReplicaManager:
         self._offload = offload
         self._topic_config = topic_config
         self._metrics = metrics
-        self._in_sync = in_sync
+        self._isr_manager = isr_manager
         self._fetchers = fetchers
         self.moves = moves
-        self.appends = AppendQueue(offload)
+        self.slicer = slicer
+        self.record_work = RecordWork(slicer, offload)
+        self.appends = AppendQueue(self.record_work)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
         self._cells: dict[str, TopicCells] = {}
@@ -103,18 +108,18 @@ class ReplicaManager:
 
     @property
     def offline_count(self) -> int:
-        """Replicas whose log directory has failed."""
+        """The number of replicas whose log directory has failed."""
         return len(self._offline)
 
     def observe(self, topic: str, observer: LeadershipObserver) -> None:
-        """Tell `observer` of every change of leadership in a topic."""
+        """Notify `observer` of every change of leadership in a topic."""
         self._observers.append((topic, observer))
 
     def partition(self, topic: str, index: int) -> Partition:
-        """The replica of a partition on this broker.
+        """Return the replica of a partition on this broker.
 
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER where only other
-        brokers have one, KAFKA_STORAGE_ERROR where its directory has failed.
+        brokers have a replica, KAFKA_STORAGE_ERROR where its log directory has failed.
         """
         partition = self._partitions.get((topic, index))
         if partition is not None:
@@ -125,17 +130,17 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    # -- what the controller says ----------------------------------------------------------------
+    # -- requests of the controller --------------------------------------------------------------
 
     async def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Create, lead or follow what the controller says, partition by partition.
+        """Create, lead or follow partitions, one after the other.
 
-        A full request names all replicas of this broker: others are strays, and set aside. Those of
-        a topic that it names without partitions stay as they are.
+        A full request names all replicas of this broker: other logs are strays and are renamed to
+        `-stray`. The replicas of a topic that it names without partitions stay as they are.
         """
         if request.type == FULL and not self._resigned:
-            await self._keep_only(request)
-        topics, turns = [], count(1)
+            await self._stop_strays(request)
+        topics, applied = [], count(1)
         for topic in request.topic_states:
             errors = []
             for state in topic.partition_states:
@@ -145,8 +150,8 @@ class ReplicaManager:
                         partition_index=state.partition_index, error_code=code
                     )
                 )
-                if next(turns) % _PARTITIONS_IN_A_TURN == 0:
-                    # A broker may be told of thousands at once, and others have their own haste.
+                if next(applied) % _PARTITIONS_PER_YIELD == 0:
+                    # A request may name thousands of partitions: let the event loop run other work.
                     await asyncio.sleep(0)
             topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
         await self._fetchers.close_idle()
@@ -167,7 +172,7 @@ class ReplicaManager:
             elif topic.topic_id not in (partition.topic_id, ZERO_UUID):
                 return ErrorCode.INCONSISTENT_TOPIC_ID
             if state.leader_epoch > partition.leader_epoch:
-                await self._unfollow(partition)
+                await self._stop_fetching(partition)
                 partition.log.log_dir.require_online()
             changed = partition.apply(state)
         except KafkaError as error:
@@ -175,33 +180,33 @@ class ReplicaManager:
                 self._offline.add(key)
             return error.code
         if changed:
-            self._tell(partition)
+            self._notify_observers(partition)
         if not partition.is_leader:
             self._fetchers.follow(partition)
         return ErrorCode.NONE
 
-    async def _unfollow(self, partition: Partition) -> None:
-        """Return when nothing that was begun for the leader before touches the log any more."""
+    async def _stop_fetching(self, partition: Partition) -> None:
+        """Stop the fetcher, and return when its work on the log is complete."""
         work = self._fetchers.unfollow(partition)
         if work is not None:
             await work
 
-    async def _keep_only(self, request: LeaderAndIsrRequest) -> None:
-        left_alone = {each.topic_name for each in request.topic_states if not each.partition_states}
+    async def _stop_strays(self, request: LeaderAndIsrRequest) -> None:
+        unlisted = {each.topic_name for each in request.topic_states if not each.partition_states}
         named = {
             (topic.topic_name, state.partition_index): topic.topic_id
             for topic in request.topic_states
             for state in topic.partition_states
         }
         for key, partition in list(self._partitions.items()):
-            # A topic may have been deleted, and made again, while nobody could tell this broker.
-            if key[0] not in left_alone and named.get(key) != partition.topic_id:
+            # The topic may have been deleted and created again while this broker was away.
+            if key[0] not in unlisted and named.get(key) != partition.topic_id:
                 del self._partitions[key]
-                await self._unfollow(partition)
+                await self._stop_fetching(partition)
                 self._resign(partition)
-                await self.moves.stop(key)
+                await self.moves.stop(TopicPartition(*key))
         for log in self._logs.logs:
-            if log.topic in left_alone:
+            if log.topic in unlisted:
                 continue
             stray = named.get((log.topic, log.partition)) != log.topic_id
             if stray and log.log_dir.failure is None:
@@ -216,37 +221,41 @@ class ReplicaManager:
         if log is not None:
             log.log_dir.require_online()
         if log is not None and log.topic_id != topic.topic_id:
-            # Of a deleted topic of the same name, or its partition.metadata is damaged.
+            # The log of a deleted topic of this name, or a damaged partition.metadata.
             _set_aside(self._logs, log)
             log = None
         if log is None:
             log = await self._offload.submit(
-                _LANE,
+                _QUEUE,
                 lambda: self._logs.create(name, index, topic.topic_id, config, is_new=state.is_new),
             )
         else:
             log.configure(config)
-        # Its directory may have failed while it was made, and nobody would find it offline then.
+        # The directory may have failed meanwhile, too early for log_dir_failed to know this log.
         log.log_dir.require_online()
         cells = self._cells.get(name)
         if cells is None:
             cells = self._cells[name] = TopicCells(self._metrics, name)
-        partition = Partition(log, self._broker_id, cells, self._flusher.request, self._in_sync)
+        partition = Partition(log, self._broker_id, cells, self._flusher.request, self._isr_manager)
         self._partitions[name, index] = partition
         self._offline.discard((name, index))
         self.moves.begin(partition)
         return partition
 
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Stop serving replicas, and delete those that the controller wants gone."""
-        errors = [
-            StopReplicaPartitionError(
-                topic_name=topic.topic_name,
-                partition_index=state.partition_index,
-                error_code=await self._stop(topic.topic_name, state),
-            )
+        """Stop serving replicas, and delete those that the controller has marked for deletion."""
+        states = (
+            (topic.topic_name, state)
             for topic in request.topic_states
             for state in topic.partition_states
+        )
+        errors = [
+            StopReplicaPartitionError(
+                topic_name=topic,
+                partition_index=state.partition_index,
+                error_code=await self._stop(topic, state),
+            )
+            async for topic, state in self.slicer.each(states)
         ]
         return StopReplicaResponse(partition_errors=errors)
 
@@ -261,10 +270,10 @@ class ReplicaManager:
             return ErrorCode.FENCED_LEADER_EPOCH
         if partition is not None:
             del self._partitions[key]
-            await self._unfollow(partition)
+            await self._stop_fetching(partition)
             self._resign(partition)
             await self._fetchers.close_idle()
-            await self.moves.stop(key)
+            await self.moves.stop(TopicPartition(*key))
         if not state.delete_partition:
             return ErrorCode.NONE
         self._offline.discard(key)
@@ -280,32 +289,32 @@ class ReplicaManager:
         return ErrorCode.NONE
 
     async def _delete_log(self, log: Log) -> None:
-        await self._offload.submit(_LANE, lambda: self._logs.delete(log.topic, log.partition))
+        await self._offload.submit(_QUEUE, lambda: self._logs.delete(log.topic, log.partition))
 
     async def checkpoint(self, log_dir: LogDir) -> None:
-        """Write down now where the logs of a directory start; raises LogDirFailed."""
+        """Checkpoint the log start offsets of a directory now; raises LogDirFailed."""
         log_dir.require_online()
         job = self._logs.begin_checkpoint(log_dir)
-        await self._offload.submit(_LANE, job.run)
+        await self._offload.submit(_QUEUE, job.run)
         self._logs.finish_checkpoint(job)
 
-    # -- what happens on this broker -------------------------------------------------------------
+    # -- events on this broker -------------------------------------------------------------------
 
     def configure(self, topic: str, config: TopicConfig) -> None:
-        """A topic's configuration has changed."""
+        """Apply the changed configuration of a topic."""
         for (name, _), partition in self._partitions.items():
             if name == topic:
                 partition.log.configure(config)
                 partition.config_changed()
 
     def log_start_moved(self, log: Log) -> None:
-        """Retention has taken the beginning of a log."""
+        """Notify the followers: retention has moved the start of a log."""
         partition = self._partitions.get((log.topic, log.partition))
         if partition is not None:
             partition.tell_followers()
 
     def log_dir_failed(self, path: str) -> None:
-        """A log directory is offline: its replicas serve nobody until the next start."""
+        """Take the replicas of a failed log directory offline, until the next start."""
         failed = [each for each in self if each.log.log_dir.path == path]
         _log.error("log directory offline", path=path, replicas=len(failed))
         for partition in failed:
@@ -316,13 +325,13 @@ class ReplicaManager:
             self._resign(partition)
         self.moves.log_dir_failed(path)
 
-    async def place(self, topic: str, index: int, path: str) -> None:
-        """Have a replica lie in the log directory `path`; raises KafkaError as `LogDirMoves`."""
-        await self.moves.place((topic, index), path, self.partition)
+    async def alter_log_dir(self, topic: str, index: int, path: str) -> None:
+        """Move a replica to the log directory `path`; raises KafkaError as `LogDirMoves` does."""
+        await self.moves.alter(TopicPartition(topic, index), path, self.partition)
 
     def resign_all(self) -> None:
-        """The broker stops: nobody who waits will be answered, nothing more is appended, whatever
-        the controller still says."""
+        """Resign all leaderships for the shutdown: waiters fail, appends are refused, and later
+        LeaderAndIsr requests too."""
         self._resigned = True
         for partition in self:
             self._resign(partition)
@@ -331,9 +340,9 @@ class ReplicaManager:
         was_leader = partition.is_leader
         partition.resign()
         if was_leader:
-            self._tell(partition)
+            self._notify_observers(partition)
 
-    def _tell(self, partition: Partition) -> None:
+    def _notify_observers(self, partition: Partition) -> None:
         for topic, observer in self._observers:
             if topic == partition.topic:
                 if partition.is_leader:

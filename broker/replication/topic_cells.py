@@ -1,10 +1,10 @@
-"""The counters of a topic, at hand where its partitions are written and read."""
+"""The counters of a topic, as direct references for the produce and fetch paths."""
 
 from barnabas.metrics.catalogue import TopicMetrics
 
 
 class TopicCells:
-    """Plain integers; scraping finds them in the registry."""
+    """The counter cells of one topic: plain integers, which the registry collects on a scrape."""
 
     __slots__ = (
         "bytes_in",
@@ -29,7 +29,7 @@ class TopicCells:
 
 
 def forget(metrics: TopicMetrics, topic: str) -> None:
-    """Report no more of a topic that has left this broker."""
+    """Remove the counters of a topic that has no replica on this broker any more."""
     for family in (
         metrics.bytes_in,
         metrics.bytes_out,

@@ -1,39 +1,80 @@
-"""One client's connection: frames in, answers out in the order of their requests.
+"""A client's connection: it reads frames, and answers in the order of the requests.
 
-Only Produce overlaps Produce; any other request waits for the answers before it. Reading pauses
-while answers queue up, while the memory bound is exhausted, and while the turn of the loop is
-used up, so that no client holds more of the broker than its share.
+A Produce request may begin while an earlier Produce waits, and a request about a transactional id
+while others wait that are about other ids; any other request waits for the answers before it.
+Reading pauses while answers queue up, while the memory limit is reached, and when a connection has
+used its share of an iteration of the event loop.
 """
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
-from barnabas.broker.server.budget import RequestMemory
+from barnabas.broker.server.budget import RequestMemory, UnreadAnswers
 from barnabas.broker.server.context import ANONYMOUS
 from barnabas.broker.server.dispatch import Answer, Dispatcher, Exchange
 from barnabas.broker.server.outbox import Outbox
-from barnabas.broker.server.pause_guard import UNGUARDED, Unguarded
+from barnabas.broker.server.pause_guard import NO_PAUSE_GUARD, NoPauseGuard
+from barnabas.broker.server.slices import TURN_S
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.frame import FrameReader, SpareBuffers
+from barnabas.protocol.header import leading_string
+from barnabas.protocol.messages import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    end_txn,
+    init_producer_id,
+)
 
-MAX_OVERLAPPING = 64
-"""Produce requests of one connection that may wait for their acknowledgements at once."""
+MAX_OVERLAPPING = 256
+"""The requests of one connection that may wait for acknowledgements at the same time."""
 FRAMES_PER_TURN = 32
 BYTES_PER_TURN = 1024 * 1024
+UNCOUNTED = 256 * 1024
+"""The bytes of requests that wait for their answers which a connection keeps without asking for
+memory."""
+_NOTABLE_S = 0.001
+"""The time of requests that counts against those of other connections."""
 _PRODUCE = b"\x00\x00"
+_NEWEST_WITH_TRANSACTIONAL_ID = {
+    api.key.to_bytes(2, "big"): newest
+    for api, newest in (
+        (init_producer_id.API, init_producer_id.API.versions[-1]),
+        # Later versions are for brokers, and about many transactions.
+        (add_partitions_to_txn.API, 3),
+        (add_offsets_to_txn.API, add_offsets_to_txn.API.versions[-1]),
+        (end_txn.API, end_txn.API.versions[-1]),
+    )
+}
+"""The last version of each API whose requests begin with one transactional id."""
 _log = get_logger(__name__)
 
 
-def nobody(_connection_id: int) -> None:
-    """Nobody cares about clients that go."""
+def transactional_id_of(frame: memoryview) -> bytes | None:
+    """Return the transactional id with which the body of a request begins.
+
+    None for a request without one, and for an API whose requests do not begin with one.
+    """
+    newest = _NEWEST_WITH_TRANSACTIONAL_ID.get(bytes(frame[:2]))
+    if newest is None or int.from_bytes(frame[2:4], "big") > newest:
+        return None
+    try:
+        return leading_string(frame)
+    except ProtocolError:
+        # The dispatcher refuses it in its turn.
+        return None
 
 
-class Shared:
-    """What the connections of a listener share, some of it with those of the others."""
+def ignore_departure(_connection_id: int) -> None:
+    """Do nothing about a closed connection."""
+
+
+class SharedResources:
+    """The resources that the connections of a listener share, some of them with other listeners."""
 
     def __init__(
         self,
@@ -43,21 +84,23 @@ class Shared:
         memory: RequestMemory,
         max_request_bytes: int,
         spares: SpareBuffers,
-        departed: Callable[[int], None] = nobody,
-        guard: Unguarded = UNGUARDED,
+        unread: UnreadAnswers | None = None,
+        departed: Callable[[int], None] = ignore_departure,
+        guard: NoPauseGuard = NO_PAUSE_GUARD,
     ) -> None:
-        """`departed` is told the id of a connection whose peer has closed it, or is gone."""
+        """`departed` is called with the id of a connection whose peer has closed it."""
         self.dispatcher = dispatcher
         self.offload = offload
         self.memory = memory
         self.max_request_bytes = max_request_bytes
         self.spares = spares
+        self.unread = unread or UnreadAnswers(sys.maxsize)
         self.departed = departed
         self.guard = guard
 
 
 class ConnectionOwner(Protocol):
-    """Who is told of connections: the listener."""
+    """The listener, as its connections use it."""
 
     name: str
 
@@ -65,29 +108,42 @@ class ConnectionOwner(Protocol):
 
     def closed(self, connection: "Connection", /) -> None: ...
 
+    def invalid_request(self) -> None: ...
+
 
 class Connection(asyncio.BufferedProtocol):
     """The protocol object of one socket."""
 
-    def __init__(self, shared: Shared, listener: ConnectionOwner, connection_id: int) -> None:
+    def __init__(
+        self, shared: SharedResources, listener: ConnectionOwner, connection_id: int
+    ) -> None:
         self.connection_id = connection_id
         self.listener = listener.name
         self.principal = ANONYMOUS
         self.host = ""
-        self.progress = 0
-        """Counts what moved either way; the listener closes a connection whose count stands."""
+        self.active_at = shared.dispatcher.monotonic()
+        """The time of the last progress, in seconds of the monotonic clock."""
+        self._received = 0
         self._owner = listener
         self._departed = shared.departed
         self._dispatcher = shared.dispatcher
+        self._slicer = shared.dispatcher.slicer
         self._guard = shared.guard
         self._memory = shared.memory
+        self._unread = shared.unread
         self._reader = FrameReader(shared.max_request_bytes, shared.spares)
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
-        self._exchanges: deque[Exchange | Answer] = deque()
+        self._exchanges: deque[tuple[Exchange | Answer, bytes | None, int]] = deque()
+        """The requests that wait, in order, each with the transactional id that it is about, and
+        its size."""
+        self._unanswered = 0
+        """The bytes of the requests that wait: their records and elements are in memory."""
+        self._transactional_ids: set[bytes] = set()
+        """The ids in `_exchanges`; empty if not all requests there are about one."""
         self._overlaps = False
-        """Whether a Produce may begin while those before it wait: they are Produce too, and
-        only their acknowledgement is still to come."""
+        """Whether a Produce may begin while earlier requests wait: all of them are Produce requests
+        that wait only for acknowledgements."""
         self._stalled: memoryview | None = None
         self._out = Outbox(shared.offload, self._flows, self._cut)
         self._borrowed = 0
@@ -111,18 +167,19 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._stalled = None
         self._out.clear()
-        for exchange in self._exchanges:
+        for exchange, *_ in self._exchanges:
             if isinstance(exchange, Exchange):
                 exchange.abandon()
-        self._exchanges.clear()
+        self._forget_exchanges()
         self._memory.leave(self)
+        self._unread.remove(self)
         self._owner.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         return self._reader.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.progress += 1
+        self._received += nbytes
         self._reader.wrote(nbytes)
         self._serve()
 
@@ -133,9 +190,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._out.pause()
+        self._unread.add(self)
 
     def resume_writing(self) -> None:
-        self.progress += 1
+        self._unread.remove(self)
         self._out.resume()
         self._flows()
 
@@ -147,56 +205,81 @@ class Connection(asyncio.BufferedProtocol):
         return bool(self._exchanges or self._out or self._stalled is not None)
 
     @property
-    def waiting_for_handler(self) -> bool:
-        """Whether the broker, not the peer, has the next word."""
-        return bool(self._exchanges)
+    def waiting_for_broker(self) -> bool:
+        """Whether a request waits for the broker, not for the peer."""
+        return bool(self._exchanges) or (self._read_paused and not self._out)
+
+    @property
+    def oldest(self) -> object | None:
+        """The first request that waits for its answer."""
+        return self._exchanges[0][0] if self._exchanges else None
 
     @property
     def receiving(self) -> int | None:
-        """Bytes of a request that is on its way; None where the broker has the next word."""
-        return None if self.busy else self._reader.buffered
+        """The received bytes of an incomplete request; None without one, and while reading is
+        paused."""
+        return None if self._read_paused else self._reader.buffered or None
+
+    @property
+    def unread(self) -> int:
+        """The bytes of answers in memory that the peer has not read."""
+        return int(self._transport.get_write_buffer_size())
+
+    @property
+    def announced(self) -> int:
+        """The size of the incomplete request, as far as it is known."""
+        return self._reader.announced
+
+    @property
+    def served_bytes(self) -> int:
+        """The received bytes of whole requests."""
+        return self._received - self._reader.buffered
 
     def trim(self) -> None:
-        """Give back the memory of a connection that has fallen silent."""
-        if self._stalled is None:
+        """Give back the memory of a silent connection."""
+        if self._stalled is None and not self._frame_in_use:
             self._reader.trim()
 
     def hold(self) -> None:
-        """Begin nothing until `proceed`: there are too many others."""
+        """Begin no request before `proceed`: the limit of connections is reached."""
         self._turn_over = True
         self._pause_reading()
 
     def proceed(self) -> None:
-        """Serve what has come, and read on."""
+        """Serve the received requests, and continue to read."""
         if not self._closing:
             self._next_turn()
 
     def released(self) -> None:
-        """The broker knows again that it may serve."""
+        """Serve again after a pause of the process."""
         if not self._closing:
             self._serve()
 
     def finish(self) -> None:
-        """Answer what was begun, begin nothing more, then close."""
+        """Answer the requests that have begun, begin no more, then close."""
         self._closing = True
         self._pause_reading()
         if not (self._exchanges or self._out):
             self._transport.close()
 
     def abort(self) -> None:
-        """Cut the connection without waiting for the peer."""
+        """Close the connection without waiting for the peer."""
         self._closing = True
         self._transport.abort()
 
     def _serve(self) -> None:
-        """Begin the requests at hand, as far as their order and the budgets allow."""
+        """Begin the received requests, as far as their order and the limits allow."""
         frames, size = FRAMES_PER_TURN, BYTES_PER_TURN
         arrival, begin = self._dispatcher.arrival(), self._dispatcher.begin
+        self.active_at = arrival[1]
         if arrival[1] > self._guard.until:
             self._guard.hold(self)
             self._pause_reading()
             return
-        next_frame = self._reader.next_frame
+        if self._slicer.crowded and not self._turn_over:
+            self._end_turn()
+        next_frame, monotonic = self._reader.next_frame, self._dispatcher.monotonic
+        now = begun_at = arrival[1]
         try:
             while not self._closing:
                 frame = self._stalled
@@ -219,25 +302,47 @@ class Connection(asyncio.BufferedProtocol):
                     self._take(begun)
                 frames -= 1
                 size -= len(frame)
-                if not frames or size <= 0:
-                    self._turn_over = True
-                    self._loop.call_soon(self._next_turn)
+                now = monotonic()
+                if not frames or size <= 0 or now > begun_at + TURN_S:
+                    self._end_turn()
+            if now > begun_at + _NOTABLE_S:
+                self._slicer.spend(now - begun_at)
             self._send_answers()
             self._balance_reading()
         except ProtocolError as error:
             self._refuse(error)
 
     def _may_overlap(self, frame: memoryview) -> bool:
-        return self._overlaps and frame[:2] == _PRODUCE and len(self._exchanges) < MAX_OVERLAPPING
+        if len(self._exchanges) >= MAX_OVERLAPPING:
+            return False
+        if frame[:2] == _PRODUCE:
+            return self._overlaps
+        if not self._transactional_ids or self._frame_in_use:
+            return False
+        # The requests about one id stay in their order: an EndTxn must not overtake an
+        # AddPartitionsToTxn.
+        transactional_id = transactional_id_of(frame)
+        return transactional_id is not None and transactional_id not in self._transactional_ids
 
     def _queue(self, begun: Answer | Exchange, frame: memoryview) -> None:
-        """Keep a request, or an answer that must wait for those before it."""
-        self._exchanges.append(begun)
+        """Keep a request that waits, or an answer that must wait for earlier ones."""
+        transactional_id = transactional_id_of(frame)
+        self._exchanges.append((begun, transactional_id, len(frame)))
+        self._unanswered += len(frame)
+        if transactional_id is not None:
+            self._transactional_ids.add(transactional_id)
         working = isinstance(begun, Exchange) and not begun.overlaps
         self._overlaps = frame[:2] == _PRODUCE and not working
 
-    def answered(self, exchange: Exchange) -> None:  # noqa: ARG002
-        """An answer that had to be waited for is here."""
+    def answered(self, exchange: Exchange) -> None:
+        """Send the answer of a request that had to wait."""
+        if len(self._exchanges) == 1:
+            self._send_next_answers()
+        elif self._exchanges and self._exchanges[0][0] is exchange:
+            # Several requests may be answered in this iteration of the loop: one write for all.
+            self._loop.call_soon(self._send_next_answers)
+
+    def _send_next_answers(self) -> None:
         if self._transport.is_closing():
             return
         self._collect()
@@ -245,40 +350,76 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closing:
             self._serve()
 
+    def handled(self, exchange: Exchange) -> None:
+        """Begin the next requests, as far as `exchange` allows: its handler has returned."""
+        if self._exchanges and self._exchanges[-1][0] is exchange and not self._closing:
+            self._overlaps = exchange.overlaps
+            self._serve()
+
+    @property
+    def _frame_in_use(self) -> bool:
+        """Whether a handler that has not returned reads from the receive buffer."""
+        # No request begins behind it.
+        last = self._exchanges[-1][0] if self._exchanges else None
+        return isinstance(last, Exchange) and last.reads_frame
+
+    def _end_turn(self) -> None:
+        """Begin no more requests in this iteration of the event loop."""
+        self._turn_over = True
+        self._loop.call_soon(self._next_turn)
+
     def _next_turn(self) -> None:
         self._turn_over = False
         self._serve()
 
     def _collect(self) -> None:
-        """Queue the answers that are next in order."""
+        """Move the answers that are next in order to the outbox."""
         exchanges = self._exchanges
         while exchanges:
-            first = exchanges[0]
+            first, transactional_id, size = exchanges[0]
             if isinstance(first, Exchange):
                 if not first.done:
                     break
                 first = first.answer
             exchanges.popleft()
+            self._unanswered -= size
+            if transactional_id is not None:
+                self._transactional_ids.discard(transactional_id)
             self._take(first)
 
     def _take(self, answer: Answer) -> None:
-        if answer is None:
-            self._closing = True
-            self._exchanges.clear()
-        else:
+        if isinstance(answer, list):
             self._out.put(answer)
+            return
+        self._closing = True
+        self._forget_exchanges()
+        if answer is not None:
+            self._report(answer)
+
+    def _forget_exchanges(self) -> None:
+        self._exchanges.clear()
+        self._unanswered = 0
 
     def _refuse(self, error: ProtocolError) -> None:
-        """Bytes that are no request: answer what came before them, then close."""
-        _log.warning("connection closed", host=self.host, listener=self.listener, reason=str(error))
+        """Answer the requests before invalid bytes, then close."""
+        self._report(error)
         self._send_answers()
         self.finish()
+
+    def _report(self, error: ProtocolError) -> None:
+        self._owner.invalid_request()
+        _log.warning("connection closed", host=self.host, listener=self.listener, reason=str(error))
 
     # -- reading ---------------------------------------------------------------------------------
 
     def _balance_reading(self) -> None:
-        """Read on only where the next frame could be begun and its bytes are granted."""
+        """Read only while the next frame could begin and memory is granted for it."""
+        if self._exchanges and self._frame_in_use:
+            self._pause_reading()
+            return
         wanted = self._reader.borrowed
+        if self._unanswered >= UNCOUNTED:
+            wanted = self._wanted()
         if (
             self._closing
             or self._stalled is not None
@@ -289,13 +430,17 @@ class Connection(asyncio.BufferedProtocol):
             self._read_paused = False
             self._transport.resume_reading()
 
+    def _wanted(self) -> int:
+        """Return the bytes for the next frame, and of the requests that wait, in large units."""
+        return self._reader.borrowed + self._unanswered // UNCOUNTED * UNCOUNTED
+
     def _pause_reading(self) -> None:
         if not self._read_paused and not self._transport.is_closing():
             self._read_paused = True
             self._transport.pause_reading()
 
     def _resize(self, wanted: int) -> bool:
-        """Whether the next bytes of the frame being received fit the broker's memory bound."""
+        """Return whether the broker's memory limit has room for the next bytes of the frame."""
         if wanted < self._borrowed:
             self._reader.give_back()
         if not self._memory.resize(self, wanted):
@@ -304,8 +449,8 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def memory_granted(self) -> None:
-        """The room that reading has waited for is there."""
-        self._borrowed = self._reader.borrowed
+        """Continue to read, with the memory that is granted now."""
+        self._borrowed = self._wanted()
         self._balance_reading()
 
     # -- writing ---------------------------------------------------------------------------------
@@ -317,12 +462,12 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _flows(self) -> None:
-        """What was waited for, the peer's window or the disk, is there."""
+        """Continue after a wait for the peer or the disk."""
         self._send_answers()
         self._serve()
 
     def _cut(self, error: OSError) -> None:
-        # The length of the answer is already promised: nothing but closing is honest now.
+        # The length of the answer has been sent, so an error can only close the connection.
         _log.error("a log could not be read while answering", host=self.host, error=str(error))
         self._out.clear()
         self.abort()

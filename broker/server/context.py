@@ -1,4 +1,4 @@
-"""What a handler knows about the request beside its body."""
+"""The context of a request, for its handler."""
 
 import asyncio
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ ANONYMOUS = "User:ANONYMOUS"
 
 @dataclass(slots=True)
 class RequestContext:
-    """Who sent a request, over which listener, and when it arrived."""
+    """The sender, the listener and the arrival time of a request."""
 
     api_key: int
     api_version: int
@@ -20,15 +20,15 @@ class RequestContext:
     client_host: str
     connection_id: int
     received_ms: int
-    """Wall-clock arrival in milliseconds, read once for the whole request."""
+    """The wall-clock time of arrival in ms, read once for the whole request."""
     inter_broker: bool = False
-    """Whether it came over the listener that brokers keep for themselves."""
+    """Whether the request arrived on the inter-broker listener."""
 
 
 class Acknowledgement(asyncio.Future[Any]):
-    """The answer of a request that is carried out, and only has to be acknowledged by others: the
-    next one of its kind may begin."""
+    """The future answer of a request that only waits for acknowledgements: the connection's next
+    request of the same kind may begin."""
 
 
 class CloseConnection(Exception):
-    """The peer can only be answered by closing its connection (a failed Produce with acks=0)."""
+    """Raised to close the connection instead of an answer (a failed Produce with acks=0)."""

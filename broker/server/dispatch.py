@@ -1,55 +1,101 @@
-"""From a frame to a handler, and from its answer to the bytes that leave.
+"""The dispatcher: it decodes a frame, calls the handler, and encodes the answer.
 
-`Dispatcher` is handed its table by app.py. A handler answers with a response object, with None
-where the protocol wants no answer, or with an awaitable of either when something must be waited
-for: only then does a future exist. A KafkaError becomes the API's own error answer; anything else
-that a handler raises is UNKNOWN_SERVER_ERROR, with a traceback in the log.
+A handler returns a response, None if the protocol has no answer, or an awaitable of either if the
+request has to wait: only then does a future exist. A handler whose work may be long is a generator
+function, which the slicer runs (`slices.py`); it returns what any other handler returns, and an
+awaitable may return the generator that builds a long response. A
+KafkaError becomes the API's error answer; any other exception of a handler is UNKNOWN_SERVER_ERROR,
+with a traceback in the log.
+
+A small request is decoded, handled and answered in one go. A large frame is decoded in slices,
+unless its records make it large; so are responses of many elements encoded, and errors answered.
 """
 
 import asyncio
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from types import GeneratorType
 from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.server.context import Acknowledgement, CloseConnection, RequestContext
+from barnabas.broker.server.slices import Slicer, Steps
 from barnabas.metrics.catalogue import RequestMetrics
-from barnabas.protocol.codec import decoder, encoder
-from barnabas.protocol.error_codes import errors_of
-from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError, downgrade
+from barnabas.protocol.compile import STRIDE, Form
+from barnabas.protocol.compile_decode import decoder, has_records
+from barnabas.protocol.compile_encode import encoder
+from barnabas.protocol.errors import (
+    ErrorCode,
+    KafkaError,
+    ProtocolError,
+    TooManyElements,
+    codes_of,
+    downgrade,
+    errors_of,
+)
 from barnabas.protocol.header import decode_request_header, encode_response_header
 from barnabas.protocol.messages import api_versions
-from barnabas.protocol.schema import Api
-from barnabas.storage.log_slice import LogSlice
+from barnabas.protocol.schema import MISSING, Api, Field, Message, fields_of
+from barnabas.storage.log.log_slice import LogSlice
 
 Part = bytes | memoryview | LogSlice
 Handle = Callable[[Any, RequestContext], Any]
 ErrorAnswer = Callable[[Any, ErrorCode, int], Any]
 
 Arrival = tuple[int, float]
-"""When the bytes of a turn arrived: wall time in ms, monotonic time in seconds."""
-Answer = list[Part] | None
-"""What leaves for a request, empty where the protocol wants no answer; None where closing the
-connection is the answer."""
+"""The arrival time of received bytes: wall time in ms, monotonic time in seconds."""
+Answer = list[Part] | ProtocolError | None
+"""The parts of an answer, empty if the protocol has no answer; None closes the connection, and so
+does ProtocolError, for bytes that are no request."""
+
+SMALL_FRAME = 16 * 1024
+"""Bytes of a frame that is always decoded in one go: at most about 4 ms."""
 
 _ERROR_NAMES = {code.value: code.name for code in ErrorCode}
 _HEADS = {4: struct.Struct(">ii"), 5: struct.Struct(">iix")}
-"""Length and response header, by the header's size: flexible versions end it with no tags."""
+"""Length and response header, by the header's size; in flexible versions it ends with tags."""
+_EMPTY: dict[str, Any] = {"array": (), "bytes": b"", "string": ""}
+"""The values of required fields in a response that has only an error, by kind of type."""
 _log = get_logger(__name__)
 
 
 class Route(NamedTuple):
-    """One row of the dispatch table: an API, the versions served, and who serves them."""
+    """One row of the dispatch table: an API, its served versions and its handler."""
 
     api: Api
     serves: range
     handle: Handle
-    error_response: ErrorAnswer
+    error_response: ErrorAnswer | None = None
+    """Builds the answer to a request that failed as a whole; None is `error_alone`. It may be a
+    generator function, as a handler may."""
+
+    def refuse(self, request: Any, code: ErrorCode, version: int) -> Any:
+        """Return the answer to a request that failed as a whole."""
+        if self.error_response is None:
+            return error_alone(self.api.response, code)
+        return self.error_response(request, code, version)
+
+
+def error_alone(response: type[Message], code: ErrorCode) -> Message:
+    """Return a response with a top-level error; it has the code's text where it has a message.
+
+    Its other fields are their defaults, or empty.
+    """
+    fields = fields_of(response)
+    values = {field.name: _EMPTY[field.type.kind] for field in fields if _is_required(field)}
+    values["error_code"] = code
+    if any(field.name == "error_message" for field in fields):
+        values["error_message"] = code.text
+    return response(**values)
+
+
+def _is_required(field: Field) -> bool:
+    return field.spec.default is MISSING and field.spec.default_factory is None
 
 
 class Peer(Protocol):
-    """What a request needs to know of the connection it came over."""
+    """The connection of a request, as the dispatcher uses it."""
 
     connection_id: int
     listener: str
@@ -57,19 +103,25 @@ class Peer(Protocol):
     host: str
 
     def answered(self, exchange: "Exchange", /) -> None:
-        """An answer that had to be waited for is here."""
+        """Send the answer of a request that had to wait."""
+        ...
+
+    def handled(self, exchange: "Exchange", /) -> None:
+        """Begin the next requests, as far as `exchange` allows: its handler has returned."""
         ...
 
 
 class _Served:
-    """A route in one version: what a request needs, behind one lookup."""
+    """A route in one version, with its codec and its metrics."""
 
     __slots__ = (
         "_encode",
         "_head_size",
         "_pack_head",
+        "_version",
         "bytes_in",
         "decode",
+        "decode_records",
         "errors_of",
         "handle",
         "requests",
@@ -83,8 +135,13 @@ class _Served:
         self.handle = route.handle
         self.response: type = route.api.response
         self.errors_of = errors_of(route.api.response)
+        self._version = version
         self.decode = decoder(route.api.request, version)
-        self._encode = encoder(route.api.response, version)
+        self.decode_records: Callable[..., Any] | None = None
+        """Decodes a frame that is large because of its records, or raises TooManyElements."""
+        if has_records(route.api.request, version):
+            self.decode_records = decoder(route.api.request, version, Form.SMALL)
+        self._encode = encoder(route.api.response, version, Form.SMALL)
         self._head_size = len(encode_response_header(route.api.key, version, 0))
         self._pack_head = _HEADS[self._head_size].pack
         name = route.api.name
@@ -93,12 +150,26 @@ class _Served:
         self.time_ms = metrics.total_time_ms.cell(name)
 
     def frame(self, correlation_id: int, response: Any) -> list[Part]:
-        """The answer as it leaves: length, header, body; records stay where they are.
+        """Encode the answer: length, header, body; records are not copied.
 
-        Raises ProtocolError where a field of it cannot travel in this version.
+        Raises ProtocolError if this version cannot carry a field, and TooManyElements if the answer
+        has to be encoded in slices.
         """
-        # The only records source that a handler ever puts into an answer is a slice of a log.
-        body: list[Part] = self._encode(response)
+        return self._framed(correlation_id, self._encode(response))
+
+    def decode_in_slices(self, frame: memoryview, offset: int) -> Steps[Any]:
+        """Decode a large request. Raises ProtocolError, also for too many elements."""
+        api = self.route.api
+        decode = decoder(api.request, self._version, Form.SLICED)
+        return (yield from decode(frame, offset, False, api.max_elements))
+
+    def frame_in_slices(self, correlation_id: int, response: Any) -> Steps[list[Part]]:
+        """Encode as `frame` does, but any number of elements."""
+        encode = encoder(self.response, self._version, Form.SLICED)
+        return self._framed(correlation_id, (yield from encode(response)))
+
+    def _framed(self, correlation_id: int, body: list[Part]) -> list[Part]:
+        # Handlers use no other records source than a slice of a log.
         first = body[0]
         size = self._head_size + (len(first) if len(body) == 1 else sum(map(len, body)))
         head = self._pack_head(size, correlation_id)
@@ -108,40 +179,74 @@ class _Served:
         return [head, *body]
 
 
+class _Call(NamedTuple):
+    """A request that is not answered in one go."""
+
+    served: _Served
+    context: RequestContext
+    started: float
+    peer: Peer
+    exchange: "Exchange"
+
+
 class Exchange:
-    """A request whose answer must be waited for."""
+    """A request that waits for its answer."""
 
-    __slots__ = ("_waiting", "answer", "done", "overlaps")
+    __slots__ = ("_waiting", "answer", "done", "overlaps", "reads_frame")
 
-    def __init__(self, waiting: "asyncio.Future[Any]") -> None:
+    def __init__(self, waiting: "asyncio.Future[Any] | None" = None) -> None:
         self._waiting = waiting
         self.done = False
         self.answer: Answer = None
-        """There once `done`."""
+        """The answer, once `done`."""
         self.overlaps = isinstance(waiting, Acknowledgement)
-        """Whether another of its kind may begin before the answer is there."""
+        """Whether the next request of the same kind may begin before the answer."""
+        self.reads_frame = waiting is None
+        """Whether the handler has not returned: the receive buffer must not change."""
+
+    def wait_for(self, work: "asyncio.Future[Any]") -> None:
+        """Set the future of the work that ends with the answer."""
+        self._waiting = work
+
+    def leave_frame(self, waiting: "asyncio.Future[Any]") -> None:
+        """Record that the handler has returned a future."""
+        self.reads_frame = False
+        self.overlaps = isinstance(waiting, Acknowledgement)
+
+    def finish(self, answer: Answer) -> None:
+        self.answer = answer
+        self.done = True
+        self.reads_frame = False
 
     def abandon(self) -> None:
-        """Nobody waits for the answer any more; a task that runs is left to finish."""
-        if not isinstance(self._waiting, asyncio.Task):
-            self._waiting.cancel()
+        """Stop the work, and cancel the wait, because the connection is closed."""
+        if self._waiting is not None:
+            _abandon(self._waiting)
+
+
+def _abandon(waiting: "asyncio.Future[Any]") -> None:
+    """Cancel a wait; a running task finishes."""
+    if not isinstance(waiting, asyncio.Task):
+        waiting.cancel()
 
 
 class Dispatcher:
-    """Knows every route. `begin` starts a request and, if nothing must be waited for, ends it."""
+    """The dispatch table. `begin` starts a request and finishes it, unless it has to wait."""
 
     def __init__(
         self,
         routes: Iterable[Route],
         *,
         clock: Clock,
+        slicer: Slicer,
         metrics: RequestMetrics,
         inter_broker: bool = False,
     ) -> None:
-        """Raises ValueError where two handlers claim one key."""
+        """Raises ValueError if two handlers have the same key."""
+        self.slicer = slicer
         self._inter_broker = inter_broker
         self._now_ms = clock.now_ms
-        self._monotonic = clock.monotonic
+        self.monotonic = clock.monotonic
         self._metrics = metrics
         self._routes: dict[int, Route] = {}
         self._served: dict[tuple[int, int], _Served] = {}
@@ -152,18 +257,18 @@ class Dispatcher:
 
     @property
     def routes(self) -> Mapping[int, Route]:
-        """The table, by API key."""
+        """The routes by API key."""
         return self._routes
 
     def arrival(self) -> Arrival:
-        """The clock, read once for all frames that a turn of the loop brings."""
-        return self._now_ms(), self._monotonic()
+        """Read the clocks, once for all frames that arrive together."""
+        return self._now_ms(), self.monotonic()
 
     def begin(self, frame: memoryview, peer: Peer, arrival: Arrival) -> Answer | Exchange:
-        """Hand one frame to its handler: the answer, or the exchange `peer` will be told of.
+        """Pass a frame to its handler; return the answer, or the exchange if it has to wait.
 
         Raises ProtocolError for bytes that are no request, and for an API or version that is not
-        served: the protocol has no way to answer those (but ApiVersions, in its version 0).
+        served: the protocol cannot answer these, except ApiVersions in version 0.
         """
         (key, version, correlation_id, client_id), offset = decode_request_header(frame)
         received_ms, started = arrival
@@ -175,18 +280,36 @@ class Dispatcher:
         if served is None:
             served = self._serve(context)
             if served is None:
-                return self._unknown_api_versions(context, started)
-        # As in Kafka nobody looks behind the message: librdkafka asks for the metadata of all
-        # topics (v13) with three bytes too many.
-        request = served.decode(frame, offset, False)
-        served.bytes_in.value += len(frame)
+                return self._unknown_api_versions(context, started, peer)
+        size = len(frame)
+        served.bytes_in.value += size
+        # As in Kafka, bytes behind the message are ignored: librdkafka's Metadata v13 for all
+        # topics is three bytes too long.
+        if size <= SMALL_FRAME:
+            request = served.decode(frame, offset, False)
+        else:
+            decode = served.decode_records
+            try:
+                if decode is None:
+                    raise TooManyElements
+                request = decode(frame, offset, False)
+            except TooManyElements:
+                call = _Call(served, context, started, peer, Exchange())
+                return self._run(call, self._decode(call, frame, offset))
         try:
             response = served.handle(request, context)
             if response is None or type(response) is served.response:
                 return self._answer(served, context, started, response)
+        except TooManyElements:
+            outcome = response
         except Exception as error:
-            return self._refusal(served, request, context, started, error)
-        return self._wait(served, request, context, started, response, peer)
+            outcome = error
+        else:
+            if type(response) is not GeneratorType:
+                return self._wait(served, request, context, started, response, peer)
+            outcome = response
+        call = _Call(served, context, started, peer, Exchange())
+        return self._run(call, self._conclude(call, request, outcome))
 
     def _wait(
         self,
@@ -201,19 +324,82 @@ class Dispatcher:
         exchange = Exchange(waiting)
 
         def arrived(done: "asyncio.Future[Any]") -> None:
+            answer: Answer = None
             if not done.cancelled():
+                outcome: Any = None
                 try:
-                    exchange.answer = self._answer(served, context, started, done.result())
+                    outcome = done.result()
+                    if type(outcome) is GeneratorType:
+                        raise TooManyElements
+                    answer = self._answer(served, context, started, outcome)
                 except Exception as error:
-                    exchange.answer = self._refusal(served, request, context, started, error)
-            exchange.done = True
+                    # An answer of many elements is built or encoded in slices.
+                    outcome = outcome if isinstance(error, TooManyElements) else error
+                    call = _Call(served, context, started, peer, exchange)
+                    begun = self._run(call, self._conclude(call, request, outcome))
+                    if isinstance(begun, Exchange):
+                        return
+                    answer = begun
+            exchange.finish(answer)
             peer.answered(exchange)
 
         waiting.add_done_callback(arrived)
         return exchange
 
+    def _run(self, call: _Call, steps: Steps[Answer]) -> Answer | Exchange:
+        """Run the rest of a request in slices; return the exchange if that is not done at once."""
+        exchange, peer = call.exchange, call.peer
+
+        def finished(done: "asyncio.Future[Answer]") -> None:
+            exchange.finish(None if done.cancelled() else done.result())
+            peer.answered(exchange)
+
+        work = self.slicer.run(steps)
+        if work.done():
+            return None if work.cancelled() else work.result()
+        exchange.wait_for(work)
+        work.add_done_callback(finished)
+        return exchange
+
+    def _decode(self, call: _Call, frame: memoryview, offset: int) -> Steps[Answer]:
+        served = call.served
+        try:
+            request = yield from served.decode_in_slices(frame, offset)
+        except ProtocolError as error:
+            return error
+        try:
+            outcome = served.handle(request, call.context)
+        except Exception as error:
+            outcome = error
+        return (yield from self._conclude(call, request, outcome))
+
+    def _conclude(self, call: _Call, request: Any, outcome: Any) -> Steps[Answer]:
+        """Answer a request whose handler has returned or raised `outcome`."""
+        served, context, started, peer, exchange = call
+        try:
+            while not (outcome is None or type(outcome) is served.response):
+                if type(outcome) is GeneratorType:
+                    outcome = yield from outcome
+                elif isinstance(outcome, Exception):
+                    return (yield from self._refusal(call, request, outcome))
+                else:
+                    waiting = asyncio.ensure_future(outcome)
+                    exchange.leave_frame(waiting)
+                    asyncio.get_running_loop().call_soon(peer.handled, exchange)
+                    try:
+                        outcome = yield waiting
+                    except GeneratorExit:
+                        _abandon(waiting)
+                        raise
+            try:
+                return self._answer(served, context, started, outcome)
+            except TooManyElements:
+                return (yield from self._long_answer(call, outcome))
+        except Exception as error:
+            return (yield from self._refusal(call, request, error))
+
     def _serve(self, context: RequestContext) -> _Served | None:
-        """What serves an API in a version; None for ApiVersions of a version that is unknown."""
+        """Return the served API in a version; None for an unknown version of ApiVersions."""
         route = self._routes.get(context.api_key)
         if route is None or context.api_version not in route.serves:
             if route is not None and context.api_key == api_versions.API.key:
@@ -225,13 +411,16 @@ class Dispatcher:
         self._served[context.api_key, context.api_version] = served
         return served
 
-    def _unknown_api_versions(self, context: RequestContext, started: float) -> Answer:
-        """Answered in version 0, so that the client can choose one that is served (KIP-511)."""
+    def _unknown_api_versions(
+        self, context: RequestContext, started: float, peer: Peer
+    ) -> Answer | Exchange:
+        """Answer in version 0, so that the client can choose a served version (KIP-511)."""
         context.api_version = 0
         served = self._serve(context)
         assert served is not None
         error = KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        return self._refusal(served, None, context, started, error)
+        call = _Call(served, context, started, peer, Exchange())
+        return self._run(call, self._conclude(call, None, error))
 
     def _answer(
         self, served: _Served, context: RequestContext, started: float, response: Any
@@ -242,19 +431,25 @@ class Dispatcher:
             for code in served.errors_of(response):
                 self._count_error(served, code)
         served.requests.value += 1
-        served.time_ms.observe((self._monotonic() - started) * 1000)
+        served.time_ms.observe((self.monotonic() - started) * 1000)
         return parts
 
-    def _refusal(
-        self,
-        served: _Served,
-        request: Any,
-        context: RequestContext,
-        started: float,
-        error: BaseException,
-    ) -> Answer:
+    def _long_answer(self, call: _Call, response: Any) -> Steps[Answer]:
+        served, context, started, *_ = call
+        parts = yield from served.frame_in_slices(context.correlation_id, response)
+        for number, code in enumerate(codes_of(served.response)(response)):
+            if code:
+                self._count_error(served, code)
+            if not number % STRIDE:
+                yield None
         served.requests.value += 1
-        served.time_ms.observe((self._monotonic() - started) * 1000)
+        served.time_ms.observe((self.monotonic() - started) * 1000)
+        return parts
+
+    def _refusal(self, call: _Call, request: Any, error: Exception) -> Steps[Answer]:
+        served, context, started, *_ = call
+        served.requests.value += 1
+        served.time_ms.observe((self.monotonic() - started) * 1000)
         if isinstance(error, CloseConnection):
             return None
         route = served.route
@@ -263,10 +458,14 @@ class Dispatcher:
             code = downgrade(context.api_key, context.api_version, error.code)
         else:
             _log.error("handler failed", api=route.api.name, exc_info=error)
+        # Its frames have the request, in a cycle: the collector would walk over all elements.
+        error.__traceback__ = None
         self._count_error(served, code)
         try:
-            response = route.error_response(request, code, context.api_version)
-            return served.frame(context.correlation_id, response)
+            response = route.refuse(request, code, context.api_version)
+            if type(response) is GeneratorType:
+                response = yield from response
+            return (yield from served.frame_in_slices(context.correlation_id, response))
         except Exception as second:
             _log.error("error answer failed", api=route.api.name, exc_info=second)
             return None

@@ -1,27 +1,43 @@
-"""A listening socket, those who wait to be admitted, and the end of idle or stuck connections."""
+"""A listening socket, the connections that wait for admission, and the end of idle connections."""
 
 import asyncio
 import heapq
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
+from typing import NamedTuple
 
-from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.server.admission import Admission
-from barnabas.broker.server.connection import Connection, Shared
+from barnabas.broker.offload import Offload
+from barnabas.broker.server.connection import Connection, SharedResources
+from barnabas.broker.server.connection_limits import (
+    SILENT_S,
+    STAND_S,
+    ConnectionLimits,
+    Place,
+)
+from barnabas.broker.server.context import ANONYMOUS
 from barnabas.broker.server.network import Network, Server
+from barnabas.broker.server.tls import ListenerTls
 from barnabas.config.broker import BrokerConfig
 from barnabas.metrics.catalogue import RequestMetrics
 
+HALF_SENT_ROUND_MS = 1000
+"""The interval in ms of the check for requests that are sent too slowly."""
+HALF_SENT_ROUNDS = 10
+LEAST_BYTES = 16 * 1024
+"""The bytes that an incomplete request brings in HALF_SENT_ROUNDS, or its connection is closed."""
+TRIM_S = 10.0
+"""The idle time in seconds after which a connection gives back memory."""
 _log = get_logger(__name__)
 
 
-@dataclass(slots=True)
-class _Seen:
-    """When a connection last moved, as far as the sweeps have seen."""
+class _HalfSent(NamedTuple):
+    """An incomplete request, by the bytes of the connection before it; what it has brought when the
+    present rounds began, and their number."""
 
-    progress: int
-    since: float
+    after: int
+    brought: int
+    rounds: int
 
 
 class Listener:
@@ -33,29 +49,32 @@ class Listener:
         host: str,
         port: int,
         *,
-        shared: Shared,
-        admission: Admission,
-        clock: Clock,
+        shared: SharedResources,
+        limits: ConnectionLimits,
         metrics: RequestMetrics,
+        tls: ListenerTls | None = None,
     ) -> None:
         self.name = name
         self.host = host
         self.port = port
         """The port asked for; after `bind` the port that was bound."""
+        self.tls = tls
+        """None for a listener without TLS."""
         self._shared = shared
-        self._admission = admission
-        self._clock = clock
-        self._connections: dict[Connection, _Seen] = {}
+        self._limits = limits
+        self._connections: dict[Connection, None] = {}
+        self._half_sent: dict[Connection, _HalfSent] = {}
         self._waiting: dict[Connection, None] = {}
         self._server: Server | None = None
         self._stopping = False
         self._drained = asyncio.Event()
         self._opened = metrics.connections_opened.cell(name)
         self._refused = metrics.connections_refused.cell(name)
-        admission.join(self)
+        self._invalid = metrics.invalid_requests.cell(name)
+        limits.add(self)
 
     async def bind(self, network: Network) -> None:
-        """Take the address, so that `port` is known. Raises OSError where it cannot be had."""
+        """Bind the address, so that `port` is known. Raises OSError."""
         try:
             self._server = await network.listen(self._connect, self.host, self.port)
         except OSError as error:
@@ -68,26 +87,32 @@ class Listener:
         assert self._server is not None
         await self._server.serve()
 
-    def _connect(self) -> Connection:
-        return Connection(self._shared, self, next(self._admission.ids))
+    def _connect(self) -> asyncio.BufferedProtocol:
+        connection = Connection(self._shared, self, next(self._limits.ids))
+        return connection if self.tls is None else self.tls.over(connection)
 
     def opened(self, connection: Connection) -> None:
         if self._stopping:
             self._refuse(connection)
-        elif self._waiting or not self._admission.has_room(self.name):
+        elif self._waiting or not self._limits.has_room(self.name):
             self._hold(connection)
         else:
             self._admit(connection)
 
+    def invalid_request(self) -> None:
+        """Count a connection that is closed because of what its peer sent."""
+        self._invalid.value += 1
+
     def closed(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
-        if self._connections.pop(connection, None) is not None:
-            self._admission.leave(self.name, connection.host)
+        if connection in self._connections:
+            del self._connections[connection]
+            self._limits.leave(self.name, connection.host)
         if not self._connections:
             self._drained.set()
 
     def admit_waiting(self) -> None:
-        while self._waiting and self._admission.has_room(self.name):
+        while self._waiting and self._limits.has_room(self.name):
             connection = next(iter(self._waiting))
             del self._waiting[connection]
             self._admit(connection)
@@ -95,12 +120,28 @@ class Listener:
         if not self._waiting and self._server is not None and not self._stopping:
             self._server.resume()
 
-    def cut_stillest(self, count: int) -> None:
-        def stillest(each: tuple[Connection, _Seen]) -> tuple[bool, float]:
-            connection, seen = each
-            return connection.progress != seen.progress, seen.since
+    @property
+    def newcomers(self) -> int:
+        starved = self._server is not None and self._server.starved
+        return len(self._waiting) + starved
 
-        for connection, _ in heapq.nsmallest(count, self._connections.items(), key=stillest):
+    def standing(self, now: float) -> Iterator[Place]:
+        for connection in self._connections:
+            if connection.principal != ANONYMOUS or connection.waiting_for_broker:
+                continue
+            served = bool(connection.served_bytes)
+            if now - connection.active_at >= (STAND_S if served else SILENT_S):
+                yield Place(
+                    served,
+                    connection.receiving is not None,
+                    connection.active_at,
+                    connection.connection_id,
+                    connection.abort,
+                )
+
+    def cut_idlest(self, count: int) -> None:
+        idlest = heapq.nsmallest(count, self._connections, key=attrgetter("active_at"))
+        for connection in idlest:
             _log.info("connection cut for others", host=connection.host, listener=self.name)
             connection.abort()
 
@@ -111,11 +152,11 @@ class Listener:
         self._server.pause()
 
     def _admit(self, connection: Connection) -> None:
-        if not self._admission.enter(self.name, connection.host):
+        if not self._limits.enter(self.name, connection.host):
             self._refuse(connection)
             return
         self._opened.value += 1
-        self._connections[connection] = _Seen(connection.progress, self._clock.monotonic())
+        self._connections[connection] = None
 
     def _refuse(self, connection: Connection) -> None:
         self._refused.value += 1
@@ -124,25 +165,55 @@ class Listener:
 
     @property
     def connections(self) -> int:
-        """Connections open now."""
+        """The number of open connections."""
         return len(self._connections)
 
     def sweep(self, now: float, max_idle: float) -> int:
-        """Cut the connections that stood still for `max_idle` seconds; how many they were.
+        """Close the connections without progress for `max_idle` seconds; return their number.
 
-        A connection whose answer the broker still owes is never idle; one whose peer does not
-        take its answer is. Memory of those that have fallen silent is given back.
+        A connection that waits for the broker's answer is never idle; one whose peer does not read
+        its answer is. Connections that are silent give back their memory.
         """
         expired = 0
-        for connection, seen in list(self._connections.items()):
-            if connection.waiting_for_handler or connection.progress != seen.progress:
-                seen.progress, seen.since = connection.progress, now
-            elif now - seen.since >= max_idle >= 0:
+        for connection in list(self._connections):
+            idle = now - connection.active_at
+            if connection.waiting_for_broker:
+                continue
+            if idle >= max_idle >= 0:
                 expired += 1
                 connection.abort()
-            else:
+            elif idle >= TRIM_S:
                 connection.trim()
         return expired
+
+    def cut_half_sent(self) -> int:
+        """Close connections whose incomplete request brings too little; return their number.
+
+        Called every HALF_SENT_ROUND_MS. Rounds are counted, not seconds: after a pause of the
+        process the bytes that have arrived meanwhile are not read yet.
+        """
+        known, self._half_sent = self._half_sent, {}
+        cut = 0
+        for connection in list(self._connections):
+            brought = connection.receiving
+            if brought is None:
+                continue
+            after = connection.served_bytes
+            seen = known.get(connection)
+            if seen is None or seen.after != after:
+                seen = _HalfSent(after, brought, 0)
+            elif seen.rounds + 1 < HALF_SENT_ROUNDS:
+                seen = _HalfSent(after, seen.brought, seen.rounds + 1)
+            elif brought - seen.brought >= LEAST_BYTES:
+                seen = _HalfSent(after, brought, 0)
+            else:
+                cut += 1
+                connection.abort()
+                continue
+            self._half_sent[connection] = seen
+        if cut:
+            _log.warning("half-sent requests cut", listener=self.name, count=cut)
+        return cut
 
     def stop_accepting(self) -> None:
         """Refuse new connections and begin no new request on the open ones."""
@@ -155,7 +226,7 @@ class Listener:
             connection.finish()
 
     async def drained(self, timeout: float) -> None:
-        """Wait until every connection has its answers, at most `timeout` seconds; cut the rest."""
+        """Wait at most `timeout` seconds for the last answers, then close all connections."""
         if self._connections:
             self._drained.clear()
             try:
@@ -169,21 +240,31 @@ class Listener:
 def make_listeners(
     config: BrokerConfig,
     *,
-    shared: Mapping[str, Shared],
-    admission: Admission,
-    clock: Clock,
+    shared: Mapping[str, SharedResources],
+    limits: ConnectionLimits,
     metrics: RequestMetrics,
+    offload: Offload,
 ) -> dict[str, Listener]:
-    """The listeners of a broker by name, as `shared` is; none of them is bound yet."""
+    """Return the listeners of a broker by name, not bound yet; `shared` is by name too.
+
+    Raises ConfigError if the certificates of a listener with TLS cannot be used.
+    """
     return {
         each.name: Listener(
             each.name,
             each.address.host,
             each.address.port,
             shared=shared[each.name],
-            admission=admission,
-            clock=clock,
+            limits=limits,
             metrics=metrics,
+            tls=ListenerTls(
+                each.name,
+                config.tls_of(each.name),
+                offload,
+                metrics.failed_handshakes.cell(each.name),
+            )
+            if each.protocol == "SSL"
+            else None,
         )
         for each in config.resolved_listeners()
     }

@@ -1,6 +1,8 @@
-"""The door to sockets. A simulation lends a network that has none."""
+"""The network port: sockets of the operating system, or a simulated network."""
 
 import asyncio
+import errno
+import math
 import resource
 import socket
 import sys
@@ -10,53 +12,66 @@ from typing import Any, Protocol
 from barnabas.broker.observability.logging import get_logger
 
 ACCEPTED_PER_TURN = 16
-"""Connections that are taken before the others of the loop have their turn."""
-RETRY_S = 1.0
-"""How long to wait where the system has no descriptor left to accept with."""
+"""The most connections that are accepted in one iteration of the event loop."""
+RETRY_S = 0.1
+"""The wait in seconds if no file descriptor is left for a new connection."""
+LOG_S = 10.0
+"""The least time in seconds between two log events about that."""
 RESERVED_DESCRIPTORS = 1024
-"""Of the process's, at most an eighth, that a crowd of clients cannot have: a log that cannot open
-its files takes its directory offline."""
+"""The file descriptors that connections cannot use, at most an eighth of all: a log that cannot
+open its files takes its directory offline."""
+NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+"""Errors of an address that this host lacks: without IPv6, /etc/hosts may still name ::1."""
 _log = get_logger(__name__)
 Factory = Callable[[], asyncio.BufferedProtocol]
 
 
 class Server(Protocol):
-    """An address that is taken, and accepts connections from `serve` on."""
+    """A bound address that accepts connections after `serve`."""
 
     @property
     def port(self) -> int: ...
 
+    @property
+    def starved(self) -> bool:
+        """Whether a new connection waits for a file descriptor."""
+        ...
+
     async def serve(self) -> None: ...
 
     def pause(self) -> None:
-        """Leave new connections to the system's queue; a few may still have been accepted."""
+        """Leave new connections in the system's queue; a few accepted ones may still follow."""
         ...
 
     def resume(self) -> None:
-        """Accept connections again, in a moment."""
+        """Accept connections again."""
         ...
 
     def close(self) -> None:
-        """Accept no more connections; those that are open stay."""
+        """Accept no more connections; open ones stay."""
         ...
 
 
 class Network(Protocol):
-    """Where listeners get their addresses, and brokers reach each other."""
+    """The network, as listeners and connections between brokers use it."""
 
     async def listen(self, factory: Factory, host: str, port: int) -> Server:
-        """Take an address: an empty host is every interface, port 0 a free one; OSError."""
+        """Bind an address: an empty host is every interface, port 0 a free port.
+
+        Of the addresses of a name those are left out that this host does not have. Raises OSError
+        if none is left, or if another process listens on one.
+        """
         ...
 
     async def connect(self, factory: Factory, host: str, port: int) -> object:
-        """Connect a protocol to another broker; OSError."""
+        """Connect a protocol to another broker. Raises OSError."""
         ...
 
 
 def descriptor_behind(transport: asyncio.BaseTransport) -> int | None:
-    """The socket that bytes may be sent to past its transport, while that holds none itself.
+    """Return the socket, to which bytes may be sent while the transport's own buffer is empty.
 
-    None where all bytes must go through the transport: it encrypts them, or has no socket.
+    Return None if the transport encrypts, or has no socket: then all bytes must go through it.
     """
     found = transport.get_extra_info("socket")
     if found is None or transport.get_extra_info("sslcontext") is not None:
@@ -66,10 +81,10 @@ def descriptor_behind(transport: asyncio.BaseTransport) -> int | None:
 
 
 class TcpServer:
-    """The sockets of one listener: one, or one for each address that its host name has.
+    """The sockets of one listener: one for each address of its host name.
 
-    They are accepted from by hand: a loop's own servers cannot pause, and closing them would lose
-    what is in the system's queue.
+    It accepts connections itself, because an asyncio server cannot pause, and closing one would
+    lose the connections in the system's queue.
     """
 
     def __init__(self, factory: Factory, sockets: list[socket.socket], backlog: int) -> None:
@@ -78,31 +93,47 @@ class TcpServer:
         self._backlog = backlog
         self._loop = asyncio.get_running_loop()
         self._beginning: set[asyncio.Task[Any]] = set()
-        self._paused = False
+        self._listening = self._reading = self._paused = False
+        self._parked: socket.socket | None = None
+        """An accepted connection that has one of the reserved descriptors."""
+        self.starved = False
+        self._told_at = -math.inf
         self.port = int(sockets[0].getsockname()[1])
 
     async def serve(self) -> None:
         for bound in self._sockets:
             bound.listen(self._backlog)
-            self._loop.add_reader(bound, self._accept, bound)
+        self._listening = True
+        self._watch()
 
     def pause(self) -> None:
-        if not self._paused:
-            self._paused = True
-            for bound in self._sockets:
-                self._loop.remove_reader(bound)
+        self._paused = True
+        self._watch()
 
     def resume(self) -> None:
-        if self._paused:
-            self._paused = False
-            for bound in self._sockets:
-                self._loop.add_reader(bound, self._accept, bound)
+        self._paused = False
+        self._watch()
 
     def close(self) -> None:
         self.pause()
         for bound in self._sockets:
             bound.close()
         self._sockets = []
+        if self._parked is not None:
+            self._parked.close()
+            self._parked = None
+
+    def _watch(self) -> None:
+        """Accept connections, unless the listener or the lack of descriptors forbids it."""
+        reading = self._listening and not (self._paused or self.starved)
+        if reading == self._reading:
+            return
+        self._reading = reading
+        for bound in self._sockets:
+            if reading:
+                self._loop.add_reader(bound, self._accept, bound)
+            else:
+                self._loop.remove_reader(bound)
 
     def _accept(self, bound: socket.socket) -> None:
         for _ in range(ACCEPTED_PER_TURN):
@@ -111,22 +142,41 @@ class TcpServer:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # No descriptor is left: the socket stays readable, and asking on would spin.
+                # No descriptor is left: the socket stays readable, and a retry at once would spin.
                 self._rest(str(error))
                 return
-            if accepted.fileno() > _last_descriptor():
-                accepted.close()
-                self._rest("the descriptors that are left are for the logs")
-                return
             accepted.setblocking(False)
-            task = self._loop.create_task(self._begin(accepted))
-            self._beginning.add(task)
-            task.add_done_callback(self._beginning.discard)
+            if accepted.fileno() > _last_descriptor():
+                self._parked = accepted
+                self._rest("the remaining file descriptors are reserved for logs")
+                return
+            self._start(accepted)
+
+    def _start(self, accepted: socket.socket) -> None:
+        task = self._loop.create_task(self._begin(accepted))
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
 
     def _rest(self, reason: str) -> None:
-        _log.error("connections cannot be accepted", port=self.port, reason=reason)
-        self.pause()
-        self._loop.call_later(RETRY_S, self.resume)
+        if (now := self._loop.time()) - self._told_at >= LOG_S:
+            _log.error("connections cannot be accepted", port=self.port, reason=reason)
+            self._told_at = now
+        self.starved = True
+        self._watch()
+        self._loop.call_later(RETRY_S, self._retry)
+
+    def _retry(self) -> None:
+        if (parked := self._parked) is not None:
+            # A copy has the lowest number that is free.
+            self._parked = accepted = parked.dup()
+            parked.close()
+            if accepted.fileno() > _last_descriptor():
+                self._loop.call_later(RETRY_S, self._retry)
+                return
+            self._parked = None
+            self._start(accepted)
+        self.starved = False
+        self._watch()
 
     async def _begin(self, accepted: socket.socket) -> None:
         try:
@@ -137,7 +187,7 @@ class TcpServer:
 
 
 class TcpNetwork:
-    """Sockets of the operating system. Buffer sizes in bytes; -1 leaves them to the system."""
+    """The network of the operating system. Buffer sizes in bytes; -1 is the system's default."""
 
     def __init__(self, *, backlog: int, send_buffer: int, receive_buffer: int) -> None:
         self._backlog = backlog
@@ -145,51 +195,74 @@ class TcpNetwork:
         self._receive_buffer = receive_buffer
 
     async def listen(self, factory: Factory, host: str, port: int) -> TcpServer:
-        sockets: list[socket.socket] = []
-        try:
-            for family, address in await self._addresses(host, port):
-                # A name with several addresses has one port, whichever was free for the first.
-                taken = sockets[0].getsockname()[1] if sockets else port
-                sockets.append(self._bind(family, (address[0], taken, *address[2:])))
-        except OSError:
-            for bound in sockets:
-                bound.close()
-            raise
+        sockets = await bind_addresses(
+            host, port, send_buffer=self._send_buffer, receive_buffer=self._receive_buffer
+        )
         return TcpServer(factory, sockets, self._backlog)
 
     async def connect(self, factory: Factory, host: str, port: int) -> object:
         transport, _ = await asyncio.get_running_loop().create_connection(factory, host, port)
         return transport
 
-    async def _addresses(self, host: str, port: int) -> list[tuple[int, Any]]:
-        if not host:
-            if socket.has_dualstack_ipv6():
-                return [(socket.AF_INET6, ("::", port))]
-            return [(socket.AF_INET, ("0.0.0.0", port))]
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
 
-    def _bind(self, family: int, address: Any) -> socket.socket:
-        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        bound.setblocking(False)
-        try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
-            # Accepted sockets inherit the sizes: the window scale is agreed on at the handshake.
-            if self._send_buffer > 0:
-                bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer)
-            if self._receive_buffer > 0:
-                bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
-            bound.bind(address)
-        except OSError:
+async def bind_addresses(
+    host: str, port: int, *, send_buffer: int = -1, receive_buffer: int = -1
+) -> list[socket.socket]:
+    """Bind the addresses of a name, as `Network.listen` does."""
+    sockets: list[socket.socket] = []
+    missing: OSError | None = None
+    try:
+        for family, address in await _addresses(host, port):
+            # A name with several addresses has one port, whichever was free for the first.
+            taken = sockets[0].getsockname()[1] if sockets else port
+            try:
+                sockets.append(
+                    _bind(family, (address[0], taken, *address[2:]), send_buffer, receive_buffer)
+                )
+            except OSError as error:
+                if error.errno not in NOT_HERE:
+                    raise
+                _log.info("address is not of this host", host=host, address=address[0])
+                missing = error
+        if missing is not None and not sockets:
+            raise missing
+    except OSError:
+        for bound in sockets:
             bound.close()
-            raise
-        return bound
+        raise
+    return sockets
+
+
+async def _addresses(host: str, port: int) -> list[tuple[int, Any]]:
+    if not host:
+        if socket.has_dualstack_ipv6():
+            return [(socket.AF_INET6, ("::", port))]
+        return [(socket.AF_INET, ("0.0.0.0", port))]
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+
+
+def _bind(family: int, address: Any, send_buffer: int, receive_buffer: int) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    bound.setblocking(False)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
+        # Accepted sockets inherit the sizes: the window scale is agreed on at the handshake.
+        if send_buffer > 0:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        if receive_buffer > 0:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 def _last_descriptor() -> int:
-    """The greatest that a connection may have: the system gives the lowest number that is free."""
+    """Return the greatest descriptor for connections: the system assigns the lowest free number."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return sys.maxsize

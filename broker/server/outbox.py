@@ -1,9 +1,8 @@
-"""Answers on their way out of one connection, in order: bytes from memory, ranges from files.
+"""The outgoing answers of a connection, in order: bytes from memory, and ranges of files.
 
-Small pieces leave together in one write. A long range goes from the page cache to the socket
-without being copied (sendfile), whenever the transport holds nothing that must leave before it.
-Once the socket is full a little more is read and handed to the transport, which tells when that is
-gone: all the memory that a slow peer costs, however much it has asked for.
+Small parts leave together in one write. A long range goes from the page cache to the socket without
+a copy (sendfile), if the transport's buffer is empty. When the socket is full, a few KB are given
+to the transport, which reports when they have left: a slow peer costs no more memory than that.
 """
 
 import asyncio
@@ -13,22 +12,22 @@ from typing import Any
 
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.dispatch import Part
-from barnabas.broker.server.drain import MAX_CHUNK, MIN_CHUNK, Drain
 from barnabas.broker.server.network import descriptor_behind
-from barnabas.storage.log_slice import LogSlice
+from barnabas.broker.server.slice_reader import MAX_CHUNK, MIN_CHUNK, SliceReader
+from barnabas.storage.log.log_slice import LogSlice
 
 BYTES_PER_TURN = 2 * MAX_CHUNK
 _WORTH_SENDING = 2 * MIN_CHUNK
-"""Below it, copying costs less than asking what is cached, and needs no write of its own."""
+"""The least bytes for sendfile: below, a copy costs less, and needs no write of its own."""
 _LEFT_TO_COPY = 4096
-"""The end of a range leaves in one write with what follows it, mostly a few bytes."""
+"""The end of a range that is copied, to leave in one write with the next part."""
 _STOPPER = 4096
-"""What the transport gets to hold while the socket is full."""
-_LANE = "read"
+"""The bytes that the transport buffers while the socket is full."""
+_QUEUE = "read"
 
 
 class Outbox:
-    """What a connection has still to write."""
+    """The answers that a connection has not written yet."""
 
     __slots__ = (
         "_chunk",
@@ -49,30 +48,30 @@ class Outbox:
     def __init__(
         self, offload: Offload, resumed: Callable[[], None], failed: Callable[[OSError], None]
     ) -> None:
-        """`resumed` is told when it can go on without the peer, `failed` of a file's errors."""
+        """`resumed` is called when the outbox can continue, `failed` for errors of a file."""
         self._loop = asyncio.get_running_loop()
         self._offload = offload
         self._resumed = resumed
         self._failed = failed
         self._transport: Any = None
         self._socket: int | None = None
-        self._parts: deque[Part | Drain] = deque()
+        self._parts: deque[Part | SliceReader] = deque()
         self._chunk = _WORTH_SENDING
         self._left_of_turn = BYTES_PER_TURN
         self._paused = False
         self._on_disk = False
         self._turn_over = False
         self.blocked = False
-        """Whether what is queued now has to wait: for the peer, the disk or other connections."""
+        """Whether queued parts wait for the peer, the disk or other connections."""
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
     def open(self, transport: Any) -> None:
-        """From here on bytes can leave."""
+        """Use the transport from now on."""
         self._transport = transport
         self._socket = descriptor_behind(transport)
-        # Told as soon as the transport holds anything: then a file must not overtake it.
+        # Report any buffered byte: a file must not overtake it.
         transport.set_write_buffer_limits(high=0)
 
     def put(self, parts: Iterable[Part]) -> None:
@@ -80,16 +79,16 @@ class Outbox:
         self._parts.extend(parts)
 
     def clear(self) -> None:
-        """Forget everything: nobody will read it."""
+        """Drop everything: the connection is closed."""
         self._parts.clear()
 
     def pause(self) -> None:
-        """The transport holds more than it wants to."""
+        """Stop writing: the transport's buffer is not empty."""
         self._paused = self.blocked = True
         self._chunk = MIN_CHUNK
 
     def resume(self) -> None:
-        """The transport has room again: `pump` goes on."""
+        """Allow writing again; call `pump` next."""
         self._paused = False
         self._unblock()
 
@@ -97,7 +96,7 @@ class Outbox:
         self.blocked = self._paused or self._on_disk or self._turn_over
 
     def pump(self) -> None:
-        """Write what is queued until the peer's window is full, or the turn is over."""
+        """Write queued parts until the socket is full or BYTES_PER_TURN are written."""
         parts = self._parts
         self._left_of_turn = BYTES_PER_TURN
         if self._transport.is_closing():
@@ -107,8 +106,8 @@ class Outbox:
         while parts and not self.blocked:
             part = parts[0]
             if isinstance(part, LogSlice):
-                part = parts[0] = self._at_hand(part) or Drain(part)
-            if not isinstance(part, Drain):
+                part = parts[0] = self._at_hand(part) or SliceReader(part)
+            if not isinstance(part, SliceReader):
                 ready.append(part)
                 size += len(part)
                 parts.popleft()
@@ -123,13 +122,13 @@ class Outbox:
             self._write(ready, size)
 
     def _at_hand(self, source: LogSlice) -> memoryview | None:
-        """The bytes of a short slice that are in memory; most answers to a consumer are that."""
+        """Return the bytes of a short slice if they are cached; most answers are short."""
         if len(source) > MIN_CHUNK:
             return None
         try:
             data = source.read_nowait()
         except OSError:
-            # Read again in parts, it fails again.
+            # The reader of its parts will report the error.
             return None
         return None if data is None else memoryview(data)
 
@@ -137,29 +136,29 @@ class Outbox:
         self._transport.writelines(ready)
         self._count(size)
         if self._transport.is_closing():
-            # The peer is gone, and its descriptor may be another connection's by now.
+            # The peer is gone, and another connection may have its descriptor by now.
             self._parts.clear()
 
-    def _send(self, drain: Drain) -> bool:
-        """Whether a long range goes to the socket without being copied."""
+    def _send(self, reader: SliceReader) -> bool:
+        """Send a part of a long range without a copy; return False if it has to be copied."""
         if (
             self._socket is None
-            or drain.in_range < _WORTH_SENDING
+            or reader.in_range < _WORTH_SENDING
             or self._transport.get_write_buffer_size()
         ):
             return False
-        sent = drain.send(self._socket, min(drain.in_range - _LEFT_TO_COPY, MAX_CHUNK))
+        sent = reader.send(self._socket, min(reader.in_range - _LEFT_TO_COPY, MAX_CHUNK))
         if sent:
             self._count(sent)
         elif sent == 0:
             stopper: list[bytes | memoryview] = []
-            size = self._read(drain, stopper, _STOPPER)
+            size = self._read(reader, stopper, _STOPPER)
             if stopper:
                 self._write(stopper, size)
         return sent is not None
 
     def _count(self, written: int) -> None:
-        """A peer that keeps up with the broker is no reason to let all others wait."""
+        """Count written bytes; a fast peer must not make other connections wait."""
         self._left_of_turn -= written
         if self._left_of_turn <= 0 and not self._turn_over:
             self._turn_over = self.blocked = True
@@ -171,38 +170,38 @@ class Outbox:
         if not self._transport.is_closing():
             self._resumed()
 
-    def _next_chunk(self, drain: Drain) -> int:
-        """How much to copy at once: more each time, unless the rest of a range may be sent."""
-        if self._socket is not None and drain.in_range >= _WORTH_SENDING:
+    def _next_chunk(self, reader: SliceReader) -> int:
+        """Return the bytes to copy at once: more each time, unless sendfile can take the rest."""
+        if self._socket is not None and reader.in_range >= _WORTH_SENDING:
             return MIN_CHUNK
         chunk = self._chunk
         self._chunk = min(chunk * 2, MAX_CHUNK)
         return chunk
 
-    def _read(self, drain: Drain, ready: list[bytes | memoryview], chunk: int) -> int:
-        """Copy a chunk of a file behind what is `ready`; its size, 0 where it comes later."""
+    def _read(self, reader: SliceReader, ready: list[bytes | memoryview], chunk: int) -> int:
+        """Append a chunk of a file to `ready`; return its size, 0 for a wait for the disk."""
         try:
-            data = drain.read(chunk)
+            data = reader.read(chunk)
         except OSError as error:
             ready.clear()
             self._failed(error)
             return 0
         if data is None:
             self._on_disk = self.blocked = True
-            work = self._offload.submit(_LANE, lambda: drain.read_from_disk(MIN_CHUNK))
-            work.add_done_callback(lambda done: self._disk_answered(drain, done))
+            work = self._offload.submit(_QUEUE, lambda: reader.read_from_disk(MIN_CHUNK))
+            work.add_done_callback(lambda done: self._disk_answered(reader, done))
             return 0
         ready.append(memoryview(data))
         return len(data)
 
-    def _disk_answered(self, drain: Drain, answer: "asyncio.Future[bytes]") -> None:
+    def _disk_answered(self, reader: SliceReader, answer: "asyncio.Future[bytes]") -> None:
         self._on_disk = False
         self._unblock()
         if self._transport.is_closing():
             return
         try:
             data = answer.result()
-            drain.advance(len(data))
+            reader.advance(len(data))
         except OSError as error:
             self._failed(error)
             return

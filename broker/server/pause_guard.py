@@ -1,7 +1,7 @@
-"""A broker that was paused answers nothing before it knows that it is still registered.
+"""The guard against pauses of the process: afterwards the broker checks that it is registered.
 
-While its process stood still the cluster may have gone on without it. Its own clock shows the
-pause: the monotonic clock went on, and the event loop did not.
+During a pause the cluster may have elected other leaders. The broker detects the pause by its
+monotonic clock, which advanced while the event loop did not run.
 """
 
 import asyncio
@@ -13,33 +13,33 @@ from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 
 _TICKS = 4
-"""How often the loop shows that it runs, within the time that a pause may take."""
+"""The checks of the clock within the allowed pause."""
 _log = get_logger(__name__)
 
 
 class Held(Protocol):
-    """Whoever has requests to serve."""
+    """A connection with requests to serve."""
 
     def released(self) -> None:
-        """Serve what has come."""
+        """Serve the received requests."""
         ...
 
 
-class Unguarded:
-    """Of a broker that is alone: nobody can have gone on without it."""
+class NoPauseGuard:
+    """The guard of a broker that is not in a cluster: a pause has no consequences."""
 
     until = math.inf
-    """Requests that arrive later by the monotonic clock are not served: call `hold`."""
+    """Requests that arrive later, by the monotonic clock, must not be served: call `hold`."""
 
     def hold(self, held: Held) -> None:
-        """Have `released` called once requests may be served again."""
+        """Call `held.released` when requests may be served again."""
 
 
-UNGUARDED = Unguarded()
+NO_PAUSE_GUARD = NoPauseGuard()
 
 
-class PauseGuard(Unguarded):
-    """Notices pauses between `start` and `stop`."""
+class PauseGuard(NoPauseGuard):
+    """The guard of a broker in a cluster; it detects pauses between `start` and `stop`."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class PauseGuard(Unguarded):
         recheck: Callable[[], Awaitable[None]],
         soon: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        """A pause of `allowed` seconds changes nothing. `recheck` returns when requests may be
-        served again; `soon` runs what nobody waits for."""
+        """A pause of up to `allowed` seconds is ignored. `recheck` returns when requests may be
+        served again; `soon` starts a background task."""
         self._monotonic = clock.monotonic
         self._allowed = allowed
         self._recheck = recheck
@@ -93,7 +93,7 @@ class PauseGuard(Unguarded):
         await self._recheck()
         self._checking = False
         self.until = self._monotonic() + self._allowed
-        _log.info("still registered, or again: requests are served")
+        _log.info("registration confirmed, requests are served again")
         held, self._held = self._held, {}
         for each in held:
             each.released()

@@ -1,246 +1,285 @@
-"""The group coordinator: finds the partition of a group and asks its shard through the runtime."""
+"""The group coordinator, and its state machine for a partition of `__consumer_offsets`."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from functools import partial
-from typing import Any, TypeVar, cast
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
-from barnabas.coordinator.decision import Decide, Decision
+from barnabas.coordinator.decision import Decision, Instant, Steps
+from barnabas.coordinator.group import admin, joining, membership
+from barnabas.coordinator.group.committing import CommitOffsets, commit_offsets
+from barnabas.coordinator.group.group import Group
 from barnabas.coordinator.group.joining import Client
 from barnabas.coordinator.group.offsets import CommittedOffset
-from barnabas.coordinator.group.records import OffsetAndMetadata
-from barnabas.coordinator.group.shard import GroupShard
-from barnabas.coordinator.hosted import Mode
+from barnabas.coordinator.group.rebalance import resume_sessions
+from barnabas.coordinator.group.records import (
+    GroupCoordinatorRecord,
+    GroupRecord,
+    decode_record,
+    encode_record,
+    restored,
+)
+from barnabas.coordinator.group.states import GroupState
+from barnabas.coordinator.group.table import GroupDecision, GroupTable
+from barnabas.coordinator.hosted_shard import Mode
 from barnabas.coordinator.ports import Timers
 from barnabas.coordinator.runtime import CoordinatorRuntime
-from barnabas.coordinator.soon import Soon, settled
+from barnabas.coordinator.soon import Soon, wait
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.java_hash import partition_for
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from barnabas.protocol.messages.leave_group import MemberIdentity
 from barnabas.protocol.messages.list_groups import ListedGroup
-from barnabas.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from barnabas.protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
-from barnabas.protocol.records.batch import NO_SEQUENCE
 from barnabas.protocol.records.claim import Claim
 
+A = TypeVar("A")
 T = TypeVar("T")
+Decide = Callable[[GroupTable, Instant], GroupDecision[A]]
+GroupRuntime = CoordinatorRuntime[GroupTable, GroupCoordinatorRecord]
 
 _GROUPS_PER_SLICE = 50
-"""Groups that a sweep looks at before others have their turn."""
+"""Groups that a sweep looks at before the event loop runs other tasks."""
 
 
 class GroupCoordinator:
-    """What the handlers of group APIs ask. Answers come at once or as futures; errors are
-    KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE (a write
-    that was refused, or not committed in time), and those of each decision."""
+    """The interface of the coordinator for the handlers. Answers come at once or as futures.
+
+    Errors are KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE
+    (a write that was refused, or not committed in time), and those of each decision.
+    """
 
     def __init__(
-        self, runtime: CoordinatorRuntime[GroupShard], timers: Timers, partitions: Callable[[], int]
+        self,
+        runtime: GroupRuntime,
+        timers: Timers,
+        partitions: Callable[[], int],
     ) -> None:
-        """`partitions` tells how many `__consumer_offsets` has, or will have."""
+        """`partitions` returns how many partitions `__consumer_offsets` has, or will have."""
         self._runtime = runtime
         self._timers = timers
         self._partitions = partitions
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` whose leader coordinates the group."""
+        """Return the partition of `__consumer_offsets` whose leader coordinates the group."""
         return partition_for(group_id, self._partitions())
 
-    def _shard(self, group_id: str) -> GroupShard:
-        return self._runtime.read(self.partition_of(group_id), lambda shard: shard)
+    def look(self, group_id: str, look: Callable[[GroupTable], T]) -> T:
+        """Return the result of `look` on the committed state of the group's partition."""
+        return self._runtime.read(self.partition_of(group_id), look)
 
-    def _write(self, group_id: str, decide: Decide, mode: Mode = Mode.EXCLUSIVE) -> Any:
+    def _write(self, group_id: str, decide: Decide[A], mode: Mode = Mode.EXCLUSIVE) -> Soon[A]:
         return self._runtime.write(self.partition_of(group_id), group_id, decide, mode)
 
     # -- members ---------------------------------------------------------------------------------
 
     def join(self, request: JoinGroupRequest, client: Client) -> Soon[JoinGroupResponse]:
-        """Answered when the next generation begins."""
+        """Let a member join; answered when the next generation begins."""
         _require_id(request.group_id)
-        decide = partial(self._shard(request.group_id).join, request, client)
-        return cast(Soon[JoinGroupResponse], self._write(request.group_id, decide))
+        return self._write(
+            request.group_id, lambda table, now: joining.join(table, request, client, now)
+        )
 
     def sync(self, request: SyncGroupRequest) -> Soon[SyncGroupResponse]:
-        """Answered when the leader's assignment is committed."""
+        """Return a member's assignment, once the leader's assignments are committed."""
         _require_id(request.group_id)
-        decide = partial(self._shard(request.group_id).sync, request)
-        return cast(Soon[SyncGroupResponse], self._write(request.group_id, decide))
+        return self._write(
+            request.group_id, lambda table, now: membership.sync(table, request, now)
+        )
 
-    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Answered at once; while the group is being loaded everybody is taken to be alive."""
+    def heartbeat(self, request: HeartbeatRequest) -> Soon[HeartbeatResponse]:
+        """Extend a session; while the group is being loaded, every member counts as alive."""
         _require_id(request.group_id)
         try:
-            shard = self._shard(request.group_id)
+            return self._write(
+                request.group_id,
+                lambda table, now: membership.heartbeat(table, request, now),
+                Mode.IMMEDIATE,
+            )
         except KafkaError as error:
             if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return HeartbeatResponse()
             raise
-        decide = partial(shard.heartbeat, request)
-        return cast(HeartbeatResponse, self._write(request.group_id, decide, Mode.IMMEDIATE))
 
-    def leave(self, request: LeaveGroupRequest) -> Soon[LeaveGroupResponse]:
-        """One result for each member that is named."""
-        _require_id(request.group_id)
-        shard = self._shard(request.group_id)
-        return cast(
-            LeaveGroupResponse, self._write(request.group_id, partial(shard.leave, request))
+    def leave(self, group_id: str, members: Sequence[MemberIdentity]) -> Soon[list[ErrorCode]]:
+        """Remove members, with one code for each of them."""
+        _require_id(group_id)
+        return self._write(
+            group_id, lambda table, now: membership.leave(table, group_id, members, now)
         )
 
     # -- offsets ---------------------------------------------------------------------------------
 
-    def commit(self, request: OffsetCommitRequest) -> Soon[OffsetCommitResponse]:
-        """Topics must come by name, with their ids where they are known."""
-        shard = self._shard(request.group_id)
-        decide = partial(shard.commit, request)
-        return cast(
-            Soon[OffsetCommitResponse], self._write(request.group_id, decide, Mode.PIPELINED)
+    def commit_offsets(self, request: CommitOffsets) -> Soon[list[ErrorCode]]:
+        """Commit offsets, with one code for each of them."""
+        if request.producer is not None:
+            _require_id(request.group_id)
+        return self._write(
+            request.group_id,
+            lambda table, now: commit_offsets(table, request, now),
+            Mode.PIPELINED,
         )
 
-    def begin_verification(
-        self, request: TxnOffsetCommitRequest, *, epoch_per_transaction: bool
-    ) -> object | None:
-        """The guard that a producer needs to commit its first offsets for the group, None where
-        its transaction is open in the group's partition already. INVALID_PRODUCER_EPOCH too, and
-        INVALID_PRODUCER_ID_MAPPING where that one is of another transactional id."""
-        _require_id(request.group_id)
-        claim = Claim(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            NO_SEQUENCE,
-            epoch_per_transaction,
-        )
-        return self._runtime.begin_verification(self.partition_of(request.group_id), claim)
+    def begin_verification(self, group_id: str, claim: Claim) -> object | None:
+        """Return the guard that a producer needs to commit its first offsets for the group.
 
-    def commit_transactional(
-        self, request: TxnOffsetCommitRequest, guard: object | None
-    ) -> Soon[TxnOffsetCommitResponse]:
-        """Offsets that count when the producer's transaction is committed."""
-        _require_id(request.group_id)
-        shard = self._shard(request.group_id)
-        decide = partial(shard.commit_transactional, request, guard)
-        return cast(
-            Soon[TxnOffsetCommitResponse], self._write(request.group_id, decide, Mode.PIPELINED)
-        )
-
-    def look(self, group_id: str, look: Callable[[], T]) -> T:
-        """Look at the group's offsets as they are committed now."""
-        self._shard(group_id)
-        return look()
-
-    def look_when_settled(self, group_id: str, look: Callable[[], T]) -> Soon[T]:
-        """Look at the group's offsets when no commit of it is on its way (KIP-447).
-
-        One that was allowed in the generation before may be: a member that took over on the
-        offsets before it would do its work a second time.
+        None if its transaction is open in the group's partition already. Raises
+        INVALID_PRODUCER_EPOCH too, and INVALID_PRODUCER_ID_MAPPING if the open transaction belongs
+        to another transactional id.
         """
-        self._shard(group_id)
-        return cast(Soon[T], self._write(group_id, lambda _: Decision(response=look())))
+        _require_id(group_id)
+        return self._runtime.begin_verification(self.partition_of(group_id), claim)
 
-    def has_pending(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction has committed an offset of the partition."""
-        return self._shard(group_id).offsets.pending.has(group_id, topic, partition)
+    def look_when_committed(self, group_id: str, look: Callable[[GroupTable], T]) -> Soon[T]:
+        """Return the result of `look` once no commit of the group is being written (KIP-447).
 
-    def has_any_pending(self, group_id: str) -> bool:
-        """Whether an open transaction has committed offsets of the group."""
-        return group_id in self._shard(group_id).offsets.pending
+        A commit that the previous generation was allowed to make may still be in flight. A member
+        that started from the offsets before it would process the same records again.
+        """
+        return self._write(group_id, lambda table, _: Decision(look(table)))
 
-    def committed(
-        self, group_id: str, topic: str, partition: int, topic_id: bytes
-    ) -> OffsetAndMetadata | None:
-        """A committed offset."""
-        return self._shard(group_id).offsets.find(group_id, topic, partition, topic_id)
-
-    def committed_topics(self, group_id: str) -> dict[str, list[int]]:
-        """Every topic and partition for which the group has committed an offset."""
-        topics = self._shard(group_id).offsets.of_group(group_id)
-        return {topic: list(partitions) for topic, partitions in topics.items()}
-
-    def delete_offsets(self, request: OffsetDeleteRequest) -> Soon[OffsetDeleteResponse]:
-        """Forget offsets of topics that no member reads."""
-        _require_id(request.group_id)
-        shard = self._shard(request.group_id)
-        decide = partial(shard.delete_offsets, request)
-        return cast(Soon[OffsetDeleteResponse], self._write(request.group_id, decide))
+    def delete_offsets(
+        self, group_id: str, topics: Mapping[str, Iterable[int]]
+    ) -> Soon[frozenset[str]]:
+        """Delete offsets of partitions by topic; answered with the topics that keep theirs,
+        because a member subscribes to them."""
+        _require_id(group_id)
+        return self._write(
+            group_id, lambda table, now: admin.delete_offsets(table, group_id, topics, now)
+        )
 
     # -- groups ----------------------------------------------------------------------------------
 
-    async def delete(self, group_id: str) -> None:
-        """Delete an empty group; returns when that is committed."""
-        shard = self._shard(group_id)
-        await settled(self._write(group_id, partial(shard.delete, group_id)))
+    def delete(self, group_id: str) -> Soon[None]:
+        """Delete an empty group; answered when that is committed."""
+        return self._write(group_id, lambda table, now: admin.delete(table, group_id, now))
 
-    def describe(self, group_id: str) -> DescribedGroup:
-        """Raises GROUP_ID_NOT_FOUND too."""
-        return self._shard(group_id).describe(group_id)
+    def describe(self, group_id: str) -> Steps[DescribedGroup]:
+        """Describe a group as it is now. Raises GROUP_ID_NOT_FOUND too."""
+        return self.look(group_id, lambda table: admin.describe(table, group_id))
 
-    def listing(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
-        """The groups that this broker coordinates, filtered without regard to case."""
+    def listing(self, states: Iterable[str], types: Iterable[str]) -> Steps[list[ListedGroup]]:
+        """List the groups that this broker coordinates, filtered without regard to case."""
         if self._runtime.loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         wanted_states = frozenset(each.lower() for each in states)
         wanted_types = frozenset(each.lower() for each in types)
-        return [
-            group
-            for _, shard in self._runtime.shards()
-            for group in shard.listing(wanted_states, wanted_types)
-        ]
+        known = [group for _, table in self._runtime.served() for group in table.groups.values()]
+        return (yield from admin.listing(known, wanted_states, wanted_types))
 
     # -- sweeps ----------------------------------------------------------------------------------
 
     async def expire(self) -> None:
-        """Forget expired offsets, and groups of which nothing is left (KIP-211)."""
-        async for shard, group_id in self._each_group():
-            await self._sweep(group_id, partial(shard.expire, group_id))
+        """Delete expired offsets, and groups that have nothing left (KIP-211)."""
+        async for _, group_id in self._each_group():
+            await self._sweep(group_id, _expire(group_id))
 
     async def topics_deleted(self, topics: Mapping[str, bytes]) -> None:
-        """Forget what was committed for topics that are no more, by name and id."""
-        async for shard, group_id in self._each_group():
-            if not topics.keys().isdisjoint(shard.offsets.topics_of(group_id)):
-                await self._sweep(group_id, partial(shard.topics_deleted, group_id, topics))
+        """Delete the offsets of deleted topics, given by name and id."""
+        async for table, group_id in self._each_group():
+            if not topics.keys().isdisjoint(table.offsets.topics_of(group_id)):
+                await self._sweep(group_id, _topics_deleted(group_id, topics))
 
-    async def _sweep(self, group_id: str, decide: Decide) -> None:
+    async def _sweep(self, group_id: str, decide: Decide[None]) -> None:
         try:
-            await settled(self._write(group_id, decide))
+            await wait(self._write(group_id, decide))
         except KafkaError:
-            # Refused or not committed in time: the next sweep finds it again.
+            # The log refused the write, or did not commit it in time: the next sweep finds the
+            # group again.
             return
 
-    async def _each_group(self) -> AsyncIterator[tuple[GroupShard, str]]:
+    async def _each_group(self) -> AsyncIterator[tuple[GroupTable, str]]:
         looked = 0
-        for index, shard in list(self._runtime.shards()):
-            for group_id in list(shard.groups):
+        for index, table in list(self._runtime.served()):
+            for group_id in list(table.groups):
                 looked += 1
                 if looked % _GROUPS_PER_SLICE == 0:
                     await self._timers.pause()
-                if (index, shard) in self._runtime.shards():
-                    yield shard, group_id
+                if (index, table) in self._runtime.served():
+                    yield table, group_id
 
     # -- for metrics -----------------------------------------------------------------------------
 
     def states(self) -> Counter[str]:
-        """How many groups that are coordinated here are in each state."""
-        return sum((shard.states() for _, shard in self._runtime.shards()), Counter())
+        """Count the groups that are coordinated here by state."""
+        return Counter(
+            group.state.value
+            for _, table in self._runtime.served()
+            for group in table.groups.values()
+        )
 
     def count_offsets(self) -> int:
-        """How many committed offsets are kept here."""
-        return sum(shard.offsets.count for _, shard in self._runtime.shards())
+        """Count the committed offsets in memory."""
+        return sum(table.offsets.count for _, table in self._runtime.served())
 
     def offsets(self) -> Iterator[CommittedOffset]:
-        """Every committed offset that is kept here."""
-        for _, shard in self._runtime.shards():
-            yield from shard.offsets
+        """Yield every committed offset in memory."""
+        for _, table in self._runtime.served():
+            yield from table.offsets
+
+
+def _expire(group_id: str) -> Decide[None]:
+    return lambda table, now: admin.expire(table, group_id, now)
+
+
+def _topics_deleted(group_id: str, topics: Mapping[str, bytes]) -> Decide[None]:
+    return lambda table, now: admin.topics_deleted(table, group_id, topics, now)
 
 
 def _require_id(group_id: str) -> None:
-    """Groups with members need a name; offsets alone may be kept under the empty one."""
+    """Raise INVALID_GROUP_ID for an empty id. Only offsets may be kept under an empty group id."""
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+
+
+class GroupShard:
+    """The log's side of a `GroupTable`. The runtime replays records into it."""
+
+    def __init__(self, table: GroupTable) -> None:
+        self.state = table
+        self._live = False
+
+    def encode(self, record: GroupCoordinatorRecord) -> tuple[bytes, bytes | None]:
+        return encode_record(record)
+
+    def decode(self, key: bytes, value: bytes | None) -> GroupCoordinatorRecord | None:
+        return decode_record(key, value)
+
+    def replay(self, record: GroupCoordinatorRecord, producer_id: int) -> None:
+        """Apply a committed record, live and after a fail-over alike."""
+        if isinstance(record, GroupRecord):
+            self._replay_group(record)
+            return
+        groups, group_id = self.state.groups, record.group_id
+        if record.committed is not None and group_id not in groups:
+            # A simple consumer's group exists through its offsets alone.
+            groups[group_id] = Group(group_id, record.committed.commit_timestamp)
+        self.state.offsets.replay(record, producer_id)
+
+    def replay_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,  # noqa: ARG002
+        committed: bool,
+    ) -> Iterable[None]:
+        """End a transaction: the offsets that it committed count, or are forgotten."""
+        return self.state.offsets.replay_marker(producer_id, committed)
+
+    def _replay_group(self, record: GroupRecord) -> None:
+        groups, group_id, value = self.state.groups, record.group_id, record.value
+        group = groups.get(group_id)
+        if value is None:
+            if group is not None:
+                group.transition(GroupState.DEAD, group.state_timestamp_ms)
+                del groups[group_id]
+        elif group is not None and self._live:
+            assignments = {each.member_id: each.assignment for each in value.members}
+            group.adopt(value.generation, assignments, value.current_state_timestamp)
+        else:
+            groups[group_id] = restored(group_id, value, self.state.memory)
+
+    def loaded(self, now: Instant) -> GroupDecision[None]:
+        """Give every member a whole session."""
+        self._live = True
+        return resume_sessions(self.state, now)

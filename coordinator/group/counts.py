@@ -1,11 +1,12 @@
-"""What has become of offsets here since the broker started, for metrics."""
+"""The counts of committed, expired and deleted offsets since the broker started, for metrics."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class OffsetCounts:
-    """Counted when it is decided, as Kafka does, over all partitions that were ever led."""
+    """The counts over all partitions that were ever led, taken at the time of the decision as in
+    Kafka."""
 
     committed: int = 0
     """In and outside of transactions."""

@@ -1,57 +1,81 @@
-"""A decision while it is being made."""
+"""A decision about a group while it is being made."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TypeVar
 
 from barnabas.coordinator.decision import (
-    Answer,
+    AT_ONCE,
+    Call,
     CancelTimer,
-    Decide,
     Decision,
-    Effect,
+    DeferredAnswer,
+    Instant,
     StartTimer,
-    Ticket,
+    Steps,
     TimerKey,
-    Turn,
 )
 from barnabas.coordinator.group.group import Group, Member
 from barnabas.coordinator.group.records import GroupCoordinatorRecord
+from barnabas.coordinator.group.table import GroupDecision, GroupTable
 from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.messages.join_group import JoinGroupResponse
+from barnabas.protocol.messages.sync_group import SyncGroupResponse
 
-Then = Callable[[KafkaError | None, Turn], Decision[GroupCoordinatorRecord]]
+A = TypeVar("A")
 
 
 @dataclass(slots=True)
 class Draft:
-    """What one turn has come to so far."""
+    """The records and effects that a decision has so far."""
 
-    turn: Turn
+    table: GroupTable
+    now: Instant
     records: list[GroupCoordinatorRecord] = field(default_factory=list)
-    effects: list[Effect] = field(default_factory=list)
-    then: Then | None = None
+    effects: list[StartTimer[GroupCoordinatorRecord] | CancelTimer | Call] = field(
+        default_factory=list
+    )
+    then: Callable[[KafkaError | None, Instant], GroupDecision[None]] | None = None
 
-    def decision(self, response: Any = None) -> Decision[GroupCoordinatorRecord]:
-        """All of it, with what the asker of this turn is told."""
-        return Decision(self.records, response, self.effects, self.then)
+    def decision(
+        self, answer: A | KafkaError | DeferredAnswer[A], steps: Steps[None] | None = None
+    ) -> GroupDecision[A]:
+        """Return the decision, with the answer to the request; `steps` adds further records."""
+        return Decision(answer, self.records, self.effects, self.then, steps=steps)
 
-    def answer(self, ticket: Ticket, response: Any) -> None:
-        self.effects.append(Answer(ticket, response))
+    def collect(self, found: Iterable[GroupCoordinatorRecord | None]) -> Steps[None]:
+        """Add records in steps."""
+        for number, record in enumerate(found):
+            if number and not number % AT_ONCE:
+                yield None
+            if record is not None:
+                self.records.append(record)
 
-    def answer_join(self, member: Member, response: Any) -> None:
-        """Answer the member's parked JoinGroup, if there is one."""
+    def answer(self, deferred: DeferredAnswer[A], answer: A | KafkaError) -> None:
+        """Answer an earlier request."""
+        self.effects.append(Call(partial(deferred.give, answer)))
+
+    def answer_join(self, member: Member, answer: JoinGroupResponse | KafkaError) -> None:
+        """Answer the member's JoinGroup, if one waits."""
         if member.joining is not None:
-            self.answer(member.joining, response)
+            self.answer(member.joining, answer)
             member.joining = None
 
-    def answer_sync(self, member: Member, response: Any) -> None:
-        """Answer the member's parked SyncGroup, if there is one."""
+    def answer_sync(self, member: Member, answer: SyncGroupResponse | KafkaError) -> None:
+        """Answer the member's SyncGroup, if one waits."""
         if member.syncing is not None:
-            self.answer(member.syncing, response)
+            self.answer(member.syncing, answer)
             member.syncing = None
 
-    def start(self, key: TimerKey, delay_ms: int, group: Group, decide: Decide) -> None:
-        self.effects.append(StartTimer(key, delay_ms, group.group_id, decide))
+    def start(
+        self,
+        timer: TimerKey,
+        delay_ms: int,
+        group: Group,
+        decide: Callable[[Instant], GroupDecision[None]],
+    ) -> None:
+        self.effects.append(StartTimer(timer, delay_ms, group.group_id, decide))
 
-    def cancel(self, key: TimerKey) -> None:
-        self.effects.append(CancelTimer(key))
+    def cancel(self, timer: TimerKey) -> None:
+        self.effects.append(CancelTimer(timer))

@@ -1,11 +1,9 @@
-"""Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete, and how offsets expire (KIP-211).
-
-Offsets of open transactions are held beside these, in `pending.py`.
-"""
+"""Committed offsets, and their expiration (KIP-211). Offsets of open transactions: `pending.py`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from barnabas.coordinator.decision import AT_ONCE, Steps
 from barnabas.coordinator.group.group import Group
 from barnabas.coordinator.group.pending import PendingOffsets
 from barnabas.coordinator.group.records import OffsetAndMetadata, OffsetRecord
@@ -16,7 +14,7 @@ Partitions = dict[int, OffsetAndMetadata]
 
 
 class CommittedOffset(NamedTuple):
-    """One committed offset, and whose it is."""
+    """One committed offset with its group and partition."""
 
     group_id: str
     topic: str
@@ -39,7 +37,7 @@ class Offsets:
                     yield CommittedOffset(group_id, topic, partition, committed)
 
     def replay(self, record: OffsetRecord, producer_id: int) -> None:
-        """An offset was committed, by an open transaction if there is a producer, or forgotten."""
+        """Apply a commit, of an open transaction if there is a producer, or a deletion."""
         group_id, topic, partition, committed = record
         if committed is None:
             self._forget(group_id, topic, partition)
@@ -50,11 +48,14 @@ class Offsets:
             self.pending.supersede(group_id, topic, partition)
             self._keep(group_id, topic, partition, committed)
 
-    def replay_marker(self, producer_id: int, committed: bool) -> None:
-        """A producer's transaction has ended."""
-        for group_id, topic, partition, offset in self.pending.end(producer_id, committed):
-            assert offset is not None
-            self._keep(group_id, topic, partition, offset)
+    def replay_marker(self, producer_id: int, committed: bool) -> Steps[None]:
+        """Apply the end of a producer's transaction, in steps."""
+        for number, record in enumerate(self.pending.end(producer_id, committed)):
+            if number and not number % AT_ONCE:
+                yield None
+            if record is not None:
+                assert record.committed is not None
+                self._keep(*record[:3], record.committed)
 
     def _keep(
         self, group_id: str, topic: str, partition: int, committed: OffsetAndMetadata
@@ -74,72 +75,87 @@ class Offsets:
                 del self._groups[group_id]
 
     def of_group(self, group_id: str) -> dict[str, Partitions]:
-        """All offsets of a group by topic; not to be changed."""
+        """Return all offsets of a group by topic; the caller must not change them."""
         return self._groups.get(group_id, {})
 
     def find(
         self, group_id: str, topic: str, partition: int, topic_id: bytes = ZERO_UUID
     ) -> OffsetAndMetadata | None:
-        """A committed offset; None where there is none, or of a topic that only had this name."""
+        """Return a committed offset; None if it belongs to an earlier topic of the same name."""
         committed = self._groups.get(group_id, {}).get(topic, {}).get(partition)
         if committed is None or _other_topic(committed.topic_id, topic_id):
             return None
         return committed
 
-    def forget(self, group_id: str, topic: str, partitions: Iterable[int]) -> list[OffsetRecord]:
-        """Tombstones for those of the partitions that have an offset, be it a pending one."""
-        known = self._groups.get(group_id, {}).get(topic, {})
-        return [
-            OffsetRecord(group_id, topic, each, None)
-            for each in partitions
-            if each in known or self.pending.has(group_id, topic, each)
-        ]
+    # The iterators of tombstones yield None for each offset that stays: they run in steps, while
+    # markers may change the offsets.
 
-    def forget_all(self, group_id: str) -> list[OffsetRecord]:
-        """Tombstones for every offset of a group, pending ones too."""
+    def forget(
+        self, group_id: str, topic: str, partitions: Iterable[int]
+    ) -> Iterator[OffsetRecord | None]:
+        """Yield tombstones for those partitions that have an offset, pending ones included."""
+        for each in partitions:
+            known = self._groups.get(group_id, {}).get(topic, {})
+            has_offset = each in known or self.pending.has(group_id, topic, each)
+            yield OffsetRecord(group_id, topic, each, None) if has_offset else None
+
+    def forget_all(self, group_id: str) -> Iterator[OffsetRecord | None]:
+        """Yield tombstones for every offset of a group, pending ones included."""
         return _tombstones(self._all(group_id))
 
-    def forget_topics(self, group_id: str, deleted: Mapping[str, bytes]) -> list[OffsetRecord]:
-        """Tombstones for the offsets of topics that were deleted, given by name and id: another
-        topic may have the name by now."""
+    def forget_topics(
+        self, group_id: str, deleted: Mapping[str, bytes]
+    ) -> Iterator[OffsetRecord | None]:
+        """Yield tombstones for the offsets of deleted topics, given by name and id: another topic
+        may have the same name now."""
         return _tombstones(
             each
-            for each in self._all(group_id)
             if each.topic in deleted
             and not _other_topic(each.committed.topic_id, deleted[each.topic])
+            else None
+            for each in self._all(group_id)
         )
 
     def topics_of(self, group_id: str) -> set[str]:
-        """The topics of which the group has offsets, committed or pending."""
-        return {each.topic for each in self._all(group_id)}
+        """Return the topics for which the group has committed or pending offsets."""
+        pending = (topic for topic, _, _ in self.pending.of_group(group_id))
+        return {*self.of_group(group_id), *pending}
 
     def _all(self, group_id: str) -> Iterator[CommittedOffset]:
-        """A group's offsets, the committed ones and then the pending ones."""
-        for topic, partitions in self.of_group(group_id).items():
-            for partition, committed in partitions.items():
+        """Yield a group's offsets of now, the committed ones and then the pending ones."""
+        topics = [(topic, list(known.items())) for topic, known in self.of_group(group_id).items()]
+        pending = list(self.pending.of_group(group_id))
+        for topic, partitions in topics:
+            for partition, committed in partitions:
                 yield CommittedOffset(group_id, topic, partition, committed)
-        for topic, partition, committed in self.pending.of_group(group_id):
+        for topic, partition, committed in pending:
             yield CommittedOffset(group_id, topic, partition, committed)
 
-    def expired(self, group: Group, now_ms: int, retention_ms: int) -> list[OffsetRecord]:
-        """Tombstones for offsets that nobody needs any more; a transaction still needs them."""
+    def expired(
+        self, group: Group, now_ms: int, retention_ms: int
+    ) -> Iterator[OffsetRecord | None]:
+        """Yield tombstones for expired offsets, but not for one with a pending commit."""
         since = _retained_since(group)
         if since is None:
-            return []
-        return [
-            OffsetRecord(group.group_id, topic, partition, None)
-            for topic, partitions in self.of_group(group.group_id).items()
-            if not group.is_subscribed(topic)
-            for partition, committed in partitions.items()
-            if _is_expired(committed, since(committed), now_ms, retention_ms)
-            and not self.pending.has(group.group_id, topic, partition)
-        ]
+            return
+        for topic, known in list(self.of_group(group.group_id).items()):
+            yield None
+            if group.is_subscribed(topic):
+                continue
+            for partition, committed in list(known.items()):
+                is_expired = _is_expired(
+                    committed, since(committed), now_ms, retention_ms
+                ) and not self.pending.has(group.group_id, topic, partition)
+                yield OffsetRecord(group.group_id, topic, partition, None) if is_expired else None
 
 
-def _tombstones(offsets: Iterable[CommittedOffset]) -> list[OffsetRecord]:
-    """One for each partition, though an offset of it may be committed and others pending."""
-    places = dict.fromkeys(each[:3] for each in offsets)
-    return [OffsetRecord(*place, None) for place in places]
+def _tombstones(offsets: Iterable[CommittedOffset | None]) -> Iterator[OffsetRecord | None]:
+    """Yield one tombstone for each partition, which may have a committed and pending offsets."""
+    seen = set()
+    for each in offsets:
+        tombstone = None if each is None else OffsetRecord(*each[:3], None)
+        yield None if tombstone in seen else tombstone
+        seen.add(tombstone)
 
 
 def _other_topic(committed: bytes, asked: bytes) -> bool:
@@ -147,10 +163,10 @@ def _other_topic(committed: bytes, asked: bytes) -> bool:
 
 
 def _retained_since(group: Group) -> Callable[[OffsetAndMetadata], int] | None:
-    """From when the retention of a group's offsets counts; None while all are kept.
+    """Return the start of the retention of a group's offsets; None while all are kept.
 
-    Of a simple consumer and of topics that a stable group has stopped reading: from the commit.
-    Of an empty group: from when it became empty.
+    For a simple consumer, and for topics to which a stable group no longer subscribes, it is the
+    commit. For an empty group, it is the time when the group became empty.
     """
     if group.protocol_type is None:
         return lambda committed: committed.commit_timestamp

@@ -1,17 +1,24 @@
-"""How a group comes from one generation to the next: prepare, gather, complete, sync."""
+"""The rebalance of a group: sessions of members, and the way from one generation to the next.
+
+The steps are: prepare, gather the members' JoinGroups, complete, gather their SyncGroups.
+"""
 
 from functools import partial
 
-from barnabas.coordinator.decision import Decision, TimerKey, Turn
+from barnabas.coordinator.decision import Instant, TimerKey
 from barnabas.coordinator.group.draft import Draft
 from barnabas.coordinator.group.group import Group, Member
-from barnabas.coordinator.group.records import GroupCoordinatorRecord, group_record
-from barnabas.coordinator.group.sessions import Sessions
-from barnabas.coordinator.group.settings import GroupSettings
+from barnabas.coordinator.group.records import group_record
 from barnabas.coordinator.group.states import GroupState
+from barnabas.coordinator.group.table import GroupDecision, GroupTable
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.join_group import JoinGroupResponse
 from barnabas.protocol.messages.sync_group import SyncGroupResponse
+
+
+def session_key(group: Group, member_id: str) -> TimerKey:
+    """Return the timer of a member's session, or of a member id that has not joined yet."""
+    return ("session", group.group_id, member_id)
 
 
 def _join_key(group: Group) -> TimerKey:
@@ -22,170 +29,245 @@ def _sync_key(group: Group) -> TimerKey:
     return ("sync", group.group_id)
 
 
-class Rebalance:
-    """Moves groups through their states; `groups` are those of the shard, by id."""
+# -- sessions --------------------------------------------------------------------------------------
+# A heartbeat only moves the member's deadline. If the timer fires too early, it is started again
+# for the rest: so a heartbeat costs no timer.
 
-    def __init__(
-        self, groups: dict[str, Group], settings: GroupSettings, sessions: Sessions
-    ) -> None:
-        self._groups = groups
-        self._settings = settings
-        self._sessions = sessions
 
-    # -- towards a new generation ----------------------------------------------------------------
+def extend_session(
+    draft: Draft, group: Group, member: Member, timeout_ms: int | None = None
+) -> None:
+    """Extend a member's session from now, by its session timeout unless `timeout_ms` is given."""
+    now_ms = draft.now.monotonic_ms
+    member.deadline_ms = now_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
+    if member.timer_ms is None or member.deadline_ms < member.timer_ms:
+        _start_session(draft, group, member)
 
-    def members_changed(self, draft: Draft, group: Group) -> None:
-        """Somebody came, went or wants something else: begin a rebalance, or get on with it."""
-        if group.can_rebalance:
-            self.prepare(draft, group)
+
+def expect_join(draft: Draft, group: Group, member_id: str, timeout_ms: int) -> None:
+    """Start the timer of a member id that a client was given: it must join within the timeout."""
+    decide = partial(_session_over, draft.table, group.group_id, member_id)
+    draft.start(session_key(group, member_id), timeout_ms, group, decide)
+
+
+def end_session(draft: Draft, group: Group, member_id: str) -> None:
+    """Cancel the timer of a member that is removed."""
+    draft.cancel(session_key(group, member_id))
+
+
+def _start_session(draft: Draft, group: Group, member: Member) -> None:
+    member.timer_ms = member.deadline_ms
+    delay_ms = member.deadline_ms - draft.now.monotonic_ms
+    expect_join(draft, group, member.member_id, delay_ms)
+
+
+def _session_over(
+    table: GroupTable, group_id: str, member_id: str, now: Instant
+) -> GroupDecision[None]:
+    """Remove a member whose timer has fired, unless its session has been extended since."""
+    draft = Draft(table, now)
+    group = table.groups.get(group_id)
+    if group is None:
+        return draft.decision(None)
+    member = group.members.get(member_id)
+    if member is None:
+        if member_id in group.pending_joins:
+            group.remove(member_id)
+            complete_if_joined(draft, group)
+        return draft.decision(None)
+    member.timer_ms = None
+    if now.monotonic_ms < member.deadline_ms:
+        _start_session(draft, group, member)
+        return draft.decision(None)
+    # A member that waits for an answer cannot send heartbeats. A new one is removed all the same:
+    # its client may be gone, and would come back under another id.
+    if member.is_new or (member.joining is None and member.syncing is None):
+        remove(draft, group, member)
+        members_changed(draft, group)
+    return draft.decision(None)
+
+
+def resume_sessions(table: GroupTable, now: Instant) -> GroupDecision[None]:
+    """Give every member a whole session: after a load, no member has sent a heartbeat to this
+    broker."""
+    draft = Draft(table, now)
+    for group in table.groups.values():
+        for member in group.members.values():
+            extend_session(draft, group, member)
+    return draft.decision(None)
+
+
+# -- to a new generation ---------------------------------------------------------------------------
+
+
+def members_changed(draft: Draft, group: Group) -> None:
+    """Begin a rebalance, or continue it: a member joined, left or changed."""
+    if group.can_rebalance:
+        prepare(draft, group)
+    else:
+        complete_if_joined(draft, group)
+
+
+def complete_if_joined(draft: Draft, group: Group) -> None:
+    """Complete a rebalance that waits for members, if all have joined."""
+    # From EMPTY the initial delay goes on until its own end (KIP-134).
+    if (
+        group.state is GroupState.PREPARING_REBALANCE
+        and group.previous_state is not GroupState.EMPTY
+    ):
+        _complete_or_wait(draft, group)
+
+
+def prepare(draft: Draft, group: Group) -> None:
+    """Ask all members to join again."""
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        _propagate(draft, group, KafkaError(ErrorCode.REBALANCE_IN_PROGRESS))
+    draft.cancel(_sync_key(group))
+    initial = group.state is GroupState.EMPTY
+    group.transition(GroupState.PREPARING_REBALANCE, draft.now.wall_ms)
+    if initial:
+        delay_ms = draft.table.settings.initial_rebalance_delay_ms
+        remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        _delay(draft, group, delay_ms, remaining_ms)
+    else:
+        _complete_or_wait(draft, group)
+
+
+def _delay(draft: Draft, group: Group, delay_ms: int, remaining_ms: int) -> None:
+    decide = partial(_delay_over, draft.table, group.group_id, delay_ms, remaining_ms)
+    draft.start(_join_key(group), delay_ms, group, decide)
+
+
+def _delay_over(
+    table: GroupTable, group_id: str, delay_ms: int, remaining_ms: int, now: Instant
+) -> GroupDecision[None]:
+    draft = Draft(table, now)
+    group = table.groups.get(group_id)
+    if group is not None and group.state is GroupState.PREPARING_REBALANCE:
+        if group.newcomers and remaining_ms:
+            group.newcomers = False
+            next_ms = min(table.settings.initial_rebalance_delay_ms, remaining_ms)
+            _delay(draft, group, next_ms, max(remaining_ms - delay_ms, 0))
         else:
-            self.get_on(draft, group)
+            _complete(draft, group)
+    return draft.decision(None)
 
-    def get_on(self, draft: Draft, group: Group) -> None:
-        """Complete a rebalance that waits for members, if all are there now."""
-        # From EMPTY the initial delay goes on until its own end (KIP-134).
-        if (
-            group.state is GroupState.PREPARING_REBALANCE
-            and group.previous_state is not GroupState.EMPTY
-        ):
-            self._complete_or_wait(draft, group)
 
-    def prepare(self, draft: Draft, group: Group) -> None:
-        """Ask everybody to join again."""
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            self.propagate(draft, group, KafkaError(ErrorCode.REBALANCE_IN_PROGRESS))
+def _complete_or_wait(draft: Draft, group: Group) -> None:
+    if group.all_joined:
+        _complete(draft, group)
+    else:
+        _wait(draft, group)
+
+
+def _wait(draft: Draft, group: Group) -> None:
+    decide = partial(_join_time_over, draft.table, group.group_id)
+    draft.start(_join_key(group), group.rebalance_timeout_ms, group, decide)
+
+
+def _join_time_over(table: GroupTable, group_id: str, now: Instant) -> GroupDecision[None]:
+    draft = Draft(table, now)
+    group = table.groups.get(group_id)
+    if group is not None and group.state is GroupState.PREPARING_REBALANCE:
+        _complete(draft, group)
+    return draft.decision(None)
+
+
+def _complete(draft: Draft, group: Group) -> None:
+    """Begin the next generation with the members that have joined: the time to join is over."""
+    draft.cancel(_join_key(group))
+    group.newcomers = False
+    for member in list(group.members.values()):
+        # Static members are known to come back; only the end of their session removes them.
+        if member.joining is None and member.instance_id is None:
+            end_session(draft, group, member.member_id)
+            group.remove(member.member_id)
+    if group.members and not group.elect_joined_leader():
+        _wait(draft, group)
+        return
+    group.begin_generation(draft.now.wall_ms)
+    if group.state is GroupState.EMPTY:
+        draft.records.append(group_record(group, [], {}, None))
+        return
+    for member in group.members.values():
+        draft.answer_join(member, joined(group, member))
+        extend_session(draft, group, member)
+        member.is_new = False
+        group.pending_syncs.add(member.member_id)
+    decide = partial(_sync_time_over, draft.table, group.group_id, group.generation)
+    draft.start(_sync_key(group), group.rebalance_timeout_ms, group, decide)
+
+
+# -- to a stable group -----------------------------------------------------------------------------
+
+
+def synced(draft: Draft, group: Group, member_id: str) -> None:
+    """Note a member's SyncGroup; once all have sent it, the timer is cancelled."""
+    group.pending_syncs.discard(member_id)
+    if not group.pending_syncs:
         draft.cancel(_sync_key(group))
-        initial = group.state is GroupState.EMPTY
-        group.transition(GroupState.PREPARING_REBALANCE, draft.turn.now_ms)
-        if initial:
-            delay_ms = self._settings.initial_rebalance_delay_ms
-            remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-            self._delay(draft, group, delay_ms, remaining_ms)
-        else:
-            self._complete_or_wait(draft, group)
 
-    def _delay(self, draft: Draft, group: Group, delay_ms: int, remaining_ms: int) -> None:
-        decide = partial(self._delay_over, group.group_id, delay_ms, remaining_ms)
-        draft.start(_join_key(group), delay_ms, group, decide)
 
-    def _delay_over(
-        self, group_id: str, delay_ms: int, remaining_ms: int, turn: Turn
-    ) -> Decision[GroupCoordinatorRecord]:
-        draft = Draft(turn)
-        group = self._groups.get(group_id)
-        if group is not None and group.state is GroupState.PREPARING_REBALANCE:
-            if group.newcomers and remaining_ms:
-                group.newcomers = False
-                next_ms = min(self._settings.initial_rebalance_delay_ms, remaining_ms)
-                self._delay(draft, group, next_ms, max(remaining_ms - delay_ms, 0))
-            else:
-                self._complete(draft, group)
-        return draft.decision()
+def _sync_time_over(
+    table: GroupTable, group_id: str, generation: int, now: Instant
+) -> GroupDecision[None]:
+    draft = Draft(table, now)
+    group = table.groups.get(group_id)
+    if (
+        group is not None
+        and group.generation == generation
+        and group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+        and group.pending_syncs
+    ):
+        for member_id in sorted(group.pending_syncs):
+            end_session(draft, group, member_id)
+            group.remove(member_id)
+        prepare(draft, group)
+    return draft.decision(None)
 
-    def _complete_or_wait(self, draft: Draft, group: Group) -> None:
-        if group.all_joined:
-            self._complete(draft, group)
-        else:
-            self._wait(draft, group)
 
-    def _wait(self, draft: Draft, group: Group) -> None:
-        decide = partial(self._waited, group.group_id)
-        draft.start(_join_key(group), group.rebalance_timeout_ms, group, decide)
+def assign(draft: Draft, group: Group, assignments: dict[str, bytes]) -> None:
+    """Log the leader's assignments, and give each member its own once that is committed."""
+    members = list(group.members.values())
+    draft.records.append(group_record(group, members, assignments, group.leader_id))
+    draft.then = partial(_assigned, draft.table, group.group_id)
 
-    def _waited(self, group_id: str, turn: Turn) -> Decision[GroupCoordinatorRecord]:
-        draft = Draft(turn)
-        group = self._groups.get(group_id)
-        if group is not None and group.state is GroupState.PREPARING_REBALANCE:
-            self._complete(draft, group)
-        return draft.decision()
 
-    def _complete(self, draft: Draft, group: Group) -> None:
-        """The time to join is over: who is there makes the next generation."""
-        draft.cancel(_join_key(group))
-        group.newcomers = False
-        for member in list(group.members.values()):
-            # Static members are known to come back; only their session's end removes them.
-            if member.joining is None and member.instance_id is None:
-                self._sessions.end(draft, group, member.member_id)
-                group.remove(member.member_id)
-        if group.members and not group.elect_joined_leader():
-            self._wait(draft, group)
-            return
-        group.begin_generation(draft.turn.now_ms)
-        if group.state is GroupState.EMPTY:
-            draft.records.append(group_record(group, [], {}, None))
-            return
-        for member in group.members.values():
-            draft.answer_join(member, joined(group, member))
-            self._sessions.extend(draft, group, member)
-            member.is_new = False
-            group.pending_syncs.add(member.member_id)
-        decide = partial(self._sync_expired, group.group_id, group.generation)
-        draft.start(_sync_key(group), group.rebalance_timeout_ms, group, decide)
+def _assigned(
+    table: GroupTable, group_id: str, error: KafkaError | None, now: Instant
+) -> GroupDecision[None]:
+    draft = Draft(table, now)
+    group = table.groups[group_id]
+    _propagate(draft, group, error)
+    if error is not None:
+        members_changed(draft, group)
+    return draft.decision(None)
 
-    # -- towards a stable one --------------------------------------------------------------------
 
-    def synced(self, draft: Draft, group: Group, member_id: str) -> None:
-        """A member has sent SyncGroup; when all have, nobody is waited for any more."""
-        group.pending_syncs.discard(member_id)
-        if not group.pending_syncs:
-            draft.cancel(_sync_key(group))
-
-    def _sync_expired(
-        self, group_id: str, generation: int, turn: Turn
-    ) -> Decision[GroupCoordinatorRecord]:
-        draft = Draft(turn)
-        group = self._groups.get(group_id)
-        if (
-            group is not None
-            and group.generation == generation
-            and group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
-            and group.pending_syncs
-        ):
-            for member_id in sorted(group.pending_syncs):
-                self._sessions.end(draft, group, member_id)
-                group.remove(member_id)
-            self.prepare(draft, group)
-        return draft.decision()
-
-    def assign(self, draft: Draft, group: Group, assignments: dict[str, bytes]) -> None:
-        """The leader has assigned: log it, and tell everybody once it is committed."""
-        members = list(group.members.values())
-        draft.records.append(group_record(group, members, assignments, group.leader_id))
-        draft.then = partial(self._assigned, group.group_id)
-
-    def _assigned(
-        self, group_id: str, error: KafkaError | None, turn: Turn
-    ) -> Decision[GroupCoordinatorRecord]:
-        draft = Draft(turn)
-        group = self._groups[group_id]
-        self.propagate(draft, group, error)
+def _propagate(draft: Draft, group: Group, error: KafkaError | None) -> None:
+    """Answer every SyncGroup that waits, with the member's assignment or an error."""
+    for member in group.members.values():
         if error is not None:
-            self.members_changed(draft, group)
-        return draft.decision()
+            member.assignment = b""
+        draft.answer_sync(member, assigned(group, member) if error is None else error)
+        # A session may have ended while the member waited, without effect: a new one begins.
+        extend_session(draft, group, member)
 
-    def propagate(self, draft: Draft, group: Group, error: KafkaError | None) -> None:
-        """Answer every parked SyncGroup, with the member's assignment or an error."""
-        for member in group.members.values():
-            if error is not None:
-                member.assignment = b""
-            draft.answer_sync(member, assigned(group, member) if error is None else error)
-            # A session that ended while the member was parked was passed over: it begins anew.
-            self._sessions.extend(draft, group, member)
 
-    # -- leaving ---------------------------------------------------------------------------------
+# -- leaving ---------------------------------------------------------------------------------------
 
-    def remove(self, draft: Draft, group: Group, member: Member) -> None:
-        """Let a member go, telling it so if it waits."""
-        unknown = KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        draft.answer_join(member, unknown)
-        draft.answer_sync(member, unknown)
-        self._sessions.end(draft, group, member.member_id)
-        group.remove(member.member_id)
+
+def remove(draft: Draft, group: Group, member: Member) -> None:
+    """Remove a member, and answer its request if one waits."""
+    unknown = KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    draft.answer_join(member, unknown)
+    draft.answer_sync(member, unknown)
+    end_session(draft, group, member.member_id)
+    group.remove(member.member_id)
 
 
 def joined(group: Group, member: Member) -> JoinGroupResponse:
-    """The answer to a member of the current generation; its leader hears who the others are."""
+    """Return the answer to a member of the current generation; its leader gets all members."""
     leads = group.leader_id == member.member_id
     return JoinGroupResponse(
         generation_id=group.generation,
@@ -198,7 +280,7 @@ def joined(group: Group, member: Member) -> JoinGroupResponse:
 
 
 def assigned(group: Group, member: Member) -> SyncGroupResponse:
-    """What the leader gave to a member."""
+    """Return the answer with a member's assignment."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,

@@ -7,7 +7,13 @@ A value begins with an int16 version. Other kinds belong to protocols that are n
 from struct import Struct
 from typing import Final, NamedTuple
 
-from barnabas.coordinator.group.group import Group, Member
+from barnabas.coordinator.group.group import (
+    Group,
+    Member,
+    MemberMemory,
+    MemoryShare,
+    member_bytes,
+)
 from barnabas.coordinator.group.states import GroupState
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.errors import ProtocolError
@@ -35,14 +41,14 @@ _WITH_TOPIC_ID: Final = 4
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset. Times in ms since the epoch."""
+    """A committed offset. Times in ms since 1970."""
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_timestamp: int
     expire_timestamp: int = -1
-    """Only of old clients, which brought their own retention; -1 for the broker's."""
+    """Set by old clients, which have their own retention; -1 for the broker's."""
     topic_id: bytes = ZERO_UUID
 
 
@@ -68,7 +74,7 @@ GroupCoordinatorRecord = OffsetRecord | GroupRecord
 def group_record(
     group: Group, members: list[Member], assignments: dict[str, bytes], leader_id: str | None
 ) -> GroupRecord:
-    """A group as it is to be logged, with these members and what each is assigned."""
+    """Return the record of a group with these members and assignments."""
     protocol = group.protocol_name or ""
     return GroupRecord(
         group.group_id,
@@ -95,8 +101,8 @@ def group_record(
     )
 
 
-def restored(group_id: str, value: GroupMetadataValue) -> Group:
-    """A group as it was logged: stable, or empty where it has no members."""
+def restored(group_id: str, value: GroupMetadataValue, memory: MemberMemory) -> Group:
+    """Return a group from its record: stable, or empty if it has no members."""
     group = Group(
         group_id,
         state_timestamp_ms=value.current_state_timestamp,
@@ -107,6 +113,7 @@ def restored(group_id: str, value: GroupMetadataValue) -> Group:
         leader_id=value.leader,
     )
     for logged in value.members:
+        protocols = ((value.protocol or "", logged.subscription),)
         member = Member(
             logged.member_id,
             logged.group_instance_id,
@@ -117,18 +124,17 @@ def restored(group_id: str, value: GroupMetadataValue) -> Group:
             rebalance_timeout_ms=(
                 logged.session_timeout if logged.rebalance_timeout < 0 else logged.rebalance_timeout
             ),
-            protocols=((value.protocol or "", logged.subscription),),
+            protocols=protocols,
+            memory=MemoryShare(memory).keep(member_bytes(protocols)),
             assignment=logged.assignment,
         )
-        group.members[member.member_id] = member
-        if member.instance_id is not None:
-            group.static_ids[member.instance_id] = member.member_id
+        group.restore(member)
     group.read_subscriptions()
     return group
 
 
 def encode_record(record: GroupCoordinatorRecord) -> tuple[bytes, bytes | None]:
-    """Key and value; a value of None is a tombstone."""
+    """Return key and value; a value of None is a tombstone."""
     if isinstance(record, GroupRecord):
         key = _versioned(_GROUP_KIND, GroupMetadataKey(group=record.group_id), 0)
         if record.value is None:
@@ -154,7 +160,7 @@ def encode_record(record: GroupCoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes, value: bytes | None) -> GroupCoordinatorRecord | None:
-    """The inverse; None for kinds that are not served here. Raises ProtocolError."""
+    """Return the record; None for kinds that are not served here. Raises ProtocolError."""
     kind = _version(key)
     if kind in _OFFSET_KINDS:
         known = decode(OffsetCommitKey, 0, key, _VERSION.size)

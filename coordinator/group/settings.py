@@ -1,9 +1,9 @@
-"""What the broker's configuration says about groups. Times in ms."""
+"""The broker's configuration of groups. Times in ms."""
 
 from typing import Final, NamedTuple
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
-"""How long a first JoinGroup may be parked: its sender has no member id yet to heartbeat with."""
+"""The longest wait of a first JoinGroup: its client has no member id yet for heartbeats."""
 
 
 class GroupSettings(NamedTuple):

@@ -4,7 +4,7 @@
 +-------+ ------------------> +--------------------+ -------------> +---------------------+
 | EMPTY |                     | PREPARING_REBALANCE|                | COMPLETING_REBALANCE|
 +-------+ <------------------ +--------------------+ <------------- +---------------------+
-    |        nobody is left       ^                     a member        | the leader's
+    |        no member is left    ^                     a member        | the leader's
     |                             | a member joins,     comes or goes   | assignment is
     v                             | leaves or expires                   v committed
 +-------+                         |                                +--------+
@@ -27,7 +27,7 @@ class GroupState(Enum):
 
 
 class IllegalTransition(Exception):
-    """A fault of this program: the table has no such way."""
+    """A bug: the table has no such transition."""
 
 
 _DELETED: Final = "the group is deleted or has expired"
@@ -37,7 +37,7 @@ TRANSITIONS: Final[dict[GroupState, dict[GroupState, str]]] = {
         GroupState.DEAD: _DELETED,
     },
     GroupState.PREPARING_REBALANCE: {
-        GroupState.EMPTY: "nobody has joined in time",
+        GroupState.EMPTY: "no member has joined in time",
         GroupState.COMPLETING_REBALANCE: "all members have joined, or the time to join is over",
         GroupState.DEAD: _DELETED,
     },
@@ -52,10 +52,10 @@ TRANSITIONS: Final[dict[GroupState, dict[GroupState, str]]] = {
     },
     GroupState.DEAD: {},
 }
-"""Where each state may lead, and when. docs/groups.md is drawn from it."""
+"""The transitions of each state, with their causes. docs/groups.md is drawn from it."""
 
 
 def check_transition(source: GroupState, target: GroupState) -> None:
-    """Raises IllegalTransition for a way that the table does not have."""
+    """Raise IllegalTransition for a transition that the table does not have."""
     if target not in TRANSITIONS[source]:
         raise IllegalTransition(f"{source.value} -> {target.value}")

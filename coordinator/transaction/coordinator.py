@@ -1,36 +1,40 @@
-"""The transaction coordinator: finds the partition of a transactional id and asks its shard."""
+"""The transaction coordinator, and its state machine for a partition of `__transaction_state`."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, cast
+from typing import TypeVar
 
-from barnabas.coordinator.decision import Decide
-from barnabas.coordinator.hosted import Mode
+from barnabas.coordinator.decision import Call, Decision, Instant, StartTimer
+from barnabas.coordinator.hosted_shard import Mode
 from barnabas.coordinator.ports import Clock, Timers
 from barnabas.coordinator.runtime import CoordinatorRuntime
-from barnabas.coordinator.soon import Soon, promised, settled, unheeded
-from barnabas.coordinator.transaction.history import Diary
-from barnabas.coordinator.transaction.metadata import (
-    TV0,
-    TV2,
-    Producer,
-    Transaction,
-)
+from barnabas.coordinator.soon import Soon, ignore, spawn, wait
+from barnabas.coordinator.transaction import ending, partitions, producers
+from barnabas.coordinator.transaction.ending import EndTxn, resume
+from barnabas.coordinator.transaction.events import TransactionEvents
+from barnabas.coordinator.transaction.metadata import NO_PRODUCER_ID, Producer, TransactionMetadata
+from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.coordinator.transaction.producer_ids import ProducerIdNeeded, ProducerIds
+from barnabas.coordinator.transaction.producers import Initialised, InitProducerId
+from barnabas.coordinator.transaction.records import TransactionRecord, decode_record, encode_record
 from barnabas.coordinator.transaction.settings import TransactionSettings
-from barnabas.coordinator.transaction.shard import TransactionShard
-from barnabas.coordinator.transaction.waiting import WaitingRoom
+from barnabas.coordinator.transaction.states import PREPARED, TransactionState
+from barnabas.coordinator.transaction.table import LogOutOfOrder, TransactionTable, TxnDecision
+from barnabas.coordinator.transaction.waiters import TransactionWaiters
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.java_hash import partition_for
 from barnabas.protocol.topic_partition import TopicPartition
 
-_EXPIRY_LANE = ""
-"""No transactional id is empty: forgetting many of them has a lane of its own."""
+A = TypeVar("A")
+Decide = Callable[[TransactionTable, Instant], TxnDecision[A]]
+TransactionRuntime = CoordinatorRuntime[TransactionTable, TransactionRecord]
+_EXPIRY_KEY = ""
+"""The key of writes that expire ids: no transactional id is empty."""
 
 
 class TransactionCoordinator:
-    """What the handlers of transactional APIs ask. Answers come at once or as futures.
+    """The interface of the coordinator for the handlers. Answers come at once or as futures.
 
     Errors are KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE
     (a write that was refused, or not committed in time), INVALID_REQUEST (no transactional id), and
@@ -39,8 +43,8 @@ class TransactionCoordinator:
 
     def __init__(
         self,
-        runtime: CoordinatorRuntime[TransactionShard],
-        waiting: WaitingRoom,
+        runtime: TransactionRuntime,
+        waiters: TransactionWaiters,
         *,
         settings: TransactionSettings,
         producer_ids: ProducerIds,
@@ -48,9 +52,9 @@ class TransactionCoordinator:
         timers: Timers,
         partitions: Callable[[], int],
     ) -> None:
-        """`partitions` tells how many `__transaction_state` has, or will have."""
+        """`partitions` returns how many partitions `__transaction_state` has, or will have."""
         self._runtime = runtime
-        self._waiting = waiting
+        self._waiters = waiters
         self._settings = settings
         self._producer_ids = producer_ids
         self._clock = clock
@@ -58,254 +62,235 @@ class TransactionCoordinator:
         self._partitions = partitions
 
     def partition_of(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` whose leader coordinates the id."""
+        """Return the partition of `__transaction_state` whose leader coordinates the id."""
         return partition_for(transactional_id, self._partitions())
 
-    def _shard(self, transactional_id: str) -> TransactionShard:
-        if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
-        return self._runtime.read(self.partition_of(transactional_id), lambda shard: shard)
+    # -- requests --------------------------------------------------------------------------------
 
-    def _write(self, transactional_id: str, decide: Decide) -> Any:
-        # What must not overlap, the shard refuses itself: nobody queues behind a write.
-        index = self.partition_of(transactional_id)
-        return self._runtime.write(index, transactional_id, decide, Mode.IMMEDIATE)
-
-    # -- producers -------------------------------------------------------------------------------
-
-    def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: Producer | None, client_host: str
-    ) -> Soon[Producer]:
-        """A producer begins, or goes on after a fault; see the shard.
+    def init_producer_id(self, request: InitProducerId) -> Soon[Initialised]:
+        """Give a client its producer id and epoch.
 
         Raises INVALID_TRANSACTION_TIMEOUT too.
         """
-        if transactional_id and not 0 < timeout_ms <= self._settings.max_timeout_ms:
+        in_range = request.two_phase or 0 < request.timeout_ms <= self._settings.max_timeout_ms
+        if request.transactional_id and not in_range:
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        shard = self._shard(transactional_id)
-        shard.ledger.history.came_from(transactional_id, client_host)
-        return cast(
-            Soon[Producer],
-            self._patiently(
-                transactional_id,
-                lambda shard: partial(
-                    shard.init_producer_id, transactional_id, timeout_ms, expected
-                ),
-            ),
+        return self._write_patiently(
+            request.transactional_id,
+            lambda table, now: producers.init_producer_id(table, request, now),
         )
 
-    def add_partitions(
-        self,
-        transactional_id: str,
-        producer: Producer,
-        added: Collection[TopicPartition],
-        *,
-        connection: int,
-    ) -> Soon[None]:
-        """A client of the older protocol adds partitions (AddPartitionsToTxn up to v3)."""
-        return self._add(transactional_id, producer, added, TV0, self._guarded(connection))
+    def add_partitions(self, request: AddPartitions, *, waits: bool = True) -> Soon[None]:
+        """Add partitions to a transaction.
 
-    def add_for_leader(
-        self, transactional_id: str, producer: Producer, added: Collection[TopicPartition]
-    ) -> Soon[None]:
-        """A leader on this broker adds what a TV2 client is about to write to."""
-        return self._add(transactional_id, producer, added, TV2, None)
-
-    def add_for_other_leader(
-        self, transactional_id: str, producer: Producer, added: Collection[TopicPartition]
-    ) -> Soon[None]:
-        """As another broker asks (AddPartitionsToTxn from v4), whose other questions would wait
-        too: CONCURRENT_TRANSACTIONS is raised at once."""
-        return self._add(transactional_id, producer, added, TV2, None, patient=False)
-
-    def _add(
-        self,
-        transactional_id: str,
-        producer: Producer,
-        added: Collection[TopicPartition],
-        client_version: int,
-        connection: int | None,
-        *,
-        patient: bool = True,
-    ) -> Soon[None]:
-        ask = self._patiently if patient else self._ask
-        return cast(
-            Soon[None],
-            ask(
-                transactional_id,
-                lambda shard: partial(
-                    shard.add_partitions,
-                    transactional_id,
-                    producer,
-                    added,
-                    client_version,
-                    connection,
-                ),
-            ),
+        Without `waits`, CONCURRENT_TRANSACTIONS is raised at once: a request from another broker
+        concerns many producers, and one that waits would delay the answers to the others.
+        """
+        write = self._write_patiently if waits else self._write
+        return write(
+            request.transactional_id,
+            lambda table, now: partitions.add_partitions(table, request, now),
         )
 
     def verify(
         self, transactional_id: str, producer: Producer, asked: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether partitions are in the open transaction; see the shard."""
-        shard = self._shard(transactional_id)
-        answers = self._runtime.read(
-            self.partition_of(transactional_id),
-            lambda shard: shard.verify(transactional_id, producer, asked),
-        )
-        for (topic, partition), code in answers.items():
-            said = "first record for" if code is ErrorCode.NONE else f"{code.name}: record for"
-            self._write_down(shard, transactional_id, f"{said} {topic}-{partition}")
-        return answers
-
-    def end(
-        self,
-        transactional_id: str,
-        producer: Producer,
-        committed: bool,
-        *,
-        client_version: int,
-        written: frozenset[TopicPartition] | None,
-        connection: int,
-    ) -> Soon[Producer]:
-        """Commit or abort; answered, when that is decided, with the producer to go on with."""
-        guarded = self._guarded(connection) if client_version < TV2 else None
-        return cast(
-            Soon[Producer],
-            self._with_ids(
-                transactional_id,
-                lambda shard: partial(
-                    shard.end,
-                    transactional_id,
-                    producer,
-                    committed,
-                    client_version,
-                    written,
-                    guarded,
-                ),
-            ),
+        """Answer a leader whether partitions are in the open transaction."""
+        now_ms = self._clock.now_ms()
+        return self._read(
+            transactional_id,
+            lambda table: partitions.verify(table, transactional_id, producer, asked, now_ms),
         )
 
-    def _guarded(self, connection: int) -> int | None:
-        return connection if self._settings.fences_older_connections else None
-
-    # -- asking ----------------------------------------------------------------------------------
-
-    def _patiently(
-        self, transactional_id: str, question: Callable[[TransactionShard], Decide]
-    ) -> Any:
-        return self._waiting.ask(
-            transactional_id, lambda: self._with_ids(transactional_id, question)
+    def end(self, request: EndTxn) -> Soon[Producer]:
+        """Commit or abort; answered, once that is decided, with the producer to go on with."""
+        return self._write_with_ids(
+            request.transactional_id, lambda table, now: ending.end(table, request, now)
         )
 
-    def _with_ids(
-        self, transactional_id: str, question: Callable[[TransactionShard], Decide]
-    ) -> Any:
+    # -- the runtime -----------------------------------------------------------------------------
+
+    def _index(self, transactional_id: str) -> int:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        return self.partition_of(transactional_id)
+
+    def _read(self, transactional_id: str, look: Callable[[TransactionTable], A]) -> A:
+        return self._runtime.read(self._index(transactional_id), look)
+
+    def _write(self, transactional_id: str, decide: Decide[A]) -> Soon[A]:
+        # The table refuses a step while another step is being written: no step has to wait in a
+        # queue.
+        index = self._index(transactional_id)
+        return self._runtime.write(index, transactional_id, decide, Mode.IMMEDIATE)
+
+    def _write_patiently(self, transactional_id: str, decide: Decide[A]) -> Soon[A]:
+        return self._waiters.ask(
+            transactional_id, lambda: self._write_with_ids(transactional_id, decide)
+        )
+
+    def _write_with_ids(self, transactional_id: str, decide: Decide[A]) -> Soon[A]:
         try:
-            return self._ask(transactional_id, question)
+            return self._write(transactional_id, decide)
         except ProducerIdNeeded:
-            return promised(self._refilled(transactional_id, question))
+            return spawn(self._write_refilled(transactional_id, decide))
 
-    async def _refilled(
-        self, transactional_id: str, question: Callable[[TransactionShard], Decide]
-    ) -> Any:
+    async def _write_refilled(self, transactional_id: str, decide: Decide[A]) -> A:
         while True:
             await self._producer_ids.refill()
             try:
-                answer = self._ask(transactional_id, question)
+                answer = self._write(transactional_id, decide)
             except ProducerIdNeeded:
-                # Somebody else took what was fetched.
+                # Another request took the ids that were fetched.
                 continue
-            return await settled(answer)
-
-    def _ask(self, transactional_id: str, question: Callable[[TransactionShard], Decide]) -> Any:
-        return self._write(transactional_id, question(self._shard(transactional_id)))
+            return await wait(answer)
 
     # -- markers and sweeps ----------------------------------------------------------------------
 
     def markers_written(self, transactional_id: str, producer: Producer) -> None:
-        """Every partition of a decided transaction has its marker."""
+        """Complete a decided transaction: every partition has its marker."""
         try:
-            shard = self._shard(transactional_id)
-            done = partial(shard.complete, transactional_id, producer)
-            unheeded(self._write(transactional_id, done))
+            ignore(
+                self._write(
+                    transactional_id,
+                    lambda table, now: ending.complete(table, transactional_id, producer, now),
+                )
+            )
         except KafkaError:
-            # Coordinated elsewhere by now: whoever does so has sent the markers again.
+            # Another broker coordinates the transaction now, and has sent the markers again.
             return
 
     async def abort_timed_out(self) -> None:
-        """Abort every transaction whose time is over."""
-        async for _, shard in self._each_shard():
-            for transactional_id in shard.overdue(int(self._clock.monotonic() * 1000)):
+        """Abort every transaction that has exceeded its timeout."""
+        async for _, table in self._each_table():
+            for transactional_id in ending.overdue(table, int(self._clock.monotonic() * 1000)):
                 try:
-                    unheeded(self._with_ids(transactional_id, _time_out(transactional_id)))
+                    ignore(self._write_with_ids(transactional_id, _time_out(transactional_id)))
                 except KafkaError:
-                    # Refused: the next sweep finds it again.
+                    # The abort was refused: the next sweep finds the transaction again.
                     continue
 
     async def expire(self) -> None:
-        """Forget transactional ids that nobody used for `transactional.id.expiration.ms`."""
-        async for index, shard in self._each_shard():
-            while await self._expire_some(index, shard):
+        """Forget ids that were not used for `transactional.id.expiration.ms`."""
+        async for index, _ in self._each_table():
+            while await self._expire_some(index):
                 await self._timers.pause()
 
-    async def _expire_some(self, index: int, shard: TransactionShard) -> int:
+    async def _expire_some(self, index: int) -> int:
         try:
-            answer = self._runtime.write(index, _EXPIRY_LANE, shard.expire, Mode.EXCLUSIVE)
-            return cast(int, await settled(answer))
+            return await wait(self._runtime.write(index, _EXPIRY_KEY, producers.expire))
         except KafkaError:
             return 0
 
-    async def _each_shard(self) -> AsyncIterator[tuple[int, TransactionShard]]:
-        for index, shard in list(self._runtime.shards()):
+    async def _each_table(self) -> AsyncIterator[tuple[int, TransactionTable]]:
+        for index, table in list(self._runtime.served()):
             await self._timers.pause()
-            if (index, shard) in self._runtime.shards():
-                yield index, shard
+            if (index, table) in self._runtime.served():
+                yield index, table
 
-    # -- for people ------------------------------------------------------------------------------
+    # -- for operators ---------------------------------------------------------------------------
 
-    def describe(self, transactional_id: str) -> Transaction:
-        """Raises TRANSACTIONAL_ID_NOT_FOUND too."""
-        txn = self._shard(transactional_id).ledger.transactions.get(transactional_id)
+    def describe(self, transactional_id: str) -> TransactionMetadata:
+        """Return the state of a transactional id. Raises TRANSACTIONAL_ID_NOT_FOUND too."""
+        txn = self._read(transactional_id, lambda table: table.transactions.get(transactional_id))
         if txn is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return txn
 
-    def note(self, transactional_id: str, text: str) -> None:
-        """Write down what happened to a transaction; nothing where it is coordinated elsewhere."""
+    def note(self, transactional_id: str, event: str) -> None:
+        """Add an event of a transaction, unless it is coordinated by another broker."""
+        now_ms = self._clock.now_ms()
         try:
-            shard = self._shard(transactional_id)
+            self._read(
+                transactional_id, lambda table: table.history.note(transactional_id, now_ms, event)
+            )
         except KafkaError:
             return
-        self._write_down(shard, transactional_id, text)
 
-    def _write_down(self, shard: TransactionShard, transactional_id: str, text: str) -> None:
-        shard.ledger.history.note(transactional_id, self._clock.now_ms(), text)
+    def events(self, transactional_id: str) -> TransactionEvents:
+        """Return the latest events of a transactional id."""
+        return self._read(transactional_id, partial(self._events, transactional_id))
 
-    def diary(self, transactional_id: str) -> Diary:
-        """What happened of late."""
-        shard = self._shard(transactional_id)
-        left = shard.time_left_ms(transactional_id, int(self._clock.monotonic() * 1000))
-        return shard.ledger.history.of(transactional_id, left)
+    def _events(self, transactional_id: str, table: TransactionTable) -> TransactionEvents:
+        deadline = table.deadlines.get(transactional_id)
+        now_ms = int(self._clock.monotonic() * 1000)
+        left_ms = None if deadline is None else max(deadline - now_ms, 0)
+        return table.history.of(transactional_id, left_ms)
 
-    def transactions(self) -> Iterator[Transaction]:
-        """Every transactional id that is coordinated here."""
-        for _, shard in self._runtime.shards():
-            yield from shard
+    def transactions(self) -> Iterator[TransactionMetadata]:
+        """Yield every transactional id that is coordinated here."""
+        for _, table in self._runtime.served():
+            yield from table
 
     def states(self) -> Counter[str]:
-        """How many transactional ids that are coordinated here are in each state."""
-        return sum((shard.states() for _, shard in self._runtime.shards()), Counter())
+        """Count the transactional ids that are coordinated here by state."""
+        return Counter(txn.state.value for txn in self.transactions())
+
+    def kept(self) -> int:
+        """Count the open transactions that are kept (KIP-939)."""
+        return sum(len(table.kept) for _, table in self._runtime.served())
+
+    def oldest_kept_ms(self) -> int:
+        """Return the time since the oldest kept transaction began; 0 without one."""
+        now_ms = self._clock.now_ms()
+        starts = (
+            table.transactions[key].start_ms
+            for _, table in self._runtime.served()
+            for key in table.kept
+        )
+        return max(now_ms - min(starts, default=now_ms), 0)
 
     def refused_ends(self) -> int:
-        """Transactions whose every marker is written, while the log refuses to say so."""
-        return sum(shard.refused_ends for _, shard in self._runtime.shards())
+        """Count transactions whose every marker is written, but whose end the log refuses."""
+        return sum(len(table.refused_ends) for _, table in self._runtime.served())
 
     def require_loaded(self) -> None:
-        """Raises COORDINATOR_LOAD_IN_PROGRESS while some partition is still being loaded."""
+        """Raise COORDINATOR_LOAD_IN_PROGRESS while some partition is still being loaded."""
         if self._runtime.loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
-def _time_out(transactional_id: str) -> Callable[[TransactionShard], Decide]:
-    return lambda shard: partial(shard.time_out, transactional_id)
+def _time_out(transactional_id: str) -> Decide[None]:
+    return lambda table, now: ending.time_out(table, transactional_id, now)
+
+
+class TransactionShard:
+    """The log's side of a `TransactionTable`. The runtime replays records into it."""
+
+    def __init__(self, table: TransactionTable) -> None:
+        self.state = table
+
+    def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
+        return encode_record(record)
+
+    def decode(self, key: bytes, value: bytes | None) -> TransactionRecord | None:
+        return decode_record(key, value)
+
+    def replay(self, record: TransactionRecord, producer_id: int = NO_PRODUCER_ID) -> None:
+        """Apply a committed record, live and after a fail-over alike. Raises LogOutOfOrder."""
+        if producer_id != NO_PRODUCER_ID:
+            raise LogOutOfOrder(f"{record.transactional_id} was written in a transaction")
+        self.state.replay(record)
+
+    def replay_marker(
+        self, producer_id: int, producer_epoch: int, committed: bool
+    ) -> Iterable[None]:
+        """Raise LogOutOfOrder: no transaction writes to this topic, so it has no markers."""
+        raise LogOutOfOrder(f"a marker ({committed=}) of producer {producer_id}/{producer_epoch}")
+
+    def loaded(self, now: Instant) -> TxnDecision[None]:
+        """Carry decided transactions on, and give open ones the time that they have left."""
+        effects: list[Call | StartTimer[TransactionRecord]] = []
+        for txn in self.state:
+            if txn.state is TransactionState.ONGOING:
+                if txn.times_out:
+                    left_ms = _time_left_ms(txn, now.wall_ms)
+                    self.state.deadlines[txn.transactional_id] = now.monotonic_ms + left_ms
+            elif txn.state in PREPARED:
+                effects.append(resume(self.state, txn))
+        return Decision(None, effects=effects)
+
+
+def _time_left_ms(txn: TransactionMetadata, wall_ms: int) -> int:
+    """Return the time left by the wall clock, which may be wrong: 0 to the whole timeout."""
+    return min(max(txn.start_ms + txn.timeout_ms - wall_ms, 0), txn.timeout_ms)

@@ -1,209 +1,165 @@
-"""How a transaction ends: EndTxn, its timeout, a newer producer; and when every marker is written.
+"""The end of a transaction by EndTxn, by its timeout or by a newer producer, and its completion.
 
     decided: PREPARE_x is written -> markers -> COMPLETE_x is written
 
-From the first of these on the outcome is certain, whoever coordinates.
+Once PREPARE_x is written, the outcome is final, even if another broker becomes the coordinator.
 """
 
+from collections.abc import Mapping
+from enum import Enum
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from barnabas.coordinator.decision import Decision, Effect, Send, StartTimer, Turn
-from barnabas.coordinator.transaction.ledger import Ledger, TxnDecision
+from barnabas.coordinator.decision import Call, Decision, Instant, StartTimer
 from barnabas.coordinator.transaction.metadata import (
     LAST_CLIENT_EPOCH,
     NO_PRODUCER_ID,
     TV2,
+    Markers,
     Producer,
-    Transaction,
+    TransactionMetadata,
 )
-from barnabas.coordinator.transaction.producer_ids import TakeProducerId
-from barnabas.coordinator.transaction.states import COMPLETED, PREPARED, TransactionState
+from barnabas.coordinator.transaction.records import TransactionRecord
+from barnabas.coordinator.transaction.states import PREPARED, TransactionState
+from barnabas.coordinator.transaction.table import NOTHING, TransactionTable, TxnDecision
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
+A = TypeVar("A")
 COMPLETION_RETRY_MS: Final = 100
-"""Until the end of a transaction is written again, where the log refused it."""
+"""The wait before COMPLETE_x is written again, if the log refused it."""
 
 
-class Markers(NamedTuple):
-    """What the marker sender is asked for: a marker in every partition.
-
-    It must come back with `TransactionShard.complete` when all are written.
-    """
+class EndTxn(NamedTuple):
+    """A request to end the transaction of a producer."""
 
     transactional_id: str
     producer: Producer
     committed: bool
-    partitions: frozenset[TopicPartition]
-    transaction_version: int
+    client_version: int
+    """The `transaction.version` of the client."""
+    written: frozenset[TopicPartition] | None
+    """The partitions that the client has written to (KIP-609); None if it does not tell."""
+    connection: int
 
 
-class Ending:
-    """Decides what ends a transaction, and carries it on until nothing of it is open."""
+class Epoch(Enum):
+    """The epoch that an EndTxn names."""
 
-    def __init__(self, ledger: Ledger, take_producer_id: TakeProducerId) -> None:
-        self._ledger = ledger
-        self._take_producer_id = take_producer_id
-        self.refused: set[str] = set()
-        """Transactional ids whose end the log refused, until it takes it."""
-
-    def end(
-        self,
-        transactional_id: str,
-        producer: Producer,
-        committed: bool,
-        client_version: int,
-        written: frozenset[TopicPartition] | None,
-        turn: Turn,
-    ) -> TxnDecision:
-        """Commit or abort; answered with the `Producer` to go on with when that is decided.
-
-        `written` is what the client says it wrote to (KIP-609), None where it does not say. Raises
-        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
-        """
-        txn = self._to_end(transactional_id, producer, client_version)
-        if self._ended_already(txn, producer, committed, client_version):
-            return Decision(response=txn.producer)
-        if txn.state is not TransactionState.ONGOING and (committed or client_version < TV2):
-            raise _invalid_state(txn, committed)
-        marked = self._to_mark(txn, written)
-        target = self._decided(txn, committed, client_version, turn, marked)
-        goes_on = target.completed(turn.now_ms).producer
-        word = "EndTxn commits" if committed else "EndTxn aborts"
-        return self._ledger.write(target, goes_on, turn, word, partial(self._prepared, target))
-
-    def _decided(
-        self,
-        txn: Transaction,
-        committed: bool,
-        client_version: int,
-        turn: Turn,
-        partitions: frozenset[TopicPartition],
-    ) -> Transaction:
-        needs_id = client_version >= TV2 and txn.exhausted
-        next_id = self._take_producer_id() if needs_id else NO_PRODUCER_ID
-        return txn.prepared(
-            committed, client_version, turn.now_ms, next_producer_id=next_id, partitions=partitions
-        )
-
-    def _to_end(
-        self, transactional_id: str, producer: Producer, client_version: int
-    ) -> Transaction:
-        """The transaction that an EndTxn means, with the checks in Kafka's order for its client."""
-        txn = self._ledger.transactions.get(transactional_id)
-        if client_version < TV2:
-            txn = self._ledger.require(transactional_id, producer)
-            self._ledger.require_free(transactional_id)
-            return txn
-        self._ledger.require_free(transactional_id)
-        if txn is None:
-            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if not _retries_end(txn, producer):
-            return self._ledger.require(transactional_id, producer)
-        if txn.state not in COMPLETED or txn.epoch > LAST_CLIENT_EPOCH:
-            # The last epoch of all was fenced: nothing is left to go on with.
-            raise KafkaError(ErrorCode.PRODUCER_FENCED)
-        return txn
-
-    @staticmethod
-    def _ended_already(
-        txn: Transaction, producer: Producer, committed: bool, client_version: int
-    ) -> bool:
-        """Whether this EndTxn only asks again; raises where it asks for the opposite."""
-        if client_version >= TV2 and not _retries_end(txn, producer):
-            return False
-        if txn.state is TransactionState.COMPLETE_COMMIT:
-            same = committed
-        elif txn.state is TransactionState.COMPLETE_ABORT:
-            same = not committed
-        else:
-            return False
-        if not same:
-            raise _invalid_state(txn, committed)
-        return True
-
-    def _to_mark(
-        self, txn: Transaction, written: frozenset[TopicPartition] | None
-    ) -> frozenset[TopicPartition]:
-        witnessed = self._ledger.witnessed(txn.transactional_id)
-        if written is None or witnessed is None:
-            return txn.partitions
-        return txn.partitions & (written | witnessed)
-
-    def _prepared(self, txn: Transaction, turn: Turn) -> TxnDecision:
-        if not txn.partitions:
-            return self._completion(txn, turn)
-        return Decision(effects=[_markers(txn)])
-
-    # -- the end of it ---------------------------------------------------------------------------
-
-    def resume(self, txn: Transaction) -> Effect:
-        """What goes on with a decided transaction after a load."""
-        return _markers(txn) if txn.partitions else self._completing(txn, 0)
-
-    def complete(self, transactional_id: str, producer: Producer, turn: Turn) -> TxnDecision:
-        """Every marker is written: the transaction is over."""
-        txn = self._ledger.transactions.get(transactional_id)
-        if txn is None or txn.producer != producer or txn.state not in PREPARED:
-            return Decision()
-        if transactional_id in self._ledger.pending:
-            return Decision()
-        return self._completion(txn, turn)
-
-    def _completion(self, txn: Transaction, turn: Turn) -> TxnDecision:
-        def refused(_: Turn) -> TxnDecision:
-            self.refused.add(txn.transactional_id)
-            return Decision(effects=[self._completing(txn, COMPLETION_RETRY_MS)])
-
-        def written(_: Turn) -> TxnDecision:
-            self.refused.discard(txn.transactional_id)
-            return Decision()
-
-        return self._ledger.write(
-            txn.completed(turn.now_ms), None, turn, "every marker is written", written, refused
-        )
-
-    def _completing(self, txn: Transaction, delay_ms: int) -> StartTimer:
-        key, again = (
-            txn.transactional_id,
-            partial(self.complete, txn.transactional_id, txn.producer),
-        )
-        return StartTimer(("complete", key), delay_ms, key, again)
-
-    # -- what no client asks for -----------------------------------------------------------------
-
-    def overdue(self, monotonic_ms: int) -> list[str]:
-        """Transactional ids whose open transaction has used up its time."""
-        return [key for key, deadline in self._ledger.deadlines.items() if deadline <= monotonic_ms]
-
-    def time_out(self, transactional_id: str, turn: Turn) -> TxnDecision:
-        """Abort a transaction whose time is over."""
-        txn = self._ledger.transactions.get(transactional_id)
-        deadline = self._ledger.deadlines.get(transactional_id)
-        if txn is None or deadline is None or deadline > turn.monotonic_ms:
-            return Decision()
-        if transactional_id in self._ledger.pending:
-            return Decision()
-        return self.fence(txn, None, turn, "the timeout is over")
-
-    def fence(
-        self, txn: Transaction, response: KafkaError | None, turn: Turn, why: str
-    ) -> TxnDecision:
-        version = self._ledger.transaction_version()
-        if version >= TV2:
-            # As its own EndTxn would: one bump, and at the last epoch the next id with it
-            # (KAFKA-19367, KAFKA-20090).
-            target = self._decided(txn, False, version, turn, txn.partitions)
-        else:
-            target = txn.fenced(version, turn.now_ms)
-        return self._ledger.write(target, response, turn, why, partial(self._prepared, target))
+    CURRENT = "current"
+    PREVIOUS = "used up by the last EndTxn"
+    OTHER = "any other"
 
 
-def _retries_end(txn: Transaction, producer: Producer) -> bool:
+class Reply(Enum):
+    """The reply to an EndTxn."""
+
+    DECIDE = "decide, and answer with the producer to go on with"
+    REPEAT = "repeat the answer"
+    BUSY = ErrorCode.CONCURRENT_TRANSACTIONS.name
+    INVALID = ErrorCode.INVALID_TXN_STATE.name
+    FENCED = ErrorCode.PRODUCER_FENCED.name
+
+
+class Replies(NamedTuple):
+    """The replies to a commit and to an abort."""
+
+    commit: Reply
+    abort: Reply
+
+
+ReplyTable = Mapping[tuple[TransactionState, Epoch], Replies]
+_S, _R = TransactionState, Reply
+_FENCED: Final = Replies(Reply.FENCED, Reply.FENCED)
+_BUSY: Final = Replies(Reply.BUSY, Reply.BUSY)
+
+OLDER_CLIENTS: Final[ReplyTable] = {
+    (_S.EMPTY, Epoch.CURRENT): Replies(_R.INVALID, _R.INVALID),
+    (_S.ONGOING, Epoch.CURRENT): Replies(_R.DECIDE, _R.DECIDE),
+    (_S.PREPARE_COMMIT, Epoch.CURRENT): _BUSY,
+    (_S.PREPARE_ABORT, Epoch.CURRENT): _BUSY,
+    (_S.COMPLETE_COMMIT, Epoch.CURRENT): Replies(_R.REPEAT, _R.INVALID),
+    (_S.COMPLETE_ABORT, Epoch.CURRENT): Replies(_R.INVALID, _R.REPEAT),
+}
+"""Before TV2, as in Kafka 4.3: the same epoch means the same transaction. Another epoch is FENCED
+in every state."""
+
+NEWER_CLIENTS: Final[ReplyTable] = {
+    (_S.EMPTY, Epoch.CURRENT): Replies(_R.INVALID, _R.DECIDE),
+    (_S.EMPTY, Epoch.PREVIOUS): _FENCED,
+    (_S.ONGOING, Epoch.CURRENT): Replies(_R.DECIDE, _R.DECIDE),
+    (_S.ONGOING, Epoch.PREVIOUS): _FENCED,
+    (_S.PREPARE_COMMIT, Epoch.CURRENT): _BUSY,
+    (_S.PREPARE_COMMIT, Epoch.PREVIOUS): _BUSY,
+    (_S.PREPARE_COMMIT, Epoch.OTHER): _BUSY,
+    (_S.PREPARE_ABORT, Epoch.CURRENT): _BUSY,
+    (_S.PREPARE_ABORT, Epoch.PREVIOUS): _BUSY,
+    (_S.PREPARE_ABORT, Epoch.OTHER): _BUSY,
+    (_S.COMPLETE_COMMIT, Epoch.CURRENT): Replies(_R.INVALID, _R.DECIDE),
+    (_S.COMPLETE_COMMIT, Epoch.PREVIOUS): Replies(_R.REPEAT, _R.INVALID),
+    (_S.COMPLETE_ABORT, Epoch.CURRENT): Replies(_R.INVALID, _R.DECIDE),
+    (_S.COMPLETE_ABORT, Epoch.PREVIOUS): Replies(_R.INVALID, _R.REPEAT),
+}
+"""From TV2 on, as in Kafka 4.3: the current epoch means the current transaction, even if it has no
+partitions; the previous epoch means the transaction before. Another epoch is FENCED in every
+settled state."""
+
+
+def reply_to(
+    txn: TransactionMetadata, producer: Producer, committed: bool, client_version: int
+) -> Reply:
+    """Return the reply to an EndTxn. Raises INVALID_PRODUCER_ID_MAPPING."""
+    replies = NEWER_CLIENTS if client_version >= TV2 else OLDER_CLIENTS
+    epoch = epoch_of(txn, producer, client_version)
+    commit, abort = replies.get((txn.state, epoch), _FENCED)
+    return commit if committed else abort
+
+
+def epoch_of(txn: TransactionMetadata, producer: Producer, client_version: int) -> Epoch:
+    """Return which epoch of a transactional id a producer names.
+
+    Raises INVALID_PRODUCER_ID_MAPPING.
+    """
+    if client_version >= TV2 and not txn.is_kept and _names_used_up_epoch(txn, producer):
+        # After the last epoch was fenced, the producer has no epoch to go on with.
+        return Epoch.PREVIOUS if txn.epoch <= LAST_CLIENT_EPOCH else Epoch.OTHER
+    if not txn.knows(producer.producer_id):
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    return Epoch.CURRENT if txn.is_current(producer) else Epoch.OTHER
+
+
+def end(table: TransactionTable, request: EndTxn, now: Instant) -> TxnDecision[Producer]:
+    """Decide to commit or to abort; answered with the producer to go on with.
+
+    Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
+    """
+    transactional_id, producer, committed, client_version, written, connection = request
+    if client_version >= TV2:
+        # As in Kafka 4.3: only TV2 looks at pending steps before it looks at the producer.
+        table.require_free(transactional_id)
+    else:
+        table.admit(transactional_id, producer, connection)
+    txn = table.transactions.get(transactional_id)
+    if txn is None:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    reply = reply_to(txn, producer, committed, client_version)
+    if reply is not Reply.FENCED:
+        table.require_free(transactional_id)
+    if reply is Reply.REPEAT:
+        return Decision(txn.producer)
+    if reply is not Reply.DECIDE:
+        raise _refusal(reply, txn, committed)
+    target = _prepared(table, txn, committed, client_version, now, _to_mark(table, txn, written))
+    goes_on = target.next_producer
+    event = "EndTxn commits" if committed else "EndTxn aborts"
+    return table.transition(target, goes_on, now, event, partial(_mark, table, target))
+
+
+def _names_used_up_epoch(txn: TransactionMetadata, producer: Producer) -> bool:
     """Whether a TV2 client names the epoch that its last EndTxn used up."""
     if txn.client_version < TV2:
-        # An older client's end used up none: who names the epoch before was replaced.
+        # The end of an older client used up no epoch: the epoch before belongs to a producer that
+        # was replaced.
         return False
     if txn.producer_id == producer.producer_id:
         return txn.epoch == producer.epoch + 1
@@ -214,15 +170,130 @@ def _retries_end(txn: Transaction, producer: Producer) -> bool:
     )
 
 
-def _markers(txn: Transaction) -> Send:
-    committed = txn.state is TransactionState.PREPARE_COMMIT
-    return Send(
-        Markers(txn.transactional_id, txn.producer, committed, txn.partitions, txn.client_version)
+def _refusal(reply: Reply, txn: TransactionMetadata, committed: bool) -> KafkaError:
+    if reply is Reply.INVALID:
+        wanted = "commit" if committed else "abort"
+        message = f"cannot {wanted} a transaction in state {txn.state.value}"
+        return KafkaError(ErrorCode.INVALID_TXN_STATE, message)
+    return KafkaError(ErrorCode[reply.value])
+
+
+def _to_mark(
+    table: TransactionTable,
+    txn: TransactionMetadata,
+    written: frozenset[TopicPartition] | None,
+) -> frozenset[TopicPartition]:
+    """Return the partitions that need a marker: a client's report is not believed alone.
+
+    The client of a kept transaction did not write it, and cannot report.
+    """
+    if written is None or txn.is_kept:
+        return txn.partitions
+    witnessed = table.witnessed(txn.transactional_id)
+    return txn.partitions if witnessed is None else txn.partitions & (written | witnessed)
+
+
+def _prepared(
+    table: TransactionTable,
+    txn: TransactionMetadata,
+    committed: bool,
+    client_version: int,
+    now: Instant,
+    partitions: frozenset[TopicPartition],
+) -> TransactionMetadata:
+    needs_id = client_version >= TV2 and txn.exhausted
+    next_id = table.take_producer_id() if needs_id else NO_PRODUCER_ID
+    return txn.prepared(
+        committed, client_version, now.wall_ms, next_producer_id=next_id, partitions=partitions
     )
 
 
-def _invalid_state(txn: Transaction, committed: bool) -> KafkaError:
-    wanted = "commit" if committed else "abort"
-    return KafkaError(
-        ErrorCode.INVALID_TXN_STATE, f"cannot {wanted} a transaction in state {txn.state.value}"
-    )
+# -- markers, and the completion -------------------------------------------------------------------
+
+
+def _mark(table: TransactionTable, txn: TransactionMetadata, now: Instant) -> TxnDecision[None]:
+    if not txn.partitions:
+        return _completion(table, txn, now)
+    return Decision(None, effects=[_send(table, txn)])
+
+
+def _send(table: TransactionTable, txn: TransactionMetadata) -> Call:
+    return Call(partial(table.send_markers, Markers.of(txn)))
+
+
+def resume(
+    table: TransactionTable, txn: TransactionMetadata
+) -> "Call | StartTimer[TransactionRecord]":
+    """Return the effect that carries a decided transaction on after a load."""
+    return _send(table, txn) if txn.partitions else _complete_later(table, txn, 0)
+
+
+def complete(
+    table: TransactionTable, transactional_id: str, producer: Producer, now: Instant
+) -> TxnDecision[None]:
+    """Complete a transaction whose every marker is written."""
+    txn = table.transactions.get(transactional_id)
+    if txn is None or txn.producer != producer or txn.state not in PREPARED:
+        return NOTHING
+    if transactional_id in table.pending:
+        return NOTHING
+    return _completion(table, txn, now)
+
+
+def _completion(
+    table: TransactionTable, txn: TransactionMetadata, now: Instant
+) -> TxnDecision[None]:
+    def refused(_now: Instant) -> TxnDecision[None]:
+        table.refused_ends.add(txn.transactional_id)
+        return Decision(None, effects=[_complete_later(table, txn, COMPLETION_RETRY_MS)])
+
+    def written(_now: Instant) -> TxnDecision[None]:
+        table.refused_ends.discard(txn.transactional_id)
+        return NOTHING
+
+    target = txn.completed(now.wall_ms)
+    return table.transition(target, None, now, "every marker is written", written, refused)
+
+
+def _complete_later(
+    table: TransactionTable, txn: TransactionMetadata, delay_ms: int
+) -> StartTimer[TransactionRecord]:
+    key = txn.transactional_id
+    return StartTimer(("complete", key), delay_ms, key, partial(complete, table, key, txn.producer))
+
+
+# -- ends that no client asks for ------------------------------------------------------------------
+
+
+def overdue(table: TransactionTable, monotonic_ms: int) -> list[str]:
+    """Return the transactional ids whose open transaction has exceeded its timeout."""
+    return [key for key, deadline in table.deadlines.items() if deadline <= monotonic_ms]
+
+
+def time_out(table: TransactionTable, transactional_id: str, now: Instant) -> TxnDecision[None]:
+    """Abort a transaction that has exceeded its timeout."""
+    txn = table.transactions.get(transactional_id)
+    deadline = table.deadlines.get(transactional_id)
+    if txn is None or deadline is None or deadline > now.monotonic_ms:
+        return NOTHING
+    if transactional_id in table.pending:
+        return NOTHING
+    return abort(table, txn, None, now, "the timeout is over")
+
+
+def abort(
+    table: TransactionTable,
+    txn: TransactionMetadata,
+    answer: A | KafkaError,
+    now: Instant,
+    why: str,
+) -> TxnDecision[A]:
+    """Abort an open transaction, and fence its producer."""
+    version = table.transaction_version()
+    if version >= TV2:
+        # As its own EndTxn would: one bump, and at the last epoch the next id with it
+        # (KAFKA-19367, KAFKA-20090).
+        target = _prepared(table, txn, False, version, now, txn.partitions)
+    else:
+        target = txn.fenced(version, now.wall_ms)
+    return table.transition(target, answer, now, why, partial(_mark, table, target))

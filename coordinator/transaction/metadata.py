@@ -1,7 +1,7 @@
-"""One transactional id as the log knows it, and what each step makes of it. Pure and immutable.
+"""A transactional id as the log holds it, and its steps. Pure and immutable.
 
-A step returns the next value; it becomes true when its record is committed and replayed. Steps are
-only asked for where the table in `states.py` allows them.
+A step returns the next value, which holds once its record is committed and replayed. The table in
+`states.py` says which steps a state allows.
 """
 
 from collections.abc import Iterable
@@ -14,8 +14,10 @@ from barnabas.protocol.topic_partition import TopicPartition
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
+NO_TIMEOUT_MS: Final = 2**31 - 1
+"""The timeout of transactions that are never aborted by time (KIP-939), as Kafka stores it."""
 LAST_CLIENT_EPOCH: Final = 32_766
-"""The highest epoch that a client may hold; 32,767 is only ever written by a coordinator."""
+"""The highest epoch of a client; only a coordinator writes 32,767."""
 
 TV0: Final = 0
 TV2: Final = 2
@@ -29,8 +31,20 @@ class Producer(NamedTuple):
     epoch: int
 
 
-class Transaction(NamedTuple):
-    """A transactional id, its producer and its latest transaction. Times in ms of wall clock."""
+class NextClient(NamedTuple):
+    """The producer that InitProducerId gives to a client."""
+
+    producer: Producer
+    last_epoch: int
+    """The epoch before, if its holder may learn this one by asking again; otherwise NO_EPOCH."""
+
+
+class TransactionMetadata(NamedTuple):
+    """A transactional id, its producer and its latest transaction. Times in ms of wall clock.
+
+    A kept transaction (KIP-939) has two identities: `producer`, which its records and markers bear,
+    and `client`, which alone may end it.
+    """
 
     transactional_id: str
     producer_id: int
@@ -39,7 +53,7 @@ class Transaction(NamedTuple):
     updated_ms: int
     state: TransactionState = TransactionState.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
-    """In the transaction; once it is decided, those that wait for a marker."""
+    """The partitions of the transaction; once it is decided, those that wait for a marker."""
     start_ms: int = NO_TIMESTAMP
     last_epoch: int = NO_EPOCH
     """The epoch before the last bump, if its holder may learn the current one by asking again."""
@@ -47,71 +61,127 @@ class Transaction(NamedTuple):
     """The `transaction.version` that the client of the latest transaction speaks."""
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    """Of a decided transaction that used up its epochs: what the producer goes on with."""
+    """The producer id after a decided transaction that used up the last epoch of this one; with
+    `next_epoch`, the client of a kept transaction, or the producer after a kept one."""
     next_epoch: int = NO_EPOCH
+    ended: Producer | None = None
+    """The producer of the records of a kept transaction that was decided, for the search of lost
+    markers. None if another transaction may have had its epoch."""
 
     @property
     def exhausted(self) -> bool:
         """Whether the next bump would leave no epoch for the client."""
-        return self.epoch >= LAST_CLIENT_EPOCH
+        return self.client.epoch >= LAST_CLIENT_EPOCH
 
     @property
     def producer(self) -> Producer:
         return Producer(self.producer_id, self.epoch)
 
-    def _to(self, state: TransactionState, updated_ms: int) -> "Transaction":
-        check_transition(self.state, state)
-        return self._replace(
-            state=state, updated_ms=updated_ms, previous_producer_id=self.producer_id
-        )
+    @property
+    def is_kept(self) -> bool:
+        """Whether InitProducerId has kept the open transaction for another client (KIP-939)."""
+        return self.next_epoch != NO_EPOCH and self.state is TransactionState.ONGOING
+
+    @property
+    def client(self) -> Producer:
+        """The producer that may use the id: another one than `producer` from the first keep of a
+        transaction until its end is complete."""
+        if self.next_epoch != NO_EPOCH:
+            return Producer(self.next_producer_id, self.next_epoch)
+        return self.producer
+
+    @property
+    def times_out(self) -> bool:
+        """Whether an open transaction is aborted by time."""
+        return self.timeout_ms != NO_TIMEOUT_MS
+
+    @property
+    def next_producer(self) -> Producer:
+        """The producer after a decided transaction: another id if it used up its last epoch."""
+        if self.next_epoch != NO_EPOCH:
+            return self.client
+        if self.client_version >= TV2 and self.next_producer_id != NO_PRODUCER_ID:
+            return Producer(self.next_producer_id, 0)
+        return self.producer
+
+    def is_current(self, producer: Producer) -> bool:
+        """Whether a client may use the id as this producer."""
+        # No client has the epoch above the last one, and it cannot be bumped.
+        return self.client == producer and producer.epoch <= LAST_CLIENT_EPOCH
+
+    def knows(self, producer_id: int) -> bool:
+        """Whether a producer id is the client's, or that of the transaction's records."""
+        return producer_id == self.producer_id or producer_id == self.client.producer_id
 
     # -- InitProducerId --------------------------------------------------------------------------
 
-    def incremented(self, timeout_ms: int, expected: int | None, now_ms: int) -> "Transaction":
-        """The next epoch, or for a producer that asks again (KIP-360) the same one once more.
+    def next_client(self, expected: int | None) -> NextClient:
+        """Return the client with the next epoch, or with the same one for a repeated request
+        (KIP-360).
 
         Raises PRODUCER_FENCED for an epoch that is neither the current nor the last one.
         """
-        epoch, last_epoch = self.epoch + 1, NO_EPOCH
-        if expected is not None and self.epoch != NO_EPOCH:
-            if expected == self.epoch:
-                last_epoch = self.epoch
-            elif expected == self.last_epoch:
-                epoch, last_epoch = self.epoch, self.last_epoch
-            else:
-                raise KafkaError(ErrorCode.PRODUCER_FENCED)
-        return self._initialised(self.producer_id, epoch, last_epoch, timeout_ms, now_ms)
+        current = self.client
+        bumped = current._replace(epoch=current.epoch + 1)
+        if expected is None or current.epoch == NO_EPOCH:
+            return NextClient(bumped, NO_EPOCH)
+        if expected == current.epoch:
+            return NextClient(bumped, current.epoch)
+        if expected == self.last_epoch:
+            return NextClient(current, self.last_epoch)
+        raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
-    def rotated(
-        self, producer_id: int, timeout_ms: int, *, resumes: bool, now_ms: int
-    ) -> "Transaction":
-        """A fresh producer id at epoch 0; `resumes` where the old one's holder asked for it."""
-        last_epoch = self.epoch if resumes else NO_EPOCH
-        return self._initialised(producer_id, 0, last_epoch, timeout_ms, now_ms)
+    def rotated_client(self, producer_id: int, *, resumes: bool) -> NextClient:
+        """Return the client with a fresh producer id at epoch 0; `resumes` if the old client
+        asked."""
+        return NextClient(Producer(producer_id, 0), self.client.epoch if resumes else NO_EPOCH)
 
-    def _initialised(
-        self, producer_id: int, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
-    ) -> "Transaction":
-        return self._to(TransactionState.EMPTY, now_ms)._replace(
-            producer_id=producer_id,
-            epoch=epoch,
-            last_epoch=last_epoch,
+    def initialised(
+        self, client: NextClient, timeout_ms: int, now_ms: int
+    ) -> "TransactionMetadata":
+        """Return the metadata with a new client and without a transaction."""
+        check_transition(self.state, TransactionState.EMPTY)
+        return self._replace(
+            state=TransactionState.EMPTY,
+            updated_ms=now_ms,
+            previous_producer_id=self.producer_id,
+            producer_id=client.producer.producer_id,
+            epoch=client.producer.epoch,
+            last_epoch=client.last_epoch,
             timeout_ms=timeout_ms,
             partitions=frozenset(),
             start_ms=NO_TIMESTAMP,
+            ended=None,
+        )
+
+    def kept(self, client: NextClient, now_ms: int, *, pins: bool) -> "TransactionMetadata":
+        """Return the open transaction with a new client; `pins` lifts its timeout (KIP-939)."""
+        check_transition(self.state, TransactionState.ONGOING)
+        return self._replace(
+            updated_ms=now_ms,
+            previous_producer_id=self.client.producer_id,
+            next_producer_id=client.producer.producer_id,
+            next_epoch=client.producer.epoch,
+            last_epoch=client.last_epoch,
+            timeout_ms=NO_TIMEOUT_MS if pins else self.timeout_ms,
         )
 
     # -- a transaction ---------------------------------------------------------------------------
 
     def with_partitions(
         self, added: Iterable[TopicPartition], client_version: int, now_ms: int
-    ) -> "Transaction":
-        """The transaction with more partitions; the first ones begin it."""
+    ) -> "TransactionMetadata":
+        """Return the transaction with more partitions; the first ones begin it."""
         ongoing = self.state is TransactionState.ONGOING
-        return self._to(TransactionState.ONGOING, now_ms)._replace(
+        check_transition(self.state, TransactionState.ONGOING)
+        return self._replace(
+            state=TransactionState.ONGOING,
+            updated_ms=now_ms,
+            previous_producer_id=self.producer_id,
             partitions=self.partitions.union(added),
             start_ms=self.start_ms if ongoing else now_ms,
             client_version=client_version,
+            ended=None,
         )
 
     def prepared(
@@ -122,37 +192,88 @@ class Transaction(NamedTuple):
         *,
         next_producer_id: int = NO_PRODUCER_ID,
         partitions: frozenset[TopicPartition] | None = None,
-    ) -> "Transaction":
-        """Decided by the producer: with TV2 the epoch is used up with the transaction.
+    ) -> "TransactionMetadata":
+        """Return the decided transaction: with TV2 it uses up its epoch, and its client's.
 
-        `partitions` narrows those that need a marker (KIP-609); None where all do.
+        `partitions` are those that need a marker (KIP-609), None for all. The markers of a kept
+        transaction always have a higher epoch than its records: its producer was replaced.
         """
         bumps = client_version >= TV2
         nothing = self.state is not TransactionState.ONGOING
-        return self._to(
-            TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT, now_ms
-        )._replace(
-            epoch=self.epoch + 1 if bumps else self.epoch,
-            last_epoch=self.epoch if bumps else self.last_epoch,
+        target = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
+        check_transition(self.state, target)
+        next_epoch = NO_EPOCH
+        if self.is_kept:
+            rotates = next_producer_id != NO_PRODUCER_ID
+            next_producer_id = next_producer_id if rotates else self.next_producer_id
+            next_epoch = 0 if rotates else self.next_epoch + bumps
+        return self._replace(
+            state=target,
+            updated_ms=now_ms,
+            previous_producer_id=self.client.producer_id,
+            epoch=self.epoch + 1 if bumps or self.is_kept else self.epoch,
+            last_epoch=self.client.epoch if bumps else self.last_epoch,
             next_producer_id=next_producer_id,
+            next_epoch=next_epoch,
             client_version=client_version,
             start_ms=now_ms if nothing else self.start_ms,
+            ended=self._kept_producer,
             partitions=self.partitions if partitions is None else partitions,
         )
 
-    def fenced(self, client_version: int, now_ms: int) -> "Transaction":
-        """Aborted by the coordinator: its producer's epoch is over, and cannot be resumed."""
-        return self._to(TransactionState.PREPARE_ABORT, now_ms)._replace(
-            epoch=self.epoch + 1, last_epoch=NO_EPOCH, client_version=client_version
+    def fenced(self, client_version: int, now_ms: int) -> "TransactionMetadata":
+        """Return the aborted transaction of a fenced producer, which cannot resume its epoch."""
+        check_transition(self.state, TransactionState.PREPARE_ABORT)
+        return self._replace(
+            state=TransactionState.PREPARE_ABORT,
+            updated_ms=now_ms,
+            previous_producer_id=self.client.producer_id,
+            epoch=self.epoch + 1,
+            next_epoch=self.next_epoch + 1 if self.is_kept else NO_EPOCH,
+            last_epoch=NO_EPOCH,
+            client_version=client_version,
+            ended=self._kept_producer,
         )
 
-    def completed(self, now_ms: int) -> "Transaction":
-        """Every marker is written. A producer that used up its epochs goes on with another id."""
+    @property
+    def _kept_producer(self) -> Producer | None:
+        # In the older protocol its epoch may have had other transactions.
+        return self.producer if self.is_kept and self.client_version >= TV2 else None
+
+    def completed(self, now_ms: int) -> "TransactionMetadata":
+        """Return the completed transaction: every marker is written."""
         committed = self.state is TransactionState.PREPARE_COMMIT
         target = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
-        done = self._to(target, now_ms)._replace(partitions=frozenset())
-        if self.client_version >= TV2 and self.next_producer_id != NO_PRODUCER_ID:
-            return done._replace(
-                producer_id=self.next_producer_id, epoch=0, next_producer_id=NO_PRODUCER_ID
-            )
-        return done
+        check_transition(self.state, target)
+        producer_id, epoch = self.next_producer
+        was_kept = self.next_epoch != NO_EPOCH
+        rotates = was_kept or producer_id != self.producer_id
+        return self._replace(
+            state=target,
+            updated_ms=now_ms,
+            # The client that ended a kept transaction may repeat its EndTxn.
+            previous_producer_id=self.previous_producer_id if was_kept else self.producer_id,
+            partitions=frozenset(),
+            producer_id=producer_id,
+            epoch=epoch,
+            next_producer_id=NO_PRODUCER_ID if rotates else self.next_producer_id,
+            next_epoch=NO_EPOCH,
+        )
+
+
+class Markers(NamedTuple):
+    """The markers of a decided transaction: one in each partition."""
+
+    transactional_id: str
+    producer: Producer
+    committed: bool
+    partitions: frozenset[TopicPartition]
+    transaction_version: int
+
+    @classmethod
+    def of(cls, txn: TransactionMetadata) -> "Markers":
+        """Return the markers of a transaction in a PREPARE state."""
+        committed = txn.state is TransactionState.PREPARE_COMMIT
+        return cls(
+            txn.transactional_id, txn.producer, committed, txn.partitions, txn.client_version
+        )

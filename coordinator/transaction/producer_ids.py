@@ -1,23 +1,23 @@
-"""Fresh producer ids, as a decision takes them: at once or not at all."""
+"""The source of fresh producer ids for decisions, which cannot wait."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 TakeProducerId = Callable[[], int]
-"""A fresh producer id; raises ProducerIdNeeded."""
+"""Returns a fresh producer id; raises ProducerIdNeeded."""
 
 
 class ProducerIdNeeded(Exception):
-    """A decision needs a fresh producer id and none is at hand: ask again when there is one."""
+    """A decision needs a producer id and none is in memory: decide again after a refill."""
 
 
 class ProducerIds(Protocol):
-    """Producer ids that nobody had before, unique in the cluster."""
+    """Fresh producer ids, unique in the cluster."""
 
     def take(self) -> int:
-        """One that is at hand; raises ProducerIdNeeded where more must be fetched first."""
+        """Return a producer id from memory; raises ProducerIdNeeded if memory has none."""
         ...
 
     async def refill(self) -> None:
-        """Have some at hand. Raises KafkaError where the metadata store is out of reach."""
+        """Fetch more producer ids. Raises KafkaError if the metadata store is out of reach."""
         ...

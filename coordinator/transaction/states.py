@@ -13,6 +13,7 @@
 | PREPARE_ABORT | ---> +----------------+ <-------------------------------+
 +---------------+      | COMPLETE_ABORT |   abort of nothing (TV2), by PREPARE_ABORT
                        +----------------+
+InitProducerId may keep an ONGOING transaction for a new client instead of aborting it (KIP-939).
 EMPTY and the COMPLETE states lead to DEAD when the transactional id expires.
 """
 
@@ -31,8 +32,8 @@ class TransactionState(Enum):
     COMPLETE_ABORT = "CompleteAbort"
     DEAD = "Dead"
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
-    """Kafka's name for a fencing under way. Fencing is one decision here, so nobody is seen in it;
-    as a filter of ListTransactions the name must be known."""
+    """Kafka's name while a producer is being fenced. Fencing is one decision here, so no id is ever
+    in this state; ListTransactions knows the name as a filter."""
 
     @property
     def number(self) -> int:
@@ -44,15 +45,15 @@ BY_NUMBER: Final = dict(enumerate(TransactionState))
 BY_NAME: Final = {state.value: state for state in TransactionState}
 
 PREPARED: Final = frozenset((TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT))
-"""Decided; the markers are on their way."""
+"""Decided; the markers are being written."""
 COMPLETED: Final = frozenset((TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT))
-"""The latest transaction is over."""
+"""Every marker of the latest transaction is written."""
 SETTLED: Final = COMPLETED | {TransactionState.EMPTY}
-"""Nothing is open: a producer may begin, and the id may expire."""
+"""No transaction is open: a producer may begin one, and the id may expire."""
 
 
 class IllegalTransition(Exception):
-    """A fault of this program, or a log that no coordinator can have written."""
+    """A bug, or a log that no coordinator can have written."""
 
 
 _BEGINS: Final = "the first partition is added"
@@ -67,7 +68,8 @@ TRANSITIONS: Final[dict[TransactionState, dict[TransactionState, str]]] = {
         TransactionState.DEAD: _EXPIRES,
     },
     TransactionState.ONGOING: {
-        TransactionState.ONGOING: "a partition is added",
+        TransactionState.ONGOING: "a partition is added, or InitProducerId keeps the transaction "
+        "(KIP-939)",
         TransactionState.PREPARE_COMMIT: "EndTxn commits",
         TransactionState.PREPARE_ABORT: "EndTxn aborts, the timeout is over, or a newer producer "
         "fences this one",
@@ -93,10 +95,10 @@ TRANSITIONS: Final[dict[TransactionState, dict[TransactionState, str]]] = {
     TransactionState.DEAD: {},
     TransactionState.PREPARE_EPOCH_FENCE: {},
 }
-"""Where each state may lead, and when. docs/transactions.md is drawn from it."""
+"""The transitions of each state, with their causes. docs/transactions.md is drawn from it."""
 
 
 def check_transition(source: TransactionState, target: TransactionState) -> None:
-    """Raises IllegalTransition for a way that the table does not have."""
+    """Raise IllegalTransition for a transition that the table does not have."""
     if target not in TRANSITIONS[source]:
         raise IllegalTransition(f"{source.value} -> {target.value}")

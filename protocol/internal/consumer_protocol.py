@@ -1,6 +1,7 @@
-"""What consumers put into JoinGroup and SyncGroup, behind an int16 of its version.
+"""The consumer protocol: member metadata and assignments inside JoinGroup and SyncGroup.
 
-v1 partitions owned so far (KIP-429); v2 generation (KIP-792); v3 rack (KIP-881). Never flexible.
+Each follows an int16 with its version. v1 adds owned partitions (KIP-429), v2 the generation
+(KIP-792), v3 the rack (KIP-881). No version is flexible.
 """
 
 from barnabas.protocol.schema import Schema, field, message, since
@@ -17,7 +18,7 @@ class OwnedPartitions:
 
 @message
 class ConsumerProtocolSubscription:
-    """What a member wants; `user_data` is the assignor's own."""
+    """The subscription of a member; the assignor defines `user_data`."""
 
     topics: Array[String]
     user_data: NullableBytes = field(default=None)
@@ -28,7 +29,7 @@ class ConsumerProtocolSubscription:
 
 @message
 class AssignedPartitions:
-    """Partitions of one topic that the member gets."""
+    """Partitions of one topic that are assigned to the member."""
 
     topic: String
     partitions: Array[Int32]
@@ -36,7 +37,7 @@ class AssignedPartitions:
 
 @message
 class ConsumerProtocolAssignment:
-    """What a member gets."""
+    """The partitions that are assigned to a member."""
 
     assigned_partitions: Array[AssignedPartitions]
     user_data: NullableBytes = field(default=None)

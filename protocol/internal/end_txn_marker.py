@@ -6,14 +6,14 @@ from barnabas.protocol.types import Int16, Int32
 
 @message
 class ControlRecordTypeSchema:
-    """The key: 0 aborts, 1 commits."""
+    """The key of a control record: 0 aborts, 1 commits."""
 
     type: Int16
 
 
 @message
 class EndTxnMarker:
-    """The value: the epoch of the coordinator that decided."""
+    """The value: the epoch of the coordinator that decided the outcome."""
 
     coordinator_epoch: Int32
 

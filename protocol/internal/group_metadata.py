@@ -1,7 +1,7 @@
-"""Classic groups as records of `__consumer_offsets`: key and value behind an int16 each.
+"""Classic groups as records of `__consumer_offsets`: key and value each follow an int16.
 
-The key's int16 is 2, which tells it from a key of an offset. Values: v1 rebalance timeout; v2 time
-of the state; v3 static members (KIP-345); v4 flexible.
+The key's int16 is 2, which distinguishes it from the key of an offset. Values: v1 adds the
+rebalance timeout, v2 the time of the state, v3 static members (KIP-345); v4 is flexible.
 """
 
 from barnabas.protocol.schema import Schema, field, message, since
@@ -10,14 +10,14 @@ from barnabas.protocol.types import Array, Bytes, Int32, Int64, NullableString, 
 
 @message
 class GroupMetadataKey:
-    """The group."""
+    """The key: a group."""
 
     group: String = field(default="")
 
 
 @message
 class MemberMetadata:
-    """A member with what it subscribed to and what it was assigned; timeouts in ms."""
+    """A member with its subscription and its assignment; timeouts in ms."""
 
     member_id: String
     group_instance_id: NullableString = since(3, default=None, ignorable=True)

@@ -1,7 +1,7 @@
-"""Committed offsets as records of `__consumer_offsets`: key and value behind an int16 each.
+"""Committed offsets as records of `__consumer_offsets`: key and value each follow an int16.
 
-The key's int16 is 0 or 1, which are read alike; 1 is written. Values: v1 with a time of expiry,
-which v2 dropped; v3 leader epoch (KIP-320); v4 flexible, topic id.
+The key's int16 is 0 or 1, both read in the same way; 1 is written. Values: v1 has a time of expiry,
+which v2 dropped; v3 adds the leader epoch (KIP-320); v4 is flexible and has the topic id.
 """
 
 from barnabas.protocol.schema import Schema, field, message, since, tagged
@@ -10,7 +10,7 @@ from barnabas.protocol.types import ZERO_UUID, Int32, Int64, String, Uuid
 
 @message
 class OffsetCommitKey:
-    """Group and partition."""
+    """The key: a group and a partition."""
 
     group: String = field(default="")
     topic: String = field(default="")
@@ -19,7 +19,7 @@ class OffsetCommitKey:
 
 @message
 class OffsetCommitValue:
-    """The next offset to read; times in ms since the epoch."""
+    """The next offset to read, with times in ms since the epoch."""
 
     offset: Int64
     leader_epoch: Int32 = since(3, default=-1, ignorable=True)

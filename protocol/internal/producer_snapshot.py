@@ -1,4 +1,4 @@
-"""Producer state as `.snapshot` files hold it, behind an int16 of its version."""
+"""Producer state in `.snapshot` files, after an int16 with its version."""
 
 from barnabas.protocol.schema import Schema, field, message
 from barnabas.protocol.types import Array, Int16, Int32, Int64, Uint32
@@ -6,7 +6,7 @@ from barnabas.protocol.types import Array, Int16, Int32, Int64, Uint32
 
 @message
 class ProducerEntry:
-    """A producer's last batch and open transaction; first offset -1 where none is open."""
+    """A producer's last batch and open transaction; the first offset is -1 if none is open."""
 
     producer_id: Int64 = field(default=0)
     epoch: Int16 = field(default=0)
@@ -20,7 +20,7 @@ class ProducerEntry:
 
 @message
 class ProducerSnapshot:
-    """`crc` is CRC-32C of everything behind itself."""
+    """The content of a snapshot file; `crc` is the CRC-32C of everything after the field itself."""
 
     crc: Uint32 = field(default=0)
     producer_entries: Array[ProducerEntry] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""Transactional ids as records of `__transaction_state`: key and value behind an int16 each.
+"""Transactional ids as records of `__transaction_state`: key and value each follow an int16.
 
-v1 of the value is flexible (KIP-915); its tagged fields carry what tells a producer's retry from a
-new request when its id or epoch has changed meanwhile (KIP-890).
+v1 of the value is flexible (KIP-915); with its tagged fields the coordinator distinguishes a
+producer's retry from a new request after the id or the epoch has changed (KIP-890).
 """
 
 from barnabas.protocol.schema import FIRST_OWN_TAG, Schema, message, tagged
@@ -10,7 +10,7 @@ from barnabas.protocol.types import Array, Int8, Int16, Int32, Int64, NullableAr
 
 @message
 class TransactionLogKey:
-    """The transactional id."""
+    """The key: a transactional id."""
 
     transactional_id: String
 
@@ -28,8 +28,10 @@ class TransactionLogValue:
     """One state of a transactional id; times in ms since the epoch.
 
     `previous_producer_id` committed the last transaction; `next_producer_id` and its epoch have
-    been told to the client whose epochs are exhausted. `last_producer_epoch` is ours, the one
-    before `producer_epoch`: Kafka keeps it in memory only and forgets it with the coordinator.
+    been sent to the client whose epochs are exhausted, or that keeps the open transaction
+    (KIP-939). Our own fields: `last_producer_epoch` is the epoch before `producer_epoch`, which
+    Kafka keeps in memory only and loses with the coordinator; `ended_producer_id` and its epoch
+    wrote the kept transaction that was decided.
     """
 
     producer_id: Int64
@@ -44,6 +46,8 @@ class TransactionLogValue:
     transaction_start_timestamp_ms: Int64
     client_transaction_version: Int16 = tagged(2, since=1, default=0)
     last_producer_epoch: Int16 = tagged(FIRST_OWN_TAG, since=1, default=-1)
+    ended_producer_id: Int64 = tagged(FIRST_OWN_TAG + 1, since=1, default=-1)
+    ended_producer_epoch: Int16 = tagged(FIRST_OWN_TAG + 2, since=1, default=-1)
 
 
 TRANSACTION_LOG_KEY = Schema(TransactionLogKey, range(1))

@@ -1,7 +1,6 @@
-"""AddOffsetsToTxn (key 25): a transaction is going to commit offsets of a group (KIP-98).
+"""AddOffsetsToTxn (key 25): adds a group's offsets to a transaction that will commit them (KIP-98).
 
-v2 may be told PRODUCER_FENCED (KIP-588); v3 flexible; v4 may be told TRANSACTION_ABORTABLE
-(KIP-890).
+v2 may return PRODUCER_FENCED (KIP-588); v3 flexible; v4 may return TRANSACTION_ABORTABLE (KIP-890).
 
 Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_REQUEST,
 INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED,
@@ -15,7 +14,7 @@ from barnabas.protocol.types import Int16, Int32, Int64, String
 
 @message
 class AddOffsetsToTxnRequest:
-    """What joins the transaction is the partition that holds the group's offsets."""
+    """The request adds the `__consumer_offsets` partition of the group to the transaction."""
 
     transactional_id: String
     producer_id: Int64
@@ -25,7 +24,7 @@ class AddOffsetsToTxnRequest:
 
 @message
 class AddOffsetsToTxnResponse:
-    """The error alone."""
+    """The response, an error code only."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

@@ -1,9 +1,10 @@
-"""AddPartitionsToTxn (key 24): partitions that a transaction is going to write (KIP-98).
+"""AddPartitionsToTxn (key 24): adds the partitions that a transaction will write (KIP-98).
 
-v2 may be told PRODUCER_FENCED (KIP-588); v3 flexible, the last one for clients; v4 between brokers:
-many transactions, added to or only verified; v5 may be told TRANSACTION_ABORTABLE (KIP-890).
+v2 may return PRODUCER_FENCED (KIP-588); v3 is flexible and the last version for clients; v4 is for
+brokers: it has many transactions, and adds or only verifies partitions; v5 may return
+TRANSACTION_ABORTABLE (KIP-890).
 
-A group's offsets can be registered in the same call (KIP-609), in a tagged field of our own.
+The same call can add a group's offsets (KIP-609), in a tagged field of our own.
 
 Errors of all: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 CLUSTER_AUTHORIZATION_FAILED. By partition: INVALID_REQUEST, INVALID_TXN_STATE,
@@ -26,7 +27,7 @@ class AddPartitionsToTxnTopic:
 
 @message
 class AddPartitionsToTxnTransaction:
-    """One transaction; `verify_only` asks whether the partitions are in it, and adds none."""
+    """One transaction; with `verify_only` its partitions are checked and none is added."""
 
     transactional_id: String
     producer_id: Int64
@@ -37,9 +38,9 @@ class AddPartitionsToTxnTransaction:
 
 @message
 class AddPartitionsToTxnRequest:
-    """One transaction of a client up to v3, any number of a broker's from v4 on.
+    """One transaction of a client up to v3, any number of transactions of a broker since v4.
 
-    `group_id` is ours: the group whose offsets the transaction will commit, None for none.
+    `group_id` is our own field: the group whose offsets the transaction will commit, or None.
     """
 
     transactions: Array[AddPartitionsToTxnTransaction] = since(4, default_factory=list)
@@ -52,7 +53,7 @@ class AddPartitionsToTxnRequest:
 
 @message
 class AddPartitionsToTxnPartitionResult:
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: Int32
     partition_error_code: Int16 = field(default=0)
@@ -60,7 +61,7 @@ class AddPartitionsToTxnPartitionResult:
 
 @message
 class AddPartitionsToTxnTopicResult:
-    """Answers for the partitions of one topic."""
+    """The results of one topic's partitions."""
 
     name: String
     results_by_partition: Array[AddPartitionsToTxnPartitionResult]
@@ -68,7 +69,7 @@ class AddPartitionsToTxnTopicResult:
 
 @message
 class AddPartitionsToTxnResult:
-    """Answers for one transaction."""
+    """The results of one transaction."""
 
     transactional_id: String
     topic_results: Array[AddPartitionsToTxnTopicResult]
@@ -76,7 +77,8 @@ class AddPartitionsToTxnResult:
 
 @message
 class AddPartitionsToTxnResponse:
-    """All or nothing: beside a refused partition, the others were not attempted."""
+    """The results; a transaction adds all partitions or none: if one is refused, the others get
+    OPERATION_NOT_ATTEMPTED."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = since(4, default=0, ignorable=True)

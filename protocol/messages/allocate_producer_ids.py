@@ -1,4 +1,4 @@
-"""AllocateProducerIds (key 67): a broker takes a block of producer ids (KIP-730). Brokers only.
+"""AllocateProducerIds (key 67): allocates producer ids to a broker (KIP-730). Brokers only.
 
 Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
 """
@@ -9,7 +9,7 @@ from barnabas.protocol.types import Int16, Int32, Int64
 
 @message
 class AllocateProducerIdsRequest:
-    """The broker that asks."""
+    """The broker that needs the ids."""
 
     broker_id: Int32
     broker_epoch: Int64 = field(default=-1)
@@ -17,7 +17,7 @@ class AllocateProducerIdsRequest:
 
 @message
 class AllocateProducerIdsResponse:
-    """Ids from `producer_id_start` on that nobody else gets."""
+    """A block of ids, from `producer_id_start` on, that no other broker gets."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

@@ -1,8 +1,8 @@
-"""AlterConfigs (key 33): replace all overrides of a resource. Deprecated for key 44 (KIP-339).
+"""AlterConfigs (key 33): replaces all overrides of a resource. Deprecated by key 44 (KIP-339).
 
 v2 flexible.
 
-Errors by resource: as of IncrementalAlterConfigs.
+Errors by resource: the same as of IncrementalAlterConfigs.
 """
 
 from barnabas.protocol.schema import Api, field, message
@@ -19,7 +19,7 @@ class AlterableConfig:
 
 @message
 class AlterConfigsResource:
-    """All overrides that the resource shall have."""
+    """All overrides that the resource will have."""
 
     resource_type: Int8
     resource_name: String
@@ -28,7 +28,7 @@ class AlterConfigsResource:
 
 @message
 class AlterConfigsRequest:
-    """With `validate_only` nothing is changed."""
+    """The request; with `validate_only` nothing is changed."""
 
     resources: Array[AlterConfigsResource]
     validate_only: Bool
@@ -36,7 +36,7 @@ class AlterConfigsRequest:
 
 @message
 class AlterConfigsResourceResponse:
-    """What became of one resource."""
+    """The result for one resource."""
 
     error_code: Int16 = field(default=0)
     error_message: NullableString = field(default=None)
@@ -46,7 +46,7 @@ class AlterConfigsResourceResponse:
 
 @message
 class AlterConfigsResponse:
-    """One entry per resource of the request."""
+    """The results: one entry per resource of the request."""
 
     throttle_time_ms: Int32 = field(default=0)
     responses: Array[AlterConfigsResourceResponse]

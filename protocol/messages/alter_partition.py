@@ -1,12 +1,12 @@
-"""AlterPartition (key 56): a leader proposes another in-sync set (KIP-497). Between brokers only.
+"""AlterPartition (key 56): a leader proposes a new ISR (KIP-497). Between brokers only.
 
 v2 topic ids (KIP-841), v3 the members' broker epochs (KIP-903).
 
 Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH. By partition: UNKNOWN_TOPIC_ID,
 UNKNOWN_TOPIC_OR_PARTITION, NOT_CONTROLLER (the controller has an older leader epoch or partition
 epoch than the leader), FENCED_LEADER_EPOCH, INVALID_REQUEST (not the leader, or no such replica),
-INVALID_UPDATE_VERSION (another partition epoch), INELIGIBLE_REPLICA (a member is away, restarted or
-stopping), NEW_LEADER_ELECTED (written, and somebody else leads now).
+INVALID_UPDATE_VERSION (another partition epoch), INELIGIBLE_REPLICA (a member is offline, restarted
+or stopping), NEW_LEADER_ELECTED (written, but another broker is leader now).
 """
 
 from barnabas.protocol.schema import Api, field, message, since
@@ -15,7 +15,7 @@ from barnabas.protocol.types import ZERO_UUID, Array, Int8, Int16, Int32, Int64,
 
 @message
 class BrokerState:
-    """A member of an in-sync set, in the incarnation that the leader knows; -1: not told."""
+    """A member of an ISR with the broker epoch that the leader knows, -1 if it knows none."""
 
     broker_id: Int32 = since(3, default=0)
     broker_epoch: Int64 = since(3, default=-1)
@@ -23,7 +23,7 @@ class BrokerState:
 
 @message
 class PartitionData:
-    """The in-sync set that shall follow the state of `partition_epoch`."""
+    """The proposed ISR of a partition, to replace the state with `partition_epoch`."""
 
     partition_index: Int32
     leader_epoch: Int32
@@ -43,7 +43,7 @@ class TopicData:
 
 @message
 class AlterPartitionRequest:
-    """What one leader proposes for many partitions."""
+    """The proposals of one leader for any number of partitions."""
 
     broker_id: Int32
     broker_epoch: Int64 = field(default=-1)
@@ -52,7 +52,7 @@ class AlterPartitionRequest:
 
 @message
 class PartitionResponse:
-    """The state of one partition, as the controller has it now."""
+    """The current state of one partition at the controller."""
 
     partition_index: Int32
     error_code: Int16 = field(default=0)
@@ -73,7 +73,7 @@ class TopicResponse:
 
 @message
 class AlterPartitionResponse:
-    """One answer for each partition, unless all is refused."""
+    """The results: one per partition, or an error code for the whole request."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

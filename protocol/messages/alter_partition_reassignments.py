@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments (key 45): other replicas for partitions, or as before (KIP-455).
+"""AlterPartitionReassignments (key 45): begins or cancels reassignments of partitions (KIP-455).
 
-v1 can insist that their number stays (KIP-860).
+v1 can demand that the number of replicas stays the same (KIP-860).
 
 Errors: NOT_CONTROLLER, REQUEST_TIMED_OUT. By partition: UNKNOWN_TOPIC_OR_PARTITION,
 INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS.
@@ -20,7 +20,7 @@ from barnabas.protocol.types import (
 
 @message
 class ReassignablePartition:
-    """The brokers a partition shall have, the preferred leader first; null cancels."""
+    """The brokers that the partition will have, the preferred leader first; null cancels."""
 
     partition_index: Int32
     replicas: NullableArray[Int32] = field(default=None)
@@ -36,7 +36,7 @@ class ReassignableTopic:
 
 @message
 class AlterPartitionReassignmentsRequest:
-    """The answer comes when the reassignments have begun, not when they are over."""
+    """The request is answered when the reassignments have begun, not when they are complete."""
 
     timeout_ms: Int32 = field(default=60000)
     allow_replication_factor_change: Bool = since(1, default=True)
@@ -45,7 +45,7 @@ class AlterPartitionReassignmentsRequest:
 
 @message
 class ReassignablePartitionResponse:
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: Int32
     error_code: Int16 = field(default=0)
@@ -62,7 +62,7 @@ class ReassignableTopicResponse:
 
 @message
 class AlterPartitionReassignmentsResponse:
-    """One entry per partition of the request."""
+    """The results: one entry per partition of the request."""
 
     throttle_time_ms: Int32 = field(default=0)
     allow_replication_factor_change: Bool = since(1, default=True, ignorable=True)

@@ -1,6 +1,6 @@
-"""AlterReplicaLogDirs (key 34): in which of its log directories a broker keeps replicas (KIP-113).
+"""AlterReplicaLogDirs (key 34): moves replicas between a broker's log directories (KIP-113).
 
-v2 flexible. Only the broker that is asked moves anything.
+v2 flexible. Only the broker that receives the request moves replicas.
 
 Errors by partition: INVALID_TOPIC_EXCEPTION, LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR,
 REPLICA_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, CLUSTER_AUTHORIZATION_FAILED.
@@ -20,7 +20,7 @@ class AlterReplicaLogDirTopic:
 
 @message
 class AlterReplicaLogDir:
-    """A directory, by its absolute path, and the replicas that are to lie in it."""
+    """A directory, by its absolute path, and the replicas to move there."""
 
     path: String
     topics: Array[AlterReplicaLogDirTopic]
@@ -28,14 +28,14 @@ class AlterReplicaLogDir:
 
 @message
 class AlterReplicaLogDirsRequest:
-    """Where replicas are to lie."""
+    """The target directories and their replicas."""
 
     dirs: Array[AlterReplicaLogDir]
 
 
 @message
 class AlterReplicaLogDirPartitionResult:
-    """Whether a replica moves, or lies there already."""
+    """The result for one replica; no error if it moves or is there already."""
 
     partition_index: Int32
     error_code: Int16
@@ -51,7 +51,7 @@ class AlterReplicaLogDirTopicResult:
 
 @message
 class AlterReplicaLogDirsResponse:
-    """What became of each partition."""
+    """The results, one per partition of the request."""
 
     throttle_time_ms: Int32 = field(default=0)
     results: Array[AlterReplicaLogDirTopicResult]

@@ -1,9 +1,9 @@
-"""ApiVersions (key 18): what the broker serves. The first request on a connection.
+"""ApiVersions (key 18): the APIs that the broker serves. The first request on a connection.
 
-v3 flexible, software of the client (KIP-511), features (KIP-584); v4 features of minimal version 0
-(KIP-1022). A version that the broker lacks is answered in v0.
+v3 flexible, the client's software (KIP-511), features (KIP-584); v4 features of minimal version 0
+(KIP-1022). A version that the broker does not know is answered in v0.
 
-Errors: UNSUPPORTED_VERSION, INVALID_REQUEST for a software name that is malformed.
+Errors: UNSUPPORTED_VERSION, INVALID_REQUEST for a malformed software name.
 """
 
 from barnabas.protocol.schema import Api, field, message, since, tagged
@@ -12,7 +12,7 @@ from barnabas.protocol.types import Array, Bool, Int16, Int32, Int64, String
 
 @message
 class ApiVersionsRequest:
-    """Name and version of the client's software, from v3 on."""
+    """The name and version of the client's software, since v3."""
 
     client_software_name: String = since(3, default="", ignorable=True)
     client_software_version: String = since(3, default="", ignorable=True)
@@ -20,7 +20,7 @@ class ApiVersionsRequest:
 
 @message
 class ApiVersion:
-    """The versions served of one API."""
+    """The served versions of one API."""
 
     api_key: Int16
     min_version: Int16
@@ -29,7 +29,7 @@ class ApiVersion:
 
 @message
 class SupportedFeatureKey:
-    """Levels of a feature that this broker could run."""
+    """The levels of a feature that this broker supports."""
 
     name: String = since(3, default="")
     min_version: Int16 = since(3, default=0)
@@ -38,7 +38,7 @@ class SupportedFeatureKey:
 
 @message
 class FinalizedFeatureKey:
-    """The level of a feature that the cluster has settled on."""
+    """The finalized level of a feature in the cluster."""
 
     name: String = since(3, default="")
     max_version_level: Int16 = since(3, default=0)
@@ -47,7 +47,7 @@ class FinalizedFeatureKey:
 
 @message
 class ApiVersionsResponse:
-    """Its header never carries tagged fields, so that any client can read it."""
+    """The response; its header never has tagged fields, so that every client can read it."""
 
     error_code: Int16 = field(default=0)
     api_keys: Array[ApiVersion]

@@ -1,7 +1,7 @@
-"""ControlledShutdown (key 7): a broker that wants to stop hands its leaderships over. Brokers only.
+"""ControlledShutdown (key 7): moves the leaderships of a broker that will stop. Brokers only.
 
-As Kafka 3.9 had it: v1 is v0 with a common request header, and the first here; v2 broker epochs
-(KIP-380); v3 flexible.
+The versions of Kafka 3.9: v1 is v0 with the common request header, and the first version here; v2
+broker epochs (KIP-380); v3 flexible.
 
 Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
 """
@@ -12,7 +12,7 @@ from barnabas.protocol.types import Array, Int16, Int32, Int64, String
 
 @message
 class ControlledShutdownRequest:
-    """The broker that asks."""
+    """The broker that will stop."""
 
     broker_id: Int32
     broker_epoch: Int64 = since(2, default=-1, ignorable=True)
@@ -20,7 +20,7 @@ class ControlledShutdownRequest:
 
 @message
 class RemainingPartition:
-    """A partition that has nobody else to lead it."""
+    """A partition that no other broker can lead."""
 
     topic_name: String
     partition_index: Int32
@@ -28,7 +28,7 @@ class RemainingPartition:
 
 @message
 class ControlledShutdownResponse:
-    """What the broker still leads: nothing, if it may stop."""
+    """The partitions that the broker still leads; it may stop if there are none."""
 
     error_code: Int16 = field(default=0)
     remaining_partitions: Array[RemainingPartition] = field(default_factory=list)

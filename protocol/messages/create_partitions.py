@@ -1,6 +1,6 @@
-"""CreatePartitions (key 37): more partitions for existing topics (KIP-195).
+"""CreatePartitions (key 37): adds partitions to existing topics (KIP-195).
 
-v2 flexible; v3 may be told THROTTLING_QUOTA_EXCEEDED (KIP-599).
+v2 flexible; v3 may return THROTTLING_QUOTA_EXCEEDED (KIP-599).
 
 Errors by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT,
 NOT_CONTROLLER, REQUEST_TIMED_OUT, INVALID_REQUEST, REASSIGNMENT_IN_PROGRESS.
@@ -28,7 +28,7 @@ class CreatePartitionsTopic:
 
 @message
 class CreatePartitionsRequest:
-    """With `validate_only` nothing is created."""
+    """The request; with `validate_only` nothing is created."""
 
     topics: Array[CreatePartitionsTopic]
     timeout_ms: Int32
@@ -37,7 +37,7 @@ class CreatePartitionsRequest:
 
 @message
 class CreatePartitionsTopicResult:
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: String
     error_code: Int16 = field(default=0)
@@ -46,7 +46,7 @@ class CreatePartitionsTopicResult:
 
 @message
 class CreatePartitionsResponse:
-    """One entry per topic of the request."""
+    """The results: one entry per topic of the request."""
 
     throttle_time_ms: Int32 = field(default=0)
     results: Array[CreatePartitionsTopicResult]

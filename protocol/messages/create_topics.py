@@ -1,7 +1,7 @@
-"""CreateTopics (key 19): create topics, or check whether they could be.
+"""CreateTopics (key 19): creates topics, or checks whether they could be created.
 
-v4 -1 for the broker's defaults (KIP-464); v5 flexible, configs in the answer (KIP-525); v6 may be
-told THROTTLING_QUOTA_EXCEEDED (KIP-599); v7 topic ids (KIP-516).
+v4 -1 for the broker's defaults (KIP-464); v5 flexible, configs in the response (KIP-525); v6 may
+return THROTTLING_QUOTA_EXCEEDED (KIP-599); v7 topic ids (KIP-516).
 
 Errors by topic: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
 INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, NOT_CONTROLLER,
@@ -41,7 +41,7 @@ class CreatableTopicConfig:
 
 @message
 class CreatableTopic:
-    """Counts of -1 take the broker's defaults; assignments exclude counts."""
+    """A topic; counts of -1 take the broker's defaults, assignments exclude counts."""
 
     name: String
     num_partitions: Int32
@@ -52,7 +52,7 @@ class CreatableTopic:
 
 @message
 class CreateTopicsRequest:
-    """With `validate_only` nothing is created."""
+    """The request; with `validate_only` nothing is created."""
 
     topics: Array[CreatableTopic]
     timeout_ms: Int32 = field(default=60000)
@@ -61,7 +61,7 @@ class CreateTopicsRequest:
 
 @message
 class CreatableTopicConfigs:
-    """A config of the new topic as it came out."""
+    """One resulting config of the new topic."""
 
     name: String = since(5, default="")
     value: NullableString = since(5, default="")
@@ -72,7 +72,7 @@ class CreatableTopicConfigs:
 
 @message
 class CreatableTopicResult:
-    """The new topic; counts of -1 and null configs beside an error."""
+    """The new topic; with an error, counts are -1 and configs null."""
 
     name: String
     topic_id: Uuid = since(7, default=ZERO_UUID, ignorable=True)
@@ -86,7 +86,7 @@ class CreatableTopicResult:
 
 @message
 class CreateTopicsResponse:
-    """One entry per topic of the request."""
+    """The results: one entry per topic of the request."""
 
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
     topics: Array[CreatableTopicResult]

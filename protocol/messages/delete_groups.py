@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42): forget empty groups and their offsets (KIP-229).
+"""DeleteGroups (key 42): deletes empty groups with their offsets (KIP-229).
 
 v2 flexible.
 
@@ -12,14 +12,14 @@ from barnabas.protocol.types import Array, Int16, Int32, String
 
 @message
 class DeleteGroupsRequest:
-    """Groups that this broker coordinates."""
+    """The groups to delete, all coordinated by this broker."""
 
     groups_names: Array[String]
 
 
 @message
 class DeletableGroupResult:
-    """What became of one group."""
+    """The result for one group."""
 
     group_id: String
     error_code: Int16 = field(default=0)
@@ -27,7 +27,7 @@ class DeletableGroupResult:
 
 @message
 class DeleteGroupsResponse:
-    """One entry per group of the request."""
+    """The results: one entry per group of the request."""
 
     throttle_time_ms: Int32 = field(default=0)
     results: Array[DeletableGroupResult]

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21): move the log start offset up (KIP-107).
+"""DeleteRecords (key 21): advances the log start offset (KIP-107).
 
 v2 flexible.
 
@@ -12,7 +12,7 @@ from barnabas.protocol.types import Array, Int16, Int32, Int64, String
 
 @message
 class DeleteRecordsPartition:
-    """Delete below `offset`; -1 is the high watermark."""
+    """A partition whose records below `offset` are deleted; -1 is the high watermark."""
 
     partition_index: Int32
     offset: Int64
@@ -28,7 +28,7 @@ class DeleteRecordsTopic:
 
 @message
 class DeleteRecordsRequest:
-    """`timeout_ms` bounds the wait for the replicas."""
+    """The request; `timeout_ms` bounds the wait for the replicas."""
 
     topics: Array[DeleteRecordsTopic]
     timeout_ms: Int32
@@ -36,7 +36,7 @@ class DeleteRecordsRequest:
 
 @message
 class DeleteRecordsPartitionResult:
-    """The least log start offset among the replicas; -1 beside an error."""
+    """The lowest log start offset among the replicas; -1 with an error."""
 
     partition_index: Int32
     low_watermark: Int64
@@ -45,7 +45,7 @@ class DeleteRecordsPartitionResult:
 
 @message
 class DeleteRecordsTopicResult:
-    """Answers for the partitions of one topic."""
+    """The results of one topic's partitions."""
 
     name: String
     partitions: Array[DeleteRecordsPartitionResult]
@@ -53,7 +53,7 @@ class DeleteRecordsTopicResult:
 
 @message
 class DeleteRecordsResponse:
-    """Answers in the order of the request's topics."""
+    """The results, in the order of the request's topics."""
 
     throttle_time_ms: Int32 = field(default=0)
     topics: Array[DeleteRecordsTopicResult]

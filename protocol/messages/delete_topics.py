@@ -1,6 +1,6 @@
-"""DeleteTopics (key 20): delete topics and their logs.
+"""DeleteTopics (key 20): deletes topics and their logs.
 
-v3 may be told TOPIC_DELETION_DISABLED; v4 flexible; v5 error messages, THROTTLING_QUOTA_EXCEEDED
+v3 may return TOPIC_DELETION_DISABLED; v4 flexible; v5 error messages, THROTTLING_QUOTA_EXCEEDED
 (KIP-599); v6 by id (KIP-516).
 
 Errors by topic: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, TOPIC_DELETION_DISABLED,
@@ -21,7 +21,7 @@ class DeleteTopicState:
 
 @message
 class DeleteTopicsRequest:
-    """`topic_names` up to v5, `topics` from v6 on."""
+    """The topics to delete: `topic_names` up to v5, `topics` since v6."""
 
     topics: Array[DeleteTopicState] = since(6, default_factory=list)
     topic_names: Array[String] = field(until=5, default_factory=list, ignorable=True)
@@ -30,7 +30,7 @@ class DeleteTopicsRequest:
 
 @message
 class DeletableTopicResult:
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: NullableString = field(nullable=6)
     topic_id: Uuid = since(6, default=ZERO_UUID, ignorable=True)
@@ -40,7 +40,7 @@ class DeletableTopicResult:
 
 @message
 class DeleteTopicsResponse:
-    """One entry per topic of the request."""
+    """The results: one entry per topic of the request."""
 
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
     responses: Array[DeletableTopicResult]

@@ -1,6 +1,6 @@
-"""DescribeCluster (key 60): brokers, controller and cluster id (KIP-700).
+"""DescribeCluster (key 60): returns brokers, controller and cluster id (KIP-700).
 
-v1 kind of endpoint, brokers or controllers (KIP-919); v2 fenced brokers too (KIP-1073).
+v1 type of endpoint, brokers or controllers (KIP-919); v2 fenced brokers too (KIP-1073).
 
 Errors: MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE.
 """
@@ -11,7 +11,7 @@ from barnabas.protocol.types import Array, Bool, Int8, Int16, Int32, NullableStr
 
 @message
 class DescribeClusterRequest:
-    """Endpoint type 1 is brokers, 2 controllers."""
+    """The request; endpoint type 1 is brokers, 2 is controllers."""
 
     include_cluster_authorized_operations: Bool
     endpoint_type: Int8 = since(1, default=1)
@@ -20,7 +20,7 @@ class DescribeClusterRequest:
 
 @message
 class DescribeClusterBroker:
-    """A broker as the listener of the request advertises it."""
+    """A broker with the address that the listener of the request advertises."""
 
     broker_id: Int32
     host: String
@@ -31,7 +31,7 @@ class DescribeClusterBroker:
 
 @message
 class DescribeClusterResponse:
-    """Authorized operations are a bit field, its minimum if unasked."""
+    """The cluster; authorized operations are a bit field, its minimum value if not requested."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32): configs of topics, brokers, groups and loggers.
+"""DescribeConfigs (key 32): returns the configs of topics, brokers, groups and loggers.
 
 v1 sources and synonyms (KIP-226); v3 types and documentation (KIP-569); v4 flexible.
 
@@ -30,7 +30,7 @@ class DescribeConfigsResource:
 
 @message
 class DescribeConfigsRequest:
-    """Synonyms and documentation come only if asked for."""
+    """The request; synonyms and documentation are included only on request."""
 
     resources: Array[DescribeConfigsResource]
     include_synonyms: Bool = field(default=False)
@@ -39,7 +39,7 @@ class DescribeConfigsRequest:
 
 @message
 class DescribeConfigsSynonym:
-    """A place that sets the key too, the strongest first."""
+    """Another source that sets the key, in order of precedence."""
 
     name: String
     value: NullableString
@@ -48,7 +48,7 @@ class DescribeConfigsSynonym:
 
 @message
 class DescribeConfigsResourceResult:
-    """One key; the value is null where it is sensitive."""
+    """One key; the value is null if it is sensitive."""
 
     name: String
     value: NullableString
@@ -73,7 +73,7 @@ class DescribeConfigsResult:
 
 @message
 class DescribeConfigsResponse:
-    """One entry per resource of the request."""
+    """The results: one entry per resource of the request."""
 
     throttle_time_ms: Int32 = field(default=0)
     results: Array[DescribeConfigsResult]

@@ -1,4 +1,4 @@
-"""DescribeGroups (key 15): state and members of classic groups.
+"""DescribeGroups (key 15): returns state and members of classic groups.
 
 v3 authorized operations (KIP-430); v4 static members (KIP-345); v5 flexible; v6 an unknown group is
 an error, no longer a dead group (KIP-1043).
@@ -13,7 +13,7 @@ from barnabas.protocol.types import Array, Bool, Bytes, Int16, Int32, NullableSt
 
 @message
 class DescribeGroupsRequest:
-    """Groups that this broker coordinates."""
+    """The groups to describe, all coordinated by this broker."""
 
     groups: Array[String]
     include_authorized_operations: Bool = since(3, default=False)
@@ -21,7 +21,7 @@ class DescribeGroupsRequest:
 
 @message
 class DescribedGroupMember:
-    """A member; metadata and assignment are the clients' own bytes."""
+    """A member; metadata and assignment are opaque bytes of the clients."""
 
     member_id: String
     group_instance_id: NullableString = since(4, default=None, ignorable=True)
@@ -33,7 +33,7 @@ class DescribedGroupMember:
 
 @message
 class DescribedGroup:
-    """A group; `protocol_data` is its assignor while it is stable."""
+    """A group; `protocol_data` is the name of its assignor while the group is stable."""
 
     error_code: Int16 = field(default=0)
     error_message: NullableString = since(6, default=None)
@@ -47,7 +47,7 @@ class DescribedGroup:
 
 @message
 class DescribeGroupsResponse:
-    """One entry per group of the request."""
+    """The results: one entry per group of the request."""
 
     throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
     groups: Array[DescribedGroup]

@@ -1,6 +1,6 @@
-"""DescribeLogDirs (key 35): log directories of one broker and what they hold (KIP-113).
+"""DescribeLogDirs (key 35): returns one broker's log directories with their replicas (KIP-113).
 
-v2 flexible; v3 an error of the whole answer; v4 sizes of the volumes (KIP-827); v5 whether a
+v2 flexible; v3 an error of the whole response; v4 sizes of the volumes (KIP-827); v5 whether a
 directory is cordoned (KIP-1066).
 
 Errors: CLUSTER_AUTHORIZATION_FAILED. By directory: KAFKA_STORAGE_ERROR.
@@ -20,14 +20,14 @@ class DescribableLogDirTopic:
 
 @message
 class DescribeLogDirsRequest:
-    """Null topics ask for all."""
+    """The partitions to describe, or null for all."""
 
     topics: NullableArray[DescribableLogDirTopic]
 
 
 @message
 class DescribeLogDirsPartition:
-    """A replica; `offset_lag` is how far it is behind the high watermark."""
+    """A replica; `offset_lag` is its lag behind the high watermark."""
 
     partition_index: Int32
     partition_size: Int64
@@ -45,7 +45,7 @@ class DescribeLogDirsTopic:
 
 @message
 class DescribeLogDirsResult:
-    """A directory; sizes in bytes, -1 where unknown."""
+    """A directory; sizes in bytes, -1 if unknown."""
 
     error_code: Int16 = field(default=0)
     log_dir: String
@@ -57,7 +57,7 @@ class DescribeLogDirsResult:
 
 @message
 class DescribeLogDirsResponse:
-    """The directories of the broker that was asked."""
+    """The log directories of the broker that answers."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = since(3, default=0, ignorable=True)

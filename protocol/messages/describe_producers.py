@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61): producers that a partition's leader remembers (KIP-664).
+"""DescribeProducers (key 61): returns the producer state of a leader's partitions (KIP-664).
 
 Errors by partition: INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
 UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
@@ -18,17 +18,17 @@ class TopicRequest:
 
 @message
 class DescribeProducersRequest:
-    """Partitions that this broker leads."""
+    """The partitions to describe, all led by this broker."""
 
     topics: Array[TopicRequest]
 
 
 @message
 class ProducerState:
-    """A producer; the epoch is 32 bits wide only here.
+    """A producer; this API alone has an epoch of 32 bits.
 
     `last_timestamp` is in ms since the epoch; `current_txn_start_offset` is -1 without an open
-    transaction, and the coordinator epoch -1 before the first marker.
+    transaction, and the coordinator epoch is -1 before the first marker.
     """
 
     producer_id: Int64
@@ -51,7 +51,7 @@ class PartitionResponse:
 
 @message
 class TopicResponse:
-    """Answers for the partitions of one topic."""
+    """The results of one topic's partitions."""
 
     name: String
     partitions: Array[PartitionResponse]
@@ -59,7 +59,7 @@ class TopicResponse:
 
 @message
 class DescribeProducersResponse:
-    """Answers in the order of the request's topics."""
+    """The results, in the order of the request's topics."""
 
     throttle_time_ms: Int32 = field(default=0)
     topics: Array[TopicResponse]

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75): topics in pages (KIP-966).
+"""DescribeTopicPartitions (key 75): returns topics page by page (KIP-966).
 
 Errors by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED. Of
 the request: INVALID_REQUEST for a page of no partitions.
@@ -27,7 +27,7 @@ class TopicRequest:
 
 @message
 class CursorInRequest:
-    """Where the page begins."""
+    """The first partition of the page."""
 
     topic_name: String
     partition_index: Int32
@@ -35,7 +35,7 @@ class CursorInRequest:
 
 @message
 class DescribeTopicPartitionsRequest:
-    """No topics ask for all; a page ends at the limit of partitions."""
+    """The topics to describe, all if empty; a page ends at the limit of partitions."""
 
     topics: Array[TopicRequest]
     response_partition_limit: Int32 = field(default=2000)
@@ -44,7 +44,7 @@ class DescribeTopicPartitionsRequest:
 
 @message
 class DescribeTopicPartitionsResponsePartition:
-    """Leader, in-sync set and replicas of one partition."""
+    """Leader, ISR and replicas of one partition."""
 
     error_code: Int16 = field(default=0)
     partition_index: Int32
@@ -59,7 +59,7 @@ class DescribeTopicPartitionsResponsePartition:
 
 @message
 class DescribeTopicPartitionsResponseTopic:
-    """A topic and those of its partitions that are on the page."""
+    """A topic and its partitions on this page."""
 
     error_code: Int16 = field(default=0)
     name: NullableString
@@ -71,7 +71,7 @@ class DescribeTopicPartitionsResponseTopic:
 
 @message
 class CursorInResponse:
-    """Where the next page begins."""
+    """The first partition of the next page."""
 
     topic_name: String
     partition_index: Int32
@@ -79,7 +79,7 @@ class CursorInResponse:
 
 @message
 class DescribeTopicPartitionsResponse:
-    """A page; a null cursor says it was the last."""
+    """A page; the cursor of the last page is null."""
 
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
     topics: Array[DescribeTopicPartitionsResponseTopic]

@@ -1,10 +1,10 @@
-"""DescribeTransactions (key 65): what a coordinator knows of its transactional ids (KIP-664).
+"""DescribeTransactions (key 65): returns a coordinator's state of transactional ids (KIP-664).
 
 Errors by transactional id: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE,
-NOT_COORDINATOR, INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND,
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+NOT_COORDINATOR, INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
-The coordinator's diary travels in tagged fields of our own, for those who ask for it.
+Tagged fields of our own carry the coordinator's recent events, if they are requested, and the
+client of a kept transaction (KIP-939).
 """
 
 from barnabas.protocol.schema import FIRST_OWN_TAG, Api, field, message, tagged
@@ -22,13 +22,14 @@ from barnabas.protocol.types import (
 
 @message
 class DescribeTransactionsRequest:
-    """Transactional ids that this broker coordinates; none ask for none.
+    """The transactional ids to describe, all coordinated by this broker.
 
-    `diary` (ours) asks for the events, the time left and the client's address too.
+    `include_events` is our own field: it requests the events, the time left and the client's
+    address.
     """
 
     transactional_ids: Array[String]
-    diary: Bool = tagged(FIRST_OWN_TAG, since=0, default=False)
+    include_events: Bool = tagged(FIRST_OWN_TAG, since=0, default=False)
 
 
 @message
@@ -40,8 +41,8 @@ class TopicData:
 
 
 @message
-class DiaryEvent:
-    """Something that happened to a transactional id, in words; in ms since the epoch."""
+class TransactionEvent:
+    """An event of a transactional id, as a text; its time in ms since the epoch."""
 
     at_ms: Int64
     text: String
@@ -49,12 +50,16 @@ class DiaryEvent:
 
 @message
 class TransactionState:
-    """One transactional id; the start in ms since the epoch, -1 outside a transaction.
+    """One transactional id; the start is in ms since the epoch, -1 outside a transaction.
 
-    While the transaction ends, `topics` holds the partitions that get a marker. Ours: `events`,
-    oldest first, null where no diary was asked for or is kept; `time_left_ms` until the
-    coordinator aborts the open transaction, -1 without one; `client_host` that last asked for the
-    producer id, null where that was before the coordinator began.
+    While the transaction ends, `topics` holds the partitions that get a marker. Our own fields:
+    `events`, oldest first, null if not requested or not recorded; `time_left_ms` until the
+    coordinator aborts the open transaction, -1 if none is open or it has no timeout; `client_host`
+    of the last InitProducerId, null if it came before the coordinator loaded its state.
+
+    `producer_id` and its epoch are those of the open transaction's records. If the transaction
+    `is_kept` (KIP-939), only `client_producer_id` and its epoch may end it; -1 otherwise. A
+    transaction of two-phase commit has the timeout 2^31-1.
     """
 
     error_code: Int16 = field(default=0)
@@ -65,9 +70,12 @@ class TransactionState:
     producer_id: Int64
     producer_epoch: Int16
     topics: Array[TopicData]
-    events: NullableArray[DiaryEvent] = tagged(FIRST_OWN_TAG, since=0, default=None)
+    events: NullableArray[TransactionEvent] = tagged(FIRST_OWN_TAG, since=0, default=None)
     time_left_ms: Int64 = tagged(FIRST_OWN_TAG + 1, since=0, default=-1)
     client_host: NullableString = tagged(FIRST_OWN_TAG + 2, since=0, default=None)
+    client_producer_id: Int64 = tagged(FIRST_OWN_TAG + 3, since=0, default=-1)
+    client_producer_epoch: Int16 = tagged(FIRST_OWN_TAG + 4, since=0, default=-1)
+    is_kept: Bool = tagged(FIRST_OWN_TAG + 5, since=0, default=False)
 
 
 @message

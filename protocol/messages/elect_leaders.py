@@ -1,8 +1,8 @@
-"""ElectLeaders (key 43): the preferred replicas lead again, or any that is left (KIP-183).
+"""ElectLeaders (key 43): elects preferred leaders, or any live replica (KIP-183).
 
-v1 kinds of elections (KIP-460); v2 flexible.
+v1 types of elections (KIP-460); v2 flexible.
 
-Errors: NOT_CONTROLLER, REQUEST_TIMED_OUT, INVALID_REQUEST (no such kind). By partition:
+Errors: NOT_CONTROLLER, REQUEST_TIMED_OUT, INVALID_REQUEST (unknown type). By partition:
 UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
 ELIGIBLE_LEADERS_NOT_AVAILABLE.
 """
@@ -11,8 +11,7 @@ from barnabas.protocol.schema import Api, field, message, since
 from barnabas.protocol.types import Array, Int8, Int16, Int32, NullableArray, NullableString, String
 
 PREFERRED, UNCLEAN = 0, 1
-"""Kinds of elections: the first replica, if it is in sync; any replica that is alive, where no
-other leads."""
+"""Types of elections: the first replica if in the ISR; any live one if there is no leader."""
 
 
 @message
@@ -25,7 +24,7 @@ class TopicPartitions:
 
 @message
 class ElectLeadersRequest:
-    """Null asks for every partition of the cluster."""
+    """The partitions that need an election, or null for all of the cluster."""
 
     election_type: Int8 = since(1, default=PREFERRED)
     topic_partitions: NullableArray[TopicPartitions]
@@ -34,7 +33,7 @@ class ElectLeadersRequest:
 
 @message
 class PartitionResult:
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_id: Int32
     error_code: Int16 = field(default=0)
@@ -51,7 +50,7 @@ class ReplicaElectionResult:
 
 @message
 class ElectLeadersResponse:
-    """Asked for every partition, it leaves out those whose election was not needed."""
+    """The results; for a request without partitions, those that needed no election are left out."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = since(1, default=0)

@@ -1,10 +1,10 @@
-"""EndTxn (key 26): commit or abort the transaction of a transactional id (KIP-98).
+"""EndTxn (key 26): commits or aborts the transaction of a transactional id (KIP-98).
 
-v2 may be told PRODUCER_FENCED (KIP-588); v3 flexible; v4 may be told TRANSACTION_ABORTABLE; v5
-every transaction has an epoch of its own, the answer brings the next one (KIP-890).
+v2 may return PRODUCER_FENCED (KIP-588); v3 flexible; v4 may return TRANSACTION_ABORTABLE; v5 each
+transaction has an epoch of its own, and the response has the next one (KIP-890).
 
-What was registered in advance and never written needs no marker (KIP-609): the client reports what
-it wrote in a tagged field of our own.
+Partitions that were added in advance but not written need no marker (KIP-609): the client reports
+the written ones in a tagged field of our own.
 
 Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_REQUEST,
 INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, PRODUCER_FENCED,
@@ -25,9 +25,10 @@ class WrittenTopic:
 
 @message
 class EndTxnRequest:
-    """`written` is ours: partitions that the transaction wrote, None for all that are in it.
+    """The transaction and its outcome.
 
-    Offsets of a group count as its partition of `__consumer_offsets`.
+    `written` is our own field: the partitions that the transaction wrote, or None for all that were
+    added. The offsets of a group count as its partition of `__consumer_offsets`.
     """
 
     transactional_id: String
@@ -39,7 +40,7 @@ class EndTxnRequest:
 
 @message
 class EndTxnResponse:
-    """The producer's next id and epoch; both are -1 beside an error."""
+    """The producer's next id and epoch; both are -1 with an error."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

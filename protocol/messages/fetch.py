@@ -1,12 +1,12 @@
-"""Fetch (key 1): read record batches, by consumers and by followers.
+"""Fetch (key 1): reads record batches, for consumers and for followers.
 
 v4 isolation level and aborted transactions (KIP-98); v5 log start offset; v7 sessions (KIP-227); v9
 leader epochs (KIP-320); v10 zstd; v11 rack of the consumer (KIP-392); v12 flexible, diverging
-epochs (KIP-595); v13 topic ids (KIP-516); v15 replica state in place of the replica id (KIP-903);
+epochs (KIP-595); v13 topic ids (KIP-516); v15 replica state instead of the replica id (KIP-903);
 v16 endpoints of new leaders (KIP-951); v17 directory of the replica (KIP-853); v18 high watermark
 of the follower (KIP-1166).
 
-Errors of the whole answer: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
+Errors of the whole response: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
 FETCH_SESSION_TOPIC_ID_ERROR. By partition: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION,
 UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVAILABLE,
 FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
@@ -38,7 +38,7 @@ class ReplicaState:
 
 @message
 class FetchPartition:
-    """Where to read on, how much, and what the reader believes of leader and log."""
+    """The next offset to read, a limit of bytes, and the reader's view of leader and log."""
 
     partition: Int32
     current_leader_epoch: Int32 = since(9, default=-1, ignorable=True)
@@ -52,7 +52,7 @@ class FetchPartition:
 
 @message
 class FetchTopic:
-    """Partitions of one topic: named up to v12, by id from v13."""
+    """Partitions of one topic: named up to v12, by id since v13."""
 
     topic: String = field(until=12, default="", ignorable=True)
     topic_id: Uuid = since(13, default=ZERO_UUID, ignorable=True)
@@ -70,7 +70,7 @@ class ForgottenTopic:
 
 @message
 class FetchRequest:
-    """Waits up to `max_wait_ms` for `min_bytes`; `session_epoch` -1 asks for no session."""
+    """A request that waits up to `max_wait_ms` for `min_bytes`; `session_epoch` -1: no session."""
 
     cluster_id: NullableString = tagged(0, since=12, default=None, ignorable=True)
     replica_id: Int32 = field(until=14, default=-1)
@@ -88,7 +88,7 @@ class FetchRequest:
 
 @message
 class EpochEndOffset:
-    """Where the leader's log left the epoch that the follower fetched in."""
+    """The point at which the leader's log diverges from the epoch that the follower fetched in."""
 
     epoch: Int32 = since(12, default=-1)
     end_offset: Int64 = since(12, default=-1)
@@ -96,7 +96,7 @@ class EpochEndOffset:
 
 @message
 class LeaderIdAndEpoch:
-    """Who leads instead; -1 where that is unknown."""
+    """The current leader and its epoch; -1 if unknown."""
 
     leader_id: Int32 = since(12, default=-1)
     leader_epoch: Int32 = since(12, default=-1)
@@ -104,7 +104,7 @@ class LeaderIdAndEpoch:
 
 @message
 class SnapshotId:
-    """A snapshot to load instead of the log; only of metadata quorums, never sent here."""
+    """A snapshot to load instead of the log, for metadata quorums only; never sent here."""
 
     end_offset: Int64 = field(default=-1)
     epoch: Int32 = field(default=-1)
@@ -112,7 +112,7 @@ class SnapshotId:
 
 @message
 class AbortedTransaction:
-    """From `first_offset` on, this producer's records are to be dropped."""
+    """An aborted transaction: the producer's records from `first_offset` on are to be dropped."""
 
     producer_id: Int64
     first_offset: Int64
@@ -120,7 +120,7 @@ class AbortedTransaction:
 
 @message
 class PartitionData:
-    """Batches, and the bounds of the log; `aborted_transactions` is null for read_uncommitted."""
+    """Batches and the log's bounds; `aborted_transactions` is null for read_uncommitted."""
 
     partition_index: Int32
     error_code: Int16 = field(default=0)
@@ -137,7 +137,7 @@ class PartitionData:
 
 @message
 class FetchableTopicResponse:
-    """Answers for the partitions of one topic."""
+    """The results of one topic's partitions."""
 
     topic: String = field(until=12, default="", ignorable=True)
     topic_id: Uuid = since(13, default=ZERO_UUID, ignorable=True)
@@ -146,7 +146,7 @@ class FetchableTopicResponse:
 
 @message
 class NodeEndpoint:
-    """Where a new leader listens."""
+    """The address of a new leader."""
 
     node_id: Int32 = since(16, default=0)
     host: String = since(16, default="")
@@ -156,7 +156,7 @@ class NodeEndpoint:
 
 @message
 class FetchResponse:
-    """In a session, only partitions that have news; `session_id` 0 is no session."""
+    """The response; in a session, only partitions with news. `session_id` 0 is no session."""
 
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
     error_code: Int16 = since(7, default=0, ignorable=True)

@@ -1,6 +1,6 @@
-"""FindCoordinator (key 10): which broker coordinates a group or a transactional id.
+"""FindCoordinator (key 10): finds the coordinator of a group or a transactional id.
 
-v1 key types: 0 group, 1 transaction; v3 flexible; v4 several keys (KIP-699); v5 may be told
+v1 key types: 0 group, 1 transaction; v3 flexible; v4 several keys (KIP-699); v5 may return
 TRANSACTION_ABORTABLE (KIP-890); v6 key type 2, share groups (KIP-932).
 
 Errors by key: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED,
@@ -13,7 +13,7 @@ from barnabas.protocol.types import Array, Int8, Int16, Int32, NullableString, S
 
 @message
 class FindCoordinatorRequest:
-    """One `key` up to v3, `coordinator_keys` from v4 on."""
+    """One `key` up to v3, `coordinator_keys` since v4."""
 
     key: String = field(until=3, default="")
     key_type: Int8 = since(1, default=0)
@@ -22,7 +22,7 @@ class FindCoordinatorRequest:
 
 @message
 class Coordinator:
-    """The broker for one key; node -1 and an empty host beside an error."""
+    """The coordinator of one key; node -1 and an empty host with an error."""
 
     key: String = since(4, default="")
     node_id: Int32 = since(4, default=0)
@@ -34,7 +34,7 @@ class Coordinator:
 
 @message
 class FindCoordinatorResponse:
-    """One broker up to v3, an entry per key from v4 on."""
+    """One coordinator up to v3, an entry per key since v4."""
 
     throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
     error_code: Int16 = field(until=3, default=0)

@@ -1,4 +1,4 @@
-"""Heartbeat (key 12): the member lives; the answer says whether to rejoin.
+"""Heartbeat (key 12): keeps a member in its group and tells it to rejoin if necessary.
 
 v3 static members (KIP-345); v4 flexible.
 
@@ -22,7 +22,7 @@ class HeartbeatRequest:
 
 @message
 class HeartbeatResponse:
-    """REBALANCE_IN_PROGRESS asks for a JoinGroup."""
+    """The response; REBALANCE_IN_PROGRESS tells the member to send a JoinGroup."""
 
     throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
     error_code: Int16 = field(default=0)

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (key 44): change single overrides of a resource (KIP-339).
+"""IncrementalAlterConfigs (key 44): changes single overrides of a resource (KIP-339).
 
 v1 flexible.
 
@@ -12,7 +12,7 @@ from barnabas.protocol.types import Array, Bool, Int8, Int16, Int32, NullableStr
 
 @message
 class AlterableConfig:
-    """One change: 0 set, 1 delete, 2 append and 3 subtract, which are for lists."""
+    """One change: 0 set, 1 delete; for lists also 2 append, 3 subtract."""
 
     name: String
     config_operation: Int8
@@ -21,7 +21,7 @@ class AlterableConfig:
 
 @message
 class AlterConfigsResource:
-    """The changes of one resource, all or none of which take effect."""
+    """The changes of one resource; all or none of them take effect."""
 
     resource_type: Int8
     resource_name: String
@@ -30,7 +30,7 @@ class AlterConfigsResource:
 
 @message
 class IncrementalAlterConfigsRequest:
-    """With `validate_only` nothing is changed."""
+    """The request; with `validate_only` nothing is changed."""
 
     resources: Array[AlterConfigsResource]
     validate_only: Bool
@@ -38,7 +38,7 @@ class IncrementalAlterConfigsRequest:
 
 @message
 class AlterConfigsResourceResponse:
-    """What became of one resource."""
+    """The result for one resource."""
 
     error_code: Int16 = field(default=0)
     error_message: NullableString = field(default=None)
@@ -48,7 +48,7 @@ class AlterConfigsResourceResponse:
 
 @message
 class IncrementalAlterConfigsResponse:
-    """One entry per resource of the request."""
+    """The results: one entry per resource of the request."""
 
     throttle_time_ms: Int32 = field(default=0)
     responses: Array[AlterConfigsResourceResponse]

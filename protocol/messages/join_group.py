@@ -1,8 +1,8 @@
-"""JoinGroup (key 11): enter the classic group, or take part in its next rebalance.
+"""JoinGroup (key 11): joins a classic group, or its next rebalance.
 
-v1 rebalance timeout; v4 the first join is told its member id (KIP-394); v5 static members
-(KIP-345); v6 flexible; v7 protocol type in the answer (KIP-559); v8 the reason (KIP-800); v9 a
-static leader may skip its assignment (KIP-814).
+v1 rebalance timeout; v4 the first join returns a member id (KIP-394); v5 static members (KIP-345);
+v6 flexible; v7 protocol type in the response (KIP-559); v8 the reason (KIP-800); v9 a static leader
+may skip its assignment (KIP-814).
 
 Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID,
 UNKNOWN_MEMBER_ID, INCONSISTENT_GROUP_PROTOCOL, INVALID_SESSION_TIMEOUT, MEMBER_ID_REQUIRED,
@@ -15,7 +15,7 @@ from barnabas.protocol.types import Array, Bool, Bytes, Int16, Int32, NullableSt
 
 @message
 class JoinGroupRequestProtocol:
-    """An assignor that the member knows, with what it wants to tell it."""
+    """An assignor that the member supports, with the member's metadata for it."""
 
     name: String
     metadata: Bytes
@@ -23,7 +23,7 @@ class JoinGroupRequestProtocol:
 
 @message
 class JoinGroupRequest:
-    """Protocols in order of preference; an empty member id joins anew."""
+    """The request; protocols in order of preference, an empty member id for a new member."""
 
     group_id: String
     session_timeout_ms: Int32
@@ -37,7 +37,7 @@ class JoinGroupRequest:
 
 @message
 class JoinGroupResponseMember:
-    """A member as only the leader sees it."""
+    """A member; only the leader gets the list."""
 
     member_id: String
     group_instance_id: NullableString = since(5, default=None, ignorable=True)
@@ -46,7 +46,7 @@ class JoinGroupResponseMember:
 
 @message
 class JoinGroupResponse:
-    """Comes when the rebalance has everybody; `members` is empty but for the leader."""
+    """The response, sent when all members have joined; `members` is empty except for the leader."""
 
     throttle_time_ms: Int32 = since(2, default=0, ignorable=True)
     error_code: Int16 = field(default=0)

@@ -1,20 +1,20 @@
-"""LeaderAndIsr (key 4): the controller makes brokers leaders or followers. Between brokers only.
+"""LeaderAndIsr (key 4): the controller makes brokers leaders or followers. Brokers only.
 
-As Kafka 3.9 had it: v1 marks new replicas; v2 grouped by topic, broker epochs (KIP-380); v3
-reassignment sets (KIP-455); v4 flexible; v5 topic ids (KIP-516); v6 recovery state (KIP-704); v7
-controllers of both kinds (KIP-866).
+The versions of Kafka 3.9: v1 marks new replicas; v2 grouped by topic, broker epochs (KIP-380); v3
+reassignments (KIP-455); v4 flexible; v5 topic ids (KIP-516); v6 recovery state (KIP-704); v7 both
+types of controllers (KIP-866).
 
 Errors: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH. By partition: KAFKA_STORAGE_ERROR,
 INCONSISTENT_TOPIC_ID, STALE_CONTROLLER_EPOCH.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.schema import MAX_CONTROLLER_ELEMENTS, Api, field, message, since
 from barnabas.protocol.types import ZERO_UUID, Array, Bool, Int8, Int16, Int32, Int64, String, Uuid
 
 
 @message
 class LeaderAndIsrPartitionState:
-    """Leader, in-sync set and replicas of one partition in one leader epoch."""
+    """Leader, ISR and replicas of one partition in one leader epoch."""
 
     topic_name: String = field(until=1, default="", ignorable=True)
     partition_index: Int32
@@ -41,7 +41,7 @@ class LeaderAndIsrTopicState:
 
 @message
 class LeaderAndIsrLiveLeader:
-    """Where a leader listens for its followers."""
+    """The address of a leader, for its followers."""
 
     broker_id: Int32
     host_name: String
@@ -50,7 +50,7 @@ class LeaderAndIsrLiveLeader:
 
 @message
 class LeaderAndIsrRequest:
-    """Refused if the controller epoch is older than one seen before."""
+    """The request; refused if its controller epoch is below the highest one seen."""
 
     controller_id: Int32
     is_kraft_controller: Bool = since(7, default=False)
@@ -66,7 +66,7 @@ class LeaderAndIsrRequest:
 
 @message
 class LeaderAndIsrPartitionError:
-    """What became of one partition."""
+    """The result for one partition."""
 
     topic_name: String = field(until=4, default="", ignorable=True)
     partition_index: Int32
@@ -75,7 +75,7 @@ class LeaderAndIsrPartitionError:
 
 @message
 class LeaderAndIsrTopicError:
-    """What became of the partitions of one topic."""
+    """The results of one topic's partitions."""
 
     topic_id: Uuid = since(5, default=ZERO_UUID)
     partition_errors: Array[LeaderAndIsrPartitionError] = since(5, default_factory=list)
@@ -83,7 +83,7 @@ class LeaderAndIsrTopicError:
 
 @message
 class LeaderAndIsrResponse:
-    """By partition up to v4, by topic id from v5 on."""
+    """The results: by partition up to v4, by topic id since v5."""
 
     error_code: Int16 = field(default=0)
     partition_errors: Array[LeaderAndIsrPartitionError] = field(until=4, default_factory=list)
@@ -97,4 +97,5 @@ API = Api(
     flexible=4,
     request=LeaderAndIsrRequest,
     response=LeaderAndIsrResponse,
+    max_elements=MAX_CONTROLLER_ELEMENTS,
 )

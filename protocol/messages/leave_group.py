@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13): members go without waiting for their session to end.
+"""LeaveGroup (key 13): removes members at once, before their session times out.
 
 v3 several members, static ones too (KIP-345); v4 flexible; v5 the reason (KIP-800).
 
@@ -12,7 +12,7 @@ from barnabas.protocol.types import Array, Int16, Int32, NullableString, String
 
 @message
 class MemberIdentity:
-    """A member by id, or with an empty id by its instance id."""
+    """A member by id or, with an empty id, by its instance id."""
 
     member_id: String = since(3, default="")
     group_instance_id: NullableString = since(3, default=None)
@@ -21,7 +21,7 @@ class MemberIdentity:
 
 @message
 class LeaveGroupRequest:
-    """One member up to v2, `members` from v3 on."""
+    """One member up to v2, `members` since v3."""
 
     group_id: String
     member_id: String = field(until=2, default="")
@@ -30,7 +30,7 @@ class LeaveGroupRequest:
 
 @message
 class MemberResponse:
-    """What became of one member."""
+    """The result for one member."""
 
     member_id: String = since(3, default="")
     group_instance_id: NullableString = since(3, default="")
@@ -39,7 +39,7 @@ class MemberResponse:
 
 @message
 class LeaveGroupResponse:
-    """The error of the whole request, and one per member from v3 on."""
+    """The error code of the whole request, and one per member since v3."""
 
     throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
     error_code: Int16 = field(default=0)

@@ -1,8 +1,8 @@
-"""ListConfigResources (key 74): resources that have configs.
+"""ListConfigResources (key 74): lists the resources that have configs.
 
-v0 listed client metrics only (KIP-714); v1 the types that are asked for (KIP-1142).
+v0 listed client metrics only (KIP-714); v1 the requested types (KIP-1142).
 
-Errors: UNSUPPORTED_VERSION for a type that is unknown, CLUSTER_AUTHORIZATION_FAILED.
+Errors: UNSUPPORTED_VERSION for an unknown type, CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from barnabas.protocol.schema import Api, field, message, since
@@ -11,7 +11,7 @@ from barnabas.protocol.types import Array, Int8, Int16, Int32, String
 
 @message
 class ListConfigResourcesRequest:
-    """No types ask for all types."""
+    """The types to list, all if empty."""
 
     resource_types: Array[Int8] = since(1, default_factory=list)
 
@@ -26,7 +26,7 @@ class ConfigResource:
 
 @message
 class ListConfigResourcesResponse:
-    """The resources found."""
+    """The resources of these types."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

@@ -1,4 +1,4 @@
-"""ListGroups (key 16): the groups that a broker coordinates.
+"""ListGroups (key 16): lists the groups that a broker coordinates.
 
 v3 flexible; v4 filter by state (KIP-518); v5 filter by type (KIP-848).
 
@@ -11,7 +11,7 @@ from barnabas.protocol.types import Array, Int16, Int32, String
 
 @message
 class ListGroupsRequest:
-    """Empty filters let everything through."""
+    """The filters; an empty one matches every group."""
 
     states_filter: Array[String] = since(4, default_factory=list)
     types_filter: Array[String] = since(5, default_factory=list)
@@ -29,7 +29,7 @@ class ListedGroup:
 
 @message
 class ListGroupsResponse:
-    """Only the groups of this broker."""
+    """The matching groups of this broker."""
 
     throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
     error_code: Int16 = field(default=0)

@@ -1,6 +1,6 @@
-"""ListOffsets (key 2): offsets by timestamp, by the special ones -1 latest, -2 earliest and others.
+"""ListOffsets (key 2): finds offsets by timestamp; -1 is latest, -2 earliest, more below.
 
-v1 one offset per partition; v2 isolation level (KIP-98); v4 leader epochs (KIP-320); v5 may be told
+v1 one offset per partition; v2 isolation level (KIP-98); v4 leader epochs (KIP-320); v5 may return
 OFFSET_NOT_AVAILABLE (KIP-207); v6 flexible; v7 timestamp -3, the record of the highest timestamp
 (KIP-734); v8 -4, earliest local (KIP-405); v9 -5, latest tiered (KIP-1005); v10 time limit
 (KIP-1075); v11 -6, earliest pending upload (KIP-1023).
@@ -16,7 +16,7 @@ from barnabas.protocol.types import Array, Int8, Int16, Int32, Int64, String
 
 @message
 class ListOffsetsPartition:
-    """A timestamp in ms, or a negative one of special meaning."""
+    """A partition and a timestamp in ms, or a negative one of special meaning."""
 
     partition_index: Int32
     current_leader_epoch: Int32 = since(4, default=-1, ignorable=True)
@@ -33,7 +33,7 @@ class ListOffsetsTopic:
 
 @message
 class ListOffsetsRequest:
-    """`replica_id` is -1 for consumers; isolation level 1 is read_committed."""
+    """The request; `replica_id` is -1 for consumers, isolation level 1 is read_committed."""
 
     replica_id: Int32
     isolation_level: Int8 = since(2, default=0)
@@ -43,7 +43,7 @@ class ListOffsetsRequest:
 
 @message
 class ListOffsetsPartitionResponse:
-    """The first record at or after the timestamp; -1 where there is none."""
+    """The first offset at or after the timestamp; -1 if there is no such record."""
 
     partition_index: Int32
     error_code: Int16 = field(default=0)
@@ -54,7 +54,7 @@ class ListOffsetsPartitionResponse:
 
 @message
 class ListOffsetsTopicResponse:
-    """Answers for the partitions of one topic."""
+    """The results of one topic's partitions."""
 
     name: String
     partitions: Array[ListOffsetsPartitionResponse]
@@ -62,7 +62,7 @@ class ListOffsetsTopicResponse:
 
 @message
 class ListOffsetsResponse:
-    """Answers in the order of the request's topics."""
+    """The results, in the order of the request's topics."""
 
     throttle_time_ms: Int32 = since(2, default=0, ignorable=True)
     topics: Array[ListOffsetsTopicResponse]

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46): partitions whose replicas are changing (KIP-455).
+"""ListPartitionReassignments (key 46): lists the partitions that are being reassigned (KIP-455).
 
 Errors: NOT_CONTROLLER, REQUEST_TIMED_OUT.
 """
@@ -17,7 +17,7 @@ class ListPartitionReassignmentsTopics:
 
 @message
 class ListPartitionReassignmentsRequest:
-    """Null asks for every partition of the cluster."""
+    """The partitions to list, or null for all of the cluster."""
 
     timeout_ms: Int32 = field(default=60000)
     topics: NullableArray[ListPartitionReassignmentsTopics] = field(default=None)
@@ -25,7 +25,7 @@ class ListPartitionReassignmentsRequest:
 
 @message
 class OngoingPartitionReassignment:
-    """All replicas for now, and which of them come and go."""
+    """All current replicas; those being added and removed."""
 
     partition_index: Int32
     replicas: Array[Int32]
@@ -43,7 +43,7 @@ class OngoingTopicReassignment:
 
 @message
 class ListPartitionReassignmentsResponse:
-    """Partitions that are not reassigned are left out."""
+    """The ongoing reassignments; other partitions are left out."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

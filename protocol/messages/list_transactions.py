@@ -1,6 +1,6 @@
-"""ListTransactions (key 66): the transactional ids of one coordinator (KIP-664).
+"""ListTransactions (key 66): lists the transactional ids of one coordinator (KIP-664).
 
-v1 by duration (KIP-994); v2 by a pattern of their names (KIP-1152).
+v1 filter by duration (KIP-994); v2 filter by a pattern of the ids (KIP-1152).
 
 Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_REGULAR_EXPRESSION.
 """
@@ -11,10 +11,10 @@ from barnabas.protocol.types import Array, Int16, Int32, Int64, NullableString, 
 
 @message
 class ListTransactionsRequest:
-    """Filters, all of which must match; an empty, null or negative one matches everything.
+    """The filters, all of which must match; an empty, null or negative one matches everything.
 
-    `duration_filter`: open for longer than so many ms. The pattern is a regular expression that
-    must match the whole transactional id.
+    `duration_filter` matches transactions that have been open for longer, in ms. The
+    pattern is a regular expression that must match the whole transactional id.
     """
 
     state_filters: Array[String]
@@ -34,7 +34,7 @@ class TransactionState:
 
 @message
 class ListTransactionsResponse:
-    """Filters by names that no state has are reported back."""
+    """The matching ids, and the requested state names that do not exist."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

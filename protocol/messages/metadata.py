@@ -1,9 +1,9 @@
-"""Metadata (key 3): brokers, topics, and who leads their partitions.
+"""Metadata (key 3): returns brokers, topics and the leaders of their partitions.
 
-v1 null for all topics, rack, controller; v2 cluster id; v4 choice about auto-creation; v5 offline
+v1 null for all topics, rack, controller; v2 cluster id; v4 choice of auto-creation; v5 offline
 replicas; v7 leader epochs (KIP-320); v8 authorized operations (KIP-430); v9 flexible; v10 topic ids
-(KIP-516); v11 no cluster operations any more (KIP-700); v12 null names; v13 an error of the whole
-answer (KIP-1102).
+(KIP-516); v11 drops the cluster's operations (KIP-700); v12 null names; v13 an error of the whole
+response (KIP-1102).
 
 Errors by topic: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, LEADER_NOT_AVAILABLE,
 INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED, INVALID_REPLICATION_FACTOR. By partition:
@@ -34,7 +34,7 @@ class MetadataRequestTopic:
 
 @message
 class MetadataRequest:
-    """Null topics ask for all of them; in v0, which has no null, none do."""
+    """The requested topics, null for all; v0 has no null, an empty list is all."""
 
     topics: NullableArray[MetadataRequestTopic] = field(nullable=1)
     allow_auto_topic_creation: Bool = since(4, default=True)
@@ -44,7 +44,7 @@ class MetadataRequest:
 
 @message
 class MetadataResponseBroker:
-    """A live broker as the listener of the request advertises it."""
+    """A live broker with the address that the listener of the request advertises."""
 
     node_id: Int32
     host: String
@@ -54,7 +54,7 @@ class MetadataResponseBroker:
 
 @message
 class MetadataResponsePartition:
-    """Leader, replicas and in-sync set; leader -1 where there is none."""
+    """Leader, replicas and ISR; leader -1 without a leader."""
 
     error_code: Int16 = field(default=0)
     partition_index: Int32
@@ -67,7 +67,7 @@ class MetadataResponsePartition:
 
 @message
 class MetadataResponseTopic:
-    """A topic; `topic_authorized_operations` is a bit field, its minimum if unasked."""
+    """A topic; `topic_authorized_operations` is a bit field, its minimum value if not requested."""
 
     error_code: Int16 = field(default=0)
     name: NullableString = field(nullable=12)
@@ -79,7 +79,7 @@ class MetadataResponseTopic:
 
 @message
 class MetadataResponse:
-    """`controller_id` is -1 where no controller is known."""
+    """The cluster; `controller_id` is -1 if no controller is known."""
 
     throttle_time_ms: Int32 = since(3, default=0, ignorable=True)
     brokers: Array[MetadataResponseBroker]

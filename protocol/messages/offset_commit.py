@@ -1,7 +1,7 @@
-"""OffsetCommit (key 8): a group's offsets.
+"""OffsetCommit (key 8): commits offsets of a group.
 
-v5 no retention time any more (KIP-211); v6 leader epochs (KIP-320); v7 static members (KIP-345); v8
-flexible; v9 member epochs in place of generations (KIP-848); v10 topic ids (KIP-848).
+v5 drops the retention time (KIP-211); v6 leader epochs (KIP-320); v7 static members (KIP-345); v8
+flexible; v9 member epochs instead of generations (KIP-848); v10 topic ids (KIP-848).
 
 Errors by partition: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE,
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID,
@@ -24,7 +24,7 @@ from barnabas.protocol.types import (
 
 @message
 class OffsetCommitRequestPartition:
-    """The next offset to read, with a text of the client's own."""
+    """The next offset to read, with metadata of the client."""
 
     partition_index: Int32
     committed_offset: Int64
@@ -43,7 +43,7 @@ class OffsetCommitRequestTopic:
 
 @message
 class OffsetCommitRequest:
-    """A negative generation and an empty member commit from outside the group."""
+    """The request; a negative generation and an empty member commit from outside the group."""
 
     group_id: String
     generation_id_or_member_epoch: Int32 = field(default=-1, ignorable=True)
@@ -55,7 +55,7 @@ class OffsetCommitRequest:
 
 @message
 class OffsetCommitResponsePartition:
-    """What became of one offset."""
+    """The result for one offset."""
 
     partition_index: Int32
     error_code: Int16 = field(default=0)
@@ -63,7 +63,7 @@ class OffsetCommitResponsePartition:
 
 @message
 class OffsetCommitResponseTopic:
-    """Answers for the partitions of one topic."""
+    """The results of one topic's partitions."""
 
     name: String = field(until=9, default="", ignorable=True)
     topic_id: Uuid = since(10, default=ZERO_UUID, ignorable=True)
@@ -72,7 +72,7 @@ class OffsetCommitResponseTopic:
 
 @message
 class OffsetCommitResponse:
-    """Answers in the order of the request's topics."""
+    """The results, in the order of the request's topics."""
 
     throttle_time_ms: Int32 = since(3, default=0, ignorable=True)
     topics: Array[OffsetCommitResponseTopic]

@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47): forget committed offsets of a group (KIP-496).
+"""OffsetDelete (key 47): deletes committed offsets of a group (KIP-496).
 
 Errors: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID,
 GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP. By partition: UNKNOWN_TOPIC_OR_PARTITION,
@@ -11,7 +11,7 @@ from barnabas.protocol.types import Array, Int16, Int32, String
 
 @message
 class OffsetDeleteRequestPartition:
-    """A partition whose offset goes."""
+    """A partition whose offset is deleted."""
 
     partition_index: Int32
 
@@ -26,7 +26,7 @@ class OffsetDeleteRequestTopic:
 
 @message
 class OffsetDeleteRequest:
-    """Offsets of one group."""
+    """The offsets to delete, all of one group."""
 
     group_id: String
     topics: Array[OffsetDeleteRequestTopic]
@@ -34,7 +34,7 @@ class OffsetDeleteRequest:
 
 @message
 class OffsetDeleteResponsePartition:
-    """What became of one offset."""
+    """The result for one offset."""
 
     partition_index: Int32
     error_code: Int16 = field(default=0)
@@ -42,7 +42,7 @@ class OffsetDeleteResponsePartition:
 
 @message
 class OffsetDeleteResponseTopic:
-    """Answers for the partitions of one topic."""
+    """The results of one topic's partitions."""
 
     name: String
     partitions: Array[OffsetDeleteResponsePartition]
@@ -50,7 +50,7 @@ class OffsetDeleteResponseTopic:
 
 @message
 class OffsetDeleteResponse:
-    """The error of the group, and one per partition."""
+    """The error code of the group, and one per partition."""
 
     error_code: Int16 = field(default=0)
     throttle_time_ms: Int32 = field(default=0, ignorable=True)

@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9): committed offsets.
+"""OffsetFetch (key 9): returns committed offsets.
 
 v2 null for all partitions, an error of the group; v5 leader epochs (KIP-320); v6 flexible; v7
 require_stable (KIP-447); v8 several groups (KIP-709); v9 member epochs (KIP-848); v10 topic ids.
@@ -33,7 +33,7 @@ class OffsetFetchRequestTopic:
 
 @message
 class OffsetFetchRequestTopics:
-    """Partitions of one topic, from v8 on: named up to v9, by id in v10."""
+    """Partitions of one topic, since v8: named up to v9, by id in v10."""
 
     name: String = since(8, until=9, default="", ignorable=True)
     topic_id: Uuid = since(10, default=ZERO_UUID, ignorable=True)
@@ -42,7 +42,7 @@ class OffsetFetchRequestTopics:
 
 @message
 class OffsetFetchRequestGroup:
-    """One group of several; null topics ask for all that it committed."""
+    """One of several groups; null topics stand for all committed offsets."""
 
     group_id: String = since(8, default="")
     member_id: NullableString = since(9, default=None, ignorable=True)
@@ -52,7 +52,7 @@ class OffsetFetchRequestGroup:
 
 @message
 class OffsetFetchRequest:
-    """One group up to v7, `groups` from v8 on."""
+    """One group up to v7, `groups` since v8."""
 
     group_id: String = field(until=7, default="")
     topics: NullableArray[OffsetFetchRequestTopic] = field(
@@ -64,7 +64,7 @@ class OffsetFetchRequest:
 
 @message
 class OffsetFetchResponsePartition:
-    """A committed offset, up to v7; -1 where there is none."""
+    """A committed offset, up to v7; -1 if there is no offset."""
 
     partition_index: Int32 = field(until=7, default=0)
     committed_offset: Int64 = field(until=7, default=0)
@@ -75,7 +75,7 @@ class OffsetFetchResponsePartition:
 
 @message
 class OffsetFetchResponseTopic:
-    """Answers for the partitions of one topic, up to v7."""
+    """The results of one topic's partitions, up to v7."""
 
     name: String = field(until=7, default="")
     partitions: Array[OffsetFetchResponsePartition] = field(until=7, default_factory=list)
@@ -83,7 +83,7 @@ class OffsetFetchResponseTopic:
 
 @message
 class OffsetFetchResponsePartitions:
-    """A committed offset, from v8 on; -1 where there is none."""
+    """A committed offset, since v8; -1 if there is no offset."""
 
     partition_index: Int32 = since(8, default=0)
     committed_offset: Int64 = since(8, default=0)
@@ -94,7 +94,7 @@ class OffsetFetchResponsePartitions:
 
 @message
 class OffsetFetchResponseTopics:
-    """Answers for the partitions of one topic, from v8 on."""
+    """The results of one topic's partitions, since v8."""
 
     name: String = since(8, until=9, default="", ignorable=True)
     topic_id: Uuid = since(10, default=ZERO_UUID, ignorable=True)
@@ -103,7 +103,7 @@ class OffsetFetchResponseTopics:
 
 @message
 class OffsetFetchResponseGroup:
-    """Answers for one group."""
+    """The results of one group."""
 
     group_id: String = since(8, default="")
     topics: Array[OffsetFetchResponseTopics] = since(8, default_factory=list)
@@ -112,7 +112,7 @@ class OffsetFetchResponseGroup:
 
 @message
 class OffsetFetchResponse:
-    """One group up to v7, `groups` from v8 on."""
+    """One group up to v7, `groups` since v8."""
 
     throttle_time_ms: Int32 = since(3, default=0, ignorable=True)
     topics: Array[OffsetFetchResponseTopic] = field(until=7, default_factory=list)

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23): where a leader epoch ended in the leader's log (KIP-101, KIP-320).
+"""OffsetForLeaderEpoch (key 23): returns a leader epoch's end offset (KIP-101, KIP-320).
 
 v2 the reader's leader epoch; v3 replica id; v4 flexible.
 
@@ -12,7 +12,7 @@ from barnabas.protocol.types import Array, Int16, Int32, Int64, String
 
 @message
 class OffsetForLeaderPartition:
-    """The epoch in question, and the current one as the reader knows it."""
+    """The requested epoch, and the current one that the reader knows."""
 
     partition: Int32
     current_leader_epoch: Int32 = field(default=-1, ignorable=True)
@@ -29,7 +29,7 @@ class OffsetForLeaderTopic:
 
 @message
 class OffsetForLeaderEpochRequest:
-    """`replica_id` is -1 for consumers, -2 before v3."""
+    """The request; `replica_id` is -1 for consumers, -2 before v3."""
 
     replica_id: Int32 = since(3, default=-2, ignorable=True)
     topics: Array[OffsetForLeaderTopic]
@@ -37,7 +37,7 @@ class OffsetForLeaderEpochRequest:
 
 @message
 class EpochEndOffset:
-    """The largest epoch up to the asked one, and its end; -1 where unknown."""
+    """The largest epoch not above the requested one, and its end offset; -1 if unknown."""
 
     error_code: Int16 = field(default=0)
     partition: Int32
@@ -47,7 +47,7 @@ class EpochEndOffset:
 
 @message
 class OffsetForLeaderTopicResult:
-    """Answers for the partitions of one topic."""
+    """The results of one topic's partitions."""
 
     topic: String
     partitions: Array[EpochEndOffset]
@@ -55,7 +55,7 @@ class OffsetForLeaderTopicResult:
 
 @message
 class OffsetForLeaderEpochResponse:
-    """Answers in the order of the request's topics."""
+    """The results, in the order of the request's topics."""
 
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
     topics: Array[OffsetForLeaderTopicResult]

@@ -1,10 +1,10 @@
-"""Produce (key 0): append record batches to partitions, at most one batch per partition.
+"""Produce (key 0): appends record batches to partitions, at most one batch per partition.
 
-v3 message format v2 (KIP-98); v4 may be told KAFKA_STORAGE_ERROR; v5 log start offset; v7 zstd
-(KIP-110); v8 errors of single records (KIP-467); v9 flexible; v10 the new leader beside
-NOT_LEADER_OR_FOLLOWER (KIP-951); v11 TRANSACTION_ABORTABLE and v12 a leader that adds partitions to
-the transaction by itself (KIP-890); v13 topic ids (KIP-516). A Kafka broker advertises from v0 on,
-because librdkafka before 2.11 looks for it, but serves from v3 on.
+v3 message format v2 (KIP-98); v4 may return KAFKA_STORAGE_ERROR; v5 log start offset; v7 zstd
+(KIP-110); v8 errors of single records (KIP-467); v9 flexible; v10 the new leader with
+NOT_LEADER_OR_FOLLOWER (KIP-951); v11 TRANSACTION_ABORTABLE and v12 partitions added to the
+transaction by their leader (KIP-890); v13 topic ids (KIP-516). A Kafka broker advertises v0,
+because librdkafka before 2.11 expects it, but serves v3 and later.
 
 Errors by partition: CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
 NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
@@ -29,7 +29,7 @@ from barnabas.protocol.types import (
 
 @message
 class PartitionProduceData:
-    """Batches for one partition, as the producer wrote them."""
+    """Record batches for one partition, as the producer wrote them."""
 
     index: Int32
     records: Records
@@ -37,7 +37,7 @@ class PartitionProduceData:
 
 @message
 class TopicProduceData:
-    """Partitions of one topic: named up to v12, by id from v13."""
+    """Partitions of one topic: named up to v12, by id since v13."""
 
     name: String = field(until=12, default="", ignorable=True)
     topic_id: Uuid = since(13, default=ZERO_UUID, ignorable=True)
@@ -46,7 +46,7 @@ class TopicProduceData:
 
 @message
 class ProduceRequest:
-    """`acks` is 0, 1 or -1 for all; `timeout_ms` bounds the wait for replicas."""
+    """The request; `acks` is 0, 1 or -1 for all, `timeout_ms` bounds the wait for replicas."""
 
     transactional_id: NullableString = field(default=None)
     acks: Int16
@@ -56,7 +56,7 @@ class ProduceRequest:
 
 @message
 class BatchIndexAndErrorMessage:
-    """A record that was the reason to refuse its batch."""
+    """A record for which its batch was refused."""
 
     batch_index: Int32 = since(8, default=0)
     batch_index_error_message: NullableString = since(8, default=None)
@@ -64,7 +64,7 @@ class BatchIndexAndErrorMessage:
 
 @message
 class LeaderIdAndEpoch:
-    """Who leads instead; -1 where that is unknown."""
+    """The current leader and its epoch; -1 if unknown."""
 
     leader_id: Int32 = since(10, default=-1)
     leader_epoch: Int32 = since(10, default=-1)
@@ -72,7 +72,7 @@ class LeaderIdAndEpoch:
 
 @message
 class PartitionProduceResponse:
-    """Where the batch went; `log_append_time_ms` is -1 under CreateTime."""
+    """The offset of the batch; `log_append_time_ms` is -1 with CreateTime."""
 
     index: Int32
     error_code: Int16 = field(default=0)
@@ -86,7 +86,7 @@ class PartitionProduceResponse:
 
 @message
 class TopicProduceResponse:
-    """Answers for the partitions of one topic."""
+    """The results of one topic's partitions."""
 
     name: String = field(until=12, default="", ignorable=True)
     topic_id: Uuid = since(13, default=ZERO_UUID, ignorable=True)
@@ -95,7 +95,7 @@ class TopicProduceResponse:
 
 @message
 class NodeEndpoint:
-    """Where a new leader listens."""
+    """The address of a new leader."""
 
     node_id: Int32 = since(10, default=0)
     host: String = since(10, default="")
@@ -105,7 +105,7 @@ class NodeEndpoint:
 
 @message
 class ProduceResponse:
-    """Not sent at all for acks=0; `node_endpoints` locates the new leaders."""
+    """The response, not sent for acks=0; `node_endpoints` has the addresses of new leaders."""
 
     responses: Array[TopicProduceResponse]
     throttle_time_ms: Int32 = field(default=0, ignorable=True)

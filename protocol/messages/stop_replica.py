@@ -1,19 +1,19 @@
-"""StopReplica (key 5): the controller takes replicas from a broker. Between brokers only.
+"""StopReplica (key 5): the controller stops or deletes replicas of a broker. Between brokers only.
 
-As Kafka 3.9 had it: v1 grouped by topic, broker epochs (KIP-380); v2 flexible; v3 leader epochs and
-deletion by partition (KIP-570); v4 controllers of both kinds (KIP-866).
+The versions of Kafka 3.9: v1 grouped by topic, broker epochs (KIP-380); v2 flexible; v3 leader
+epochs and deletion by partition (KIP-570); v4 both types of controllers (KIP-866).
 
 Errors: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH. By partition: FENCED_LEADER_EPOCH,
 KAFKA_STORAGE_ERROR.
 """
 
-from barnabas.protocol.schema import Api, field, message, since
+from barnabas.protocol.schema import MAX_CONTROLLER_ELEMENTS, Api, field, message, since
 from barnabas.protocol.types import Array, Bool, Int16, Int32, Int64, String
 
 
 @message
 class StopReplicaPartitionV0:
-    """A partition of v0, which were not grouped."""
+    """A partition in v0, which has no topics."""
 
     topic_name: String = field(until=0, default="")
     partition_index: Int32 = field(until=0, default=0)
@@ -38,7 +38,7 @@ class StopReplicaPartitionState:
 
 @message
 class StopReplicaTopicState:
-    """Partitions of one topic from v3 on."""
+    """Partitions of one topic since v3."""
 
     topic_name: String = since(3, default="")
     partition_states: Array[StopReplicaPartitionState] = since(3, default_factory=list)
@@ -46,7 +46,7 @@ class StopReplicaTopicState:
 
 @message
 class StopReplicaRequest:
-    """Refused if the controller epoch is older than one seen before."""
+    """The request; refused if its controller epoch is below the highest one seen."""
 
     controller_id: Int32
     is_kraft_controller: Bool = since(4, default=False)
@@ -60,7 +60,7 @@ class StopReplicaRequest:
 
 @message
 class StopReplicaPartitionError:
-    """What became of one replica."""
+    """The result for one replica."""
 
     topic_name: String
     partition_index: Int32
@@ -69,7 +69,7 @@ class StopReplicaPartitionError:
 
 @message
 class StopReplicaResponse:
-    """What became of every replica of the request."""
+    """The results, one per replica of the request."""
 
     error_code: Int16 = field(default=0)
     partition_errors: Array[StopReplicaPartitionError]
@@ -82,4 +82,5 @@ API = Api(
     flexible=2,
     request=StopReplicaRequest,
     response=StopReplicaResponse,
+    max_elements=MAX_CONTROLLER_ELEMENTS,
 )

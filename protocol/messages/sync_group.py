@@ -1,4 +1,4 @@
-"""SyncGroup (key 14): the leader hands in the assignment, everybody gets a share.
+"""SyncGroup (key 14): the leader sends the assignment, each member receives its part.
 
 v3 static members (KIP-345); v4 flexible; v5 protocol type and name (KIP-559).
 
@@ -13,7 +13,7 @@ from barnabas.protocol.types import Array, Bytes, Int16, Int32, NullableString, 
 
 @message
 class SyncGroupRequestAssignment:
-    """What one member shall do."""
+    """The assignment of one member."""
 
     member_id: String
     assignment: Bytes
@@ -21,7 +21,7 @@ class SyncGroupRequestAssignment:
 
 @message
 class SyncGroupRequest:
-    """`assignments` is empty but from the leader."""
+    """The request; `assignments` is empty unless the leader sends it."""
 
     group_id: String
     generation_id: Int32
@@ -34,7 +34,7 @@ class SyncGroupRequest:
 
 @message
 class SyncGroupResponse:
-    """The member's own share."""
+    """The member's own assignment."""
 
     throttle_time_ms: Int32 = since(1, default=0, ignorable=True)
     error_code: Int16 = field(default=0)

@@ -1,7 +1,7 @@
-"""TxnOffsetCommit (key 28): a group's offsets as part of a transaction (KIP-98).
+"""TxnOffsetCommit (key 28): commits offsets of a group as part of a transaction (KIP-98).
 
-v2 leader epochs (KIP-320); v3 flexible, fenced by member and generation (KIP-447); v4 may be told
-TRANSACTION_ABORTABLE; v5 joins the transaction without AddOffsetsToTxn (KIP-890).
+v2 leader epochs (KIP-320); v3 flexible, fenced by member and generation (KIP-447); v4 may return
+TRANSACTION_ABORTABLE; v5 adds the offsets to the transaction without AddOffsetsToTxn (KIP-890).
 
 Errors by partition: UNKNOWN_TOPIC_OR_PARTITION, OFFSET_METADATA_TOO_LARGE,
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID,
@@ -17,7 +17,7 @@ from barnabas.protocol.types import Array, Int16, Int32, Int64, NullableString, 
 
 @message
 class TxnOffsetCommitRequestPartition:
-    """The next offset to read, with a text of the client's own."""
+    """The next offset to read, with metadata of the client."""
 
     partition_index: Int32
     committed_offset: Int64
@@ -35,7 +35,7 @@ class TxnOffsetCommitRequestTopic:
 
 @message
 class TxnOffsetCommitRequest:
-    """The group's member is checked only where one of its three fields was given."""
+    """The request; the group's member is checked only if one of its three fields is set."""
 
     transactional_id: String
     group_id: String
@@ -49,7 +49,7 @@ class TxnOffsetCommitRequest:
 
 @message
 class TxnOffsetCommitResponsePartition:
-    """What became of one offset."""
+    """The result for one offset."""
 
     partition_index: Int32
     error_code: Int16 = field(default=0)
@@ -57,7 +57,7 @@ class TxnOffsetCommitResponsePartition:
 
 @message
 class TxnOffsetCommitResponseTopic:
-    """Answers for the partitions of one topic."""
+    """The results of one topic's partitions."""
 
     name: String
     partitions: Array[TxnOffsetCommitResponsePartition]
@@ -65,7 +65,7 @@ class TxnOffsetCommitResponseTopic:
 
 @message
 class TxnOffsetCommitResponse:
-    """Answers in the order of the request's topics."""
+    """The results, in the order of the request's topics."""
 
     throttle_time_ms: Int32 = field(default=0)
     topics: Array[TxnOffsetCommitResponseTopic]

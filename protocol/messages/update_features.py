@@ -1,6 +1,6 @@
-"""UpdateFeatures (key 57): raise or lower the cluster's finalized features (KIP-584).
+"""UpdateFeatures (key 57): upgrades or downgrades the cluster's finalized features (KIP-584).
 
-v1 kinds of change and a dry run (KIP-778); v2 one error for all in place of one per feature.
+v1 types of change and a dry run (KIP-778); v2 one error for all instead of one per feature.
 
 Errors: INVALID_REQUEST, INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED, NOT_CONTROLLER,
 REQUEST_TIMED_OUT, CLUSTER_AUTHORIZATION_FAILED.
@@ -12,9 +12,9 @@ from barnabas.protocol.types import Array, Bool, Int8, Int16, Int32, NullableStr
 
 @message
 class FeatureUpdateKey:
-    """The level a feature shall have; one below 1 takes the feature away.
+    """The level that a feature will have; a level below 1 removes the feature.
 
-    `upgrade_type`: 1 only raises, 2 lowers where nothing is lost, 3 lowers whatever it costs.
+    `upgrade_type`: 1 only upgrades, 2 downgrades if no data is lost, 3 downgrades in any case.
     """
 
     feature: String
@@ -25,7 +25,7 @@ class FeatureUpdateKey:
 
 @message
 class UpdateFeaturesRequest:
-    """All of the changes or none; `validate_only` makes none."""
+    """The changes, all or none of which take effect; with `validate_only` none does."""
 
     timeout_ms: Int32 = field(default=60000)
     feature_updates: Array[FeatureUpdateKey]
@@ -34,7 +34,7 @@ class UpdateFeaturesRequest:
 
 @message
 class UpdatableFeatureResult:
-    """What became of one feature."""
+    """The result for one feature."""
 
     feature: String
     error_code: Int16 = field(default=0)
@@ -43,7 +43,7 @@ class UpdatableFeatureResult:
 
 @message
 class UpdateFeaturesResponse:
-    """The error of the whole; up to v1 also one per feature."""
+    """The error code of the whole request; up to v1 also one per feature."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

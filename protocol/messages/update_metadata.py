@@ -1,13 +1,13 @@
-"""UpdateMetadata (key 6): the controller tells brokers what to answer clients. Brokers only.
+"""UpdateMetadata (key 6): the controller updates the brokers' metadata caches. Brokers only.
 
-As Kafka 3.9 had it: v1 endpoints; v2 rack; v3 listener names; v4 offline replicas; v5 grouped by
-topic, broker epochs (KIP-380); v6 flexible; v7 topic ids (KIP-516); v8 controllers of both kinds
+The versions of Kafka 3.9: v1 endpoints; v2 rack; v3 listener names; v4 offline replicas; v5 grouped
+by topic, broker epochs (KIP-380); v6 flexible; v7 topic ids (KIP-516); v8 both types of controllers
 (KIP-866).
 
 Errors: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
 """
 
-from barnabas.protocol.schema import Api, field, message, since, tagged
+from barnabas.protocol.schema import MAX_CONTROLLER_ELEMENTS, Api, field, message, since, tagged
 from barnabas.protocol.types import (
     ZERO_UUID,
     Array,
@@ -24,7 +24,7 @@ from barnabas.protocol.types import (
 
 @message
 class UpdateMetadataPartitionState:
-    """One partition; leader -1 is none, -2 a topic that is being deleted."""
+    """One partition; leader -1: no leader, -2: the topic is being deleted."""
 
     topic_name: String = field(until=4, default="", ignorable=True)
     partition_index: Int32
@@ -48,7 +48,7 @@ class UpdateMetadataTopicState:
 
 @message
 class UpdateMetadataEndpoint:
-    """Where a broker listens, by listener."""
+    """The address of a broker on one listener."""
 
     port: Int32 = since(1, default=0)
     host: String = since(1, default="")
@@ -69,7 +69,7 @@ class UpdateMetadataBroker:
 
 @message
 class UpdateMetadataRequest:
-    """All live brokers, and those partitions that changed."""
+    """All live brokers, and the partitions that changed."""
 
     controller_id: Int32
     is_kraft_controller: Bool = since(8, default=False)
@@ -85,7 +85,7 @@ class UpdateMetadataRequest:
 
 @message
 class UpdateMetadataResponse:
-    """Whether the broker took it."""
+    """The error code of the broker."""
 
     error_code: Int16 = field(default=0)
 
@@ -97,4 +97,5 @@ API = Api(
     flexible=6,
     request=UpdateMetadataRequest,
     response=UpdateMetadataResponse,
+    max_elements=MAX_CONTROLLER_ELEMENTS,
 )

@@ -1,9 +1,10 @@
-"""WriteTxnMarkers (key 27): a transaction's end, written into its partitions (KIP-98).
+"""WriteTxnMarkers (key 27): writes the end of a transaction into its partitions (KIP-98).
 
-From the transaction coordinator, or from an operator who aborts a hanging transaction (KIP-664).
+The sender is the transaction coordinator, or an operator who aborts a hanging transaction
+(KIP-664).
 
-v1 flexible; v2 which transaction protocol rules the marker's epoch (KIP-1228). Kafka 4.0 removed
-v0.
+v1 flexible; v2 the transaction version that the marker's epoch follows (KIP-1228). Kafka 4.0
+removed v0.
 
 Errors by partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT,
 NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND, INVALID_PRODUCER_EPOCH,
@@ -25,9 +26,9 @@ class WritableTxnMarkerTopic:
 
 @message
 class WritableTxnMarker:
-    """One producer's marker; a `transaction_result` of true commits, one of false aborts.
+    """One producer's marker; `transaction_result` is true for commit, false for abort.
 
-    A coordinator epoch below the last one that a partition saw of this producer is fenced.
+    A coordinator epoch below the last one that a partition saw from this producer is fenced.
     """
 
     producer_id: Int64
@@ -40,14 +41,14 @@ class WritableTxnMarker:
 
 @message
 class WriteTxnMarkersRequest:
-    """Markers of any number of transactions."""
+    """The markers of any number of transactions."""
 
     markers: Array[WritableTxnMarker]
 
 
 @message
 class WritableTxnMarkerPartitionResult:
-    """What became of the marker in one partition."""
+    """The result of a marker in one partition."""
 
     partition_index: Int32
     error_code: Int16 = field(default=0)
@@ -55,7 +56,7 @@ class WritableTxnMarkerPartitionResult:
 
 @message
 class WritableTxnMarkerTopicResult:
-    """Answers for the partitions of one topic."""
+    """The results of one topic's partitions."""
 
     name: String
     partitions: Array[WritableTxnMarkerPartitionResult]
@@ -63,7 +64,7 @@ class WritableTxnMarkerTopicResult:
 
 @message
 class WritableTxnMarkerResult:
-    """Answers for one producer."""
+    """The results of one producer."""
 
     producer_id: Int64
     topics: Array[WritableTxnMarkerTopicResult]
@@ -71,7 +72,7 @@ class WritableTxnMarkerResult:
 
 @message
 class WriteTxnMarkersResponse:
-    """One entry per marker of the request. Never throttled."""
+    """The results: one entry per marker of the request. Never throttled."""
 
     markers: Array[WritableTxnMarkerResult]
 

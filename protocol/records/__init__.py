@@ -1,1 +1,1 @@
-"""Record batches, magic 2: *deflated* as they travel, *inflated* where a name says so."""
+"""Record batches of message format v2 (magic 2)."""

@@ -1,7 +1,7 @@
-"""The header of a record batch over bytes that stay deflated (KIP-98, message format v2).
+"""The header of a record batch (KIP-98, message format v2), read without decompressing the records.
 
-Everything a broker needs to order, fence and serve a batch stands in its first 61 bytes; base
-offset and leader epoch lie outside the CRC, so that they can be set in place.
+The first 61 bytes hold everything that a broker needs to order, fence and serve a batch. Base
+offset and leader epoch are not covered by the CRC, so that they can be set in place.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from barnabas.protocol.records.varint import Buffer
 
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12
-"""Bytes before what `batch_length` counts: base offset and the length itself."""
+"""Bytes that `batch_length` does not count: the base offset and the length itself."""
 MAGIC = 2
 
 NO_TIMESTAMP = -1
@@ -28,7 +28,7 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
-"""The base timestamp is the time from which a cleaner may drop the batch's tombstones (KIP-534)."""
+"""The base timestamp is the delete horizon, after which tombstones may be dropped (KIP-534)."""
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _unpack_header = _HEADER.unpack_from
@@ -38,22 +38,25 @@ _OFFSET = Struct(">q")
 _EPOCH = Struct(">i")
 _CRC = Struct(">I")
 _STAMP = Struct(">hiqq")
+_ATTRIBUTES = Struct(">h")
+_PRODUCER = Struct(">qhi")
 _EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
+_PRODUCER_AT = 43
 
 
 class CorruptRecordError(ProtocolError):
-    """Bytes that cannot be a record batch; a producer is answered CORRUPT_MESSAGE."""
+    """Bytes that cannot be a record batch; a producer gets CORRUPT_MESSAGE."""
 
 
 class UnsupportedMagicError(CorruptRecordError):
-    """A message of format v0 or v1, which Kafka 4 dropped too (KIP-724)."""
+    """A message of format v0 or v1, which Kafka 4 does not support either (KIP-724)."""
 
 
 class BatchHeader(NamedTuple):
-    """The fields of a batch header, in wire order; times in ms since the epoch."""
+    """The fields of a batch header, in wire order; times are in ms since the epoch."""
 
     base_offset: int
     batch_length: int
@@ -84,12 +87,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression(self) -> int:
-        """The codec's number; 5 to 7 name none (see `Compression`)."""
+        """The codec's number; 5 to 7 are undefined (see `Compression`)."""
         return self.attributes & COMPRESSION_MASK
 
     @property
     def timestamp_type(self) -> int:
-        """0 CreateTime, 1 LogAppendTime."""
+        """0 is CreateTime, 1 is LogAppendTime."""
         return (self.attributes & LOG_APPEND_TIME) >> 3
 
     @property
@@ -110,20 +113,20 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record; sequences wrap from 2^31-1 to 0."""
+        """The sequence number of the last record; sequence numbers wrap from 2^31-1 to 0."""
         if self.base_sequence < 0:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
 
 
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at `pos`, its length checked against the bytes that are there.
+    """Return the header at `pos`, after checking its length against the bytes in `buf`.
 
-    Raises CorruptRecordError; the CRC is the caller's to check (`crc_matches`).
+    Raise CorruptRecordError. The caller checks the CRC (`crc_matches`).
     """
     remaining = len(buf) - pos
     if remaining < HEADER_SIZE:
-        # An old message may be shorter than a v2 header: name the real reason.
+        # An old message may be shorter than a v2 header: report the real reason.
         if remaining > _MAGIC_AT and 0 <= buf[pos + _MAGIC_AT] < MAGIC:
             raise UnsupportedMagicError(f"message format v{buf[pos + _MAGIC_AT]} is not supported")
         raise CorruptRecordError(f"a batch header has {HEADER_SIZE} bytes, {remaining} are left")
@@ -135,14 +138,15 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
         raise CorruptRecordError(f"unknown message format: magic {magic}")
     if not HEADER_SIZE - LOG_OVERHEAD <= length <= remaining - LOG_OVERHEAD:
         raise CorruptRecordError(f"batch of {length} bytes does not fit the {remaining} there")
-    # As `_make` does, in one call instead of two: every batch passes here, written or read.
+    # The same as `_make`, in one call instead of two: every batch passes here, written or read.
     return _as_tuple(BatchHeader, fields)
 
 
 def peek_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at `pos` where the rest of its batch may be elsewhere: only the magic is checked.
+    """Return the header at `pos` of a batch that may be incomplete in `buf`: only the magic is
+    checked.
 
-    The caller judges the length by the file it walks over. Raises CorruptRecordError.
+    The caller checks the length against the file that it walks over. Raise CorruptRecordError.
     """
     fields = _unpack_header(buf, pos)
     if fields[3] != MAGIC or fields[1] < HEADER_SIZE - LOG_OVERHEAD:
@@ -150,14 +154,27 @@ def peek_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     return _as_tuple(BatchHeader, fields)
 
 
+def first_header(buf: Buffer) -> BatchHeader | None:
+    """Return the header of the first batch in `buf`, which may be incomplete there.
+
+    Return None for bytes that are no batch of message format v2; `read_header` raises the reason.
+    """
+    if len(buf) < HEADER_SIZE:
+        return None
+    fields = _unpack_header(buf, 0)
+    if fields[3] != MAGIC or fields[1] < HEADER_SIZE - LOG_OVERHEAD:
+        return None
+    return _as_tuple(BatchHeader, fields)
+
+
 def read_prefix(buf: Buffer, pos: int = 0) -> tuple[int, int]:
-    """Base offset and whole size of the batch at `pos`: 12 bytes are enough to walk a log."""
+    """Return base offset and size of the batch at `pos`: 12 bytes are enough to walk a log."""
     base_offset, length = _PREFIX.unpack_from(buf, pos)
     return base_offset, LOG_OVERHEAD + length
 
 
 def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each batch; raises CorruptRecordError at the first impossible one."""
+    """Yield position and header of each batch; raise CorruptRecordError for an invalid one."""
     pos = 0
     while pos < len(buf):
         header = read_header(buf, pos)
@@ -166,7 +183,7 @@ def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def crc_matches(buf: Buffer, pos: int, header: BatchHeader) -> bool:
-    """Whether the CRC-32C over everything from the attributes on is the one in the header."""
+    """Return whether the header's CRC matches the CRC-32C of all bytes from the attributes on."""
     view = buf if isinstance(buf, memoryview) else memoryview(buf)
     return crc32c(view[pos + _ATTRIBUTES_AT : pos + LOG_OVERHEAD + header[1]]) == header[4]
 
@@ -174,24 +191,47 @@ def crc_matches(buf: Buffer, pos: int, header: BatchHeader) -> bool:
 def set_base_offset_and_epoch(
     buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int
 ) -> None:
-    """Stamps what the leader assigns; neither field is under the CRC."""
+    """Set the fields that the leader assigns, in place; the CRC covers neither of them."""
     _OFFSET.pack_into(buf, pos, base_offset)
     _EPOCH.pack_into(buf, pos + _EPOCH_AT, leader_epoch)
 
 
 def set_append_time(buf: bytearray | memoryview, pos: int, now_ms: int) -> None:
-    """Turns the batch at `pos` into one of LogAppendTime `now_ms`, and renews its CRC."""
+    """Set the batch at `pos` to LogAppendTime `now_ms`, and update its CRC."""
     attributes, delta, base, _ = _STAMP.unpack_from(buf, pos + _ATTRIBUTES_AT)
     _STAMP.pack_into(buf, pos + _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME, delta, base, now_ms)
     _, size = read_prefix(buf, pos)
     _CRC.pack_into(buf, pos + _CRC_AT, crc32c(memoryview(buf)[pos + _ATTRIBUTES_AT : pos + size]))
 
 
+def set_producer(
+    buf: bytearray | memoryview,
+    pos: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    *,
+    transactional: bool,
+) -> None:
+    """Set the fields of the producer of the batch at `pos` in place, and update its CRC."""
+    (attributes,) = _ATTRIBUTES.unpack_from(buf, pos + _ATTRIBUTES_AT)
+    attributes = attributes | TRANSACTIONAL if transactional else attributes & ~TRANSACTIONAL
+    _ATTRIBUTES.pack_into(buf, pos + _ATTRIBUTES_AT, attributes)
+    _PRODUCER.pack_into(buf, pos + _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    _, size = read_prefix(buf, pos)
+    _CRC.pack_into(buf, pos + _CRC_AT, crc32c(memoryview(buf)[pos + _ATTRIBUTES_AT : pos + size]))
+
+
 def pack_batch(header: BatchHeader, body: Buffer) -> bytes:
-    """A whole batch from its fields and its (deflated) records; length and CRC are computed."""
+    """Build a batch from its fields and its (compressed) records; length and CRC are computed."""
+    return bytes(pack_mutable_batch(header, body))
+
+
+def pack_mutable_batch(header: BatchHeader, body: Buffer) -> bytearray:
+    """Build a batch as `pack_batch` does, whose producer can still be set (`set_producer`)."""
     length = HEADER_SIZE - LOG_OVERHEAD + len(body)
     out = bytearray(HEADER_SIZE + len(body))
     _HEADER.pack_into(out, 0, *header._replace(batch_length=length, magic=MAGIC, crc=0))
     out[HEADER_SIZE:] = body
     _CRC.pack_into(out, _CRC_AT, crc32c(memoryview(out)[_ATTRIBUTES_AT:]))
-    return bytes(out)
+    return out

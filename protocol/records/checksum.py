@@ -1,7 +1,7 @@
 """CRC-32C, the checksum of record batches: the extension module of `crc32c` without its package.
 
-The package looks its own version up when it is imported, and what that takes (`importlib.metadata`,
-`email`, `zipfile`) is a fifteenth of the time a broker takes to start.
+The package looks up its own version when it is imported, and that import (`importlib.metadata`,
+`email`, `zipfile`) takes a fifteenth of a broker's start time.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ def _load() -> Callable[..., int]:
     places = package.submodule_search_locations if package is not None else None
     found = PathFinder.find_spec("crc32c._crc32c", places)
     if found is None or found.loader is None:
-        # A distribution that is laid out in another way is imported as it wants to be.
+        # Another layout of the distribution: import the package in the regular way.
         from crc32c import crc32c
 
         return crc32c
@@ -26,4 +26,4 @@ def _load() -> Callable[..., int]:
 
 
 crc32c: Final = _load()
-"""`crc32c(data, start=0)`: the checksum of `data`, going on from that of what stands before it."""
+"""`crc32c(data, start=0)`: return the checksum of `data`, continuing from the checksum `start`."""

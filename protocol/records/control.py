@@ -1,10 +1,11 @@
-"""Control batches: what a transaction's end writes into each partition (KIP-98, section 5.2)."""
+"""Control batches: the transaction markers that partitions hold (KIP-98, section 5.2)."""
 
 from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
 from barnabas.protocol.records.batch import BatchHeader, CorruptRecordError
+from barnabas.protocol.records.compression import PIECE
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.protocol.records.varint import Buffer
 
@@ -13,38 +14,47 @@ _VALUE = Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """The second half of a control record's key."""
+    """The type in a control record's key."""
 
     ABORT = 0
     COMMIT = 1
 
 
-class Marker(NamedTuple):
-    """A transaction marker; the coordinator epoch fences markers of an older coordinator."""
+class TxnMarker(NamedTuple):
+    """The end of a producer's transaction in one partition, as its coordinator decided it.
 
-    type: ControlType
+    A partition refuses a marker whose coordinator epoch is below one that it has seen.
+    """
+
+    producer_id: int
+    producer_epoch: int
     coordinator_epoch: int
+    committed: bool
+    transaction_version: int = 0
+    """The `transaction.version` that rules the producer epoch (KIP-890). It is not in the batch."""
+
+    @property
+    def type(self) -> ControlType:
+        return ControlType.COMMIT if self.committed else ControlType.ABORT
+
+    def batch(self, timestamp: int, offset: int = 0) -> bytes:
+        """Return the control batch with this marker."""
+        record = Record(
+            offset, timestamp, _KEY.pack(0, self.committed), _VALUE.pack(0, self.coordinator_epoch)
+        )
+        return build_batch(
+            [record],
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            transactional=True,
+            control=True,
+        )
 
 
-def build_marker(
-    marker: Marker, *, offset: int, timestamp: int, producer_id: int, producer_epoch: int
-) -> bytes:
-    """The control batch that ends a producer's transaction in one partition."""
-    record = Record(
-        offset, timestamp, _KEY.pack(0, marker.type), _VALUE.pack(0, marker.coordinator_epoch)
-    )
-    return build_batch(
-        [record],
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        transactional=True,
-        control=True,
-    )
-
-
-def read_marker(buf: Buffer, pos: int, header: BatchHeader) -> Marker | None:
-    """The marker in the control batch at `pos`; None for control types that end no transaction."""
-    record = next(iter_records(buf, pos, header), None)
+def read_marker(buf: Buffer, pos: int, header: BatchHeader) -> TxnMarker | None:
+    """Return the marker in the control batch at `pos`; None for other types of control records."""
+    # Control batches are not compressed: more than one piece would be no marker.
+    record = next(iter_records(buf, pos, header, max_bytes=PIECE), None)
     if record is None or record.key is None or len(record.key) < _KEY.size:
         raise CorruptRecordError("a control batch without a control record")
     _, kind = _KEY.unpack_from(record.key)
@@ -53,4 +63,6 @@ def read_marker(buf: Buffer, pos: int, header: BatchHeader) -> Marker | None:
     if record.value is None or len(record.value) < _VALUE.size:
         raise CorruptRecordError("a transaction marker without its coordinator epoch")
     _, coordinator_epoch = _VALUE.unpack_from(record.value)
-    return Marker(ControlType(kind), coordinator_epoch)
+    return TxnMarker(
+        header.producer_id, header.producer_epoch, coordinator_epoch, kind == ControlType.COMMIT
+    )

@@ -1,8 +1,10 @@
-"""Single records: building batches, and *inflating* them again where somebody must look inside."""
+"""Single records: building batches from them, and decompressing batches into them."""
 
-from collections.abc import Iterator, Sequence
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records.batch import (
     COMPRESSION_MASK,
     CONTROL,
@@ -14,20 +16,28 @@ from barnabas.protocol.records.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
+    NO_TIMESTAMP,
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
     pack_batch,
 )
-from barnabas.protocol.records.compression import Compression, compress, decompress
+from barnabas.protocol.records.compression import Compression, compress, decompress, inflate
 from barnabas.protocol.records.varint import Buffer, read_varint, read_varlong, write_varint
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-MAX_INFLATED = 256 * 1024 * 1024
-"""Bytes one batch may inflate to unless the caller knows a smaller bound."""
+MAX_DECOMPRESSED = 256 * 1024 * 1024
+"""Bytes that one batch may decompress to unless the caller gives a smaller bound."""
 
-_MIN_RECORD = 7
+MIN_RECORD = 7
+"""Bytes of the shortest record: a length, attributes, two deltas, no key, no value, no headers."""
+MAX_RECORD = 2**31 - 1
+LONG = 4096
+"""The bytes of a record from which on `RecordReader.check` does not keep its content."""
+_MAX_VARINT = 5
+_MAX_VARLONG = 10
+_HEADERS_PER_PAUSE = 128
 
 
 class Record(NamedTuple):
@@ -54,7 +64,7 @@ def build_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """A batch of `records`, with offsets that rise from `base_offset` (or the first)."""
+    """Build a batch of `records`; `base_offset` defaults to the offset of the first."""
     if not records:
         raise ValueError("a batch needs a record")
     base = records[0].offset if base_offset is None else base_offset
@@ -86,29 +96,70 @@ def build_batch(
     return pack_batch(header, compress(compression, body, level) if compression else body)
 
 
-def rewrite_batch(
-    header: BatchHeader, records: Sequence[Record], *, delete_horizon_ms: int | None = None
-) -> bytes:
-    """The batch of `header` with only these of its records, maybe none (log compaction).
+class BatchBuilder:
+    """A batch of records with one timestamp and offsets from 0 on, which are added one by one."""
 
-    Offsets, sequences, epochs, flags and codec stay. With a delete horizon, which replaces the one
-    the batch may have, the base timestamp is that horizon (KIP-534).
+    def __init__(self, timestamp: int) -> None:
+        self.timestamp = timestamp
+        self.count = 0
+        self._body = bytearray()
+
+    def add(self, key: bytes | None, value: bytes | None) -> None:
+        record = Record(self.count, self.timestamp, key, value)
+        _write_record(self._body, record, 0, self.timestamp)
+        self.count += 1
+
+    def build(
+        self,
+        *,
+        compression: Compression = Compression.NONE,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        transactional: bool = False,
+    ) -> bytes:
+        header = BatchHeader(
+            base_offset=0,
+            batch_length=0,
+            partition_leader_epoch=-1,
+            magic=MAGIC,
+            crc=0,
+            attributes=compression | (TRANSACTIONAL if transactional else 0),
+            last_offset_delta=self.count - 1,
+            base_timestamp=self.timestamp,
+            max_timestamp=self.timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=NO_SEQUENCE,
+            record_count=self.count,
+        )
+        body = self._body
+        return pack_batch(header, compress(compression, body) if compression else body)
+
+
+def rewrite_batch(
+    header: BatchHeader, records: Iterable[Record], *, delete_horizon_ms: int | None = None
+) -> bytes:
+    """Return the batch of `header` with only these of its records, possibly none (log compaction).
+
+    Offsets, sequences, epochs, flags and codec are kept. A delete horizon replaces the batch's own,
+    and is stored as the base timestamp (KIP-534).
     """
     attributes = header.attributes
     base_timestamp = header.base_timestamp
     max_timestamp = header.max_timestamp
-    body = b""
-    if records:
-        if delete_horizon_ms is not None:
-            attributes |= DELETE_HORIZON
-            base_timestamp = delete_horizon_ms
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON
+        base_timestamp = delete_horizon_ms
+    body = bytearray()
+    count, newest = 0, NO_TIMESTAMP
+    for record in records:
+        _write_record(body, record, header.base_offset, base_timestamp)
+        count += 1
+        newest = max(newest, record.timestamp)
+    if count:
         if not header.timestamp_type:
-            max_timestamp = max(record.timestamp for record in records)
-        out = bytearray()
-        for record in records:
-            _write_record(out, record, header.base_offset, base_timestamp)
-        codec = Compression(header.compression)
-        body = compress(codec, out) if codec else bytes(out)
+            max_timestamp = newest
+        body = bytearray(compress(codec_of(header), body)) if header.compression else body
     else:
         attributes &= ~(COMPRESSION_MASK | DELETE_HORIZON)
         base_timestamp = max_timestamp
@@ -117,42 +168,233 @@ def rewrite_batch(
             attributes=attributes,
             base_timestamp=base_timestamp,
             max_timestamp=max_timestamp,
-            record_count=len(records),
+            record_count=count,
         ),
         body,
     )
 
 
 def iter_records(
-    buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = MAX_INFLATED
+    buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = MAX_DECOMPRESSED
 ) -> Iterator[Record]:
-    """The records of the batch at `pos`, inflated to at most `max_bytes`.
+    """Yield the records of the batch at `pos`, decompressed piece by piece to at most `max_bytes`.
 
-    Raises ProtocolError at damaged records, and where they are not as many as the header counts.
+    Raise ProtocolError if a record is damaged, or if their number differs from the header's.
     """
-    return iter_inflated(inflate(buf, pos, header, max_bytes=max_bytes), header)
+    reader = RecordReader(header)
+    for piece in inflate(codec_of(header), records_part(buf, pos, header), max_bytes):
+        yield from reader.records(piece)
+    reader.finish()
 
 
-def inflate(buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = MAX_INFLATED) -> bytes:
-    """The body of the batch at `pos`, its records one after another; raises ProtocolError."""
+def decompress_records(
+    buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = MAX_DECOMPRESSED
+) -> bytes:
+    """Return the decompressed records of the batch at `pos` as bytes; raise ProtocolError."""
+    return decompress(codec_of(header), records_part(buf, pos, header), max_bytes)
+
+
+def iter_decompressed(body: bytes, header: BatchHeader) -> Iterator[Record]:
+    """Yield the records of a decompressed body; raise ProtocolError as `iter_records` does."""
+    if not 0 <= header.record_count * MIN_RECORD <= len(body):
+        raise CorruptRecordError(f"{header.record_count} records do not fit {len(body)} bytes")
+    reader = RecordReader(header)
+    yield from reader.records(body)
+    reader.finish()
+
+
+def records_part(buf: Buffer, pos: int, header: BatchHeader) -> memoryview:
+    """Return the records of the batch at `pos` as they are in it, compressed or not."""
+    return memoryview(buf)[pos + HEADER_SIZE : pos + LOG_OVERHEAD + header.batch_length]
+
+
+def codec_of(header: BatchHeader) -> Compression:
+    """Return the codec of a batch; raise CorruptRecordError if it is unknown."""
     if header.compression > Compression.ZSTD:
         raise CorruptRecordError(f"unknown compression codec {header.compression}")
-    body: Buffer = memoryview(buf)[pos + HEADER_SIZE : pos + LOG_OVERHEAD + header.batch_length]
-    return decompress(Compression(header.compression), body, max_bytes)
+    return Compression(header.compression)
 
 
-def iter_inflated(body: bytes, header: BatchHeader) -> Iterator[Record]:
-    """The records of a body that is inflated; raises as `iter_records` does."""
-    if not 0 <= header.record_count * _MIN_RECORD <= len(body):
-        raise CorruptRecordError(f"{header.record_count} records do not fit {len(body)} bytes")
-    stamp = header.max_timestamp if header.timestamp_type else None
-    base_timestamp = header.base_timestamp
-    at = 0
-    for _ in range(header.record_count):
-        record, at = _read_record(body, at, header.base_offset, base_timestamp, stamp)
-        yield record
-    if at != len(body):
-        raise CorruptRecordError(f"{len(body) - at} bytes follow the last record of a batch")
+class RecordReader:
+    """The records of one batch, from its decompressed bytes piece by piece."""
+
+    def __init__(self, header: BatchHeader) -> None:
+        if header.record_count < 0:
+            raise CorruptRecordError(f"a batch of {header.record_count} records")
+        self._left = header.record_count
+        self._base_offset = header.base_offset
+        self._base_timestamp = header.base_timestamp
+        self._stamp = header.max_timestamp if header.timestamp_type else None
+        self._rest = bytearray()
+        """The beginning of a record whose end is in a later piece."""
+        self._missing = 0
+        """The bytes by which that record is longer; 0 if its length is not complete either."""
+        self._long: _LongRecord | None = None
+        """The record of which a part has been checked."""
+
+    def check(self, piece: bytes) -> Iterator[Record | None]:
+        """Yield the records that end in `piece`, long ones without content; None is a pause.
+
+        Memory and the time between two yields do not depend on the length of a record. Key and
+        value of a record of more than LONG bytes are empty, unless they are null, and its headers
+        are left out, but all of them are checked.
+        """
+        at = 0
+        while True:
+            if self._long is not None:
+                part = piece[at : at + self._long.left]
+                at += len(part)
+                yield from self._long.feed(part)
+                if self._long.record is None:
+                    return
+                yield self._long.record
+                self._long = None
+            yield from self.records(piece[at:] if at else piece, LONG)
+            if not self._has_long():
+                return
+            piece, at = bytes(self._rest), 0
+            self._rest.clear()
+
+    def _has_long(self) -> bool:
+        return self._long is not None
+
+    def records(self, piece: bytes, longest: int = MAX_RECORD) -> Iterator[Record]:
+        """Yield the records that end in `piece`; take all of them before the next piece.
+
+        A record of more than `longest` bytes is left to `check`.
+        """
+        rest = self._rest
+        if rest:
+            if len(piece) < self._missing:
+                # Added in place: a long record may come in very many pieces.
+                rest += piece
+                self._missing -= len(piece)
+                return
+            piece = bytes(rest) + piece
+            rest.clear()
+        at, size, self._missing = 0, len(piece), 0
+        base, base_timestamp, stamp = self._base_offset, self._base_timestamp, self._stamp
+        while self._left:
+            start, end = _extent(piece, at, size)
+            if end - start > longest:
+                self._left -= 1
+                self._long = _LongRecord(end - start, base, base_timestamp, stamp)
+                rest += piece[start:]
+                return
+            if end > size or not end:
+                self._missing = max(end - size, 0)
+                break
+            self._left -= 1
+            yield _read_record(piece, start, end, base, base_timestamp, stamp)
+            at = end
+        if at < size:
+            if not self._left:
+                raise CorruptRecordError(f"{size - at} bytes follow the last record of a batch")
+            rest += piece[at:]
+
+    def finish(self) -> None:
+        """Raise CorruptRecordError if the pieces did not hold exactly the announced records."""
+        missing = self._missing if self._long is None else self._long.left
+        if self._rest or self._long is not None:
+            raise CorruptRecordError(
+                f"a record does not fit its batch: {missing or 'more'} bytes are missing"
+            )
+        if self._left:
+            raise CorruptRecordError(f"{self._left} records are missing in a batch")
+
+
+class _LongRecord:
+    """A record that is checked while its bytes arrive, and not kept."""
+
+    def __init__(self, size: int, base: int, base_timestamp: int, stamp: int | None) -> None:
+        self.left = size
+        """The bytes that have not arrived."""
+        self.record: Record | None = None
+        """The record without its content, once all of it is checked."""
+        self._base = base
+        self._base_timestamp = base_timestamp
+        self._stamp = stamp
+        self._data = b""
+        self._at = 0
+        self._steps = self._check()
+
+    def feed(self, data: bytes) -> Iterator[None]:
+        """Check the next bytes; yields None as a pause."""
+        self._data = self._data[self._at :] + data
+        self._at = 0
+        self.left -= len(data)
+        for is_pause in self._steps:
+            if not is_pause:
+                return
+            yield None
+
+    # The steps below yield True as a pause, and False if they need more bytes.
+
+    def _check(self) -> Generator[bool, None, None]:
+        yield from self._have(1)
+        self._at += 1
+        delta = yield from self._number(read_varlong)
+        offset_delta = yield from self._number(read_varint)
+        key = yield from self._skip_bytes()
+        value = yield from self._skip_bytes()
+        count = yield from self._number(read_varint)
+        if not 0 <= count <= self._rest // 2:
+            raise CorruptRecordError(f"{count} headers do not fit their record")
+        for number in range(count):
+            if number % _HEADERS_PER_PAUSE == 0:
+                yield True
+            yield from self._check_name()
+            yield from self._skip_bytes()
+        if self._rest:
+            raise CorruptRecordError(f"a record ends {self._rest} bytes off its length")
+        timestamp = self._base_timestamp + delta if self._stamp is None else self._stamp
+        self.record = Record(self._base + offset_delta, timestamp, key, value)
+
+    @property
+    def _rest(self) -> int:
+        """The bytes of the record that are not checked yet."""
+        return len(self._data) - self._at + self.left
+
+    def _have(self, size: int) -> Generator[bool, None, None]:
+        while len(self._data) - self._at < size and self.left:
+            yield False
+
+    def _number(self, read: Callable[[bytes, int], tuple[int, int]]) -> Generator[bool, None, int]:
+        yield from self._have(_MAX_VARLONG)
+        value, self._at = read(self._data, self._at)
+        return value
+
+    def _length(self) -> Generator[bool, None, int]:
+        size = yield from self._number(read_varint)
+        if not -1 <= size <= self._rest:
+            raise CorruptRecordError(f"a field of {size} bytes does not fit its record")
+        return size
+
+    def _skip_bytes(self) -> Generator[bool, None, bytes | None]:
+        size = yield from self._length()
+        while size > (there := len(self._data) - self._at):
+            size -= there
+            self._at += there
+            yield False
+        self._at += max(size, 0)
+        return None if size == -1 else b""
+
+    def _check_name(self) -> Generator[bool, None, None]:
+        size = yield from self._length()
+        if size == -1:
+            raise CorruptRecordError("a header has no name")
+        decoder = getincrementaldecoder("utf-8")()
+        while True:
+            part = self._data[self._at : self._at + size]
+            self._at += len(part)
+            size -= len(part)
+            try:
+                decoder.decode(part, final=not size)
+            except UnicodeDecodeError:
+                raise CorruptRecordError("a header's name is not UTF-8") from None
+            if not size:
+                return
+            yield False
 
 
 def _write_record(out: bytearray, record: Record, base: int, base_timestamp: int) -> None:
@@ -177,13 +419,23 @@ def _write_bytes(out: bytearray, data: bytes | None) -> None:
         out += data
 
 
+def _extent(body: bytes, at: int, size: int) -> tuple[int, int]:
+    """Return where the record at `at` begins after its length, and its end; 0, 0 if its length is
+    not complete in `body`."""
+    try:
+        length, start = read_varint(body, at)
+    except ProtocolError:
+        if size - at < _MAX_VARINT and all(byte >= 0x80 for byte in body[at:]):
+            return 0, 0
+        raise
+    if length < MIN_RECORD - 1:
+        raise CorruptRecordError(f"a record of {length} bytes")
+    return start, start + length
+
+
 def _read_record(
-    body: bytes, at: int, base: int, base_timestamp: int, stamp: int | None
-) -> tuple[Record, int]:
-    length, at = read_varint(body, at)
-    end = at + length
-    if length < _MIN_RECORD - 1 or end > len(body):
-        raise CorruptRecordError(f"a record of {length} bytes does not fit its batch")
+    body: bytes, at: int, end: int, base: int, base_timestamp: int, stamp: int | None
+) -> Record:
     at += 1
     delta, at = read_varlong(body, at)
     offset_delta, at = read_varint(body, at)
@@ -196,7 +448,7 @@ def _read_record(
     if at != end:
         raise CorruptRecordError(f"a record ends {end - at} bytes off its length")
     timestamp = base_timestamp + delta if stamp is None else stamp
-    return Record(base + offset_delta, timestamp, key, value, headers), end
+    return Record(base + offset_delta, timestamp, key, value, headers)
 
 
 def _read_headers(body: bytes, at: int, end: int, count: int) -> tuple[Headers, int]:

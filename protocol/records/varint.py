@@ -1,4 +1,4 @@
-"""Zig-zag variable-length integers as records use them (KIP-98, message format v2)."""
+"""Zig-zag variable-length integers of records (KIP-98, message format v2)."""
 
 from barnabas.protocol.errors import ProtocolError
 
@@ -9,15 +9,15 @@ _MAX_VARLONG = 10
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """A signed 32-bit value at `pos`, and the position after it."""
+    """Return the signed 32-bit value at `pos`, and the position after it."""
     if pos < len(buf) and (byte := buf[pos]) < 0x80:
-        # As most are: lengths of short fields, deltas of neighbours.
+        # Most values take one byte: lengths of short fields, deltas of neighbours.
         return (byte >> 1) ^ -(byte & 1), pos + 1
     return _read(buf, pos, _MAX_VARINT)
 
 
 def read_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
-    """A signed 64-bit value at `pos`, and the position after it."""
+    """Return the signed 64-bit value at `pos`, and the position after it."""
     if pos < len(buf) and (byte := buf[pos]) < 0x80:
         return (byte >> 1) ^ -(byte & 1), pos + 1
     return _read(buf, pos, _MAX_VARLONG)
@@ -37,7 +37,7 @@ def _read(buf: Buffer, pos: int, max_bytes: int) -> tuple[int, int]:
 
 
 def write_varint(out: bytearray, value: int) -> None:
-    """Appends a signed value of up to 64 bits; the reader decides between varint and varlong."""
+    """Append a signed value of up to 64 bits; varint and varlong are encoded alike."""
     raw = (value << 1) ^ (value >> 63)
     while raw > 0x7F:
         out.append(raw & 0x7F | 0x80)

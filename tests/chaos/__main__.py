@@ -1,15 +1,16 @@
 """Every cell of the fault matrix once: `python -m tests.chaos`.
 
     --only TEXT     cells whose name contains it; may be given several times
-    --again         only those of FILE that are missing, did not end or took too long: their lines
-                    become the new ones, and why they were struck again is told; a violation stays
-    --list          name the cells
-    --results FILE  where the numbers go, as JSON; without it, to the record of the last whole run,
-                    and those of some cells alone nowhere
-    --page          write docs/RELIABILITY.md's numbers from FILE, and strike nothing
+    --again         only cells that are missing in FILE, did not end or took too long: their rows
+                    are replaced, with the reason; rows with a violation stay
+    --list          print the names of the cells
+    --results FILE  write the numbers there, as JSON; without it a complete run replaces the record
+                    of the last complete run, and a partial run writes none
+    --page          write docs/RELIABILITY.md's numbers from FILE, and run no cell
 
-As root on Linux with iproute2, iptables, strace and a C compiler nothing is left out. Exit code 1
-if anything was violated, took too long, or did not strike; 2 where no cell has such a name.
+No cell is left out for root on Linux with iproute2, iptables, strace and a C compiler. The exit
+code is 1 if a promise was violated, a cell took too long or its fault had no effect; 2 if no cell
+matches.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from typing import Any
 
 from tests.chaos import page
 from tests.chaos.cells import CELLS, Cell
-from tests.chaos.cluster import Kind, Trio
+from tests.chaos.cluster import ChaosCluster, Kind
 from tests.chaos.running import Figures, at_rest, under_load, why_not
 
 
@@ -44,7 +45,7 @@ def main() -> int:
         page.write(json.loads(record.read_text()))
         return 0
     told = _earlier(record) if options.again else Results()
-    # What lacks most cells must not take the place of what has them all.
+    # A partial result must not replace a complete one.
     is_kept = options.results or options.again or not options.only
     cells = [cell for cell in cells if told.wants(cell)]
     for kind, group in itertools.groupby(cells, lambda cell: cell.kind):
@@ -57,7 +58,7 @@ def main() -> int:
 
 
 class Results:
-    """What came of the cells, in their order, and what was struck again for which reason."""
+    """The results of the cells in their order, and the cells that ran again with the reasons."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._began = time.monotonic() - seconds
@@ -77,7 +78,7 @@ class Results:
         self.cells[name] = figures
 
     def wants(self, cell: Cell) -> bool:
-        """Whether a cell is to be struck (again)."""
+        """Return whether a cell is to be struck (again)."""
         before = self.cells.get(cell.name)
         if before is None or "failed" in before:
             return True
@@ -110,27 +111,27 @@ def _on_clusters(kind: Kind, cells: Sequence[Cell]) -> Iterable[Figures]:
     left = list(cells)
     while left:
         directory = Path(tempfile.mkdtemp(prefix="chaos-"))
-        with Trio(directory / "cluster", kind) as trio:
+        with ChaosCluster(directory / "cluster", kind) as cluster:
             went_well = True
             while left and went_well:
-                figures = _one(left.pop(0), trio, directory)
+                figures = _one(left.pop(0), cluster, directory)
                 went_well = _is_well(figures)
                 yield figures
             if went_well and not kind.lossy:
-                yield {"at rest": kind.name, **at_rest(trio)}
+                yield {"at rest": kind.name, **at_rest(cluster)}
         if went_well:
             shutil.rmtree(directory, ignore_errors=True)
         else:
             print(f"    see {directory}", flush=True)
 
 
-def _one(cell: Cell, trio: Trio, directory: Path) -> Figures:
-    reason = why_not(cell, trio)
+def _one(cell: Cell, cluster: ChaosCluster, directory: Path) -> Figures:
+    reason = why_not(cell, cluster)
     if reason is not None:
         return {"cell": cell.name, "skipped": reason}
     seed = CELLS.index(cell)
     try:
-        figures = under_load([cell], trio, directory / f"load-{seed}", seed)
+        figures = under_load([cell], cluster, directory / f"load-{seed}", seed)
     except Exception as error:
         return {"cell": cell.name, "failed": f"{type(error).__name__}: {error}"[:2000]}
     return {**figures.pop("cells")[0], **figures}
@@ -179,7 +180,7 @@ def _arguments() -> argparse.Namespace:
     options = parser.parse_args()
     options.cells = [cell for cell in CELLS if _is_wanted(cell, options.only)]
     if not options.cells:
-        parser.error("no cell has such a name; --list tells them all")
+        parser.error("no cell has this name; --list prints all names")
     return options
 
 

@@ -6,7 +6,16 @@ from functools import partial
 from signal import SIGKILL, SIGTERM, Signals
 from typing import Final, NamedTuple
 
-from tests.chaos.cluster import FLUSHING, LAG_S, LOSING_POWER, PLAIN, PROXIED, SESSION_S, Kind, Trio
+from tests.chaos.cluster import (
+    FLUSHING,
+    LAG_S,
+    LOSING_POWER,
+    PLAIN,
+    PROXIED,
+    SESSION_S,
+    ChaosCluster,
+    Kind,
+)
 from tests.chaos.corruption import Damage, damaged, flipped, flipped_in_batch, torn, truncated
 from tests.chaos.evidence import CONTROLLER, FOLLOWER, GROUPS, LEADER, ROLES, TRANSACTIONS, Evidence
 from tests.chaos.network_faults import (
@@ -40,9 +49,9 @@ from tests.chaos.process_faults import (
     rolled,
     terminated,
 )
-from tests.referee.kafka_cluster import NODES
+from tests.support.brokers.cluster import BROKER_IDS
 
-Fault = Callable[[Trio, Evidence], AbstractContextManager[None]]
+Fault = Callable[[ChaosCluster, Evidence], AbstractContextManager[None]]
 """Strikes when it is entered, and returns when that has had its effect; heals when it is left."""
 
 
@@ -50,7 +59,7 @@ class Bar(NamedTuple):
     """Longest time without an acknowledged write, in s, beside what a calm cluster takes."""
 
     struck: float
-    """Of partitions that a broker led that was struck; of all, if that was the controller."""
+    """For partitions led by a broker with the fault; for all, if that broker is the controller."""
     others: float
 
 
@@ -63,8 +72,8 @@ class Cell(NamedTuple):
     kind: Kind = PLAIN
     bar: Bar | None = None
     needs: str = ""
-    """What the machine must offer beside processes: "network", "line", "disk", "clock" or "strace";
-    nothing if empty."""
+    """The facility that the machine must offer: "network", "line", "disk", "clock" or "strace";
+    none if empty."""
     churn: bool = False
     """Whether replicas and leaders move meanwhile, and topics come and go."""
 
@@ -76,7 +85,7 @@ STOPPED: Final = Bar(2.0, 2.0)
 APART: Final = Bar(1.5 * LAG_S, 1.0)
 """A follower that does not come through to its leader alone is taken from the in-sync set then."""
 UNMOVED: Final = Bar(1.0, 1.0)
-"""Nobody needs another leader."""
+"""No partition needs another leader."""
 _OF_ROLE = {TRANSACTIONS: "money", GROUPS: "members", CONTROLLER: "hijack", FOLLOWER: "idempotent"}
 
 
@@ -120,7 +129,7 @@ def _networks() -> list[Cell]:
         Cell("controller cut off from all", partial(cut_off, role=CONTROLLER), bar=SILENT),
         Cell("leader in the minority", partial(minority, role=LEADER), bar=SILENT),
         Cell("controller in the minority", partial(minority, role=CONTROLLER), bar=SILENT),
-        Cell("leader hears nobody", partial(one_way, role=LEADER, chain="INPUT"), bar=SILENT),
+        Cell("leader receives nothing", partial(one_way, role=LEADER, chain="INPUT"), bar=SILENT),
         Cell("leader is not heard", partial(one_way, role=LEADER, chain="OUTPUT"), bar=SILENT),
         Cell("two brokers cut from each other", bridge, "money", bar=APART),
         Cell("one broker does not hear another", one_broker_from_another, bar=APART),
@@ -133,11 +142,11 @@ def _networks() -> list[Cell]:
             bar=FAILOVER,
         ),
         Cell("leader cut off from clients", partial(without_clients, role=LEADER), "idempotent"),
-        Cell("5 % of packets lost", partial(loss, share=0.05, nodes=NODES, chain="INPUT")),
-        Cell("20 % of packets lost", partial(loss, share=0.2, nodes=NODES, chain="INPUT")),
+        Cell("5 % of packets lost", partial(loss, share=0.05, nodes=BROKER_IDS, chain="INPUT")),
+        Cell("20 % of packets lost", partial(loss, share=0.2, nodes=BROKER_IDS, chain="INPUT")),
         Cell(
             "20 % of what one broker says is lost",
-            partial(loss, share=0.2, nodes=NODES[:1], chain="OUTPUT"),
+            partial(loss, share=0.2, nodes=BROKER_IDS[:1], chain="OUTPUT"),
         ),
         Cell("connections reset each second", partial(resets, role=LEADER, times=8), "idempotent"),
     ]
@@ -200,8 +209,8 @@ def _clocks() -> list[Cell]:
     rows = [
         ("one clock 1 h ahead", (1,), (3600.0,)),
         ("one clock 1 h behind", (1,), (-3600.0,)),
-        ("all clocks 1 h ahead", NODES, (3600.0,)),
-        ("clocks to and fro by 60 s", NODES, (60.0, -60.0, 60.0, -60.0)),
+        ("all clocks 1 h ahead", BROKER_IDS, (3600.0,)),
+        ("clocks to and fro by 60 s", BROKER_IDS, (60.0, -60.0, 60.0, -60.0)),
     ]
     return [
         Cell(name, _jump(nodes, jumps), needs="clock", bar=UNMOVED) for name, nodes, jumps in rows
@@ -209,7 +218,7 @@ def _clocks() -> list[Cell]:
 
 
 def _jump(nodes: tuple[int, ...], jumps: tuple[float, ...]) -> Fault:
-    return lambda trio, told: clock_jump(trio, told, nodes, *jumps)
+    return lambda cluster, told: clock_jump(cluster, told, nodes, *jumps)
 
 
 def _damage(pattern: str, damage: Damage, after: Signals) -> Fault:
@@ -265,7 +274,7 @@ QUICK: Final = (
     "rolling restart",
     "all killed at once",
 )
-"""What every run of the tests tries, one after the other on one cluster."""
+"""The cells of every test run, one after the other on one cluster."""
 QUICK_NETWORK: Final = (
     "leader in the minority",
     "controller cut off from ZooKeeper",

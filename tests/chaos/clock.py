@@ -30,7 +30,7 @@ class Clock:
             file.write(struct.pack("<q", int(seconds * 1e9)))
 
     def told(self) -> int:
-        """How often a wrong time was told."""
+        """Return how often a process read a wrong time."""
         return int(struct.unpack("<qq", self._file.read_bytes())[1])
 
 

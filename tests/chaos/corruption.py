@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.chaos.cluster import Trio
+from tests.chaos.cluster import ChaosCluster
 from tests.chaos.evidence import Evidence, who
 from tests.chaos.process_faults import leads_nothing
 
@@ -50,24 +50,29 @@ def torn(content: bytes, chance: random.Random) -> bytes:
 
 @contextmanager
 def damaged(
-    trio: Trio, told: Evidence, role: str, pattern: str, damage: Damage, after: signal.Signals
+    cluster: ChaosCluster,
+    told: Evidence,
+    role: str,
+    pattern: str,
+    damage: Damage,
+    after: signal.Signals,
 ) -> Iterator[None]:
     """A broker ends, and all its files of a pattern that hold anything are damaged before it
     starts: what a kill left is read again, what was closed cleanly is trusted."""
-    node = who(trio, told, role)
-    broker = trio.brokers[node]
+    node = who(cluster, told, role)
+    broker = cluster.brokers[node]
     told.strikes(node)
     broker.signal(after)
-    broker.ended()
+    broker.wait_until_ended()
     chance = random.Random(pattern)
-    files = [path for path in sorted(broker.logs.glob(pattern)) if _holds_something(path)]
+    files = [path for path in sorted(cluster.logs_of(node).glob(pattern)) if _holds_something(path)]
     for path in files:
         path.write_bytes(damage(path.read_bytes(), chance))
     told.saw(bool(files), f"{len(files)} files of broker {node} are damaged: {pattern}")
     told.faults = len(files)
-    leads_nothing(trio, node)
+    leads_nothing(cluster, node)
     yield
-    broker.start()
+    broker.launch()
 
 
 def _holds_something(path: Path) -> bool:

@@ -1,8 +1,8 @@
-"""What a fault leaves behind that shows that it struck."""
+"""The evidence that a fault had an effect."""
 
 from typing import Final
 
-from tests.chaos.cluster import Trio
+from tests.chaos.cluster import ChaosCluster
 
 LEADER: Final = "leader"
 FOLLOWER: Final = "follower"
@@ -33,9 +33,10 @@ class Evidence:
         self.faults += 1
 
 
-def who(trio: Trio, told: Evidence, role: str) -> int:
-    """The broker with a role; as leader or follower one that is not the controller, if there is."""
-    partitions = trio.partitions()
+def who(cluster: ChaosCluster, told: Evidence, role: str) -> int:
+    """Return the broker with a role; as leader or follower one that is not the controller, if there
+    is."""
+    partitions = cluster.partitions()
     match role:
         case "controller":
             return told.controller
@@ -48,5 +49,5 @@ def who(trio: Trio, told: Evidence, role: str) -> int:
             leader = leaders[0]
             if role == LEADER:
                 return leader
-            rest = [node for node in trio.brokers if node not in (leader, told.controller)]
+            rest = [node for node in cluster.brokers if node not in (leader, told.controller)]
             return rest[0]

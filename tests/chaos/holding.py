@@ -7,7 +7,7 @@ import random
 import time
 from typing import NamedTuple
 
-from tests.integration.proxy import Proxy, read_frame
+from tests.support.proxy import Proxy, read_frame
 
 
 class _Order(NamedTuple):

@@ -1,5 +1,5 @@
-"""What runs while faults strike: `barnabas verify eos`, and a writer for each partition of a topic
-beside it, which shows how long nobody could write."""
+"""The load during faults: `barnabas verify eos`, and for each partition of another topic a writer,
+which shows how long no write was possible."""
 
 import asyncio
 import json
@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
-from tests.chaos.cluster import Trio
-from tests.chaos.processes import ROOT
+from tests.chaos.cluster import ChaosCluster
+from tests.support.brokers.process import ROOT
 
 PROBE: Final = "probe"
 PARTITIONS: Final = 6
@@ -37,10 +37,16 @@ class Load:
     """A context manager around one run of the checker."""
 
     def __init__(
-        self, trio: Trio, workload: str, directory: Path, seed: int, *, churn: bool = False
+        self,
+        cluster: ChaosCluster,
+        workload: str,
+        directory: Path,
+        seed: int,
+        *,
+        churn: bool = False,
     ) -> None:
         directory.mkdir(parents=True)
-        self._trio = trio
+        self._cluster = cluster
         self.history = directory / "history"
         self._verdict, self._acks = directory / "verdict", directory / "acks"
         self._words = ["--workload", workload, "--seed", str(seed), "--history", str(self.history)]
@@ -49,12 +55,12 @@ class Load:
         self._checker: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Load":
-        asyncio.run(_create(self._trio.bootstrap_servers))
-        at = self._trio.bootstrap_servers
+        asyncio.run(_create(self._cluster.bootstrap_servers))
+        at = self._cluster.bootstrap_servers
         words = ["barnabas", "verify", "eos", "-b", at, "-d", "7200", "--keep", "--json"]
         self._checker = self._run([*words, *self._words], self._verdict)
         self._run(["tests.chaos.probe", at, PROBE, str(PARTITIONS)], self._acks)
-        self._trio.until(lambda: self._count(b'"type":"ok"') >= WARM, _WARM_WITHIN_S, self._why)
+        self._cluster.until(lambda: self._count(b'"type":"ok"') >= WARM, _WARM_WITHIN_S, self._why)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -100,7 +106,7 @@ class Load:
         return verdict
 
     def acks(self) -> list[Ack]:
-        """What the probe was told so far."""
+        """Return the acknowledgements that the probe has received so far."""
         lines = self._acks.read_text().splitlines(keepends=True)
         found = (line.rstrip("\n").split(" ") for line in lines if line.endswith("\n"))
         return [Ack(float(t), int(partition), error) for t, partition, error in found]
@@ -125,7 +131,7 @@ class Load:
                 range(PARTITIONS)
             )
 
-        self._trio.until(all_written, within_s, lambda: f"acknowledged: {self.acks()[-10:]}")
+        self._cluster.until(all_written, within_s, lambda: f"acknowledged: {self.acks()[-10:]}")
 
 
 async def _create(bootstrap: str) -> None:
@@ -135,11 +141,11 @@ async def _create(bootstrap: str) -> None:
             await Admin(cluster).create_topic(PROBE, partitions=PARTITIONS, replication_factor=3)
 
 
-def delete_topics(trio: Trio, prefix: str) -> None:
-    """What an earlier run has left."""
+def delete_topics(brokers: ChaosCluster, prefix: str) -> None:
+    """Delete the topics that an earlier run has left."""
 
     async def delete() -> None:
-        async with Cluster(trio.bootstrap_servers) as cluster:
+        async with Cluster(brokers.bootstrap_servers) as cluster:
             for topic in (await cluster.refresh(None)).topics:
                 if topic.name is not None and topic.name.startswith(prefix):
                     await Admin(cluster).delete_topic(topic.name)

@@ -31,7 +31,7 @@ class Network:
         return f"{self._prefix}.{host}"
 
     def command(self, host: int) -> list[str]:
-        """What stands in front of a command that is to run on a host."""
+        """Return the prefix of a command that is to run on a host."""
         return ["ip", "netns", "exec", self._space(host)]
 
     def up(self) -> None:
@@ -70,7 +70,7 @@ class Network:
         _run(*self.command(host), "iptables", "-F")
 
     def narrow(self, host: int, rate: str) -> None:
-        """What a host says goes out no faster, in words of `tc`."""
+        """Limit the rate at which a host sends, in the syntax of `tc`."""
         line = ("root", "tbf", "rate", rate, "burst", "32kbit", "latency", "400ms")
         _run(*self.command(host), "tc", "qdisc", "add", "dev", "eth0", *line)
 
@@ -96,7 +96,7 @@ class Network:
 
 @functools.cache
 def why_not() -> str | None:
-    """What keeps this machine from having such networks; None if nothing does."""
+    """Return the reason why this machine cannot have such networks, None if it can."""
     if os.geteuid():
         return "network namespaces need root"
     probe = Network(())

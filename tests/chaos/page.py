@@ -13,24 +13,24 @@ BEGIN, END = "<!-- numbers: python -m tests.chaos --page -->", "<!-- end of the 
 
 _BARRED: Final = {cell.name for cell in CELLS if cell.bar is not None}
 _UNITS: Final = {"damaged": "files damaged", "held": "requests held"}
-"""What a cell counts, by what its name begins with."""
+"""The unit that a cell counts, by the beginning of the cell's name."""
 _OTHERS: Final = "others, such as an exit code or an expired session"
 
 
 def write(results: dict[str, Any]) -> None:
-    """Puts the numbers of a run into the page."""
+    """Put the numbers of a run into the page."""
     PAGE.write_text(with_numbers(PAGE.read_text(), results))
 
 
 def with_numbers(page: str, results: dict[str, Any]) -> str:
-    """The page with the numbers of this run."""
+    """Return the page with the numbers of this run."""
     before, rest = page.split(BEGIN)
     after = rest.split(END)[1]
     return f"{before}{BEGIN}\n\n{numbers(results)}\n{END}{after}"
 
 
 def numbers(results: dict[str, Any]) -> str:
-    """A summary, and a line for each cell."""
+    """Return a summary, and a line for each cell."""
     cells = results["cells"]
     done = [cell for cell in cells if "verdict" in cell]
     totals = {
@@ -82,7 +82,7 @@ def numbers(results: dict[str, Any]) -> str:
 
 
 def _signs(done: Sequence[dict[str, Any]]) -> str:
-    """How many were seen, by what is counted."""
+    """Return the number of observations, by unit."""
     counts: Counter[str] = Counter()
     for cell in done:
         kind = cell["cell"].partition(": ")[0]

@@ -10,31 +10,31 @@ from typing import Any
 from barnabas.verify.disk.compare import compare
 from tests.chaos import clock
 from tests.chaos.cells import Cell
-from tests.chaos.cluster import Trio
+from tests.chaos.cluster import HEALED_WITHIN_S, ChaosCluster
 from tests.chaos.evidence import Evidence
 from tests.chaos.load import PROBE, Load, delete_topics
 
 CALM_S = 3.0
-"""How long the cluster is watched before a fault; what it takes then is no fault's doing."""
+"""Seconds for which the cluster is watched before a fault: the gaps then have no fault as cause."""
 WRITABLE_WITHIN_S = 30.0
 ENOUGH_WITHIN_S = 240.0
 
 Figures = dict[str, Any]
 
 
-def why_not(cell: Cell, trio: Trio) -> str | None:
-    """What this machine lacks for a cell."""
+def why_not(cell: Cell, cluster: ChaosCluster) -> str | None:
+    """Return what this machine lacks for a cell, None if it lacks nothing."""
     missing = {
-        "network": trio.network is None,
-        "line": trio.network is None or shutil.which("tc") is None,
-        "disk": not all(map(trio.has_disk, trio.brokers)),
+        "network": cluster.network is None,
+        "line": cluster.network is None or shutil.which("tc") is None,
+        "disk": not all(map(cluster.has_disk, cluster.brokers)),
         "clock": not clock.installed(),
         "strace": shutil.which("strace") is None,
     }
     return f"no {cell.needs} for it on this machine" if missing.get(cell.needs) else None
 
 
-def strike(cell: Cell, trio: Trio, load: Load, calm_s: float = CALM_S) -> Figures:
+def strike(cell: Cell, cluster: ChaosCluster, load: Load, calm_s: float = CALM_S) -> Figures:
     """One fault on a cluster that is whole and under load, until it is whole again.
 
     Raises AssertionError where the fault did not strike, or the cluster does not come back.
@@ -42,17 +42,17 @@ def strike(cell: Cell, trio: Trio, load: Load, calm_s: float = CALM_S) -> Figure
     watched = time.monotonic()
     load.await_acks(WRITABLE_WITHIN_S)
     time.sleep(calm_s)
-    told = Evidence(trio.leaders(PROBE), trio.controller())
+    told = Evidence(cluster.leaders(PROBE), cluster.controller())
     began = time.monotonic()
     calm = max(load.longest_gaps(watched, began).values())
-    with cell.fault(trio, told):
+    with cell.fault(cluster, told):
         load.await_acks(WRITABLE_WITHIN_S)
     healed = time.monotonic()
-    full_after = trio.await_full()
+    full_after = cluster.wait_until_full(HEALED_WITHIN_S)
     load.await_acks(WRITABLE_WITHIN_S)
     gaps = load.longest_gaps(began, time.monotonic())
     errors = sum(1 for ack in load.acks() if ack.error and ack.t > began)
-    trio.prefer_leaders()
+    cluster.prefer_leaders()
     assert told.seen, "nothing shows that the fault struck"
     return {
         "cell": cell.name,
@@ -70,7 +70,7 @@ def strike(cell: Cell, trio: Trio, load: Load, calm_s: float = CALM_S) -> Figure
 def _measured(
     cell: Cell, told: Evidence, gaps: dict[int, float], calm: float, errors: int
 ) -> Figures:
-    """The gaps beside their bars; "missed" says which were."""
+    """Return the gaps beside their bars; "missed" says which were."""
     hit = {
         partition
         for partition, leader in told.leaders.items()
@@ -94,7 +94,7 @@ def _measured(
 
 def under_load(
     cells: Sequence[Cell],
-    trio: Trio,
+    cluster: ChaosCluster,
     directory: Path,
     seed: int,
     *,
@@ -102,10 +102,10 @@ def under_load(
     calm_s: float = CALM_S,
 ) -> Figures:
     """Cells under one load, which ends after so many transactions and is judged then."""
-    delete_topics(trio, "verify-")
-    with Load(trio, cells[0].workload, directory, seed, churn=cells[0].churn) as load:
-        rows = [strike(cell, trio, load, calm_s) for cell in cells]
-        trio.until(lambda: load.ended() >= at_least, ENOUGH_WITHIN_S, lambda: str(load.ended()))
+    delete_topics(cluster, "verify-")
+    with Load(cluster, cells[0].workload, directory, seed, churn=cells[0].churn) as load:
+        rows = [strike(cell, cluster, load, calm_s) for cell in cells]
+        cluster.until(lambda: load.ended() >= at_least, ENOUGH_WITHIN_S, lambda: str(load.ended()))
         verdict = load.judge()
     return {
         "cells": rows,
@@ -122,13 +122,13 @@ def under_load(
     }
 
 
-def at_rest(trio: Trio) -> Figures:
-    """Stops all brokers; how their files compare (C14)."""
-    for broker in trio.brokers.values():
+def at_rest(cluster: ChaosCluster) -> Figures:
+    """Stop all brokers; how their files compare (C14)."""
+    for broker in cluster.brokers.values():
         broker.signal(signal.SIGTERM)
-    codes = [broker.ended() for broker in trio.brokers.values()]
+    codes = [broker.wait_until_ended() for broker in cluster.brokers.values()]
     assert not any(codes), f"brokers ended with {codes} after SIGTERM"
-    compared = compare([broker.logs for broker in trio.brokers.values()])
+    compared = compare([cluster.logs_of(broker) for broker in cluster.brokers])
     return {
         "partitions": compared.partitions,
         "batches": compared.batches,

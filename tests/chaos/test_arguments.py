@@ -1,4 +1,4 @@
-"""How the fault matrix is told what to strike, and where its numbers go."""
+"""The arguments of the fault matrix: which cells run, and where the numbers are written."""
 
 import json
 import signal

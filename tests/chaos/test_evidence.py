@@ -1,4 +1,4 @@
-"""What counts as the sign of a fault, on a cluster made up for it."""
+"""The evidence of faults, on a fake cluster."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +9,8 @@ from tests.chaos.evidence import CONTROLLER, Evidence
 from tests.chaos.other_faults import expired
 
 
-def _trio(*registrations: tuple[int, int]) -> Any:
-    """A broker's epoch and session, each time somebody looks; the last stays."""
+def _cluster(*registrations: tuple[int, int]) -> Any:
+    """Return a broker's epoch and session at each look; the last one is repeated."""
     left = list(registrations)
     return SimpleNamespace(
         brokers={1: SimpleNamespace(starts=1)},
@@ -21,17 +21,17 @@ def _trio(*registrations: tuple[int, int]) -> Any:
     )
 
 
-def _expire(trio: Any) -> Evidence:
+def _expire(cluster: Any) -> Evidence:
     told = Evidence({}, controller=1)
-    with expired(trio, told, CONTROLLER):
+    with expired(cluster, told, CONTROLLER):
         pass
     return told
 
 
 def test_a_broker_that_had_been_started_passed_for_one_with_another_session() -> None:
     with pytest.raises(AssertionError, match="session of broker 1 is another"):
-        _expire(_trio((5, 70), (9, 70)))
-    assert _expire(_trio((5, 70), (9, 71))).seen == [
+        _expire(_cluster((5, 70), (9, 70)))
+    assert _expire(_cluster((5, 70), (9, 71))).seen == [
         "broker 1 has another broker epoch",
         "the session of broker 1 is another",
     ]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests import zookeeper
 from tests.chaos.cells import CELLS, QUICK, QUICK_NETWORK, named
-from tests.chaos.cluster import PLAIN, Trio
+from tests.chaos.cluster import PLAIN, ChaosCluster
 from tests.chaos.network import why_not as why_no_network
 from tests.chaos.running import at_rest, under_load
+from tests.support import zookeeper
 
 ENOUGH = 3_000
 """Transactions."""
@@ -23,11 +23,11 @@ pytestmark = [
 
 
 def struck(names: Sequence[str], directory: Path, at_least: int) -> dict[str, Any]:
-    with Trio(directory / "cluster", PLAIN) as trio:
+    with ChaosCluster(directory / "cluster", PLAIN) as cluster:
         cells = [cell._replace(workload="pipeline") for cell in named(names)]
         # Bars of time are for machines that do nothing else.
-        figures = under_load(cells, trio, directory / "load", 0, at_least=at_least, calm_s=0.5)
-        return {**figures, "at rest": at_rest(trio)}
+        figures = under_load(cells, cluster, directory / "load", 0, at_least=at_least, calm_s=0.5)
+        return {**figures, "at rest": at_rest(cluster)}
 
 
 def clean(figures: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""confluent-kafka as a program on the host uses it."""
+"""confluent-kafka, as a program on the host uses it."""
 
 from collections.abc import Iterable
 
@@ -9,14 +9,14 @@ from tests.docker.engine import wait_for
 
 SECONDS = 60.0
 QUIET = {"log_level": 0}
-"""librdkafka tells of every connection that breaks, and here they are meant to."""
+"""Switches librdkafka's logs off: it reports every connection that breaks, as the tests intend."""
 NO_CONTROLLER = {KafkaError.NOT_CONTROLLER, KafkaError.BROKER_NOT_AVAILABLE}
 
 
 def create_topic(servers: str, topic: str, partitions: int = 3) -> None:
-    """With as many replicas as docker-compose.yml makes the default.
+    """Create a topic with the default number of replicas of docker-compose.yml.
 
-    Asks again while a controller is being elected: librdkafka leaves that to its user.
+    Retries while a controller is being elected: librdkafka leaves that to its user.
     """
     wait_for(f"topic {topic} created", SECONDS, lambda: _created(servers, topic, partitions))
 
@@ -34,7 +34,7 @@ def _created(servers: str, topic: str, partitions: int) -> bool:
 
 
 def brokers(servers: str) -> dict[int, str]:
-    """Addresses by id, as clients are told them."""
+    """Return the brokers' advertised addresses by broker id."""
     found = AdminClient({"bootstrap.servers": servers} | QUIET).list_topics(timeout=SECONDS)
     return {broker.id: f"{broker.host}:{broker.port}" for broker in found.brokers.values()}
 
@@ -45,22 +45,23 @@ def leaders(servers: str, topic: str) -> set[int]:
 
 
 def in_sync(servers: str, topic: str) -> list[set[int]]:
-    """The in-sync replicas of each partition."""
+    """Return the in-sync replicas of each partition."""
     return [set(partition.isrs) for partition in _partitions(servers, topic).values()]
 
 
 def produce(servers: str, topic: str, values: Iterable[str]) -> None:
-    """Returns when all are acknowledged by all in-sync replicas; AssertionError otherwise."""
+    """Produce values; return when all in-sync replicas have acknowledged all, else
+    AssertionError."""
     write(producer(servers), topic, values)
 
 
 def producer(servers: str) -> Producer:
-    """An idempotent one."""
+    """Return an idempotent producer."""
     return Producer({"bootstrap.servers": servers, "enable.idempotence": True} | QUIET)
 
 
 def write(producer: Producer, topic: str, values: Iterable[str]) -> None:
-    """As `produce`, by a producer that lives on."""
+    """Produce values as `produce` does, with a producer that is used further."""
     failed: list[KafkaError] = []
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: error and failed.append(error))
@@ -69,7 +70,7 @@ def write(producer: Producer, topic: str, values: Iterable[str]) -> None:
 
 
 def transactional_producer(servers: str, transactional_id: str) -> Producer:
-    """One that has taken its id."""
+    """Return a transactional producer that has its producer id."""
     settings = {"bootstrap.servers": servers, "transactional.id": transactional_id}
     producer = Producer(settings | QUIET)
     producer.init_transactions(SECONDS)
@@ -77,7 +78,7 @@ def transactional_producer(servers: str, transactional_id: str) -> Producer:
 
 
 def read(servers: str, topic: str) -> list[str]:
-    """All committed records, sorted."""
+    """Return all committed records, sorted."""
     settings = {
         "bootstrap.servers": servers,
         "group.id": "reader",

@@ -1,4 +1,4 @@
-"""One engine for all tests of this directory, and the image that they look at."""
+"""One Docker engine for all tests of this directory, and the image under test."""
 
 import os
 import shutil
@@ -11,23 +11,23 @@ import pytest
 from tests.docker.engine import Engine, why_not
 from tests.docker.files import ROOT
 
-ROOM = "BARNABAS_DOCKER_ROOM"
-"""A directory that is kept, base images and all: the second run need not make them again."""
+KEPT_DIRECTORY = "BARNABAS_DOCKER_DIR"
+"""A directory that is kept, with the base images: the second run need not make them again."""
 
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
     if reason := why_not():
         pytest.skip(reason)
-    kept = os.environ.get(ROOM)
-    room = Path(kept or tempfile.mkdtemp(prefix="barnabas-docker-"))
+    kept = os.environ.get(KEPT_DIRECTORY)
+    directory = Path(kept or tempfile.mkdtemp(prefix="barnabas-docker-"))
     try:
-        with Engine(room) as engine:
+        with Engine(directory) as engine:
             engine.prepare()
             yield engine
     finally:
         if kept is None:
-            shutil.rmtree(room)
+            shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="session")

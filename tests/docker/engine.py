@@ -1,10 +1,10 @@
-"""A Docker Engine for the tests alone, and images under official names that need no registry.
+"""A Docker Engine for the tests only, and images under official names that need no registry.
 
     Debian by debootstrap -> python:3.11-slim -> Debian's ZooKeeper -> zookeeper:3.8
 
-Only these two stand in for what a user would pull; Dockerfile and docker-compose.yml are built and
-run as they are. The engine has a directory, a socket and a process of its own: what else runs on
-the machine is not touched.
+Only these two images replace the ones that a user would pull; Dockerfile and docker-compose.yml are
+built and run unchanged. The engine has a directory, a socket and a process of its own: it does not
+touch other containers on the machine.
 """
 
 import os
@@ -18,7 +18,7 @@ from typing import Self
 
 CERTIFICATES = Path("etc/ssl/certs/ca-certificates.crt")
 DEBIAN = "bookworm"
-"""The Debian whose Python is 3.11."""
+"""The Debian release with Python 3.11."""
 BASE = "python:3.11-slim"
 ZOOKEEPER = "zookeeper:3.8"
 START_SECONDS = 60
@@ -26,7 +26,7 @@ PROGRAMS = ("dockerd", "docker", "docker-compose", "debootstrap")
 
 
 def why_not() -> str:
-    """Why the engine cannot run here; empty where it can."""
+    """Return the reason why the engine cannot run here; an empty text if it can."""
     if os.geteuid() != 0:
         return "dockerd and debootstrap need root"
     if missing := [program for program in PROGRAMS if shutil.which(program) is None]:
@@ -35,7 +35,7 @@ def why_not() -> str:
 
 
 def wait_for(what: str, seconds: float, true: Callable[[], bool]) -> None:
-    """AssertionError where it does not become true in time."""
+    """Raise AssertionError if the condition does not become true in time."""
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
@@ -43,35 +43,37 @@ def wait_for(what: str, seconds: float, true: Callable[[], bool]) -> None:
 
 
 class Engine:
-    """Runs in `room`; images that are there already are used again."""
+    """An engine with its files in one directory; images that exist there are used again."""
 
-    def __init__(self, room: Path) -> None:
-        self._room = room
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         self.environment: Mapping[str, str] = os.environ | {
-            "DOCKER_HOST": f"unix://{room}/docker.sock",
+            "DOCKER_HOST": f"unix://{directory}/docker.sock",
             "COMPOSE_PROJECT_NAME": "barnabas",
+            # The storage driver copies and removes whole file systems: 1.3 GB of the pipeline's.
+            "COMPOSE_HTTP_TIMEOUT": "600",
         }
 
     def __enter__(self) -> Self:
-        self._room.mkdir(parents=True, exist_ok=True)
-        with (self._room / "dockerd.log").open("wb") as log:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with (self._directory / "dockerd.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [
                     "dockerd",
-                    # The only driver that needs nothing of the file system below.
+                    # The only driver without requirements on the file system.
                     "--storage-driver=vfs",
-                    f"--data-root={self._room}/data",
-                    f"--exec-root={self._room}/exec",
-                    f"--host=unix://{self._room}/docker.sock",
-                    f"--pidfile={self._room}/pid",
+                    f"--data-root={self._directory}/data",
+                    f"--exec-root={self._directory}/exec",
+                    f"--host=unix://{self._directory}/docker.sock",
+                    f"--pidfile={self._directory}/pid",
                 ],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
         try:
-            wait_for(f"dockerd ({self._room}/dockerd.log)", START_SECONDS, self._answers)
+            wait_for(f"dockerd ({self._directory}/dockerd.log)", START_SECONDS, self._answers)
         except BaseException:
             self._stop()
             raise
@@ -85,14 +87,15 @@ class Engine:
     def run(
         self, *words: str | Path, text: str = "", check: bool = True, timeout: float = 600
     ) -> str:
-        """Standard output of a program that talks to this engine; AssertionError if it fails."""
+        """Return the standard output of a program that uses this engine; AssertionError if it
+        fails."""
         done = subprocess.run(
             words,
             input=text,
             capture_output=True,
             text=True,
             env=self.environment,
-            cwd=self._room,
+            cwd=self._directory,
             timeout=timeout,
             check=False,
         )
@@ -100,11 +103,11 @@ class Engine:
         return done.stdout
 
     def inspect(self, name: str, template: str) -> str:
-        """What the engine knows of a container or an image."""
+        """Return the engine's description of a container or an image."""
         return self.run("docker", "inspect", "--format", template, name).strip()
 
     def health(self, container: str) -> str:
-        """`starting`, `healthy` or `unhealthy`."""
+        """Return `starting`, `healthy` or `unhealthy`."""
         return self.inspect(container, "{{.State.Health.Status}}")
 
     def wait_until_healthy(self, containers: Sequence[str], seconds: float) -> None:
@@ -119,21 +122,22 @@ class Engine:
         return bool(self.run("docker", "images", "--quiet", name).strip())
 
     def prepare(self) -> None:
-        """Makes the images that a user would pull."""
+        """Make the images that a user would pull."""
         if not self.has_image(BASE):
             self._import_base()
         if not self.has_image(ZOOKEEPER):
             self.run("docker", "build", "--tag", ZOOKEEPER, Path(__file__).parent / "zookeeper")
 
     def _import_base(self) -> None:
-        base = self._room / "base"
+        base = self._directory / "base"
         packages = "--include=python3,python3-venv,tini"
         self.run("debootstrap", "--variant=minbase", packages, DEBIAN, base, self._mirror())
-        # Where a machine reaches PyPI through a proxy of its own authority, so must its containers.
+        # If the machine reaches PyPI through a proxy with its own CA, containers must use both,
+        # too.
         if (host := "/" / CERTIFICATES).exists():
             shutil.copyfile(host, base / CERTIFICATES)
         shutil.rmtree(base / "var/cache/apt")
-        archive = self._room / "base.tar"
+        archive = self._directory / "base.tar"
         self.run("tar", "--directory", base, "--create", "--file", archive, ".")
         certificates = f"ENV PIP_CERT=/{CERTIFICATES}"
         self.run("docker", "import", "--change", certificates, archive, BASE)
@@ -141,14 +145,14 @@ class Engine:
         shutil.rmtree(base)
 
     def _mirror(self) -> str:
-        """The one that this machine's own packages come from, where it is a Debian of that name."""
+        """Return the Debian mirror of this machine, if it runs the same Debian release."""
         wanted = ("indextargets", "--format", "$(REPO_URI)")
         found = self.run("apt-get", *wanted, "Created-By: Packages", f"Codename: {DEBIAN}")
         return next(iter(found.split()), "http://deb.debian.org/debian")
 
     def _answers(self) -> bool:
         assert self._process is not None
-        assert self._process.poll() is None, f"dockerd ended: {self._room}/dockerd.log says why"
+        assert self._process.poll() is None, f"dockerd ended: see {self._directory}/dockerd.log"
         return self.run("docker", "info", "--format", "{{.ID}}", check=False).strip() != ""
 
     def _stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The Dockerfile, docker-compose.yml and the Kubernetes manifests, read as their users do."""
+"""The Dockerfile, docker-compose.yml and the Kubernetes manifests, parsed."""
 
 import json
 import shlex
@@ -16,14 +16,14 @@ MANIFESTS = ROOT / "deploy" / "kubernetes"
 
 
 class Instruction(NamedTuple):
-    """One of a Dockerfile, its continued lines joined."""
+    """One instruction of a Dockerfile, its continued lines joined."""
 
     name: str
     text: str
 
     @property
     def words(self) -> list[str]:
-        """Those of the exec form, else the shell's."""
+        """Return the words of the exec form, or those of a shell command."""
         return json.loads(self.text) if self.text.startswith("[") else shlex.split(self.text)
 
 
@@ -35,13 +35,20 @@ def dockerfile() -> list[Instruction]:
 
 
 def final_stage() -> Mapping[str, Instruction]:
-    """By name: what is said twice is said for the last time."""
-    stage: dict[str, Instruction] = {}
+    """Return the instructions of the last stage by name; the last one of a name counts."""
+    return stage(None)
+
+
+def stage(target: str | None) -> Mapping[str, Instruction]:
+    """Return the instructions of a stage as `final_stage` does; None is the last one."""
+    found: dict[str, Instruction] = {}
     for instruction in dockerfile():
         if instruction.name == "FROM":
-            stage.clear()
-        stage[instruction.name] = instruction
-    return stage
+            if target is not None and "FROM" in found and found["FROM"].words[-1] == target:
+                break
+            found.clear()
+        found[instruction.name] = instruction
+    return found
 
 
 def image_environment() -> dict[str, str]:
@@ -59,12 +66,12 @@ def compose_brokers() -> dict[str, dict[str, Any]]:
 
 
 def compose_config(name: str) -> BrokerConfig:
-    """Of the broker that has this name as a service."""
+    """Return the configuration of the broker with this service name."""
     return broker_config(compose_brokers()[name]["environment"])
 
 
 def manifests() -> Iterator[dict[str, Any]]:
-    """Those that kustomize would apply."""
+    """Yield the manifests that kustomize would apply."""
     listed = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"]
     for name in listed:
         yield from yaml.safe_load_all((MANIFESTS / name).read_text())
@@ -76,6 +83,9 @@ def manifest(kind: str, name: str) -> dict[str, Any]:
 
 
 def broker_config(environment: Mapping[str, object]) -> BrokerConfig:
-    """What `serve` makes of it in the image; ConfigError where a key has no effect."""
+    """Return the configuration that `serve` uses in the image.
+
+    Raises ConfigError for an unknown key.
+    """
     texts = {name: str(value) for name, value in environment.items()}
     return BrokerConfig.from_properties(from_environment(image_environment() | texts), strict=True)

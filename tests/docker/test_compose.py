@@ -1,4 +1,4 @@
-"""docker-compose.yml as it is: three brokers by one command, and what befalls them."""
+"""docker-compose.yml unchanged: three brokers by one command, and their failures."""
 
 import re
 import time
@@ -32,11 +32,11 @@ GRACE_SECONDS = 60
 HEALTHY_SECONDS = 120
 IN_SYNC_SECONDS = 60
 SESSION_SECONDS = 30
-"""The session's end and an election, with room for a machine that is busy."""
+"""Enough for the end of a session and an election on a busy machine."""
 
 
 class Compose:
-    """The services, by one of the two generations of Compose."""
+    """The services, run by one of the two generations of Compose."""
 
     def __init__(self, engine: Engine, command: tuple[str, ...]) -> None:
         self.engine = engine
@@ -49,7 +49,7 @@ class Compose:
         return self("ps", "--all", "--quiet", service).strip()
 
     def up(self) -> None:
-        """The one command; returns when every broker is healthy."""
+        """Run the documented command; return when every broker is healthy."""
         self("up", "--detach")
         self.wait_until_healthy(*BROKERS)
 
@@ -58,13 +58,13 @@ class Compose:
         self.engine.wait_until_healthy(containers, HEALTHY_SECONDS)
 
     def barnabas(self, broker_id: int, *words: str, text: str = "") -> str:
-        """Runs our own tool in a broker's container."""
+        """Run the `barnabas` command in a broker's container."""
         return self("exec", "-T", f"broker-{broker_id}", "barnabas", *words, text=text)
 
 
 @pytest.fixture(scope="module", params=["docker-compose", "docker compose"], ids=["v1", "v2"])
 def compose(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Compose]:
-    """Up, from nothing: the image is built on the way."""
+    """Start the services from nothing: this builds the image."""
     command = tuple(request.param.split())
     if not engine.run(*command, "version", check=False):
         pytest.skip(f"{request.param} is not installed")
@@ -80,7 +80,7 @@ def compose(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Compose]
 
 @pytest.fixture
 def topic(compose: Compose, request: pytest.FixtureRequest) -> str:  # noqa: ARG001
-    """One of three partitions and three replicas, on the cluster that is up."""
+    """Return the name of a topic of three partitions and three replicas, on the running cluster."""
     name = re.sub("[^a-z0-9]+", "-", request.node.name)
     create_topic(ALL, name)
     return name
@@ -100,7 +100,7 @@ def wait_until_in_sync(topic: str) -> None:
 
 
 @pytest.mark.parametrize("address", BROKERS.values())
-def test_every_address_leads_a_program_of_the_host_to_all_brokers(topic, address):
+def test_every_published_address_reaches_all_brokers(topic, address):
     assert brokers(address) == BROKERS
     produce(address, topic, values("host"))
     assert read(address, topic) == values("host")
@@ -113,7 +113,7 @@ def test_containers_reach_each_other_by_name(compose, topic):
     assert compose.engine.run(*elsewhere, *read) == "hello\n"
 
 
-def test_in_a_brokers_container_no_address_need_be_given(compose, topic):
+def test_command_in_a_brokers_container_needs_no_address(compose, topic):
     compose.barnabas(2, "produce", topic, text="hello\n")
     assert compose.barnabas(3, "consume", topic, "--from", "beginning", "--exit") == "hello\n"
 
@@ -170,7 +170,8 @@ def test_sigterm_is_a_controlled_stop(compose, topic):
     compose("stop", f"broker-{broker}")
     assert time.monotonic() - began < GRACE_SECONDS / 2
     assert compose.engine.inspect(container, "{{.State.ExitCode}}") == "0"
-    # It has handed over what it led before it went: nobody waits for its session to end.
+    # The broker has handed over its partitions before it ended: no client waits for its session's
+    # end.
     assert broker not in leaders(ALL, topic)
     produce(ALL, topic, values("while"))
     compose("start", f"broker-{broker}")
@@ -178,8 +179,8 @@ def test_sigterm_is_a_controlled_stop(compose, topic):
     assert read(ALL, topic) == values("while")
 
 
-def test_writing_goes_on_without_zookeeper_for_longer_than_a_session(compose, topic):
-    # Who has a producer id needs none: new blocks of them are what brokers cannot have meanwhile.
+def test_writes_continue_without_zookeeper_for_longer_than_a_session(compose, topic):
+    # The producer has its id: brokers cannot get new blocks of ids without ZooKeeper.
     writer, written = producer(ALL), values("with")
     write(writer, topic, written)
     session = compose_config("broker-1").zookeeper_session_timeout_ms / 1000
@@ -192,13 +193,13 @@ def test_writing_goes_on_without_zookeeper_for_longer_than_a_session(compose, to
             written += batch
     finally:
         compose("start", "zookeeper")
-    # Only a controller can make one, and only with ZooKeeper.
+    # Only a controller can create a topic, and only with ZooKeeper.
     create_topic(ALL, f"{topic}-again")
     wait_until_in_sync(topic)
     assert read(ALL, topic) == sorted(written)
 
 
-def test_what_was_there_is_there_after_down_and_up(compose, topic):
+def test_data_survive_down_and_up(compose, topic):
     produce(ALL, topic, values("kept"))
     compose("down")
     compose.up()

@@ -15,6 +15,7 @@ from tests.docker.files import (
     image_environment,
     manifest,
     manifests,
+    stage,
 )
 
 BROKERS = ("broker-1", "broker-2", "broker-3")
@@ -25,7 +26,7 @@ def pod_template() -> dict[str, object]:
 
 
 def pod_environment(pod: int) -> dict[str, str]:
-    """What Kubernetes makes of the manifest's variables in one pod."""
+    """Return the manifest's variables as Kubernetes expands them in one pod."""
     from_fields = {
         "metadata.name": f"barnabas-{pod}",
         "metadata.namespace": "default",
@@ -40,18 +41,18 @@ def pod_environment(pod: int) -> dict[str, str]:
 
 
 class TestImage:
-    def test_the_broker_alone_takes_what_the_image_sets(self):
+    def test_broker_accepts_the_variables_of_the_image(self):
         config = broker_config({})
         (listener,) = config.resolved_listeners()
         assert listener.advertised is not None
         assert (listener.address.host, str(listener.advertised)) == ("", "localhost:9092")
 
-    def test_any_builder_can_build_it(self):
+    def test_dockerfile_needs_no_buildkit(self):
         text = (ROOT / "Dockerfile").read_text()
         assert "syntax=" not in text
         assert not re.search(r"RUN --|COPY --(?!from=)|<<", text)
 
-    def test_the_ports_are_those_that_the_broker_opens(self):
+    def test_exposed_ports_are_the_brokers(self):
         config = broker_config({})
         metrics = config.metrics_listener.rpartition(":")[2]
         ports = {str(listener.address.port) for listener in config.resolved_listeners()} | {metrics}
@@ -61,7 +62,7 @@ class TestImage:
     def test_the_data_are_on_a_volume(self):
         assert final_stage()["VOLUME"].words == list(broker_config({}).data_directories)
 
-    def test_it_runs_as_an_ordinary_user_who_has_a_number(self):
+    def test_image_runs_as_an_unprivileged_numeric_user(self):
         # Kubernetes' runAsNonRoot refuses a name.
         assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", final_stage()["USER"].text)
 
@@ -70,26 +71,59 @@ class TestImage:
         assert final_stage()["CMD"].words == ["serve"]
         assert final_stage()["STOPSIGNAL"].text == "SIGTERM"
 
-    def test_the_context_has_every_floor_and_nothing_but_what_a_wheel_needs(self):
+    def test_build_context_has_only_the_files_of_a_wheel(self):
         lines = (ROOT / ".dockerignore").read_text().splitlines()
         assert lines[1] == "*"
         let_in = {line[1:] for line in lines if line.startswith("!")}
         floors = {path.name for path in (ROOT / "barnabas").iterdir() if path.is_symlink()}
-        assert let_in == floors | {"barnabas", "pyproject.toml", "README.md", "LICENSE"}
+        assert let_in == floors | {
+            "barnabas",
+            "setup.py",
+            "pyspark_barnabas.py",
+            "pyproject.toml",
+            "README.md",
+            "LICENSE",
+        }
 
-    def test_only_one_base_is_fetched(self):
-        assert {i.words[0] for i in dockerfile() if i.name == "FROM"} == {"python:3.11-slim"}
+    def test_only_one_base_image_is_pulled(self):
+        stages = [each.words for each in dockerfile() if each.name == "FROM"]
+        own = {words[2] for words in stages if len(words) > 1}
+        assert {words[0] for words in stages} - own == {"python:3.11-slim"}
+
+    def test_last_stage_is_the_broker_without_a_name(self):
+        stages = [each.text for each in dockerfile() if each.name == "FROM"]
+        assert stages[-1] == "python:3.11-slim"
+
+
+class TestPipeline:
+    def test_plain_services_are_started_without_it(self):
+        with_profile = {name: s for name, s in compose()["services"].items() if "profiles" in s}
+        assert {name: s["profiles"] for name, s in with_profile.items()} == {
+            "pipeline": ["pipeline"]
+        }
+
+    def test_service_is_built_from_the_target_and_serves_the_page_to_this_machine(self):
+        service, target = compose()["services"]["pipeline"], stage("pipeline")
+        assert service["build"]["target"] == "pipeline"
+        assert target["CMD"].words == ["pipeline", "example", "--http", "0.0.0.0:8088"]
+        assert service["ports"] == ["127.0.0.1:8088:8088"]
+        assert target["EXPOSE"].words == ["8088"]
+        assert "localhost:8088/" in target["HEALTHCHECK"].text
+
+    def test_user_and_signals_are_those_of_the_broker(self):
+        for name in ("USER", "ENTRYPOINT", "STOPSIGNAL", "VOLUME"):
+            assert stage("pipeline")[name] == final_stage()[name]
 
 
 class TestCompose:
-    def test_there_are_three_brokers_with_names_of_their_own(self):
+    def test_three_brokers_have_distinct_ids_and_racks(self):
         configs = [compose_config(name) for name in BROKERS]
         assert list(compose_brokers()) == list(BROKERS)
         assert len({config.broker_id for config in configs}) == 3
         assert len({config.broker_rack for config in configs}) == 3
 
     @pytest.mark.parametrize("name", BROKERS)
-    def test_clients_are_told_addresses_that_lead_to_the_broker(self, name):
+    def test_advertised_addresses_reach_the_broker(self, name):
         config, service = compose_config(name), compose_brokers()[name]
         listeners = {listener.name: listener for listener in config.resolved_listeners()}
         ((host, outside, inside),) = (port.split(":") for port in service["ports"])
@@ -114,12 +148,12 @@ class TestCompose:
         assert outside == ["9092", "9093", "9094"]
 
     @pytest.mark.parametrize("name", BROKERS)
-    def test_each_broker_has_a_volume_of_its_own_where_its_data_are(self, name):
+    def test_each_broker_has_its_own_data_volume(self, name):
         (volume,) = compose_brokers()[name]["volumes"]
         assert volume == f"{name}:{image_environment()['KAFKA_LOG_DIRS']}"
         assert name in compose()["volumes"]
 
-    def test_brokers_wait_for_the_zookeeper_that_they_ask(self):
+    def test_brokers_wait_for_their_zookeeper(self):
         for name, service in compose_brokers().items():
             zookeeper = compose_config(name).zookeeper_connect.partition(":")[0]
             assert service["depends_on"] == {zookeeper: {"condition": "service_healthy"}}
@@ -128,12 +162,12 @@ class TestCompose:
     def test_the_image_is_built_once(self):
         assert [name for name, s in compose_brokers().items() if "build" in s] == ["broker-1"]
 
-    def test_early_compose_v2_asked_a_registry_for_the_image_that_is_built_here(self):
+    def test_other_services_never_pull_the_image(self):
         policies = {name: s.get("pull_policy") for name, s in compose_brokers().items()}
         assert policies == {"broker-1": None, "broker-2": "never", "broker-3": "never"}
 
-    def test_both_generations_of_compose_take_it(self):
-        # 1.29 reads a file without `version` by the common specification, v2 warns of one with it.
+    def test_both_generations_of_compose_accept_the_file(self):
+        # 1.29 reads a file without `version` by the common specification; v2 warns of a `version`.
         assert set(compose()) <= {"services", "volumes", "x-broker", "x-environment"}
 
     def test_losing_any_one_broker_loses_nothing(self):
@@ -144,7 +178,7 @@ class TestCompose:
 
 class TestKubernetes:
     @pytest.mark.parametrize("pod", range(3))
-    def test_each_pod_is_a_broker_with_an_address_of_its_own(self, pod):
+    def test_each_pod_is_a_broker_with_its_own_address(self, pod):
         config = broker_config(
             {k: v for k, v in pod_environment(pod).items() if k.startswith("KAFKA_")}
         )
@@ -158,11 +192,11 @@ class TestKubernetes:
         assert config.inter_broker_listener().address.port == ports["replication"]
 
     def test_every_value_of_a_variable_is_a_string(self):
-        # Kubernetes refuses a number there.
+        # Kubernetes refuses a number here.
         for variable in pod_template()["containers"][0]["env"]:
             assert isinstance(variable.get("value", ""), str)
 
-    def test_pods_are_of_the_service_that_names_them(self):
+    def test_pods_belong_to_the_service_of_their_names(self):
         stateful = manifest("StatefulSet", "barnabas")["spec"]
         labels = stateful["template"]["metadata"]["labels"]
         assert stateful["serviceName"] == "barnabas-brokers"
@@ -172,7 +206,7 @@ class TestKubernetes:
         budget = manifest("PodDisruptionBudget", "barnabas")["spec"]
         assert budget["selector"]["matchLabels"] == labels
 
-    def test_pods_run_as_the_image_does_and_keep_data_where_it_does(self):
+    def test_pods_have_the_user_and_the_data_directory_of_the_image(self):
         security = pod_template()["securityContext"]
         container = pod_template()["containers"][0]
         ids = f"{security['runAsUser']}:{security['runAsGroup']}"
@@ -180,7 +214,7 @@ class TestKubernetes:
         assert security["fsGroup"] == security["runAsGroup"]
         assert [m["mountPath"] for m in container["volumeMounts"]] == final_stage()["VOLUME"].words
 
-    def test_probes_ask_the_endpoint_for_operators(self):
+    def test_probes_use_the_metrics_endpoint(self):
         container = pod_template()["containers"][0]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         assert broker_config({}).metrics_listener == f":{ports['metrics']}"
@@ -194,7 +228,7 @@ class TestKubernetes:
             "livenessProbe": "/healthz",
         }
 
-    def test_brokers_ask_the_zookeeper_that_is_there(self):
+    def test_brokers_use_the_manifests_zookeeper(self):
         host, _, port = pod_environment(0)["KAFKA_ZOOKEEPER_CONNECT"].partition(":")
         assert str(manifest("Service", host)["spec"]["ports"][0]["port"]) == port
         assert manifest("StatefulSet", host)["spec"]["serviceName"] == host

@@ -1,4 +1,4 @@
-"""The image: what is in it, and one broker of it from start to stop."""
+"""The image: its content, and one broker from start to stop."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ MOST_OVER_THE_BASE = 50 * MEGABYTE
 
 @pytest.fixture(scope="module")
 def shell(engine: Engine, image: str) -> Iterator[Callable[[str], str]]:
-    """Runs a line in a container of the image in which there is no broker."""
+    """Return a function that runs a shell command in a container of the image without a broker."""
     sleep = ("--entrypoint", "sleep", image, "infinity")
     engine.run("docker", "run", "--detach", "--init", "--name", "shell", *sleep)
     yield lambda line: engine.run("docker", "exec", "shell", "sh", "-c", line).strip()
@@ -28,7 +28,7 @@ def shell(engine: Engine, image: str) -> Iterator[Callable[[str], str]]:
 
 @pytest.fixture
 def broker(engine: Engine, image: str) -> Iterator[str]:
-    """A healthy one that may write nowhere but to its volume."""
+    """Run a broker that may write to its volume only; yield the healthy container."""
     engine.run("docker", "run", "--detach", "--name", "alone", "--read-only", image)
     engine.wait_until_healthy(["alone"], 60)
     yield "alone"
@@ -52,8 +52,8 @@ def test_has_no_tools_to_build_with_and_no_tests(shell):
     assert shell("ls -d /src 2>&1 || true").endswith("No such file or directory")
 
 
-def test_only_the_volume_is_the_users_to_write(shell):
-    # The pseudo file system of processes shows the looking ones.
+def test_user_can_write_to_the_volume_only(shell):
+    # The pseudo file system of processes also lists the processes of this command.
     found = shell(
         "find / -user barnabas -not -path '/proc*' -not -path '/dev*' 2>/dev/null || true"
     )
@@ -61,7 +61,7 @@ def test_only_the_volume_is_the_users_to_write(shell):
     assert shell("stat -c '%U:%G' /var/lib/barnabas") == "barnabas:barnabas"
 
 
-def test_the_tools_are_in_it(engine, image):
+def test_image_has_the_barnabas_tools(engine, image):
     assert engine.run("docker", "run", "--rm", image, "--version").startswith("barnabas")
 
 
@@ -112,6 +112,6 @@ def test_the_environment_wins_over_the_image(engine, image):
         engine.run("docker", "rm", "--force", "--volumes", "named")
 
 
-def test_its_labels_say_what_it_is(engine, image):
+def test_image_has_its_labels(engine, image):
     labels = json.loads(engine.inspect(image, "{{json .Config.Labels}}"))
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"

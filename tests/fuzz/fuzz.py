@@ -1,10 +1,10 @@
-"""Runs a fuzz target under atheris (`pip install atheris`), which needs no part of the suite.
+"""A runner of fuzz targets with atheris (`pip install atheris`), outside of the test suite.
 
     python tests/fuzz/fuzz.py request -runs=1000000 /tmp/found tests/fuzz/corpus/request
 
-Arguments behind the target are libFuzzer's; the first directory collects what it finds. An input
-that was refused wrongly belongs into the corpus, which `test_corpus.py` replays with every test
-run.
+Arguments after the target are libFuzzer's; it saves new inputs in the first directory. An input
+that was refused with another exception than `REFUSALS` belongs in the corpus, which
+`test_corpus.py` replays in every test run.
 """
 
 import sys
@@ -14,17 +14,24 @@ import atheris
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-with atheris.instrument_imports(include=["barnabas.protocol", "tests.fuzz"]):
+with atheris.instrument_imports(
+    include=[
+        "barnabas.protocol",
+        "barnabas.pipeline.columns",
+        "barnabas.security.sasl",
+        "tests.fuzz",
+    ]
+):
     from barnabas.protocol.codec import decoder
     from barnabas.protocol.schema import api
-    from tests.fuzz import targets
+    from tests.support import fuzz_targets as targets
 
 
 def main() -> None:
     target, *options = sys.argv[1:]
     if target == "request":
         for key, version in targets.REQUESTS:
-            # Compiled codecs come from no import, so they are instrumented one by one.
+            # Compiled codecs are not imported modules, so they are instrumented one by one.
             known = api(key).request._decoders
             known[version] = atheris.instrument_func(decoder(api(key).request, version))
     atheris.Setup([sys.argv[0], *options], lambda data: targets.run(target, data))

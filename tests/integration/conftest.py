@@ -1,22 +1,30 @@
-"""Both brokers for the tests of our own client; Apache Kafka is started once."""
+"""The command line, and Barnabas and Apache Kafka for our client's tests; Kafka is started once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.testing import Broker
-from tests.referee.kafka import Kafka
+from tests.support.command_line import Cli
+from tests.support.kafka.node import Kafka
 
 DEADLINE = 30.0
 
 
 @pytest.fixture(scope="session")
 def kafka_for_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Its address. Tests that use it belong to the group "client-on-kafka"."""
-    properties = {"group.min.session.timeout.ms": "500"}
+    """Return the address of Apache Kafka. Tests that use it belong to the group
+    "client-on-kafka"."""
+    properties = {
+        "group.min.session.timeout.ms": "500",
+        # InitProducerId v6, of which this release serves Enable2Pc alone.
+        "unstable.api.versions.enable": "true",
+        "transaction.two.phase.commit.enable": "true",
+    }
     with Kafka(tmp_path_factory.mktemp("kafka"), properties=properties) as kafka:
         yield kafka.bootstrap_servers
 
@@ -44,3 +52,14 @@ async def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
     name = request.function.__name__
     await Admin(cluster).create_topic(name, partitions=2)
     return str(name)
+
+
+@pytest.fixture
+def cli(
+    servers: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    tmp_path: Path,
+) -> Cli:
+    """Return the command line, run in this process against `servers`."""
+    return Cli(servers, (monkeypatch, capfdbinary), tmp_path)

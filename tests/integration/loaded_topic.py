@@ -1,4 +1,4 @@
-"""A topic that somebody writes to while its partitions move, and what it must have in the end."""
+"""A topic under load while its partitions move, and the check of its records at the end."""
 
 import asyncio
 from itertools import count
@@ -15,7 +15,7 @@ DEADLINE = 30.0
 
 
 class Writer:
-    """Writes numbered records to all partitions in turn until it is told to stop."""
+    """Writes numbered records to all partitions in turn until it is stopped."""
 
     def __init__(self, client: Client, topic: str) -> None:
         self._client = client
@@ -35,7 +35,8 @@ class Writer:
                 sent.add_done_callback(lambda done, p=partition, v=value: self._note(done, p, v))
                 if number % 50 == 0:
                     await producer.flush()
-                    # Some 5 MB/s: a throttle below what is written would never let a replica join.
+                    # About 5 MB/s: a throttle below the write rate would never let a replica join
+                    # the ISR.
                     await asyncio.sleep(0.02)
 
     def _note(self, done: "asyncio.Future[Delivered]", partition: int, value: bytes) -> None:
@@ -43,7 +44,7 @@ class Writer:
         self.acknowledged[partition].append(value)
 
     async def written(self, records: int) -> None:
-        """Returns when each partition has so many records, of 2 KB each."""
+        """Return when each partition has that many records, of 2 KB each."""
         async with asyncio.timeout(DEADLINE):
             while min(map(len, self.acknowledged)) < records:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -74,7 +75,7 @@ async def move(client: Client, plan: Plan, throttle: int | None = None) -> None:
 
 
 async def arrival(client: Client, plan: Plan) -> None:
-    """Returns when every partition of the plan is where it shall be."""
+    """Return when the assignment of every partition is the plan's."""
     async with asyncio.timeout(DEADLINE):
         while True:
             rows, _ = await reassignments.verify(client, plan, keep_throttle=False)

@@ -1,4 +1,4 @@
-"""One request to one broker of a test's cluster, and work beside it."""
+"""One request to one broker of a test's cluster, and a call in another thread."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ DEADLINE = 20.0
 
 
 def code_of(cluster: Cluster, broker: int) -> int:
-    """How a broker answers a DescribeCluster."""
+    """Return the error code with which a broker answers DescribeCluster."""
 
     async def ask() -> int:
         host, _, port = cluster.address_of(broker).rpartition(":")
@@ -42,7 +42,7 @@ def create(cluster: Cluster, topic: str) -> None:
 
 
 def in_thread(work: Callable[[], T]) -> "Future[T]":
-    """What comes of work that waits."""
+    """Run a blocking call in a thread; return the future of its result."""
     done: Future[T] = Future()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""What a consumer of ours reads of a topic with two partitions."""
+"""Read a topic of two partitions with our consumer."""
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings, Message
@@ -8,7 +8,7 @@ from barnabas.client.offsets import EARLIEST
 async def read(
     cluster: Cluster, topic: str, count: int, *, committed: bool = True
 ) -> list[Message]:
-    """The first `count` messages of both partitions."""
+    """Return the first `count` messages of both partitions."""
     consumer = Consumer(cluster, FetchSettings(max_wait=0.1, read_committed=committed))
     consumer.assign({(topic, 0): EARLIEST, (topic, 1): EARLIEST})
     messages: list[Message] = []

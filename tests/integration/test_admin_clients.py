@@ -1,4 +1,4 @@
-"""confluent-kafka manages topics and configurations, and a restart keeps what it did."""
+"""Topics and configurations managed by confluent-kafka, which survive a restart of the broker."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`barnabas log-dirs` shows where replicas lie and moves them between directories."""
+"""`barnabas log-dirs` lists the log directories of replicas and moves replicas between them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.testing import Broker
-from tests.integration.command_line import Cli
+from tests.support.command_line import Cli
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_replicas_are_shown_and_moved(cli: Cli, directories: list[str]) -> None:
     assert cli("consume", "t", "-o", "beginning", "-e").splitlines() == [b"one", b"two"]
 
 
-def test_a_directory_that_is_none_is_told(cli: Cli) -> None:
+def test_log_dirs_reports_an_unknown_directory(cli: Cli) -> None:
     cli("topics", "create", "t")
     code, said, _ = cli.run("log-dirs", "move", "t", "--broker", "1", "--to", "/none")
     assert code == 1

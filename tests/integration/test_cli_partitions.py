@@ -1,4 +1,4 @@
-"""`barnabas partitions` moves replicas and leaders of a cluster with records in it."""
+"""`barnabas partitions` moves replicas and leaders of topics that hold records."""
 
 import json
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.testing import Cluster
-from tests.integration.command_line import Cli
+from tests.support.command_line import Cli
 
 NAMES = ("fragile", "healthy", "lonely")
 RECORDS = b"".join(b"%d\n" % number for number in range(2000))
@@ -38,7 +38,8 @@ def plan(path: Path, topic: str, *replicas: list[int]) -> str:
 
 
 def topic_with(cli: Cli, name: str, tmp_path: Path, *replicas: list[int]) -> None:
-    """A topic whose partitions are on these brokers, each led by the first, with records in one."""
+    """Create a topic whose partitions have these replicas, led by the first; produce to one of
+    them."""
     factor = str(len(replicas[0]))
     cli("topics", "create", name, "-p", str(len(replicas)), "-r", factor)
     cli("partitions", "reassign", plan(tmp_path / "first", name, *replicas), "--wait")
@@ -73,8 +74,8 @@ def test_replicas_move_and_come_back_with_every_record(cli: Cli, tmp_path: Path)
     assert cli.json("partitions", "list") == []
 
 
-def test_a_throttled_move_takes_its_time_and_its_throttle_goes(cli: Cli, tmp_path: Path) -> None:
-    """2.7 MB at 200 KB/s: each record is a batch, and the second has to wait for the first."""
+def test_throttled_move_is_delayed_and_removes_its_throttle(cli: Cli, tmp_path: Path) -> None:
+    """2.7 MB at 200 KB/s: each record is a batch, and the throttle delays the second one."""
     topic_with(cli, "slow", tmp_path, [1])
     for _ in range(3):
         cli("produce", "slow", "-p", "0", stdin=b"x" * 900_000 + b"\n")
@@ -127,7 +128,7 @@ def test_a_plan_for_other_brokers_keeps_the_number_of_replicas(cli: Cli) -> None
     assert [row["replicas"] for row in current["partitions"]] == [row["replicas"] for row in shown]
 
 
-def test_partitions_that_lack_something_are_found(
+def test_topics_describe_filters_partitions_with_problems(
     cluster: Cluster, cli: Cli, tmp_path: Path
 ) -> None:
     topic_with(cli, "healthy", tmp_path, [1, 2, 3])
@@ -154,7 +155,7 @@ def test_partitions_that_lack_something_are_found(
     assert lacking("--under-replicated", "--unavailable") == {}
 
 
-def test_what_cannot_be_done_is_said_in_a_line(cli: Cli, tmp_path: Path) -> None:
+def test_partitions_reports_an_impossible_request_in_one_line(cli: Cli, tmp_path: Path) -> None:
     def refused(*arguments: str) -> bytes:
         code, out, said = cli.run(*arguments)
         assert code != 0

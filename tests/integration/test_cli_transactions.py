@@ -1,4 +1,4 @@
-"""`barnabas transactions` on a broker: what is open is found, explained, fenced and aborted."""
+"""`barnabas transactions` lists, explains, fences and aborts open transactions."""
 
 import asyncio
 import os
@@ -7,43 +7,38 @@ import re
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import confluent_kafka
 import pytest
 
-from barnabas.broker.coordination.marker_writer import Done, MarkerWriter, TxnMarker
-from barnabas.cli import standstill
+from barnabas.broker.server.slices import Steps
+from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
+from barnabas.cli.transactions import stuck
 from barnabas.client.cluster import Cluster
 from barnabas.client.transaction_admin import TransactionAdmin
 from barnabas.protocol.errors import ErrorCode
 from barnabas.testing import Broker
-from tests.integration.command_line import DEADLINE, Cli, environment
-from tests.integration.newer_producer import NewerProducer
-from tests.waiting import until
+from tests.support.command_line import DEADLINE, Cli, environment
+from tests.support.newer_producer import NewerProducer
+from tests.support.transactions_by_hand import (
+    committed_values,
+    hanging,
+    refused,
+)
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    # Records of the older protocol get in unverified: so transactions come to hang.
+    # Records of the older protocol are appended unverified, which makes hanging transactions
+    # possible.
     keys = {
         "transaction.partition.verification.enable": "false",
         "transaction.state.log.num.partitions": "3",
     }
     with Broker(keys) as broker:
         yield broker.bootstrap_servers
-
-
-@pytest.fixture
-def cli(
-    servers: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capfdbinary: pytest.CaptureFixture[bytes],
-    tmp_path: Path,
-) -> Cli:
-    return Cli(servers, (monkeypatch, capfdbinary), tmp_path)
 
 
 @pytest.fixture
@@ -54,81 +49,12 @@ def topic(cli: Cli) -> str:
 
 
 def opened(servers: str, topic: str, *partitions: int) -> tuple[str, NewerProducer]:
-    """A transactional id, and its producer within a transaction."""
+    """Begin a transaction in the partitions; return its transactional id and its producer."""
     transactional_id = f"x-{uuid.uuid4().hex[:8]}"
     producer = NewerProducer(servers, transactional_id).init()
     for partition in partitions:
         producer.send(topic, partition, b"open")
     return transactional_id, producer
-
-
-def older_producer(servers: str, transactional_id: str) -> confluent_kafka.Producer:
-    """One of the older protocol. It stays behind with a thread of its own, which must not write to
-    the standard error of later tests."""
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": servers, "transactional.id": transactional_id, "log_level": 0}
-    )
-    producer.init_transactions(DEADLINE)
-    return producer
-
-
-def refused(cli: Cli, *arguments: str) -> str:
-    """The one line that a command which fails says."""
-    code, out, errors = cli.run("transactions", *arguments)
-    assert (code, out) == (1, b"")
-    (line,) = errors.decode().splitlines()
-    return line
-
-
-def committed_values(servers: str, topic: str) -> list[bytes]:
-    """What a read_committed reader gets to see of partition 0."""
-    consumer = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "readers",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-    try:
-        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
-        values = []
-        while True:
-            message = consumer.poll(DEADLINE)
-            assert message is not None
-            if message.error():
-                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
-                return values
-            values.append(message.value())
-    finally:
-        consumer.close()
-
-
-def hanging(servers: str, topic: str, *, committed_before: bool) -> int:
-    """Leaves a transaction open that its coordinator never hears of; its start offset."""
-    transactional_id = f"x-{uuid.uuid4().hex[:8]}"
-    older = older_producer(servers, transactional_id)
-    if committed_before:
-        older.begin_transaction()
-        older.produce(topic, b"good", partition=0)
-        older.commit_transaction(DEADLINE)
-    producer = NewerProducer(servers, transactional_id, version=11)
-    producer.producer_id, producer.epoch = identity(servers, transactional_id)
-    producer.sequences[topic, 0] = int(committed_before)
-    producer.send(topic, 0, b"late")
-    return 2 if committed_before else 0
-
-
-def identity(servers: str, transactional_id: str) -> tuple[int, int]:
-    """Producer id and epoch, which librdkafka keeps to itself."""
-
-    async def described() -> tuple[int, int]:
-        async with Cluster(servers) as cluster:
-            row = await TransactionAdmin(cluster).describe(transactional_id)
-            return row.producer_id, row.producer_epoch
-
-    return asyncio.run(described())
 
 
 def test_list_filters_by_state_producer_duration_and_name(
@@ -160,6 +86,15 @@ def test_list_filters_by_state_producer_duration_and_name(
     first.end(committed=False)
 
 
+def test_pattern_without_re2_on_the_broker_names_the_extra(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    message = refused(cli, "list", "--pattern", "x")
+    assert "UNSUPPORTED_VERSION" in message
+    assert "pip install 'barnabas[re2]'" in message
+
+
 def test_describe(cli: Cli, servers: str, topic: str) -> None:
     transactional_id, producer = opened(servers, topic, 0, 1)
     (row,) = cli.json("transactions", "describe", transactional_id)
@@ -168,12 +103,12 @@ def test_describe(cli: Cli, servers: str, topic: str) -> None:
     assert (row["state"], row["timeout"]) == ("Ongoing", 60_000)
     assert 0 <= row["age"] < DEADLINE * 1000
     assert b"\tOngoing\t60000\t" in cli("transactions", "describe", transactional_id)
-    said = refused(cli, "describe", "nobody")
-    assert said == "barnabas: TRANSACTIONAL_ID_NOT_FOUND: transactional id nobody"
+    said = refused(cli, "describe", "absent")
+    assert said == "barnabas: TRANSACTIONAL_ID_NOT_FOUND: transactional id absent"
     producer.end(committed=False)
 
 
-def test_why_tells_of_an_open_transaction(
+def test_why_shows_the_open_transaction_and_its_timeline(
     cli: Cli, servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unread(*_: object) -> None:
@@ -183,12 +118,12 @@ def test_why_tells_of_an_open_transaction(
     producer.end(committed=True)
     producer.send(topic, 0, b"again")
     with monkeypatch.context() as patch:
-        patch.setattr(standstill, "histories", unread)
+        patch.setattr(stuck, "histories", unread)
         (found,) = cli.json("transactions", "why", topic)
     timeline = [each["event"] for each in found.pop("timeline")]
     place = f"{topic}-0"
-    # By another clock than the rest, so anywhere between them.
-    timeline.remove(f"record 2 of {place}, by its own clock")
+    # The record's timestamp is from another clock, so its place in the timeline varies.
+    timeline.remove(f"record 2 of {place} (timestamp of the record)")
     assert 0 <= found.pop("time_left_ms") <= 60_000
     assert 0 <= found.pop("age_ms") < DEADLINE * 1000
     assert found == {
@@ -204,6 +139,7 @@ def test_why_tells_of_an_open_transaction(
         "coordinator": 0,
         "state": "Ongoing",
         "client": "127.0.0.1",
+        "keeper": None,
     }
     assert timeline == [
         "InitProducerId",
@@ -216,22 +152,25 @@ def test_why_tells_of_an_open_transaction(
     producer.end(committed=True)
 
 
-def test_the_diary_is_for_those_who_ask(servers: str, topic: str) -> None:
+def test_describe_sends_events_only_on_request(servers: str, topic: str) -> None:
     transactional_id, producer = opened(servers, topic, 0)
 
-    async def described(*, diary: bool) -> tuple[bool, bool, bool]:
+    async def described(*, include_events: bool) -> tuple[bool, bool, bool]:
         async with Cluster(servers) as cluster:
-            row = await TransactionAdmin(cluster).describe(transactional_id, diary=diary)
+            row = await TransactionAdmin(cluster).describe(
+                transactional_id, include_events=include_events
+            )
             return row.events is not None, row.time_left_ms >= 0, row.client_host is not None
 
-    assert asyncio.run(described(diary=True)) == (True, True, True)
-    assert asyncio.run(described(diary=False)) == (False, False, False)
+    assert asyncio.run(described(include_events=True)) == (True, True, True)
+    assert asyncio.run(described(include_events=False)) == (False, False, False)
     producer.end(committed=False)
 
 
-def test_why_has_nothing_to_say_where_nobody_waits(cli: Cli, topic: str) -> None:
+def test_why_is_empty_without_an_open_transaction(cli: Cli, topic: str) -> None:
     said = cli("transactions", "why", f"{topic}:1")
-    assert said.decode() == f"Nothing holds readers of {topic}:1 back.\n"
+    text = f"No open transaction holds back read_committed consumers of {topic}:1.\n"
+    assert said.decode() == text
     assert cli.json("transactions", "why", topic) == []
     assert "has no partition 7" in refused(cli, "why", f"{topic}:7")
     assert "UNKNOWN_TOPIC_OR_PARTITION" in refused(cli, "why", "no-such-topic")
@@ -264,7 +203,7 @@ def on_a_terminal(servers: str, *arguments: str) -> str:
         while data := os.read(ours, 65_536):
             shown += data
     except OSError:
-        # What a terminal says when nobody holds its other end any more.
+        # Linux reports EIO on a terminal whose other end is closed.
         pass
     finally:
         os.close(ours)
@@ -279,8 +218,8 @@ def test_a_fenced_producer_is_aborted(cli: Cli, servers: str, topic: str) -> Non
     assert fenced["epoch"] > producer.epoch
     assert cli.json("transactions", "why", topic) == []
     assert committed_values(servers, topic) == []
-    assert "TRANSACTIONAL_ID_NOT_FOUND" in refused(cli, "fence", "nobody")
-    assert "TRANSACTIONAL_ID_NOT_FOUND" in refused(cli, "describe", "nobody")
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in refused(cli, "fence", "absent")
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in refused(cli, "describe", "absent")
 
 
 def test_a_hanging_transaction_is_found_and_aborted(cli: Cli, servers: str, topic: str) -> None:
@@ -298,7 +237,7 @@ def test_a_hanging_transaction_is_found_and_aborted(cli: Cli, servers: str, topi
     assert found["advice"] == " ".join(["barnabas", "transactions", *abort])
     code, out, _ = cli.run("transactions", "repair", topic)
     assert code == 1
-    assert b"\tunknown\tFalse\tno marker may follow where an epoch has many" in out
+    assert b"\tunknown\tFalse\tno marker is certain where an epoch has many" in out
     said = refused(cli, "abort", f"{topic}:0", "--start-offset", "7")
     assert said == f"barnabas: no transaction is open in {topic}:0 from 7 on"
     done = cli("transactions", *abort)
@@ -307,7 +246,7 @@ def test_a_hanging_transaction_is_found_and_aborted(cli: Cli, servers: str, topi
     assert committed_values(servers, topic) == []
 
 
-def test_abort_refuses_what_cannot_be_told_unless_forced(
+def test_abort_refuses_an_undecidable_transaction_unless_forced(
     cli: Cli, servers: str, topic: str
 ) -> None:
     start = hanging(servers, topic, committed_before=True)
@@ -332,11 +271,13 @@ def test_abort_leaves_an_open_transaction_to_its_coordinator(
     until(lambda: committed_values(servers, topic) == [b"open"])
 
 
-def test_why_tells_what_keeps_a_marker_from_being_written(
+def test_why_names_the_error_that_blocks_a_marker(
     cli: Cli, servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: MarkerWriter, topic: str, index: int, marker: TxnMarker, done: Done) -> None:  # noqa: ARG001
-        done(ErrorCode.KAFKA_STORAGE_ERROR)
+    def full(_writer: MarkerWriter, writes: Iterable[MarkerWrite]) -> Steps[None]:
+        for each in writes:
+            each.done(ErrorCode.KAFKA_STORAGE_ERROR)
+            yield None
 
     transactional_id, producer = opened(servers, topic, 0, 1)
     with monkeypatch.context() as patch:

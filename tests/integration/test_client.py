@@ -1,4 +1,4 @@
-"""Barnabas's own client, on Barnabas and on Apache Kafka: the same tests, the same answers."""
+"""Barnabas's own client: the same tests, with the same results, on Barnabas and on Apache Kafka."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -16,8 +16,9 @@ from barnabas.client.producer import ALL, Producer, ProducerSettings
 from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 DEADLINE = 20.0
 SHORT_SESSIONS = {"group.min.session.timeout.ms": "500"}
@@ -42,7 +43,7 @@ async def cluster(servers: str) -> AsyncIterator[Cluster]:
 
 
 async def read(cluster: Cluster, topic: str, count: int, *, start: int = EARLIEST) -> list[Message]:
-    """The first `count` messages of all partitions."""
+    """Return the first `count` messages of all partitions."""
     info = await cluster.retrying(lambda: cluster.topic(topic))
     consumer = Consumer(cluster, FetchSettings(max_wait=0.1))
     consumer.assign({(topic, partition): start for partition in info.leaders})
@@ -54,7 +55,7 @@ async def read(cluster: Cluster, topic: str, count: int, *, start: int = EARLIES
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-async def test_each_codec_comes_back(cluster: Cluster, codec: Compression) -> None:
+async def test_records_of_each_codec_are_read_back(cluster: Cluster, codec: Compression) -> None:
     topic = f"codec-{codec.name}"
     headers = (("trace", b"1"), ("nothing", None))
     sent = [
@@ -76,10 +77,12 @@ async def test_each_codec_comes_back(cluster: Cluster, codec: Compression) -> No
 
 
 @pytest.mark.parametrize("acks", [0, 1, ALL])
-async def test_each_acks_delivers_all_and_tells_where(cluster: Cluster, acks: int) -> None:
+async def test_each_acks_delivers_all_records_and_returns_offsets(
+    cluster: Cluster, acks: int
+) -> None:
     topic = f"acks-{acks}"
     await Admin(cluster).create_topic(topic, partitions=2)
-    # With acks=0 nobody would tell that the leaders are not ready yet.
+    # With acks=0 no error would report that the leaders are not ready yet.
     await find_offsets(cluster, {(topic, 0): LATEST, (topic, 1): LATEST})
     async with Producer(cluster, ProducerSettings(acks=acks, batch_size=2000)) as producer:
         sent = [await producer.send(topic, b"%d" % n, partition=n % 2) for n in range(500)]
@@ -93,7 +96,7 @@ async def test_each_acks_delivers_all_and_tells_where(cluster: Cluster, acks: in
         assert {row.offset for row in told} == {-1}
 
 
-async def test_what_acks_0_wrote_is_sent_before_the_cluster_closes(servers: str) -> None:
+async def test_close_sends_pending_records_of_acks_0(servers: str) -> None:
     async with Cluster(servers) as cluster:
         await Admin(cluster).create_topic("closing", partitions=1)
         async with Producer(cluster, ProducerSettings(acks=0)) as producer:
@@ -117,7 +120,7 @@ async def test_keys_decide_the_partition_and_keyless_records_take_turns(cluster:
     assert {future.result().partition for future in keyless} == {0, 1, 2, 3, 4}
 
 
-async def test_a_batch_that_a_topic_finds_too_large_is_halved_in_order(cluster: Cluster) -> None:
+async def test_too_large_batch_is_split_in_order(cluster: Cluster) -> None:
     await Admin(cluster).create_topic("small", partitions=1, configs={"max.message.bytes": "1000"})
     async with Producer(cluster) as producer:
         for n in range(100):
@@ -131,7 +134,7 @@ async def test_a_batch_that_a_topic_finds_too_large_is_halved_in_order(cluster: 
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-async def test_offsets_are_found_by_time_and_place(cluster: Cluster) -> None:
+async def test_offsets_are_found_by_timestamp_and_by_position(cluster: Cluster) -> None:
     await Admin(cluster).create_topic("times", partitions=1)
     async with Producer(cluster, ProducerSettings(batch_size=100)) as producer:
         for n in range(10):
@@ -152,6 +155,21 @@ async def test_offsets_are_found_by_time_and_place(cluster: Cluster) -> None:
     assert consumer.at_end(tp)
     await consumer.seek_back([tp], 2)
     assert [m.offset for m in await consumer.poll()] == [8, 9]
+
+
+async def test_a_fetch_that_waits_delays_no_produce(cluster: Cluster) -> None:
+    """Both went over one connection, which has its responses in the order of the requests."""
+    for topic in ("waiting", "written"):
+        await cluster.retrying(lambda name=topic: cluster.topic(name, create=True))
+    consumer = Consumer(cluster, FetchSettings(max_wait=DEADLINE))
+    consumer.assign({TopicPartition("waiting", 0): 0})
+    waiting = asyncio.create_task(consumer.poll())
+    async with Producer(cluster) as producer:
+        for value in (b"1", b"2", b"3"):
+            async with asyncio.timeout(DEADLINE / 2):
+                await (await producer.send("written", value, partition=0))
+    assert not waiting.done()
+    waiting.cancel()
 
 
 async def test_a_position_outside_the_log_is_reset(cluster: Cluster) -> None:
@@ -186,7 +204,7 @@ async def test_admin_calls(cluster: Cluster) -> None:
         await admin.create_topic("admin")
     await admin.create_partitions("admin", 3)
     async with asyncio.timeout(DEADLINE):
-        # Kafka's broker learns of it a moment after its controller has said yes.
+        # Kafka's broker sees the change a moment after the controller has answered.
         while len((await cluster.retrying(lambda: cluster.topic("admin"))).leaders) < 3:
             await cluster.refresh(["admin"])
     await admin.alter_configs(
@@ -221,7 +239,7 @@ async def test_admin_calls(cluster: Cluster) -> None:
 
 
 class Member:
-    """A member of a group in a task of its own, which polls and commits until it leaves or dies."""
+    """A member of a group in its own task, which polls and commits until it leaves or crashes."""
 
     def __init__(self, servers: str, group: str, topic: str) -> None:
         self._cluster = Cluster(servers)
@@ -251,7 +269,7 @@ class Member:
         await asyncio.wait([self._task])
 
     async def die(self) -> None:
-        """Its connections end without a LeaveGroup; its heartbeats find nobody to go to."""
+        """Close its connections without a LeaveGroup; its heartbeats cannot be sent any more."""
         await self.stop_polling()
         await self._member._stop_heartbeats()
         await self._cluster.close()
@@ -288,7 +306,7 @@ async def test_a_group_shares_partitions_and_outlives_the_crash_of_a_member(
     assert await GroupAdmin(cluster).offsets("sharers") == {("shared", p): 50 for p in range(4)}
 
 
-async def test_a_group_goes_on_where_its_offsets_were_set(servers: str, cluster: Cluster) -> None:
+async def test_group_continues_at_reset_offsets(servers: str, cluster: Cluster) -> None:
     await Admin(cluster).create_topic("moved", partitions=2)
     async with Producer(cluster) as producer:
         for n in range(10):
@@ -309,7 +327,7 @@ async def test_a_group_goes_on_where_its_offsets_were_set(servers: str, cluster:
     assert "movers" not in [row.group_id for row in await groups.groups()]
 
 
-async def test_a_topic_that_does_not_exist_is_told_soon(cluster: Cluster) -> None:
+async def test_poll_of_an_unknown_topic_fails_soon(cluster: Cluster) -> None:
     consumer = Consumer(cluster, FetchSettings())
     consumer.assign({("absent", 0): 0})
     with pytest.raises(KafkaError) as caught:

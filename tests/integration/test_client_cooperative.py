@@ -1,4 +1,4 @@
-"""Cooperative rebalances (KIP-429) of our own client, alone and beside confluent-kafka's."""
+"""Cooperative rebalances (KIP-429) of our own client, alone and together with confluent-kafka."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -12,14 +12,13 @@ from barnabas.client import group
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings
-from barnabas.client.group import GroupMember
+from barnabas.client.group import GroupMember, RebalanceListener
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.offsets import EARLIEST
 from barnabas.client.producer import Producer
-from barnabas.client.rebalance_listener import RebalanceListener
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 PARTITIONS = 4
 
@@ -49,7 +48,8 @@ async def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
 
 
 class Owners:
-    """Who has which partition now, as the members' callbacks tell it; all in one thread."""
+    """The current owner of each partition as the members' callbacks report it; all in one
+    thread."""
 
     def __init__(self) -> None:
         self.of: dict[int, object] = {}
@@ -64,13 +64,13 @@ class Owners:
             assert self.of.pop(partition) is who
 
     def shared(self, *members: object) -> bool:
-        """Whether these members have all partitions, as evenly as can be."""
+        """Return whether these members own all partitions, as evenly as possible."""
         counts = [sum(owner is each for owner in self.of.values()) for each in members]
         return sum(counts) == PARTITIONS and max(counts) - min(counts) <= 1
 
 
 class Ours(RebalanceListener):
-    """A member of our client, which polls and commits while it is not `paused`."""
+    """A member of our client, which polls and commits unless it is `paused`."""
 
     def __init__(self, servers: str, topic: str, owners: Owners) -> None:
         self._cluster = Cluster(servers)
@@ -127,7 +127,7 @@ class Ours(RebalanceListener):
 
 
 class Theirs:
-    """A member of confluent-kafka, which commits what it gives up."""
+    """A member of confluent-kafka, which commits the partitions that it gives up."""
 
     def __init__(self, servers: str, topic: str, owners: Owners) -> None:
         self._owners = owners
@@ -175,10 +175,10 @@ class Theirs:
 @pytest.mark.parametrize(
     "kinds", [(Ours, Theirs, Ours), (Theirs, Ours, Theirs)], ids=["we", "they"]
 )
-async def test_beside_confluent_each_message_is_read_once_and_only_what_moves_is_stopped(
+async def test_mixed_cooperative_group_reads_each_message_once_and_pauses_only_moved_partitions(
     servers: str, cluster: Cluster, topic: str, kinds: Sequence[type[Ours | Theirs]]
 ) -> None:
-    """The first to join leads, until it leaves."""
+    """The first member to join is the group leader until it leaves."""
     owners = Owners()
     members: list[Ours | Theirs] = []
     sent: list[bytes] = []
@@ -244,14 +244,12 @@ async def test_a_member_reads_on_while_the_group_waits_for_another(
     assert (await GroupAdmin(cluster).offsets(topic))[topic, mine] == 1
 
 
-async def test_what_a_member_had_that_the_group_gave_up_on_is_lost_not_revoked(
-    servers: str, topic: str
-) -> None:
+async def test_expelled_members_partitions_are_lost_not_revoked(servers: str, topic: str) -> None:
     owners = Owners()
     one = Ours(servers, topic, owners)
     await eventually(lambda: owners.shared(one))
     async with Cluster(servers) as other:
-        # Whoever knows its id can take it out of the group, as an operator does.
+        # A LeaveGroup with its member id takes it out of the group, as an operator does.
         await other.refresh(())
         twin = GroupMember(other, Consumer(other), topic, [topic])
         twin._member_id = one.member.metadata.member_id

@@ -1,18 +1,14 @@
-"""Which transaction protocol our client speaks, on both brokers, and lost answers."""
+"""The transaction protocol that our client uses, on both brokers, and lost responses."""
 
 import asyncio
-import random
-from typing import Any
 
 import pytest
 
-from barnabas.client import transaction_calls, transaction_manager
-from barnabas.client.admin import Admin
+from barnabas.client.admin import SAFE_DOWNGRADE, UPGRADE, Admin, finalized_features, update_feature
 from barnabas.client.cluster import Cluster
-from barnabas.client.connection import BrokerUnreachable, Connection
-from barnabas.client.features import SAFE_DOWNGRADE, UPGRADE, finalized_features, update_feature
-from barnabas.client.group_offsets import fetch_offsets
+from barnabas.client.groups.offsets import fetch_offsets
 from barnabas.client.transactional_producer import AbortableError, TransactionalProducer
+from barnabas.client.transactions import requests as transaction_calls
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
     add_offsets_to_txn,
@@ -22,8 +18,8 @@ from barnabas.protocol.messages import (
     produce,
     txn_offset_commit,
 )
-from barnabas.protocol.schema import Api
 from tests.integration.reading import values
+from tests.support.lost_answers import lose_answers
 
 TRANSACTION_MESSAGES = (
     produce,
@@ -46,10 +42,10 @@ async def set_level(cluster: Cluster, level: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_the_protocol_follows_the_level_of_the_cluster(
+async def test_producer_uses_the_transaction_protocol_of_the_finalized_level(
     cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction_manager, "FEATURES_AGE", 0.0)
+    monkeypatch.setattr(transaction_calls, "FEATURES_AGE", 0.0)
 
     spoken = []
     try:
@@ -61,13 +57,13 @@ async def test_the_protocol_follows_the_level_of_the_cluster(
                     spoken.append(producer.speaks_newer_protocol)
                     await producer.send(topic, b"%d" % number, partition=0)
                     await producer.send_offsets_to_transaction({(topic, 0): number}, topic)
-            # Raised while a transaction is open: it ends as it began.
+            # Raised while a transaction is open: it ends in the protocol in which it began.
             await set_level(cluster, 1)
             await producer.begin_transaction()
             await producer.send(topic, b"5", partition=0)
             await set_level(cluster, 2)
             await producer.commit_transaction()
-            # Lowered while one is open: it has to start again.
+            # Lowered while a transaction is open: it has to be aborted and begun again.
             await producer.begin_transaction()
             await producer.send(topic, b"never", partition=0)
             await set_level(cluster, 1)
@@ -88,7 +84,8 @@ async def test_the_protocol_follows_the_level_of_the_cluster(
 async def test_an_older_producer_takes_an_epoch_after_an_error(
     cluster: Cluster, servers: str
 ) -> None:
-    """Its sequences are unknown then, and the older protocol keeps them beyond a transaction."""
+    """Its sequences are unknown then, and the older protocol keeps sequences across
+    transactions."""
     topic = "older"
     await Admin(cluster).create_topic(topic, partitions=2, configs={"max.message.bytes": "500"})
     await set_level(cluster, 1)
@@ -114,29 +111,18 @@ async def test_an_older_producer_takes_an_epoch_after_an_error(
 
 
 @pytest.mark.parametrize("level", [1, 2])
-async def test_answers_that_are_lost_change_nothing(
+async def test_lost_responses_of_transaction_requests_change_nothing(
     cluster: Cluster, servers: str, level: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every request of a transaction may have been done although its answer never came."""
+    """A transaction's request may have been carried out although its response was lost."""
     topic = f"lossy-{level}"
-    # Of its own for each API: how many requests of one it takes is for the machine to say.
-    chances = {each.API: random.Random(level) for each in TRANSACTION_MESSAGES}
-    lost: list[str] = []
     monkeypatch.setattr(transaction_calls, "FIRST_BACKOFF", 0.01)
-    whole = Connection.request
-
-    async def request(self: Connection, api: Api, *arguments: Any, **options: Any) -> Any:
-        answer = await whole(self, api, *arguments, **options)
-        if api in chances and chances[api].random() < 0.3:
-            lost.append(api.name)
-            raise BrokerUnreachable("the answer is lost")
-        return answer
-
     await Admin(cluster).create_topic(topic, partitions=2)
     await set_level(cluster, level)
     try:
         async with Cluster(servers) as own, TransactionalProducer(own, topic) as producer:
-            monkeypatch.setattr(Connection, "request", request)
+            apis = [each.API for each in TRANSACTION_MESSAGES]
+            lost = lose_answers(monkeypatch, apis, level)
             await producer.init_transactions()
             for n in range(20):
                 await producer.begin_transaction()

@@ -1,4 +1,4 @@
-"""Transactions of Barnabas's own client, on Barnabas and on Apache Kafka: the same tests."""
+"""Transactions of Barnabas's own client: the same tests on Barnabas and on Apache Kafka."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings
 from barnabas.client.group import GroupMember
-from barnabas.client.group_offsets import fetch_offsets
+from barnabas.client.groups.offsets import fetch_offsets
 from barnabas.client.offsets import EARLIEST, LATEST
 from barnabas.client.producer import Producer, ProducerSettings
 from barnabas.client.transactional_producer import (
@@ -21,7 +21,9 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from tests.integration.reading import read, values
 
 
-async def test_what_commits_is_read_and_what_aborts_is_not(cluster: Cluster, topic: str) -> None:
+async def test_committed_records_are_read_and_aborted_ones_are_not(
+    cluster: Cluster, topic: str
+) -> None:
     async with TransactionalProducer(cluster, topic) as producer:
         await producer.init_transactions()
         async with producer.transaction():
@@ -57,7 +59,7 @@ async def test_a_block_that_raises_aborts(cluster: Cluster, topic: str) -> None:
     assert await values(cluster, topic, 1) == [b"next"]
 
 
-async def test_calls_in_the_wrong_order_are_told(cluster: Cluster, topic: str) -> None:
+async def test_transactional_calls_in_the_wrong_order_raise(cluster: Cluster, topic: str) -> None:
     async with TransactionalProducer(cluster, topic) as producer:
         for call in (
             producer.begin_transaction,
@@ -109,9 +111,7 @@ async def test_a_second_instance_fences_the_first(cluster: Cluster, topic: str) 
     assert await values(cluster, topic, 1) == [b"alive"]
 
 
-async def test_a_fenced_instance_learns_of_it_from_its_records(
-    cluster: Cluster, topic: str
-) -> None:
+async def test_fenced_instance_is_told_by_its_produce(cluster: Cluster, topic: str) -> None:
     async with (
         TransactionalProducer(cluster, topic) as older,
         TransactionalProducer(cluster, topic) as newer,
@@ -148,7 +148,9 @@ async def test_a_record_that_is_refused_fails_the_commit_and_not_the_next_transa
     assert await values(cluster, topic, 3) == [b"0", b"1", b"2"]
 
 
-async def test_the_end_is_the_last_stable_offset(cluster: Cluster, topic: str) -> None:
+async def test_read_committed_end_offset_is_the_last_stable_offset(
+    cluster: Cluster, topic: str
+) -> None:
     async with Producer(cluster) as plain, TransactionalProducer(cluster, topic) as producer:
         await producer.init_transactions()
         await (await plain.send(topic, b"before", partition=0))
@@ -179,7 +181,7 @@ async def test_offsets_commit_and_abort_with_the_transaction(cluster: Cluster, t
         await producer.abort_transaction()
         assert await fetch_offsets(cluster, group, [place], require_stable=True) == {place: 5}
         await producer.begin_transaction()
-        gone = GroupMetadata(group, 3, "nobody")
+        gone = GroupMetadata(group, 3, "absent")
         with pytest.raises(AbortableError) as caught:
             await producer.send_offsets_to_transaction({place: 9}, gone)
         assert caught.value.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
@@ -187,7 +189,7 @@ async def test_offsets_commit_and_abort_with_the_transaction(cluster: Cluster, t
         assert await fetch_offsets(cluster, group, [place], require_stable=True) == {place: 5}
 
 
-async def test_what_is_registered_in_advance_is_all_that_is_written(
+async def test_only_partitions_registered_in_advance_can_be_written(
     cluster: Cluster, servers: str, topic: str, request: pytest.FixtureRequest
 ) -> None:
     del servers
@@ -209,7 +211,8 @@ async def test_what_is_registered_in_advance_is_all_that_is_written(
             for n in range(4):
                 await producer.send(topic, b"%d" % n)
             await producer.send_offsets_to_transaction({(topic, 0): 7}, "registered")
-        # What was registered for nothing gets no marker: the next offset is that of a record.
+        # A partition that was registered but not written gets no marker: the next offset is a
+        # record's.
         async with producer.transaction({(topic, 0), (topic, 1)}, "registered"):
             await producer.send(topic, b"4", partition=1)
         async with producer.transaction({(topic, 0)}):
@@ -224,7 +227,7 @@ async def test_what_is_registered_in_advance_is_all_that_is_written(
 async def test_consume_transform_produce_with_crashes_does_each_record_once(
     cluster: Cluster, servers: str, topic: str
 ) -> None:
-    """Every instance dies in its third transaction, with records and offsets already sent."""
+    """Every instance crashes in its third transaction, after it has sent records and offsets."""
     source, total, step = f"{topic}-in", 120, 10
     await Admin(cluster).create_topic(source, partitions=2)
     async with Producer(cluster) as plain:
@@ -232,7 +235,7 @@ async def test_consume_transform_produce_with_crashes_does_each_record_once(
             await plain.send(source, b"%03d" % n, partition=n % 2)
 
     async def instance(life: int) -> bool:
-        """True when there is nothing left to do."""
+        """Return True when no record is left to copy."""
         async with Cluster(servers) as own:
             settings = FetchSettings(max_wait=0.1, offset_reset=EARLIEST, partition_max_bytes=400)
             consumer = Consumer(own, settings)

@@ -1,4 +1,4 @@
-"""Three brokers: replicated, and still there when one of them is not."""
+"""Three brokers replicate, and keep serving while one of them is stopped, killed or cut off."""
 
 import gc
 import os
@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.testing import Cluster
 from barnabas.testing.plugin import barnabas_cluster
-from tests.waiting import until
+from tests.support.waiting import until
 
 DEADLINE = 30.0
 SHORT_SESSION = {"metadata.session.timeout.ms": "1000"}
@@ -38,7 +38,7 @@ def create(cluster: Cluster, topic: str, partitions: int = 1) -> str:
 
 
 class Sender:
-    """A producer with acks=all, and what was acknowledged of what it sent."""
+    """A producer with acks=all, which keeps the records that were acknowledged."""
 
     def __init__(self, cluster: Cluster, **settings: object) -> None:
         self.acknowledged: list[bytes] = []
@@ -55,20 +55,20 @@ class Sender:
         )
 
     def send(self, topic: str, *values: bytes, partition: int = 0) -> "Sender":
-        """Sends, and waits for what becomes of it."""
+        """Send, and wait for the results."""
         self.begin(topic, *values, partition=partition)
         assert self._producer.flush(DEADLINE) == 0
         return self
 
     def begin(self, topic: str, *values: bytes, partition: int = 0) -> "Sender":
-        """Sends, and waits for nothing."""
+        """Send without waiting."""
         for value in values:
             self._producer.produce(topic, value, partition=partition, on_delivery=self._delivered)
         self._producer.poll(0)
         return self
 
     def wait(self, timeout: float) -> int:
-        """Waits for what is under way; how much still is after so many seconds."""
+        """Wait for the results; return how many are outstanding after `timeout` seconds."""
         return self._producer.flush(timeout)
 
     def _delivered(self, error: KafkaError | None, message: object) -> None:
@@ -79,7 +79,7 @@ class Sender:
 
 
 def read(cluster: Cluster, topic: str, count: int, partition: int = 0) -> list[bytes]:
-    """The first committed values of a partition; fewer where no more come."""
+    """Return the first committed values of a partition; fewer if no more arrive."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -102,7 +102,7 @@ def numbered(first: int, last: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, last)]
 
 
-def test_what_is_acknowledged_is_on_three_brokers(barnabas_cluster: Cluster) -> None:
+def test_acknowledged_records_are_on_three_brokers(barnabas_cluster: Cluster) -> None:
     cluster = barnabas_cluster
     topic = create(cluster, "replicated", partitions=3)
     sender = Sender(cluster)
@@ -115,7 +115,7 @@ def test_what_is_acknowledged_is_on_three_brokers(barnabas_cluster: Cluster) -> 
         assert read(cluster, topic, 100, partition) == numbered(0, 100)
 
 
-def test_a_group_goes_on_where_it_was_with_another_coordinator(barnabas_cluster: Cluster) -> None:
+def test_group_continues_at_its_offsets_with_another_coordinator(barnabas_cluster: Cluster) -> None:
     cluster = barnabas_cluster
     topic = create(cluster, "consumed")
     Sender(cluster).send(topic, *numbered(0, 10))
@@ -184,7 +184,7 @@ class Transactions:
         assert self.producer.flush(DEADLINE) == 0
 
 
-def test_transactions_end_with_whoever_coordinates_them(barnabas_cluster: Cluster) -> None:
+def test_transactions_end_after_their_coordinator_has_moved(barnabas_cluster: Cluster) -> None:
     cluster = barnabas_cluster
     topic = create(cluster, "transactional")
     transactions = Transactions(cluster, "id")
@@ -199,7 +199,7 @@ def test_transactions_end_with_whoever_coordinates_them(barnabas_cluster: Cluste
     assert read(cluster, topic, 4) == numbered(1, 5)
 
 
-def test_a_transaction_whose_time_is_over_ends_without_its_producer(
+def test_transaction_past_its_timeout_is_aborted_without_its_producer(
     barnabas_cluster: Cluster,
 ) -> None:
     cluster = barnabas_cluster
@@ -256,13 +256,14 @@ def test_a_leader_that_is_cut_off_acknowledges_nothing_and_is_replaced() -> None
         cluster.heal()
         assert stranded.wait(DEADLINE) == 0
         cluster.wait_until_in_sync()
-        # Its first attempt is gone with the old leader's tail; the new leader got the second.
+        # Its first attempt was truncated with the old leader's log end; the new leader got the
+        # second.
         values = read(cluster, topic, 21)
         assert values[:20] == numbered(0, 20)
         assert values[20:] == stranded.acknowledged == [b"stranded"]
 
 
-def test_what_brokers_say_to_each_other_can_be_held(barnabas_cluster: Cluster) -> None:
+def test_requests_between_brokers_can_be_held(barnabas_cluster: Cluster) -> None:
     cluster = barnabas_cluster
     topic = create(cluster, "held")
     leader = cluster.leader_of(topic)
@@ -296,7 +297,7 @@ def test_nothing_acknowledged_is_lost_when_the_leader_is_killed(processes: Clust
     cluster.wait_until_in_sync()
 
 
-def test_a_transaction_survives_the_death_of_its_coordinator(processes: Cluster) -> None:
+def test_transaction_survives_a_crash_of_its_coordinator(processes: Cluster) -> None:
     cluster = processes
     topic = create(cluster, "coordinated")
     transactions = Transactions(cluster, "survives")
@@ -312,10 +313,10 @@ def test_a_transaction_survives_the_death_of_its_coordinator(processes: Cluster)
     cluster.wait_until_in_sync()
 
 
-def test_a_leader_that_was_paused_too_long_comes_back_as_a_follower(processes: Cluster) -> None:
+def test_leader_paused_past_its_session_returns_as_a_follower(processes: Cluster) -> None:
     cluster = processes
     topic = create(cluster, "paused")
-    # Whoever is paused says nothing, and a client learns by its own timeout.
+    # A paused broker does not answer, and the client notices by its own timeout.
     sender = Sender(cluster, **{"socket.timeout.ms": 1500}).send(topic, *numbered(0, 10))
     leader = cluster.leader_of(topic)
     cluster.pause(leader)
@@ -328,7 +329,7 @@ def test_a_leader_that_was_paused_too_long_comes_back_as_a_follower(processes: C
     assert read(cluster, topic, 30) == numbered(0, 30)
 
 
-def test_a_session_that_ends_is_followed_by_another(barnabas_cluster: Cluster) -> None:
+def test_broker_registers_again_after_its_session_expires(barnabas_cluster: Cluster) -> None:
     cluster = barnabas_cluster
     topic = create(cluster, "expired")
     controller = cluster.controller
@@ -339,7 +340,7 @@ def test_a_session_that_ends_is_followed_by_another(barnabas_cluster: Cluster) -
     assert read(cluster, topic, 10) == numbered(0, 10)
 
 
-def test_it_is_ready_in_a_second_and_a_half() -> None:
+def test_cluster_is_ready_within_a_second_and_a_half() -> None:
     def seconds() -> float:
         began = time.perf_counter()
         with Cluster():
@@ -348,7 +349,9 @@ def test_it_is_ready_in_a_second_and_a_half() -> None:
     assert min(seconds() for _ in range(2)) < 1.5
 
 
-def test_it_goes_without_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_leaves_no_threads_or_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def traces() -> tuple[set[str], int]:
@@ -367,7 +370,7 @@ def test_it_goes_without_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_its_data_stay_where_a_directory_is_given(tmp_path: Path) -> None:
+def test_cluster_keeps_its_data_in_a_given_directory(tmp_path: Path) -> None:
     for run in range(2):
         with Cluster(data_dir=tmp_path) as cluster:
             if run == 0:

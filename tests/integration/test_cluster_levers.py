@@ -1,4 +1,5 @@
-"""What a test does to requests, lines and clocks of a cluster, as clients see it."""
+"""The faults that a test sets on requests, connections and clocks of a cluster, as clients see
+them."""
 
 import asyncio
 import threading
@@ -22,12 +23,12 @@ from barnabas.testing import Cluster
 
 DEADLINE = 20.0
 QUIET = 0.1
-"""Seconds in which an answer would have come that does not."""
+"""Seconds in which a response would have arrived if it were sent."""
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["thread", "process"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """One broker: what is done to it is the same for each of three."""
+    """One broker: the faults act on it as on each of three."""
     with Cluster(brokers=1, processes=request.param) as cluster:
         yield cluster
 
@@ -45,7 +46,7 @@ async def connect(cluster: Cluster, client_id: str = "test") -> Connection:
 
 
 async def ask(connection: Connection) -> int:
-    """The error code of a DescribeCluster."""
+    """Return the error code of a DescribeCluster response."""
     request = describe_cluster.DescribeClusterRequest(include_cluster_authorized_operations=False)
     answer = await connection.request(describe_cluster.API, request, timeout=DEADLINE)
     return int(answer.error_code)
@@ -56,7 +57,7 @@ async def waits(task: "asyncio.Task[int]") -> bool:
     return not done
 
 
-async def test_a_request_of_a_number_is_held_until_it_is_released(
+async def test_hold_of_the_nth_request_lasts_until_it_is_released(
     cluster: Cluster, connection: Connection
 ) -> None:
     held = cluster.hold("DescribeCluster", 2)
@@ -73,7 +74,9 @@ async def test_a_request_of_a_number_is_held_until_it_is_released(
     assert await second == 0
 
 
-async def test_a_held_request_happens_though_its_client_has_gone(cluster: Cluster) -> None:
+async def test_held_request_is_carried_out_after_its_client_has_disconnected(
+    cluster: Cluster,
+) -> None:
     held = cluster.hold("CreateTopics", client_id="goes")
     goes = await connect(cluster, "goes")
     request = create_topics.CreateTopicsRequest(
@@ -94,7 +97,7 @@ async def test_a_held_request_happens_though_its_client_has_gone(cluster: Cluste
     await asyncio.to_thread(cluster.leader_of, "late")
 
 
-async def test_a_held_record_is_the_one_that_was_sent(cluster: Cluster) -> None:
+async def test_held_produce_appends_the_bytes_that_were_sent(cluster: Cluster) -> None:
     async with ClientCluster(cluster.bootstrap_servers) as client:
         await Admin(client).create_topic("held", partitions=1)
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0, "acks": 1}
@@ -102,7 +105,7 @@ async def test_a_held_record_is_the_one_that_was_sent(cluster: Cluster) -> None:
     with cluster.hold("Produce", topic="held") as held:
         producer.produce("held", b"x" * 10_000, partition=0)
         await asyncio.to_thread(held.wait, DEADLINE)
-        # What the connection receives next lies where the request lay.
+        # The connection receives the next bytes into the buffer that held the request.
         producer.produce("held", b"y" * 30_000, partition=0)
         assert await asyncio.to_thread(producer.flush, QUIET) == 2
     assert await asyncio.to_thread(producer.flush, DEADLINE) == 0
@@ -115,7 +118,7 @@ async def test_a_held_record_is_the_one_that_was_sent(cluster: Cluster) -> None:
     assert values == [b"x" * 10_000, b"y" * 30_000]
 
 
-async def test_errors_are_for_those_who_match_and_as_often_as_was_said(
+async def test_error_applies_to_matching_requests_as_often_as_given(
     cluster: Cluster, connection: Connection
 ) -> None:
     with cluster.error("DescribeCluster", "REQUEST_TIMED_OUT", times=2, client_id="test") as lever:
@@ -128,7 +131,7 @@ async def test_errors_are_for_those_who_match_and_as_often_as_was_said(
     assert await ask(connection) == 0
 
 
-async def test_a_topic_is_known_by_its_name_and_by_its_id(cluster: Cluster) -> None:
+async def test_fault_matches_a_topic_by_name_and_by_id(cluster: Cluster) -> None:
     async with ClientCluster(cluster.bootstrap_servers) as client, Producer(client) as producer:
         for name in ("refused", "taken"):
             await Admin(client).create_topic(name, partitions=1)
@@ -166,12 +169,12 @@ async def test_a_transactional_id_is_refused_and_no_other(cluster: Cluster) -> N
         await begin("a")
 
 
-async def test_a_delay_lasts_as_long_as_was_said(cluster: Cluster, connection: Connection) -> None:
+async def test_delay_lasts_as_long_as_given(cluster: Cluster, connection: Connection) -> None:
     loop = asyncio.get_running_loop()
     with cluster.delay("DescribeCluster", 0.25, times=1) as delay:
         began = loop.time()
         assert await ask(connection) == 0
-        # The brokers' loop counts in milliseconds.
+        # The event loop of the brokers counts in milliseconds.
         assert loop.time() - began > 0.24
         assert await ask(connection) == 0
         assert delay.touched == 1
@@ -182,7 +185,7 @@ def test_an_api_that_does_not_exist_cannot_be_held(cluster: Cluster) -> None:
         cluster.hold("Nonsense")
 
 
-async def test_clients_that_are_cut_off_hear_nothing_until_the_line_is_mended(
+async def test_cut_off_clients_get_no_response_until_heal(
     cluster: Cluster, connection: Connection
 ) -> None:
     cluster.cut_clients(1)
@@ -208,7 +211,7 @@ def test_levers_work_from_any_thread(cluster: Cluster) -> None:
     assert done == [1]
 
 
-def test_a_cluster_stops_whatever_was_done_to_it() -> None:
+def test_cluster_stops_with_any_active_fault() -> None:
     with Cluster(brokers=2, processes=True) as cluster:
         cluster.hold("Fetch")
         cluster.isolate(1)
@@ -218,15 +221,15 @@ def test_a_cluster_stops_whatever_was_done_to_it() -> None:
         cluster.isolate(1)
 
 
-def test_a_broker_that_failed_is_told_when_the_cluster_stops(tmp_path: Path) -> None:
+def test_stop_reports_a_broker_that_failed(tmp_path: Path) -> None:
     cluster = Cluster(brokers=2, data_dir=tmp_path).start()
     directory = tmp_path / "broker-1"
     directory.rename(tmp_path / "gone")
     directory.write_text("in the way")
-    # What it cannot write down it takes offline, and it has no other directory.
+    # A write error takes the log directory offline, and the broker has no other directory.
     with suppress(KafkaError, BrokerUnreachable, TimeoutError):
         asyncio.run(create(cluster, "t"))
-    with pytest.raises(RuntimeError, match="could not go on"):
+    with pytest.raises(RuntimeError, match="has failed"):
         cluster.stop()
 
 
@@ -235,7 +238,7 @@ async def create(cluster: Cluster, topic: str) -> None:
         await Admin(client).create_topic(topic, partitions=4)
 
 
-def test_what_needs_a_process_says_so() -> None:
+def test_faults_that_need_processes_raise_without_them() -> None:
     with Cluster(brokers=1) as cluster:
         for lever in (cluster.kill, cluster.pause, cluster.resume):
             with pytest.raises(RuntimeError, match="processes=True"):

@@ -1,11 +1,11 @@
-"""Questions about a cluster before its first use, or that are wrong: an answer, or plain words."""
+"""Calls of a cluster before its first use, or with wrong arguments: a result or a plain error."""
 
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from barnabas.testing import Cluster, ensemble
-from tests.integration.test_in_sync_sets import create
+from barnabas.testing import Cluster, lifecycle
+from tests.integration.assigned_topic import create
 
 
 @pytest.fixture(scope="module")
@@ -16,10 +16,10 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize("named", [{"group": "g"}, {"transactional_id": "t"}], ids=str)
-def test_there_is_a_coordinator_before_any_client_has_asked_for_one(
+def test_coordinator_is_found_before_its_topic_exists(
     cluster: Cluster, named: dict[str, str]
 ) -> None:
-    """Its internal topic was not there yet, and NoNode came out."""
+    """The internal topic did not exist yet, and NoNode was raised."""
     before = cluster.coordinator_of(**named)
     assert before in cluster.broker_ids
     other = 3 - before
@@ -28,7 +28,7 @@ def test_there_is_a_coordinator_before_any_client_has_asked_for_one(
 
 
 @pytest.mark.parametrize("named", [{}, {"group": "g", "transactional_id": "t"}], ids=str)
-def test_a_coordinator_is_of_a_group_or_of_a_transactional_id(
+def test_coordinator_needs_either_a_group_or_a_transactional_id(
     cluster: Cluster, named: dict[str, str]
 ) -> None:
     with pytest.raises(ValueError, match="either a group or a transactional id"):
@@ -54,17 +54,17 @@ def test_a_coordinator_is_of_a_group_or_of_a_transactional_id(
         (lambda c: c.address_of(9), "there is no broker 9"),
     ],
 )
-def test_what_is_not_there_is_named(
+def test_error_of_a_missing_object_names_it(
     cluster: Cluster, ask: Callable[[Cluster], object], words: str
 ) -> None:
-    """Some of these said KeyError: 9, some NoNode, some nothing at all."""
+    """Some of these raised KeyError: 9, some NoNode, and some an exception without a message."""
     with pytest.raises(ValueError, match=words):
         ask(cluster)
 
 
-def test_whoever_waits_for_a_leader_in_vain_is_told_of_what(
+def test_timeout_of_waiting_for_a_leader_names_the_partition(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ensemble, "TIMEOUT", 0.1)
+    monkeypatch.setattr(lifecycle, "TIMEOUT", 0.1)
     with pytest.raises(TimeoutError, match="no broker leads none-0"):
         cluster.leader_of("none")

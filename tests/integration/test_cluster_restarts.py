@@ -1,4 +1,4 @@
-"""Brokers of a test's cluster that do not start, do not stop, or end by themselves."""
+"""Brokers of a test's cluster that do not start in time, do not stop, or end by themselves."""
 
 import asyncio
 import os
@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from barnabas.protocol.errors import ErrorCode
-from barnabas.testing import Cluster, ensemble
+from barnabas.testing import Cluster, lifecycle
 from barnabas.testing.processes import STOP_TIMEOUT, BrokerDied, ProcessNode
 from tests.integration.one_request import code_of
-from tests.waiting import until
+from tests.support.waiting import until
 
 SHORT = 2.0
-"""Seconds for what does not happen."""
+"""Seconds to wait for an event that must not happen."""
 
 
 @pytest.fixture(params=[False, True], ids=["thread", "process"])
@@ -27,8 +27,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From now on nothing may take long."""
-    return lambda: monkeypatch.setattr(ensemble, "TIMEOUT", SHORT)
+    """Return a function that shortens the timeout of the cluster's lifecycle."""
+    return lambda: monkeypatch.setattr(lifecycle, "TIMEOUT", SHORT)
 
 
 def other_than(cluster: Cluster, broker: int) -> int:
@@ -40,7 +40,7 @@ def test_a_broker_that_did_not_start_in_time_starts_later(
 ) -> None:
     broker = other_than(cluster, cluster.controller)
     cluster.stop_broker(broker)
-    # The controller cannot tell it what it leads.
+    # The controller cannot send it its leaderships.
     cluster.partition([broker], [each for each in cluster.broker_ids if each != broker])
     impatient()
     with pytest.raises(TimeoutError):
@@ -59,7 +59,7 @@ def with_one_paused(impatient: Callable[[], None]) -> Iterator[Cluster]:
         yield cluster
 
 
-def test_a_broker_that_is_paused_keeps_no_lever_from_the_others(with_one_paused: Cluster) -> None:
+def test_paused_broker_does_not_delay_faults_on_the_others(with_one_paused: Cluster) -> None:
     cluster = with_one_paused
     cluster.partition([1], [2, 3])
     cluster.partition([2], [1, 3], one_way=True)
@@ -76,7 +76,7 @@ def test_a_broker_that_is_paused_keeps_no_lever_from_the_others(with_one_paused:
         assert refused.touched == 1
 
 
-def test_a_broker_that_was_paused_has_done_what_it_was_told_when_it_goes_on(
+def test_resumed_broker_applies_the_faults_set_while_it_was_paused(
     with_one_paused: Cluster,
 ) -> None:
     cluster = with_one_paused
@@ -89,10 +89,10 @@ def test_a_broker_that_was_paused_has_done_what_it_was_told_when_it_goes_on(
 
 
 def processes_of(cluster: Cluster) -> dict[int, int]:
-    """The process of each broker."""
+    """Return the process id of each broker."""
     found = {}
     for process in Path("/proc").iterdir():
-        # Where it lies, its standard error goes.
+        # The broker's standard error goes to a file in the cluster's directory.
         with suppress(OSError, ValueError):
             log = (process / "fd" / "2").readlink()
             if log.parent == cluster._directory:
@@ -124,13 +124,13 @@ def test_a_broker_that_ended_by_itself_does_not_run_and_can_be_started(
     assert len(processes_of(cluster)) == 3
 
 
-def test_the_end_of_a_broker_by_itself_is_told_at_last(with_one_dead: Cluster) -> None:
+def test_stop_reports_a_broker_that_ended_by_itself(with_one_dead: Cluster) -> None:
     with pytest.raises(BrokerDied):
         with_one_dead.stop()
     assert processes_of(with_one_dead) == {}
 
 
-async def test_a_broker_that_hangs_is_killed_when_nobody_waits_for_it_any_more(
+async def test_hanging_broker_is_killed_when_its_stop_is_cancelled(
     tmp_path: Path,
 ) -> None:
     node = ProcessNode({}, tmp_path / "broker-1.log")
@@ -142,11 +142,11 @@ async def test_a_broker_that_hangs_is_killed_when_nobody_waits_for_it_any_more(
             await node.stop()
     with pytest.raises(BrokerDied):
         await node.ask("release")
-    # It is not left to that: there is time for the kill.
-    assert ensemble.RELEASE_TIMEOUT + STOP_TIMEOUT < ensemble.TIMEOUT
+    # The cluster does not rely on this timeout: the broker is killed before it.
+    assert lifecycle.RELEASE_TIMEOUT + STOP_TIMEOUT < lifecycle.TIMEOUT
 
 
-def test_brokers_do_not_outlive_a_cluster_that_cannot_stop_in_order(
+def test_failed_stop_of_a_cluster_kills_its_brokers(
     impatient: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hang(_: ProcessNode) -> None:

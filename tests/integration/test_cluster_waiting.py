@@ -1,4 +1,4 @@
-"""Whoever waits for a lever to touch a request, while brokers go and come."""
+"""Waiting for a fault to hit a request, while brokers stop and start."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from tests.integration.one_request import in_thread
 
 DEADLINE = 20.0
 QUIET = 0.2
-"""Seconds in which something would have happened that does not."""
+"""Seconds in which the event would have happened if it could."""
 
 
 @pytest.fixture(params=[False, True], ids=["thread", "process"])
@@ -24,11 +24,11 @@ def end(cluster: Cluster, broker: int) -> None:
 
 
 def never(cluster: Cluster) -> Held:
-    """A lever that no request pulls."""
-    return cluster.hold("DescribeCluster", client_id="nobody")
+    """Return a hold that no request matches."""
+    return cluster.hold("DescribeCluster", client_id="absent")
 
 
-def test_the_end_of_one_broker_is_no_request_that_was_held(cluster: Cluster) -> None:
+def test_wait_for_a_hold_continues_until_no_broker_is_left(cluster: Cluster) -> None:
     held = never(cluster)
     waiting = in_thread(lambda: held.wait(DEADLINE))
     end(cluster, 2)
@@ -39,7 +39,7 @@ def test_the_end_of_one_broker_is_no_request_that_was_held(cluster: Cluster) -> 
         waiting.result(DEADLINE)
 
 
-def test_a_lever_that_was_taken_away_is_not_waited_for(cluster: Cluster) -> None:
+def test_wait_for_a_removed_fault_raises(cluster: Cluster) -> None:
     held = never(cluster)
     waiting = in_thread(lambda: held.wait(DEADLINE))
     with pytest.raises(TimeoutError):
@@ -50,7 +50,7 @@ def test_a_lever_that_was_taken_away_is_not_waited_for(cluster: Cluster) -> None
             waits(DEADLINE)
 
 
-def test_a_lever_without_any_broker_is_not_waited_for(cluster: Cluster) -> None:
+def test_wait_for_a_fault_without_running_brokers_raises(cluster: Cluster) -> None:
     held = never(cluster)
     for broker in cluster.running:
         end(cluster, broker)

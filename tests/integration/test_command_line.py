@@ -1,4 +1,4 @@
-"""Every command as a person or a program runs it: a child process, its output and its exit code."""
+"""Every command as a user or a program runs it, with its output and its exit code."""
 
 import json
 import re
@@ -11,23 +11,13 @@ from pathlib import Path
 import pytest
 
 from barnabas.testing import Broker
-from tests.integration.command_line import DEADLINE, Cli, environment, run
+from tests.support.command_line import DEADLINE, Cli, environment, run
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
     with Broker() as broker:
         yield broker.bootstrap_servers
-
-
-@pytest.fixture
-def cli(
-    servers: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capfdbinary: pytest.CaptureFixture[bytes],
-    tmp_path: Path,
-) -> Cli:
-    return Cli(servers, (monkeypatch, capfdbinary), tmp_path)
 
 
 def test_topics(cli: Cli) -> None:
@@ -111,7 +101,7 @@ def test_lines_with_keys_headers_and_nulls_come_back(cli: Cli, tmp_path: Path) -
     }
 
 
-def test_consume_begins_where_it_is_told(cli: Cli) -> None:
+def test_consume_begins_at_the_given_offset(cli: Cli) -> None:
     cli("topics", "create", "starts", "-p", "2")
     for partition, timestamp, lines in (
         ("0", "1000", b"a\nb\n"),
@@ -186,7 +176,7 @@ def test_benchmark_eos_refuses_properties_without_effect(cli: Cli) -> None:
     assert b"fetch.min.byte" in errors
 
 
-def test_many_lines_stream_through_bounded_memory(cli: Cli, tmp_path: Path) -> None:
+def test_produce_of_many_lines_uses_bounded_memory(cli: Cli, tmp_path: Path) -> None:
     lines = tmp_path / "many"
     with lines.open("wb") as file:
         for n in range(60_000):
@@ -195,7 +185,7 @@ def test_many_lines_stream_through_bounded_memory(cli: Cli, tmp_path: Path) -> N
         "import sys\n"
         "from barnabas.cli.main import cli\n"
         "cli(sys.argv[1:], standalone_mode=False)\n"
-        # Not getrusage: its peak counts from before exec, when this was a fork of pytest.
+        # Not getrusage: its maximum counts from before exec, when this was a fork of pytest.
         "status = dict(line.split(':', 1) for line in open('/proc/self/status'))\n"
         "print(status['VmHWM'].split()[0], file=sys.stderr)\n"
     )
@@ -217,7 +207,7 @@ def test_many_lines_stream_through_bounded_memory(cli: Cli, tmp_path: Path) -> N
     assert peak < 130
 
 
-def test_a_line_is_produced_before_the_next_one_is_typed(cli: Cli) -> None:
+def test_produce_sends_a_line_before_the_next_one_is_typed(cli: Cli) -> None:
     cli("topics", "create", "typed")
     with subprocess.Popen(
         [sys.executable, "-m", "barnabas", "produce", "typed", "-b", cli.servers],
@@ -229,13 +219,13 @@ def test_a_line_is_produced_before_the_next_one_is_typed(cli: Cli) -> None:
         typing.stdin.write(b"hello\n")
         typing.stdin.flush()
         assert cli("consume", "typed", "-o", "beginning", "-c", "1") == b"hello\n"
-        # Nobody types any more: Ctrl-C ends it at once and in silence.
+        # The input has ended: Ctrl-C ends the command at once and without output.
         typing.send_signal(signal.SIGINT)
         _, errors = typing.communicate(timeout=DEADLINE)
         assert (typing.returncode, errors.strip()) == (130, b"")
 
 
-def test_a_reader_that_has_enough_ends_consume_in_silence(cli: Cli) -> None:
+def test_consume_ends_silently_when_its_reader_closes_the_pipe(cli: Cli) -> None:
     cli("produce", "headed", stdin=b"line\n" * 200_000)
     done = subprocess.run(
         f"{sys.executable} -m barnabas consume headed -o beginning -b {cli.servers} | head -n 2;"
@@ -260,17 +250,24 @@ def test_a_reader_that_has_enough_ends_consume_in_silence(cli: Cli) -> None:
         ("groups describe absent", "GROUP_ID_NOT_FOUND: .*barnabas groups list"),
         ("configs alter topic absent -s retention.ms=1", "UNKNOWN_TOPIC_OR_PARTITION: "),
         ("topics list -b 127.0.0.1:1", "cannot reach 127.0.0.1:1: .*is the broker running"),
-        ("topics list -b host:port", "'host:port' is no address: give HOST:PORT"),
+        ("topics list -b host:port", "'host:port' is not a valid address: give HOST:PORT"),
         ("serve --listen nonsense", ".*nonsense.*listeners"),
-        ("serve --set sasl.enabled.mechanisms=PLAIN", "Security is not part of this release"),
+        ("serve --set sasl.enabled.mechanisms=PLAIN", "These keys of security have no effect"),
         ("serve --set a.b=1 --strict-config", "These configuration keys have no effect here: a.b"),
-        ("serve --data /proc/absent", "/proc/absent: No such file or directory"),
     ],
 )
 def test_a_failure_is_one_line_and_exit_code_1(cli: Cli, arguments: str, line: str) -> None:
     code, _, errors = cli.run(*arguments.split())
     assert code == 1
     assert re.fullmatch(rf"barnabas: {line}.*\n", errors.decode()), errors
+
+
+def test_failed_start_of_serve_is_one_line_and_exit_code_1() -> None:
+    # In a child: a broker that starts changes its process (log handler, garbage collection).
+    done = run("serve", "--data", "/proc/absent")
+    assert done.returncode == 1
+    line = rb"barnabas: /proc/absent: No such file or directory.*\n"
+    assert re.fullmatch(line, done.stderr), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -309,7 +306,7 @@ def test_completion_and_version() -> None:
     assert run("--version").stdout.startswith(b"barnabas, version 0.1")
 
 
-def test_dump_log_tells_a_damaged_file(cli: Cli, tmp_path: Path) -> None:
+def test_dump_log_reports_a_damaged_file(cli: Cli, tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path) as broker:
         cli.at(broker.bootstrap_servers)("produce", "t", stdin=b"hello\n")
     log = tmp_path / "t-0" / ("0" * 20 + ".log")

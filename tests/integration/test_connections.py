@@ -1,9 +1,11 @@
-"""Sockets of a whole broker: limits, idle and slow peers, garbage, listeners, shutdown."""
+"""The sockets of a running broker: limits, idle and slow peers, garbage, listeners, shutdown."""
 
 import asyncio
 import os
+import resource
 import socket
 import struct
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -12,15 +14,17 @@ import pytest
 import uvloop
 
 from barnabas.broker.app import Broker
-from barnabas.broker.server import budget
+from barnabas.broker.server import budget, listener, network
 from barnabas.client.connection import BrokerUnreachable, Connection
-from barnabas.protocol.messages import api_versions, metadata
-from tests.integration.data_path import Client, batch, connected, make_broker, running
-from tests.waiting import eventually
+from barnabas.protocol.codec import encode
+from barnabas.protocol.header import encode_request_header
+from barnabas.protocol.messages import api_versions, fetch, metadata
+from tests.support.data_path import Client, batch, connected, make_broker, running
+from tests.support.waiting import eventually
 
 
 async def hangs_up(reader: asyncio.StreamReader) -> bool:
-    """Whether the broker closes the connection without another word."""
+    """Return whether the broker closes the connection without sending anything."""
     try:
         return await asyncio.wait_for(reader.read(), 5) == b""
     except ConnectionResetError:
@@ -52,14 +56,20 @@ def test_a_client_runs_on_a_loop_of_uvloop_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("key", ["max_connections", "listener_name_plaintext_max_connections"])
 def test_connections_above_the_limit_wait_until_others_leave(
-    tmp_path: Path, key: str, run: Callable[[Coroutine[Any, Any, None]], None]
+    tmp_path: Path,
+    key: str,
+    run: Callable[[Coroutine[Any, Any, None]], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(listener, "STAND_S", 60)
+
     async def scenario() -> None:
         async with running(tmp_path, **{key: 1}) as broker:
             first = await Connection.open("127.0.0.1", broker.port, timeout=5)
             waiting: set[asyncio.Task[Connection]] = set()
             for count in (40, 5):
-                # Some of the first are accepted and held; the others stay in the system's queue.
+                # The broker accepts and holds some of them; the others stay in the kernel's
+                # backlog.
                 waiting |= {
                     asyncio.create_task(Connection.open("127.0.0.1", broker.port, timeout=20))
                     for _ in range(count)
@@ -79,7 +89,7 @@ def test_connections_above_the_limit_wait_until_others_leave(
     run(scenario())
 
 
-async def test_a_connection_that_waits_is_served_though_it_spoke_first(tmp_path: Path) -> None:
+async def test_waiting_connection_is_served_with_the_bytes_it_sent_before(tmp_path: Path) -> None:
     async with running(tmp_path, max_connections=1) as broker:
         async with connected(broker):
             reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
@@ -89,13 +99,80 @@ async def test_a_connection_that_waits_is_served_though_it_spoke_first(tmp_path:
         writer.close()
 
 
+async def silent_crowd(port: int, size: int, sent: bytes = b"") -> list[asyncio.StreamWriter]:
+    """Connect, and send nothing but `sent`."""
+    crowd = [await asyncio.open_connection("127.0.0.1", port) for _ in range(size)]
+    for _, writer in crowd:
+        writer.write(sent)
+    return [writer for _, writer in crowd]
+
+
+@pytest.mark.parametrize("sent", [b"", b"\0"], ids=["silent", "half-sent"])
+async def test_connections_that_stand_make_way_for_new_ones_within_a_second(
+    tmp_path: Path, sent: bytes
+) -> None:
+    async with running(tmp_path, max_connections=22) as broker, connected(broker) as fetching:
+        await fetching.create()
+        fetch = asyncio.create_task(fetching.fetch_one(0, max_wait_ms=3_000))
+        async with connected(broker) as idle:
+            crowd = await silent_crowd(broker.port, 60, sent)
+            await eventually(lambda: broker.connections == 22)
+            begun = time.monotonic()
+            async with connected(broker) as newcomer:
+                assert await serves(newcomer)
+                assert time.monotonic() - begun < 1
+            assert await serves(idle), "those that never asked anything go first"
+        assert not fetch.done()
+        assert (await fetch).error_code == 0
+        for writer in crowd:
+            writer.close()
+
+
+async def test_connection_that_is_idle_longest_makes_way_if_all_have_been_served(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, max_connections=3) as broker:
+        some = [await Connection.open("127.0.0.1", broker.port, timeout=5) for _ in range(3)]
+        assert await serves(Client(some[0]))
+        begun = time.monotonic()
+        newcomer = await Connection.open("127.0.0.1", broker.port, timeout=5)
+        assert time.monotonic() - begun < 1
+        assert [each.is_open for each in some] == [True, False, True]
+        for each in (*some, newcomer):
+            await each.close()
+
+
+async def test_newcomers_get_in_while_descriptors_are_used_up(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with running(tmp_path) as broker:
+        crowd = await silent_crowd(broker.port, 10)
+        # The process of the tests may have descriptors far above the lowest free one.
+        highest = max(int(each) for each in os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 100, hard))
+        try:
+            last = network._last_descriptor()
+            taken = []
+            while not taken or taken[-1].fileno() < last:
+                taken.append(socket.socket())
+            begun = time.monotonic()
+            async with connected(broker) as newcomer:
+                assert await serves(newcomer)
+            assert time.monotonic() - begun < 1
+            for each in taken:
+                each.close()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for writer in crowd:
+            writer.close()
+
+
 TWO_LISTENERS = {
     "listeners": "PLAINTEXT://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
     "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,OUTSIDE:PLAINTEXT",
 }
 
 
-async def test_the_listener_between_brokers_takes_the_place_of_the_stillest_client(
+async def test_inter_broker_connection_above_the_limit_closes_the_most_idle_client(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path, max_connections=2, **TWO_LISTENERS) as broker:
@@ -110,7 +187,7 @@ async def test_the_listener_between_brokers_takes_the_place_of_the_stillest_clie
             await connection.close()
 
 
-async def test_a_limit_of_one_listener_leaves_the_others_alone(tmp_path: Path) -> None:
+async def test_connection_limit_of_one_listener_does_not_apply_to_others(tmp_path: Path) -> None:
     keys = {"listener_name_outside_max_connections": 0, **TWO_LISTENERS}
     async with running(tmp_path, **keys) as broker:
         inside, outside = broker.ports.values()
@@ -130,7 +207,7 @@ async def test_a_broker_stops_while_connections_wait(tmp_path: Path) -> None:
     writer.close()
 
 
-async def test_idle_connections_are_closed_and_waiting_ones_are_not(tmp_path: Path) -> None:
+async def test_idle_connections_are_closed_unless_a_request_is_pending(tmp_path: Path) -> None:
     async with (
         running(tmp_path, connections_max_idle_ms=100) as broker,
         connected(broker) as idle,
@@ -164,7 +241,7 @@ async def test_garbage_ends_its_own_connection_only(tmp_path: Path, data: bytes)
         ).brokers
 
 
-async def test_a_peer_that_reads_slowly_costs_no_memory_and_disturbs_nobody(
+async def test_slow_reader_uses_bounded_memory_and_delays_no_other_client(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as broker, connected(broker) as client:
@@ -179,12 +256,39 @@ async def test_a_peer_that_reads_slowly_costs_no_memory_and_disturbs_nobody(
         assert await read_all(slow) > 48_000_000
 
 
-async def ask_for_everything(port: int) -> socket.socket:
-    """A Fetch of 64 MB whose answer nobody reads yet."""
-    from barnabas.protocol.codec import encode
-    from barnabas.protocol.header import encode_request_header
-    from barnabas.protocol.messages import fetch
+async def test_answers_that_no_client_reads_are_bounded_over_all_connections(
+    tmp_path: Path,
+) -> None:
+    """Each of them was kept until connections.max.idle.ms."""
+    names = [f"{number:0200}" for number in range(1000)]
+    asked = metadata.MetadataRequest(
+        topics=[metadata.MetadataRequestTopic(name=name) for name in names],
+        allow_auto_topic_creation=False,
+    )
+    body = encode_request_header(metadata.API.key, 12, 1, "slow") + encode(asked, 12)
+    keys = {"queued_max_response_bytes": 1 << 20, "socket_send_buffer_bytes": 4096}
+    async with running(tmp_path, **keys) as broker, connected(broker) as client:
+        crowd = [await deaf(broker.port, body) for _ in range(30)]
+        assert await serves(client)
+        await eventually(lambda: broker.connections < 10)
+        assert await serves(client)
+        for each in crowd:
+            each.close()
 
+
+async def deaf(port: int, body: bytes) -> socket.socket:
+    """Send a request whose answer is not read."""
+    deaf = socket.socket()
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    deaf.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(deaf, ("127.0.0.1", port))
+    await loop.sock_sendall(deaf, struct.pack(">i", len(body)) + body)
+    return deaf
+
+
+async def ask_for_everything(port: int) -> socket.socket:
+    """Send a Fetch of 64 MB, and do not read the response yet."""
     partition = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=64 << 20)
     request = fetch.FetchRequest(
         max_wait_ms=0, min_bytes=1, topics=[fetch.FetchTopic(topic="t", partitions=[partition])]
@@ -200,7 +304,7 @@ async def ask_for_everything(port: int) -> socket.socket:
 
 
 async def read_all(slow: socket.socket) -> int:
-    """Bytes of the answer, which comes whole once somebody reads."""
+    """Return the bytes of the response, which arrives whole once the client reads."""
     loop, buffer = asyncio.get_running_loop(), bytearray(1 << 20)
     async with asyncio.timeout(20):
         await loop.sock_recv_into(slow, memoryview(buffer)[:4])
@@ -218,21 +322,21 @@ def resident_bytes() -> int:
 
 
 def borrowed_bytes(broker: Broker) -> float:
-    """Memory that large requests have, as /metrics tells it."""
+    """Return the memory that large requests hold, from /metrics."""
     families = {family.name: family for family in broker.registry.snapshot()}
     ((_, value),) = families["kafka_network_socketserver_memorypoolused"].samples
     return float(value)
 
 
 async def half_sent(port: int, announced: int, sent: int) -> asyncio.StreamWriter:
-    """A peer that announces a request and sends a part of it."""
+    """Announce a request of `announced` bytes and send `sent` of them."""
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(struct.pack(">i", announced) + bytes(sent))
     await writer.drain()
     return writer
 
 
-async def test_announced_requests_that_hardly_come_keep_nobody_from_sending_large_ones(
+async def test_slowly_sent_large_requests_do_not_block_other_large_requests(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as broker, connected(broker) as client:
@@ -250,7 +354,7 @@ async def test_announced_requests_that_hardly_come_keep_nobody_from_sending_larg
             writer.close()
 
 
-async def test_half_sent_requests_that_fill_the_memory_are_cut_when_others_wait_for_it(
+async def test_half_sent_requests_are_closed_when_others_wait_for_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budget, "ROUND_MS", 100)
@@ -267,7 +371,59 @@ async def test_half_sent_requests_that_fill_the_memory_are_cut_when_others_wait_
             writer.close()
 
 
-async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
+async def test_half_sent_requests_that_fill_the_memory_delay_a_large_one_by_two_seconds(
+    tmp_path: Path,
+) -> None:
+    """Some stand with memory, the others ask for more: one after the other was given some."""
+    async with (
+        running(tmp_path, queued_max_request_bytes=16 << 20) as broker,
+        connected(broker) as client,
+    ):
+        await client.create(max_message_bytes="4000000")
+        sent = [300_000] * 20 + [(1 << 20) + 1] * 10
+        slow = [await half_sent(broker.port, 100 << 20, count) for count in sent]
+        await eventually(lambda: borrowed_bytes(broker) > 15 << 20)
+        begun = time.monotonic()
+        assert (await client.produce(batch(bytes(3_000_000)))).error_code == 0
+        assert time.monotonic() - begun < 2
+        for writer in slow:
+            writer.close()
+
+
+async def test_half_sent_request_is_cut_and_slow_ones_that_bring_enough_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "HALF_SENT_ROUND_MS", 20)
+    async with running(tmp_path) as broker, connected(broker) as client:
+        standing = [await half_sent(broker.port, 100, sent) for sent in (0, 1, 99)]
+        steady = await half_sent(broker.port, 100 << 20, 1)
+        _, silent = await asyncio.open_connection("127.0.0.1", broker.port)
+
+        def bring() -> bool:
+            steady.write(bytes(4096))
+            return broker.connections == 3
+
+        await eventually(bring)
+        assert all(each in open_ports(broker) for each in map(own_port, (steady, silent)))
+        assert await serves(client)
+        for writer in (*standing, steady, silent):
+            writer.close()
+
+
+def own_port(writer: asyncio.StreamWriter) -> int:
+    return int(writer.get_extra_info("sockname")[1])
+
+
+def open_ports(broker: Broker) -> set[int]:
+    """Return the ports of the clients that are connected."""
+    return {
+        connection._transport.get_extra_info("peername")[1]
+        for each in broker._listeners.values()
+        for connection in each._connections
+    }
+
+
+async def test_each_listener_advertises_its_own_address(tmp_path: Path) -> None:
     async with running(
         tmp_path,
         listeners="PLAINTEXT://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
@@ -283,7 +439,7 @@ async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
         assert told == [("inside", 1234), ("outside.example", broker.ports["OUTSIDE"])]
 
 
-async def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+async def test_port_in_use_is_reported(tmp_path: Path) -> None:
     async with running(tmp_path / "one") as broker:
         listeners = f"PLAINTEXT://127.0.0.1:{broker.port}"
         other = make_broker(tmp_path / "other", listeners=listeners)

@@ -1,4 +1,4 @@
-"""A rotten batch under a coordinator, and what RELIABILITY.md says to do about it."""
+"""A damaged batch in a coordinator's log, and the repair that RELIABILITY.md describes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.client.reassignment_plan import plan_text
 from barnabas.testing import Cluster
-from tests.integration.command_line import run
-from tests.waiting import until
+from tests.support.command_line import run
+from tests.support.waiting import until
 
 TIMEOUT = 20.0
 OFFSETS = "__consumer_offsets"
@@ -29,7 +29,7 @@ def admin(cluster: Cluster) -> AdminClient:
 
 
 def commit(cluster: Cluster, offset: int) -> int:
-    """Of a group without members; the error of the answer."""
+    """Commit an offset of a group without members; return the error code."""
     wanted = ConsumerGroupTopicPartitions("g", [TopicPartition("t", 0, offset)])
     client = admin(cluster)
     told = client.alter_consumer_group_offsets([wanted])["g"].result(TIMEOUT)
@@ -45,7 +45,7 @@ def read(cluster: Cluster) -> int:
 
 
 def let_rot(log: Path) -> None:
-    """A bit of the first record."""
+    """Flip a bit of the first record."""
     with log.open("r+b") as file:
         file.seek(70)
         byte = file.read(1)[0]
@@ -59,7 +59,7 @@ def reassign(cluster: Cluster, plan: Path, *replicas: int) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_coordinator_whose_log_has_rotted_is_replaced_and_its_replica_made_anew(
+def test_coordinator_with_a_damaged_log_is_replaced_and_its_replica_recreated(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     until(lambda: commit(cluster, 7) == 0)

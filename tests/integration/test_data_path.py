@@ -1,4 +1,4 @@
-"""Produce, Fetch and the offsets of a log, request by request against a whole broker."""
+"""Produce, Fetch and the offsets of a log, request by request on a running broker."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.metadata import znodes
+from barnabas.broker.cluster import znodes
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
@@ -18,8 +18,8 @@ from barnabas.protocol.messages import (
     offset_for_leader_epoch,
     produce,
 )
-from tests.integration.data_path import NOW_MS, Client, batch, connected, running
-from tests.waiting import eventually
+from tests.support.data_path import NOW_MS, Client, batch, connected, running
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 
 
 @pytest.mark.parametrize("version", [3, 8, 12])
-async def test_what_is_produced_is_fetched(client: Client, version: int) -> None:
+async def test_fetch_returns_produced_records(client: Client, version: int) -> None:
     answer = await client.produce(batch(b"a", b"b"), version=version)
     assert (answer.error_code, answer.base_offset) == (0, 0)
     assert (await client.produce(batch(b"c"), version=version)).base_offset == 2
@@ -54,7 +54,7 @@ async def test_topic_ids_name_the_topic(client: Client) -> None:
     assert fetched.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-async def test_acks_are_all_none_or_one(client: Client) -> None:
+async def test_acks_other_than_minus_1_0_and_1_are_refused(client: Client) -> None:
     assert (await client.produce(batch(b"a"), acks=1)).error_code == 0
     answer = await client.produce(batch(b"a"), acks=2)
     assert answer.error_code == ErrorCode.INVALID_REQUIRED_ACKS
@@ -98,7 +98,7 @@ async def test_clients_cannot_write_internal_topics(client: Client) -> None:
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_transactional_batches_that_no_coordinator_knows_are_refused(client: Client) -> None:
+async def test_transactional_batch_of_an_unknown_transaction_is_refused(client: Client) -> None:
     records = batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     answer = await client.produce(records, transactional_id="t")
     assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -123,7 +123,7 @@ async def test_a_repeated_batch_gets_its_first_offset(client: Client) -> None:
     assert (await client.list_offset(-1)).offset == 2
 
 
-async def test_a_broker_has_producer_ids_before_anybody_asks(tmp_path: Path) -> None:
+async def test_broker_reserves_producer_ids_before_the_first_request(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         store = broker._core.store
         await eventually(lambda: store.exists(znodes.PRODUCER_ID_BLOCK))
@@ -180,13 +180,15 @@ async def test_a_parked_fetch_waits_for_min_bytes(tmp_path: Path) -> None:
         assert len((await parked).records) == 2 * size
 
 
-async def test_a_fetch_that_finds_nothing_answers_after_max_wait(client: Client) -> None:
+async def test_empty_fetch_answers_after_max_wait(client: Client) -> None:
     started = asyncio.get_running_loop().time()
     assert len((await client.fetch_one(0, max_wait_ms=50)).records) == 0
     assert asyncio.get_running_loop().time() - started >= 0.045
 
 
-async def test_the_first_batch_comes_whole_and_max_bytes_bounds_the_rest(client: Client) -> None:
+async def test_fetch_returns_the_first_batch_whole_and_bounds_the_rest_by_max_bytes(
+    client: Client,
+) -> None:
     for _ in range(3):
         await client.produce(batch(bytes(1000)))
     size = len(batch(bytes(1000)))
@@ -194,7 +196,7 @@ async def test_the_first_batch_comes_whole_and_max_bytes_bounds_the_rest(client:
     assert len((await client.fetch_one(0, max_bytes=2 * size + 10)).records) == 2 * size
 
 
-async def test_fetch_sessions_name_only_partitions_with_news(client: Client) -> None:
+async def test_incremental_fetch_returns_only_changed_partitions(client: Client) -> None:
     opened = await client.fetch(0, session_epoch=0)
     assert opened.session_id > 0
     await client.produce(batch(b"a"))
@@ -226,7 +228,7 @@ async def test_read_committed_has_a_list_of_aborted_transactions(client: Client)
     assert (await client.fetch_one(0, isolation_level=0)).aborted_transactions is None
 
 
-async def test_a_reader_of_an_epoch_that_never_was_is_told_where_it_diverges(
+async def test_fetch_with_an_unknown_last_epoch_returns_the_diverging_epoch(
     client: Client,
 ) -> None:
     await client.produce(batch(b"a"))
@@ -300,7 +302,7 @@ async def test_log_directories_are_described(client: Client, tmp_path: Path) -> 
     assert answer.total_bytes > answer.usable_bytes > 0
 
 
-async def test_api_versions_tells_what_is_served(client: Client) -> None:
+async def test_api_versions_lists_the_served_apis(client: Client) -> None:
     def request(name: str) -> api_versions.ApiVersionsRequest:
         return api_versions.ApiVersionsRequest(
             client_software_name=name, client_software_version="1"

@@ -1,77 +1,45 @@
-"""What an acknowledgement is worth: after the fsync where asked for, never after a failure."""
+"""Durability of acknowledgements: sent after the fsync where required, never after a failed one."""
 
 import asyncio
 import copy
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
 
-from barnabas.broker.app import Broker
-from barnabas.broker.doors import real_doors
-from barnabas.broker.offload import InlineOffload, Offload, ThreadOffload
-from barnabas.config.broker import BrokerConfig
+from barnabas.broker.offload import InlineOffload, ThreadOffload
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import delete_records, describe_log_dirs
 from barnabas.protocol.records.batch import iter_headers
-from barnabas.storage.cleaner_worker import InlineCleaner
-from barnabas.storage.mem_files import Fault, MemFile, MemFiles
-from tests.integration.data_path import Client, batch, connected
-from tests.waiting import eventually
+from barnabas.storage.files.mem_files import Fault, MemFile, MemFiles
+from tests.support.data_path import Client, batch, connected, running_in_memory
+from tests.support.waiting import eventually
 
 T = TypeVar("T")
 
 
 class HeldOffload(InlineOffload):
-    """Keeps the flusher waiting until the test lets it go."""
+    """Keeps the flusher waiting until the test releases it."""
 
     def __init__(self) -> None:
         self.held = False
         self.rounds: list[Callable[[], None]] = []
 
-    def submit(self, lane: str, work: Callable[[], T]) -> "asyncio.Future[T]":
-        if not self.held or not lane.startswith("flush"):
-            return super().submit(lane, work)
+    def submit(self, queue: str, work: Callable[[], T]) -> "asyncio.Future[T]":
+        if not self.held or not queue.startswith("flush"):
+            return super().submit(queue, work)
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self.rounds.append(lambda: future.set_result(work()))
         return future
 
     def release(self) -> None:
-        """Let the round that waits happen."""
+        """Let the waiting flush run."""
         self.rounds.pop(0)()
 
 
-@asynccontextmanager
-async def running_in_memory(
-    files: MemFiles, offload: Offload | None = None, **keys: object
-) -> AsyncIterator[Broker]:
-    """A broker whose disk is `files`."""
-    config = BrokerConfig.from_properties(
-        {
-            "log.dirs": "/data",
-            "listeners": "PLAINTEXT://127.0.0.1:0",
-            **{key.replace("_", "."): str(value) for key, value in keys.items()},
-        }
-    )
-    doors = replace(
-        real_doors(config),
-        files=files,
-        offload=offload or InlineOffload(),
-        cleaner=InlineCleaner(files),
-    )
-    broker = Broker(config, doors=doors)
-    await broker.start()
-    try:
-        yield broker
-    finally:
-        await broker.stop()
-
-
 async def values_in_log(client: Client) -> int:
-    """How many records a consumer can read from the beginning."""
+    """Return how many records a consumer can read from the beginning."""
     end = (await client.list_offset(-1)).offset
     read = 0
     while read < end:
@@ -122,7 +90,7 @@ async def test_producers_that_wait_share_one_fsync() -> None:
         assert (await end).offset == 7
 
 
-async def test_nobody_waits_for_the_fsync_of_another_log() -> None:
+async def test_produce_does_not_wait_for_the_fsync_of_another_log() -> None:
     offload = HeldOffload()
     async with (
         running_in_memory(MemFiles(), offload, log_flush_interval_messages=1) as broker,
@@ -143,7 +111,7 @@ async def test_nobody_waits_for_the_fsync_of_another_log() -> None:
         offload.held = False
 
 
-async def test_an_answer_that_takes_too_long_is_a_timeout_and_the_record_stays() -> None:
+async def test_slow_acknowledgement_times_out_and_keeps_the_record() -> None:
     offload = HeldOffload()
     async with (
         running_in_memory(MemFiles(), offload, log_flush_interval_messages=1) as broker,
@@ -159,7 +127,7 @@ async def test_an_answer_that_takes_too_long_is_a_timeout_and_the_record_stays()
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_what_was_fsynced_first_survives_power_loss(seed: int) -> None:
+async def test_records_acknowledged_after_fsync_survive_power_loss(seed: int) -> None:
     files = MemFiles()
     async with (
         running_in_memory(files, log_flush_interval_messages=1) as broker,
@@ -174,7 +142,7 @@ async def test_what_was_fsynced_first_survives_power_loss(seed: int) -> None:
         assert await values_in_log(client) == 10
 
 
-async def test_what_was_acknowledged_survives_the_death_of_the_process() -> None:
+async def test_acknowledged_records_survive_a_crash_of_the_process() -> None:
     files = MemFiles()
     async with running_in_memory(files) as broker, connected(broker) as client:
         await client.create()
@@ -187,7 +155,7 @@ async def test_what_was_acknowledged_survives_the_death_of_the_process() -> None
         assert (await client.produce(batch(b"next"))).base_offset == 10
 
 
-async def test_a_directory_that_fails_at_start_is_told_and_the_others_serve() -> None:
+async def test_log_directory_that_fails_at_start_is_reported_and_the_others_serve() -> None:
     files = MemFiles()
     async with (
         running_in_memory(files, log_dirs="/one,/two") as broker,
@@ -224,7 +192,7 @@ async def delete_before(client: Client, offset: int, index: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("death", [MemFiles.kill, lambda files: files.crash(0)])
-async def test_records_that_were_deleted_do_not_come_back_with_a_crash(
+async def test_deleted_records_stay_deleted_after_a_crash(
     death: Callable[[MemFiles], None],
 ) -> None:
     files = MemFiles()
@@ -241,7 +209,7 @@ async def test_records_that_were_deleted_do_not_come_back_with_a_crash(
         assert (await client.produce(batch(b"next"))).base_offset in range(7, 11)
 
 
-async def test_a_deletion_that_cannot_be_written_down_is_not_acknowledged() -> None:
+async def test_delete_records_that_cannot_be_written_is_not_acknowledged() -> None:
     files = MemFiles()
     async with (
         running_in_memory(files, log_dirs="/one,/two") as broker,
@@ -268,7 +236,7 @@ async def test_a_clean_restart_keeps_topics_records_and_epochs() -> None:
 
 
 class MeetingFiles(MemFiles):
-    """A disk that is done with one log only when another log waits for it too."""
+    """A disk that finishes the fsync of one log only when another log waits for it too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -291,7 +259,7 @@ class MeetingFile(MemFile):
         super().sync()
 
 
-async def test_a_stop_does_not_wait_for_the_disk_with_one_log_after_another() -> None:
+async def test_stop_syncs_logs_concurrently() -> None:
     files = MeetingFiles()
     async with (
         running_in_memory(files, ThreadOffload()) as broker,
@@ -307,7 +275,7 @@ async def test_a_stop_does_not_wait_for_the_disk_with_one_log_after_another() ->
         assert [(await client.list_offset(-1, index=index)).offset for index in (0, 1)] == [1, 1]
 
 
-async def test_a_failed_fsync_is_never_acknowledged_and_ends_the_directory() -> None:
+async def test_failed_fsync_is_never_acknowledged_and_takes_the_directory_offline() -> None:
     files = MemFiles()
     async with (
         running_in_memory(files, log_flush_interval_messages=1) as broker,
@@ -323,7 +291,7 @@ async def test_a_failed_fsync_is_never_acknowledged_and_ends_the_directory() -> 
         assert again.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-async def test_a_failed_write_ends_one_directory_and_the_others_serve_on() -> None:
+async def test_failed_write_takes_one_directory_offline_and_the_others_serve() -> None:
     files = MemFiles()
     async with (
         running_in_memory(files, log_dirs="/one,/two") as broker,

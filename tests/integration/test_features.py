@@ -1,4 +1,4 @@
-"""Finalized features: told to every client, changed over the wire, kept over a restart."""
+"""Finalized features: reported to every client, updated by requests, kept across a restart."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -9,16 +9,15 @@ from kafka.admin import KafkaAdminClient, UpdateFeatureType
 from kafka.errors import KafkaError
 
 from barnabas.broker.app import Broker
-from barnabas.broker.metadata.embedded import open_store
-from barnabas.broker.metadata.znodes import FEATURE
+from barnabas.broker.cluster.znodes import FEATURE
 from barnabas.broker.offload import InlineOffload
+from barnabas.broker.store.embedded import open_store
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import api_versions, update_features
-from barnabas.storage.files import OsFiles
-from barnabas.storage.mem_files import Fault, MemFiles
+from barnabas.storage.files.files import OsFiles
+from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.testing import Broker as ThreadedBroker
-from tests.integration.data_path import Client, connected, running
-from tests.integration.test_durability import running_in_memory
+from tests.support.data_path import Client, connected, running, running_in_memory
 
 SAFE_DOWNGRADE = 2
 OURS = "barnabas.transaction.registration"
@@ -73,7 +72,7 @@ async def test_a_cluster_from_before_features_gets_the_highest(tmp_path: Path) -
         assert await finalized(client) == {"transaction.version": 2, OURS: 1}
 
 
-async def test_old_clients_are_not_told_of_levels_from_zero(broker: Broker) -> None:
+async def test_old_api_versions_leave_out_features_with_minimum_zero(broker: Broker) -> None:
     async with connected(broker) as client:
         newer, older = await told(client, 4), await told(client, 3)
     supported = {row.name: (row.min_version, row.max_version) for row in newer.supported_features}
@@ -82,7 +81,7 @@ async def test_old_clients_are_not_told_of_levels_from_zero(broker: Broker) -> N
     assert older.finalized_features == newer.finalized_features
 
 
-async def test_the_longest_name_is_refused_like_any_other(broker: Broker) -> None:
+async def test_longest_unknown_feature_name_is_refused(broker: Broker) -> None:
     async with connected(broker) as client:
         answer = await update(client, "f" * 32767, 1)
     assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION

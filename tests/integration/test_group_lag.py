@@ -1,4 +1,5 @@
-"""The lag of groups in a cluster: every coordinator tells it, whoever leads the partitions."""
+"""The lag of groups in a cluster: each coordinator reports it, also for partitions led
+elsewhere."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -8,12 +9,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.broker.app import Broker
-from tests.integration.in_cluster import member, shared_metadata
-from tests.waiting import eventually
+from tests.support.in_cluster import member, shared_metadata
+from tests.support.waiting import eventually
 
 BROKERS = 3
 GROUPS = [f"g{number}" for number in range(12)]
-"""Enough for every broker to coordinate some."""
+"""Enough groups for every broker to coordinate some."""
 ENDS = [5, 6, 7]
 """Records of each partition of the topic."""
 COMMITTED = 2
@@ -52,8 +53,8 @@ def commit(servers: str, topic: str, partitions: int) -> None:
         consumer.close()
 
 
-async def test_the_lag_of_a_partition_that_another_broker_leads_is_told(tmp_path: Path) -> None:
-    """It was told only where a group's coordinator happens to lead the partition too."""
+async def test_lag_of_a_partition_led_by_another_broker_is_reported(tmp_path: Path) -> None:
+    """It was reported only if the group's coordinator also led the partition."""
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(shared_metadata(tmp_path / "metadata"))
         brokers = [
@@ -70,7 +71,7 @@ async def test_the_lag_of_a_partition_that_another_broker_leads_is_told(tmp_path
             for group in GROUPS
             for partition, end in enumerate(ENDS)
         }
-        # A follower knows the end as of its last fetch.
+        # A follower knows the log end offset as of its last fetch.
         await eventually(
             lambda: {key: lag for each in brokers for key, lag in lags(each).items()} == expected
         )

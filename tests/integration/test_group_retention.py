@@ -1,4 +1,4 @@
-"""Committed offsets on a live broker: gone when their time is over, and not before."""
+"""Committed offsets on a running broker: removed when their retention ends, and not before."""
 
 import asyncio
 from dataclasses import replace
@@ -6,17 +6,17 @@ from pathlib import Path
 
 from barnabas.broker.app import Broker
 from barnabas.broker.clock import SystemClock
-from barnabas.broker.doors import real_doors
+from barnabas.broker.platform import system_platform
 from barnabas.config.broker import BrokerConfig
 from barnabas.protocol.messages import describe_groups, find_coordinator
-from tests.integration.data_path import connected
-from tests.integration.test_groups_wire import GROUP, GroupClient
+from tests.integration.group_client import GROUP, GroupClient
+from tests.support.data_path import connected
 
 MINUTE_MS = 60_000
 
 
 class ShiftedClock(SystemClock):
-    """The machine's clock, ahead by what the test says."""
+    """The machine's clock, shifted forward by the test."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
@@ -25,7 +25,7 @@ class ShiftedClock(SystemClock):
         return super().now_ms() + self.ahead_ms
 
 
-async def test_offsets_and_then_their_group_are_gone_after_their_time(tmp_path: Path) -> None:
+async def test_expired_offsets_and_then_their_group_are_removed(tmp_path: Path) -> None:
     config = BrokerConfig.from_properties(
         {
             "log.dirs": str(tmp_path),
@@ -37,7 +37,7 @@ async def test_offsets_and_then_their_group_are_gone_after_their_time(tmp_path: 
         }
     )
     clock = ShiftedClock()
-    broker = Broker(config, doors=replace(real_doors(config), clock=clock))
+    broker = Broker(config, platform=replace(system_platform(config), clock=clock))
     await broker.start()
     try:
         async with connected(broker) as client:

@@ -1,4 +1,5 @@
-"""What one client library commits, others read; what confluent-kafka says of a group."""
+"""Offsets committed by one client library and read by others, and groups seen by
+confluent-kafka."""
 
 import asyncio
 import time
@@ -17,7 +18,7 @@ from barnabas.testing import Broker
 DEADLINE = 20.0
 PARTITIONS = 4
 MANY = 40
-"""Messages in every topic, ten to a partition."""
+"""Messages in every topic, ten in each partition."""
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def servers() -> Iterator[str]:
 
 @pytest.fixture
 def topic(servers: str, request: pytest.FixtureRequest) -> str:
-    """A topic of its own, with messages in every partition."""
+    """Create a topic for this test, with messages in every partition."""
     return fill(servers, request.node.name.replace("[", ".").replace("]", ""))
 
 
@@ -43,7 +44,7 @@ def fill(servers: str, name: str) -> str:
 
 
 class Member:
-    """A consumer that is polled by hand, and notes what it reads."""
+    """A consumer that the test polls, which keeps the messages it reads."""
 
     def __init__(self, servers: str, group: str, topic: str, **options: Any) -> None:
         self.read: list[int] = []
@@ -73,7 +74,7 @@ class Member:
 
 @pytest.fixture
 def join(servers: str, topic: str) -> Iterator[Callable[..., Member]]:
-    """Starts members that are gone after the test."""
+    """Return a function that starts members; they leave at the end of the test."""
     members: list[Member] = []
 
     def start(group: str, **options: Any) -> Member:
@@ -86,7 +87,7 @@ def join(servers: str, topic: str) -> Iterator[Callable[..., Member]]:
 
 
 def until(true: Callable[[], bool], *members: Member) -> None:
-    """Poll the members until something holds."""
+    """Poll the members until the condition holds."""
     deadline = time.monotonic() + DEADLINE
     while not true():
         assert time.monotonic() < deadline, [each.read for each in members]
@@ -107,7 +108,7 @@ async def test_offsets_of_one_client_are_read_by_the_others(
     try:
         place = kafka.TopicPartition(topic, 1)
         found = await asyncio.to_thread(python.committed, place, metadata=True)
-        # confluent-kafka sends the NUL that ends a string in C along with it.
+        # confluent-kafka sends the NUL that terminates a string in C as part of it.
         assert (found.offset, found.metadata.rstrip("\0")) == (7, "note")
     finally:
         python.close(autocommit=False)

@@ -1,9 +1,8 @@
-"""Group APIs over a raw connection: every version of each, and what only some versions say."""
+"""Group APIs over a raw connection: every version of each, and the fields of single versions."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,116 +13,11 @@ from barnabas.protocol.messages import (
     describe_groups,
     find_coordinator,
     heartbeat,
-    join_group,
-    leave_group,
     list_groups,
-    offset_commit,
     offset_delete,
-    offset_fetch,
-    sync_group,
 )
-from tests.integration.data_path import Client, connected, make_broker, running
-
-GROUP = "g"
-
-
-class GroupClient:
-    """Requests about one group and one topic, each in the version it is asked in."""
-
-    def __init__(self, client: Client, topic_id: bytes) -> None:
-        self.client = client
-        self.topic_id = topic_id
-
-    async def ask(self, module: Any, request: Any, version: int) -> Any:
-        return await self.client.connection.request(module.API, request, version=version)
-
-    async def join(self, version: int, member_id: str = "", **options: Any) -> Any:
-        request = join_group.JoinGroupRequest(
-            group_id=GROUP,
-            session_timeout_ms=10_000,
-            member_id=member_id,
-            protocol_type="consumer",
-            protocols=[join_group.JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0")],
-            **({"rebalance_timeout_ms": 10_000} if version else {}),
-            **options,
-        )
-        return await self.ask(join_group, request, version)
-
-    async def member(self, version: int) -> Any:
-        """A member whose generation has begun."""
-        answer = await self.join(version)
-        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            answer = await self.join(version, answer.member_id)
-        assert answer.error_code == 0, answer
-        return answer
-
-    async def sync(self, version: int, joined: Any, **options: Any) -> Any:
-        names = {"protocol_type": "consumer", "protocol_name": "range"} if version >= 5 else {}
-        given = sync_group.SyncGroupRequestAssignment(
-            member_id=joined.member_id, assignment=b"mine"
-        )
-        request = sync_group.SyncGroupRequest(
-            group_id=GROUP,
-            generation_id=joined.generation_id,
-            member_id=joined.member_id,
-            assignments=[given],
-            **{**names, **options},
-        )
-        return await self.ask(sync_group, request, version)
-
-    async def leave(self, version: int, member_id: str) -> Any:
-        request = leave_group.LeaveGroupRequest(group_id=GROUP, member_id=member_id)
-        if version >= 3:
-            one = leave_group.MemberIdentity(member_id=member_id)
-            request = leave_group.LeaveGroupRequest(group_id=GROUP, member_id="", members=[one])
-        return await self.ask(leave_group, request, version)
-
-    async def commit(self, version: int, offset: int, partition: int = 0, **options: Any) -> int:
-        by_id = version >= 10
-        names: Any = {"topic_id": self.topic_id} if by_id else {"name": "t"}
-        request = offset_commit.OffsetCommitRequest(
-            group_id=GROUP,
-            member_id="",
-            topics=[
-                offset_commit.OffsetCommitRequestTopic(
-                    **{**names, **options.pop("topic", {})},
-                    partitions=[
-                        offset_commit.OffsetCommitRequestPartition(
-                            partition_index=partition,
-                            committed_offset=offset,
-                            committed_metadata=None,
-                        )
-                    ],
-                )
-            ],
-            **options,
-        )
-        answer = await self.ask(offset_commit, request, version)
-        return int(answer.topics[0].partitions[0].error_code)
-
-    async def fetch(self, version: int, *, everything: bool = False) -> list[int]:
-        """The offsets of partitions 0 and 1, or of all there are."""
-        if version < 8:
-            wanted = offset_fetch.OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])
-            request = offset_fetch.OffsetFetchRequest(
-                group_id=GROUP, topics=None if everything else [wanted]
-            )
-            answer = await self.ask(offset_fetch, request, version)
-            return [each.committed_offset for topic in answer.topics for each in topic.partitions]
-        names: Any = {"topic_id": self.topic_id} if version >= 10 else {"name": "t"}
-        topics = [offset_fetch.OffsetFetchRequestTopics(**names, partition_indexes=[0, 1])]
-        groups = [
-            offset_fetch.OffsetFetchRequestGroup(
-                group_id=each, topics=None if everything else topics
-            )
-            for each in (GROUP, "another")
-        ]
-        answer = await self.ask(
-            offset_fetch, offset_fetch.OffsetFetchRequest(groups=groups), version
-        )
-        assert [each.group_id for each in answer.groups] == [GROUP, "another"]
-        found = answer.groups[0].topics
-        return [each.committed_offset for topic in found for each in topic.partitions]
+from tests.integration.group_client import GROUP, GroupClient
+from tests.support.data_path import connected, make_broker, running
 
 
 @pytest.fixture
@@ -138,7 +32,7 @@ async def groups(tmp_path: Path) -> AsyncIterator[GroupClient]:
 
 
 @pytest.mark.parametrize("version", range(10))
-async def test_a_group_lives_in_every_version(groups: GroupClient, version: int) -> None:
+async def test_group_lifecycle_works_in_every_version(groups: GroupClient, version: int) -> None:
     joined = await groups.member(version)
     assert (joined.generation_id, joined.protocol_name) == (1, "range")
     assert len(joined.members) == 1
@@ -166,7 +60,7 @@ async def test_a_group_lives_in_every_version(groups: GroupClient, version: int)
 
 
 @pytest.mark.parametrize("version", range(10))
-async def test_a_join_that_is_refused_is_told_in_every_version(
+async def test_refused_join_returns_its_error_in_every_version(
     groups: GroupClient, version: int
 ) -> None:
     answer = await groups.join(version, "made-up")
@@ -190,15 +84,13 @@ async def test_an_offset_is_committed_in_every_version(groups: GroupClient, vers
     assert await groups.fetch(version, everything=True) == [7]
 
 
-async def test_the_first_version_fetches_too(groups: GroupClient) -> None:
+async def test_offset_fetch_version_0_returns_committed_offsets(groups: GroupClient) -> None:
     await groups.commit(2, 7)
     assert await groups.fetch(1) == [7, -1]
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-async def test_commits_to_what_does_not_exist_are_refused(
-    groups: GroupClient, version: int
-) -> None:
+async def test_commit_to_an_unknown_partition_is_refused(groups: GroupClient, version: int) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await groups.commit(version, 7, partition=2) == unknown
     if version >= 10:
@@ -208,13 +100,13 @@ async def test_commits_to_what_does_not_exist_are_refused(
         assert await groups.commit(version, 7, topic={"name": "other"}) == unknown
 
 
-async def test_a_generation_without_a_group_has_an_older_name(groups: GroupClient) -> None:
+async def test_commit_with_a_generation_of_an_unknown_group_is_refused(groups: GroupClient) -> None:
     older = await groups.commit(8, 7, generation_id_or_member_epoch=3)
     newer = await groups.commit(9, 7, generation_id_or_member_epoch=3)
     assert (older, newer) == (ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND)
 
 
-async def test_a_group_that_does_not_exist_is_dead(groups: GroupClient) -> None:
+async def test_unknown_group_is_described_as_dead(groups: GroupClient) -> None:
     request = describe_groups.DescribeGroupsRequest(groups=["none"])
     for version in range(6):
         (group,) = (await groups.ask(describe_groups, request, version)).groups
@@ -237,7 +129,7 @@ async def test_groups_are_listed_by_state_and_type(groups: GroupClient) -> None:
     assert await listed(["Stable"], []) == await listed([], ["consumer"]) == []
 
 
-async def test_coordinators_are_found_one_or_many(groups: GroupClient) -> None:
+async def test_find_coordinator_returns_one_or_many(groups: GroupClient) -> None:
     for version in range(4):
         single = await groups.ask(
             find_coordinator, find_coordinator.FindCoordinatorRequest(key=GROUP), version
@@ -275,7 +167,7 @@ async def test_offsets_are_deleted_one_by_one(groups: GroupClient) -> None:
     assert await groups.fetch(9) == [-1, -1]
 
 
-async def test_a_topic_of_the_same_name_begins_afresh(groups: GroupClient) -> None:
+async def test_recreated_topic_has_no_committed_offsets(groups: GroupClient) -> None:
     await groups.commit(9, 7)
     request = delete_topics.DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000)
     await groups.ask(delete_topics, request, 5)

@@ -1,4 +1,4 @@
-"""In-sync sets of real brokers: who dies leaves at once, and readers find the replica near them."""
+"""The ISR of real brokers: a killed follower leaves at once; consumers use the nearest replica."""
 
 import asyncio
 import time
@@ -8,22 +8,16 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.broker.app import Broker
 from barnabas.config.replication_keys import RACK_AWARE_SELECTOR
 from barnabas.testing import Cluster
-from tests.integration.in_cluster import member, shared_metadata
+from tests.integration.assigned_topic import create
+from tests.support.in_cluster import member, shared_metadata
 
 SESSION_MS = 20_000
 PROMPTLY = 10.0
-"""Seconds: well before the session of a dead broker ends."""
-
-
-def create(servers: str, topic: str, *assignment: int) -> None:
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    new = NewTopic(topic, 1, replica_assignment=[list(assignment)])
-    admin.create_topics([new])[topic].result(20)
+"""Seconds: well before the session of a killed broker expires."""
 
 
 def send(servers: str, topic: str, count: int = 1) -> None:
@@ -33,8 +27,8 @@ def send(servers: str, topic: str, count: int = 1) -> None:
     assert producer.flush(20) == 0
 
 
-def test_a_follower_that_is_killed_leaves_the_in_sync_set_though_its_session_lives() -> None:
-    """Without it every acks=all would wait for the controller to notice, or for the lag time."""
+def test_killed_follower_leaves_the_isr_before_its_session_expires() -> None:
+    """Otherwise every acks=all would wait for the controller to notice, or for the lag time."""
     configs = {
         "metadata.session.timeout.ms": str(SESSION_MS),
         "controlled.shutdown.enable": "false",

@@ -1,4 +1,4 @@
-"""Batches of very many records, where a topic has them looked into, beside other work."""
+"""Batches of many records on a topic that has them validated, beside other requests."""
 
 import asyncio
 import socket
@@ -13,12 +13,12 @@ from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import produce
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch
-from tests.integration.data_path import NOW_MS, batch, connected, running
-from tests.waiting import eventually
+from tests.support.data_path import NOW_MS, batch, connected, running
+from tests.support.waiting import eventually
 
 MANY = 200_000
 LONGEST_GAP = 0.1
-"""CPU seconds of the loop's thread, however busy the machine: 0.4 without steps, 0.002 with."""
+"""CPU seconds of the loop's thread, on any machine: 0.4 without steps, 0.002 with them."""
 
 
 def many_records(compression: Compression = Compression.ZSTD) -> bytes:
@@ -28,7 +28,7 @@ def many_records(compression: Compression = Compression.ZSTD) -> bytes:
 
 
 class Gaps:
-    """The longest work for which the loop did not turn, measured on it."""
+    """The longest work between two iterations of the event loop."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -45,7 +45,7 @@ class Gaps:
         self._task.cancel()
 
 
-async def test_the_loop_turns_while_many_records_are_looked_into(tmp_path: Path) -> None:
+async def test_event_loop_is_not_blocked_while_many_records_are_validated(tmp_path: Path) -> None:
     data = many_records()
     async with running(tmp_path) as broker, connected(broker) as client, connected(broker) as other:
         await client.create(cleanup_policy="compact")
@@ -63,7 +63,7 @@ async def test_the_loop_turns_while_many_records_are_looked_into(tmp_path: Path)
         assert (await client.list_offset(-1)).offset == MANY
 
 
-async def test_what_follows_a_large_batch_stands_behind_it(tmp_path: Path) -> None:
+async def test_batches_after_a_large_batch_are_appended_after_it(tmp_path: Path) -> None:
     data = many_records()
     small = build_batch([Record(0, NOW_MS, b"k", b"", ())])
     async with running(tmp_path) as broker, connected(broker) as client, connected(broker) as other:
@@ -95,7 +95,7 @@ async def test_a_large_batch_without_acks_that_is_refused_closes_the_connection(
 
 
 def reset(connection: Connection) -> None:
-    """Goes for good: a connection that is closed in order still gets the answers it is owed."""
+    """Reset the connection: one that is closed in order still gets its outstanding responses."""
     transport = connection._transport
     assert transport is not None
     linger = struct.pack("ii", 1, 0)
@@ -103,7 +103,7 @@ def reset(connection: Connection) -> None:
     transport.abort()
 
 
-async def test_a_large_batch_of_a_connection_that_is_gone_is_dropped(tmp_path: Path) -> None:
+async def test_large_batch_of_a_closed_connection_is_dropped(tmp_path: Path) -> None:
     data = many_records()
     async with running(tmp_path) as broker, connected(broker) as client, connected(broker) as other:
         await client.create(cleanup_policy="compact")

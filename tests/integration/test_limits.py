@@ -1,6 +1,7 @@
-"""Crowds, slow peers, slow disks: the small version of `python -m benchmarks.limits`.
+"""Many connections, slow peers, slow disks: a small run of `python -m benchmarks.limits`.
 
-A machine that runs tests is busy, so what others may feel is a generous bound; memory is not.
+A machine that runs tests is busy, so the bound on other clients' latency is generous; memory is
+not.
 """
 
 from pathlib import Path
@@ -11,7 +12,7 @@ from benchmarks import limits
 from benchmarks.limits import Felt, Scale
 from benchmarks.limits_measures import Window, felt
 from benchmarks.limits_page import page, verdict
-from tests.integration.adversary.loop_hold import Held
+from tests.support.brokers.loop_hold import Held
 
 SMALL = Scale(
     connections=300,
@@ -26,11 +27,11 @@ SMALL = Scale(
 )
 UNDISTURBED_MS = 150.0
 LONGEST_WORK_MS = 50.0
-"""Of the broker's own in one turn of its loop, whatever else the machine does meanwhile."""
+"""The longest CPU time of one loop iteration, which does not depend on the machine's load."""
 
 
 @pytest.mark.parametrize("case", limits.CASES)
-def test_others_are_served_and_memory_is_bounded(tmp_path: Path, case: str) -> None:
+def test_loads_leave_other_clients_served_and_memory_bounded(tmp_path: Path, case: str) -> None:
     for title, figure in limits.CASES[case](tmp_path / case, SMALL).items():
         if isinstance(figure, Felt):
             assert figure.disturbed_p99 < figure.calm_p99 + UNDISTURBED_MS, title
@@ -43,13 +44,13 @@ def rounds(*p99s: tuple[float, float, float]) -> Felt:
     return felt([Window(p99, Held(p99, p99, p99)) for triple in p99s for p99 in triple])
 
 
-def test_a_ratio_is_held_against_what_two_calm_windows_differ_by() -> None:
+def test_felt_ratio_is_compared_with_the_difference_of_two_quiet_windows() -> None:
     assert verdict(rounds((1, 1.1, 1), (2, 2.2, 2), (1, 9, 1))) == "yes"
     assert verdict(rounds((1, 2, 1), (1, 2, 1.1), (1, 1, 1))) == "**no**"
-    assert verdict(rounds((1, 2, 2), (2, 3, 1), (1, 9, 4))) == "lost in the noise"
+    assert verdict(rounds((1, 2, 2), (2, 3, 1), (1, 9, 4))) == "within the noise"
 
 
-def test_the_page_says_what_was_measured() -> None:
+def test_page_shows_the_measured_values() -> None:
     text = page({"thunder": rounds((1, 3, 1)), "rain, MB": 7.0}, 1, 0.5)
     assert "| thunder | 1.00 | 3.00 | 3.00 | 1.00 | **no** |" in text
     assert "| thunder | 1.0 / 3.0 | 1.0 / 3.0 | 1.0 / 3.0 |" in text

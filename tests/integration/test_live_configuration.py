@@ -1,4 +1,4 @@
-"""Keys that change while the broker runs change what it does at once, not only what it shows."""
+"""Keys that change while the broker runs take effect at once, not only in DescribeConfigs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,9 +13,9 @@ from barnabas.protocol.messages import create_topics, incremental_alter_configs
 from barnabas.protocol.records.batch import BatchHeader, iter_headers
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.truncation import truncate
-from tests.integration.data_path import NOW_MS, Client, batch, connected, running
-from tests.waiting import eventually
+from barnabas.storage.log.truncation import truncate
+from tests.support.data_path import NOW_MS, Client, batch, connected, running
+from tests.support.waiting import eventually
 
 TOPIC, BROKER = 2, 4
 HOUR_MS = 3_600_000
@@ -68,7 +68,7 @@ async def last_header(client: Client) -> BatchHeader:
 
 
 def now_ms(broker: Broker) -> int:
-    return broker._doors.clock.now_ms()
+    return broker._platform.clock.now_ms()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def now_ms(broker: Broker) -> int:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 @pytest.mark.parametrize("scope", ["topic", "cluster", "broker"])
-async def test_what_is_refused_changes_at_every_scope_and_back(
+async def test_message_size_limit_changes_at_every_scope_and_back(
     client: Client,
     scope: str,
     topic_key: str,
@@ -124,7 +124,7 @@ async def test_what_is_refused_changes_at_every_scope_and_back(
         (BROKER, "", "log_message_timestamp_after_max_ms"),
     ],
 )
-async def test_records_from_the_future_are_taken_from_now_on(
+async def test_timestamp_limit_change_accepts_records_from_the_future(
     client: Client, kind: int, name: str, key: str
 ) -> None:
     assert (await client.produce(at(2**42))).error_code == ErrorCode.INVALID_TIMESTAMP
@@ -317,10 +317,10 @@ async def test_created_topics_show_and_follow_the_clusters_values(client: Client
     assert header.compression == Compression.ZSTD
 
 
-async def test_a_log_that_is_cut_keeps_producers_for_as_long_as_the_key_says_now(
+async def test_truncated_log_keeps_producers_by_the_current_expiration(
     tmp_path: Path,
 ) -> None:
-    """With the time of the start a follower that was cut had forgotten whom its leader knows."""
+    """With the value of the start a truncated follower forgot producers that its leader knew."""
     async with (
         running(tmp_path, producer_id_expiration_ms=1) as broker,
         connected(broker) as client,
@@ -331,7 +331,7 @@ async def test_a_log_that_is_cut_keeps_producers_for_as_long_as_the_key_says_now
         ids = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
         await client.produce(build_batch([Record(0, now, None, b"", ())], **ids))
         log = broker._replication.replicas.partition("t", 0).log
-        # The producer is in the snapshot between two segments, and in what is cut nothing of it.
+        # The producer is in the snapshot between two segments, and not in the truncated part.
         log.roll(now_ms=now)
         await client.produce(batch(b"cut"))
         truncate(log, 1, now_ms=now + HOUR_MS - 1).complete()

@@ -1,4 +1,4 @@
-"""Brokers of several log directories: replicas move between them, and one fails, under load."""
+"""Brokers with several log directories: replicas move between them, and one fails, under load."""
 
 import asyncio
 import errno
@@ -13,13 +13,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.broker.app import Broker
-from barnabas.broker.metadata.embedded import EmbeddedStore
+from barnabas.broker.store.embedded import EmbeddedStore
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.protocol.records.varint import Buffer
-from barnabas.storage.files import Files, OsFile, OsFiles
-from tests.integration.in_cluster import member, shared_metadata
-from tests.waiting import eventually
+from barnabas.storage.files.files import Files, OsFile, OsFiles
+from tests.support.in_cluster import member, shared_metadata
+from tests.support.waiting import eventually
 
 PARTITIONS = 6
 DEADLINE_S = 60.0
@@ -27,7 +27,7 @@ BROKER_IDS = (0, 1, 2)
 
 
 class FailingFiles(OsFiles):
-    """A disk, one directory of which can begin to fail."""
+    """A file system on which one directory can start to fail."""
 
     def __init__(self) -> None:
         self.failing = "nothing"
@@ -98,7 +98,7 @@ class Load:
             self.acknowledged[message.partition()].append(message.value())  # type: ignore[attr-defined]
 
     def read(self) -> dict[int, list[bytes]]:
-        """Everything that is in t now."""
+        """Return all records of t."""
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "g", "log_level": 0})
         found: dict[int, list[bytes]] = {each: [] for each in range(PARTITIONS)}
         consumer.assign([TopicPartition("t", each, 0) for each in range(PARTITIONS)])
@@ -142,7 +142,7 @@ def create(servers: str) -> None:
 
 
 def in_sync(broker: Broker) -> list[int]:
-    """How many replicas of each partition are in sync, as this broker has heard."""
+    """Return how many replicas of each partition are in sync, from this broker's metadata cache."""
     cache = broker._core.cache
     states = [cache.partition("t", index) for index in range(PARTITIONS)]
     return [0 if state is None else len(state.isr) for state in states]

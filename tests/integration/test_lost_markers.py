@@ -1,30 +1,33 @@
-"""A power cut takes a transaction's marker; its COMPLETE record survives (KIP-98, correlated hard
-failures). Aborted by hand, what committed would be torn: `repair` writes the decision again."""
+"""A power cut loses a transaction's marker; its COMPLETE record survives (KIP-98, correlated hard
+failures). Aborting by hand would tear a committed transaction: `repair` writes the decided marker
+again."""
 
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from barnabas.protocol.records.batch import iter_headers
 from barnabas.testing import Broker
-from tests.integration.command_line import DEADLINE, Cli
-from tests.integration.newer_producer import NewerProducer
-from tests.integration.test_cli_transactions import (
+from tests.support.command_line import DEADLINE, Cli
+from tests.support.newer_producer import NewerProducer
+from tests.support.transactions_by_hand import (
     committed_values,
+    lose_marker,
     older_producer,
     refused,
+    wait_until_over,
 )
-from tests.waiting import until
 
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-KEYS = {"transaction.state.log.num.partitions": "3"}
+KEYS = {
+    "transaction.state.log.num.partitions": "3",
+    "transaction.two.phase.commit.enable": "true",
+}
 HANGING = ("find-hanging", "--max-transaction-timeout", "0")
 ABORT = ("abort", "t:0", "--start-offset", "0")
 
 
 class Ended(NamedTuple):
-    """Who wrote the transaction."""
+    """The producer of an ended transaction."""
 
     producer_id: int
     epoch: int
@@ -42,31 +45,21 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def lose_marker(data: Path, partition: str = "t-0") -> None:
-    """What a power cut leaves that comes before the marker is written back."""
-    (log,) = (data / partition).glob("*.log")
-    written = log.read_bytes()
-    *_, (at, last) = iter_headers(memoryview(written))
-    assert last.is_control
-    log.write_bytes(written[:at])
-    for snapshot in (data / partition).glob("*.snapshot"):
-        snapshot.unlink()
-    (data / CLEAN_SHUTDOWN).unlink()
-
-
-def write_newer(broker: Broker, cli: Cli, *, committed: bool) -> Ended:
-    """A transaction in t:0 and t:1 with an epoch of its own, which is over."""
+def write_newer(broker: Broker, cli: Cli, *, committed: bool, keeps: int = 0) -> Ended:
+    """Write and end a transaction in t:0 and t:1 that has its own epoch; it is kept first."""
     producer = NewerProducer(broker.bootstrap_servers, "x").init()
     ended = Ended(producer.producer_id, producer.epoch)
     producer.send("t", 0, b"a")
     producer.send("t", 1, b"b")
+    for _ in range(keeps):
+        producer.keep()
     producer.end(committed=committed)
     wait_until_over(cli)
     return ended
 
 
 def write_older(broker: Broker, cli: Cli) -> None:
-    """The same of the older protocol."""
+    """Write and end the same transaction in the older protocol."""
     producer = older_producer(broker.bootstrap_servers, "x")
     producer.begin_transaction()
     for partition in (0, 1):
@@ -75,22 +68,17 @@ def write_older(broker: Broker, cli: Cli) -> None:
     wait_until_over(cli)
 
 
-def wait_until_over(cli: Cli) -> None:
-    def over() -> bool:
-        (row,) = cli.json("transactions", "describe", "x")
-        return str(row["state"]).startswith("Complete")
-
-    until(over)
-
-
-@pytest.mark.parametrize(("committed", "values"), [(True, [b"a"]), (False, [])])
+@pytest.mark.parametrize(
+    ("committed", "values", "keeps"), [(True, [b"a"], 0), (False, [], 0), (True, [b"a"], 2)]
+)
 def test_repair_writes_the_decision_again(
-    tools: Cli, data: Path, committed: bool, values: list[bytes]
+    tools: Cli, data: Path, committed: bool, values: list[bytes], keeps: int
 ) -> None:
+    """The records and the marker of a kept transaction bear the producer that wrote it."""
     with Broker(KEYS, data_dir=data) as broker:
         cli = tools.at(broker.bootstrap_servers)
         cli("topics", "create", "t", "-p", "2")
-        ended = write_newer(broker, cli, committed=committed)
+        ended = write_newer(broker, cli, committed=committed, keeps=keeps)
     lose_marker(data)
     with Broker(KEYS, data_dir=data) as broker:
         cli = tools.at(broker.bootstrap_servers)
@@ -102,13 +90,15 @@ def test_repair_writes_the_decision_again(
         assert found["advice"] == "barnabas transactions repair t:0"
         assert (found["transactional_id"], found["state"]) == ("x", state)
         assert (found["time_left_ms"], found["client"]) == (None, None)
-        # Of before the restart only the log knows.
+        # For events before the restart the log is the only source.
         timeline = [each["event"] for each in found["timeline"]]
-        timeline.remove("record 0 of t-0, by its own clock")
+        timeline.remove("record 0 of t-0 (timestamp of the record)")
+        name = f"InitProducerId keeps the transaction for client {ended.producer_id}"
         assert timeline == [
             f"InitProducerId, epoch {ended.epoch}",
             "adds t-0",
             "adds t-1",
+            *(f"{name}:{ended.epoch + 1 + number}" for number in range(keeps)),
             f"Prepare{decision.title()}",
             state,
         ]
@@ -130,7 +120,7 @@ def test_repair_writes_the_decision_again(
         assert cli.json("transactions", "repair") == []
         assert cli.json("transactions", "why", "t") == []
         assert committed_values(broker.bootstrap_servers, "t") == values
-        # The producer goes on as if nothing had been.
+        # The producer continues as if nothing had happened.
         producer = NewerProducer(broker.bootstrap_servers, "x").init()
         producer.send("t", 0, b"next")
         producer.end(committed=True)
@@ -138,7 +128,7 @@ def test_repair_writes_the_decision_again(
         assert committed_values(broker.bootstrap_servers, "t") == [*values, b"next"]
 
 
-def test_abort_refuses_to_tear_what_committed(tools: Cli, data: Path) -> None:
+def test_abort_refuses_a_transaction_that_has_committed(tools: Cli, data: Path) -> None:
     with Broker(KEYS, data_dir=data) as broker:
         cli = tools.at(broker.bootstrap_servers)
         cli("topics", "create", "t", "-p", "2")
@@ -146,7 +136,7 @@ def test_abort_refuses_to_tear_what_committed(tools: Cli, data: Path) -> None:
     lose_marker(data)
     with Broker(KEYS, data_dir=data) as broker:
         cli = tools.at(broker.bootstrap_servers)
-        # Kafka's own test says that it hangs, and Kafka's abort would follow.
+        # Kafka's own check reports it as hanging, and Kafka's abort would follow.
         assert len(cli.json("transactions", *HANGING)) == 1
         assert refused(cli, *ABORT) == (
             "barnabas: it committed: the transaction log says commit for this epoch; "
@@ -157,7 +147,7 @@ def test_abort_refuses_to_tear_what_committed(tools: Cli, data: Path) -> None:
         assert committed_values(broker.bootstrap_servers, "t") == []
 
 
-def test_repair_does_not_wait_for_a_producer_that_has_gone_on(tools: Cli, data: Path) -> None:
+def test_repair_works_after_the_producer_began_its_next_transaction(tools: Cli, data: Path) -> None:
     with Broker(KEYS, data_dir=data) as broker:
         cli = tools.at(broker.bootstrap_servers)
         cli("topics", "create", "t", "-p", "2")
@@ -169,7 +159,7 @@ def test_repair_does_not_wait_for_a_producer_that_has_gone_on(tools: Cli, data: 
         producer.send("t", 1, b"later")
         (found,) = cli.json("transactions", "why", "t:0")
         timeline = [each["event"] for each in found["timeline"]]
-        timeline.remove("record 0 of t-0, by its own clock")
+        timeline.remove("record 0 of t-0 (timestamp of the record)")
         assert timeline == [
             "InitProducerId, epoch 0",
             "adds t-0",
@@ -183,9 +173,7 @@ def test_repair_does_not_wait_for_a_producer_that_has_gone_on(tools: Cli, data: 
         producer.end(committed=False)
 
 
-def test_of_the_older_protocol_nothing_is_written_without_being_told(
-    tools: Cli, data: Path
-) -> None:
+def test_repair_of_the_older_protocol_needs_an_explicit_decision(tools: Cli, data: Path) -> None:
     with Broker(KEYS, data_dir=data) as broker:
         cli = tools.at(broker.bootstrap_servers)
         cli("topics", "create", "t", "-p", "2")
@@ -197,7 +185,9 @@ def test_of_the_older_protocol_nothing_is_written_without_being_told(
         assert code == 1
         assert b"\tunknown\tFalse\tthe older protocol has many transactions" in out
         (line,) = errors.decode().splitlines()
-        assert line.startswith("barnabas: 1 transaction(s) hang for which the log cannot tell")
+        assert line.startswith(
+            "barnabas: 1 hanging transaction(s) without a certain decision in the log"
+        )
         assert "cannot be told; --force" in refused(cli, *ABORT)
         (found,) = cli.json("transactions", "why", "t:0")
         assert found["advice"] == " ".join(["barnabas", "transactions", *ABORT, "--force"])

@@ -1,4 +1,4 @@
-"""Bytes that no client sends, against a live broker: it stays up, and nobody else takes notice."""
+"""Malformed frames sent to a running broker: it stays up, and other clients are not disturbed."""
 
 import socket
 import struct
@@ -13,10 +13,7 @@ from barnabas.protocol.codec import decode
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.header import decode_response_header
 from barnabas.protocol.schema import api
-from tests.fuzz.targets import REQUESTS
 from tests.integration.adversary.loads import PARTITIONS, Sender, read_all
-from tests.integration.adversary.process import BrokerProcess
-from tests.integration.adversary.resident import resident_mb
 from tests.integration.adversary.vectors import batches, bodies, frames
 from tests.integration.adversary.vectors.vector import (
     CLOSES,
@@ -27,6 +24,9 @@ from tests.integration.adversary.vectors.vector import (
     frame,
     request,
 )
+from tests.support.brokers.memory import resident_mb
+from tests.support.brokers.process import BrokerProcess
+from tests.support.fuzz_targets import REQUESTS
 
 VECTORS = list(chain(frames.vectors(), bodies.vectors(), batches.vectors()))
 CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus"
@@ -34,7 +34,7 @@ PATIENCE_S = 10.0
 SILENCE_S = 0.05
 MAX_GROWTH_MB = 300
 LASTING_GROWTH_MB = 80
-"""Codecs that were loaded, and what the allocator keeps."""
+"""Memory of codecs that were loaded, and memory that the allocator keeps."""
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="module")
 def neighbour(broker: BrokerProcess) -> Iterator[Sender]:
-    """Somebody who works all the while, and must not be disturbed."""
+    """A producer that works during the whole test and must not be disturbed."""
     before = resident_mb(broker.pid)
     sender = Sender(broker.bootstrap_servers, "neighbour", idempotent=True)
     yield sender
@@ -64,7 +64,7 @@ def neighbour(broker: BrokerProcess) -> Iterator[Sender]:
 
 
 def reaction(port: int, vector: Vector) -> Reaction | ErrorCode:
-    """What the broker does about the bytes, seen from the connection they came through."""
+    """Send the bytes over a connection; return the broker's reaction."""
     with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as peer:
         peer.sendall(vector.data)
         if vector.expected is WAITS:
@@ -78,19 +78,19 @@ def reaction(port: int, vector: Vector) -> Reaction | ErrorCode:
             return WAITS
         except ConnectionResetError:
             return CLOSES
-    assert vector.api is not None, f"an answer to what has none: {answer!r}"
+    assert vector.api is not None, f"a response to a request that has none: {answer!r}"
     correlation, body = decode_response_header(vector.api.key, vector.version, answer)
     assert correlation == 7
     return error_in(decode(vector.api.response, vector.version, answer, body))
 
 
-def test_there_are_at_least_two_hundred_of_them_and_no_two_are_the_same() -> None:
+def test_vectors_are_at_least_two_hundred_and_distinct() -> None:
     assert len({vector.data for vector in VECTORS}) > 300
     assert len({vector.name for vector in VECTORS}) == len(VECTORS)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.name)
-def test_the_broker_answers_rightly_or_hangs_up(
+def test_broker_answers_malformed_frame_correctly_or_disconnects(
     broker: BrokerProcess, neighbour: Sender, vector: Vector
 ) -> None:
     assert reaction(broker.port, vector) == vector.expected
@@ -98,7 +98,7 @@ def test_the_broker_answers_rightly_or_hangs_up(
 
 
 def as_sent(target: str, data: bytes) -> bytes:
-    """An input of the fuzzer as a client would bring it to a broker."""
+    """Return an input of the fuzzer in the form in which a client would send it to a broker."""
     if target == "frame":
         return data[1:]
     if target == "header":
@@ -110,7 +110,7 @@ def as_sent(target: str, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("target", ["frame", "header", "request", "batches"])
-def test_the_broker_survives_what_the_fuzzer_has_found(
+def test_broker_survives_the_corpus_of_the_fuzzer(
     broker: BrokerProcess, neighbour: Sender, target: str
 ) -> None:
     before = neighbour.promised

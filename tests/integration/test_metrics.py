@@ -1,9 +1,14 @@
-"""What a live broker counts."""
+"""The counters of a running broker."""
 
+import asyncio
 from pathlib import Path
 
+import pytest
+
+from barnabas.config.key import ConfigError
 from barnabas.protocol.messages import metadata
-from tests.integration.data_path import batch, connected, running
+from tests.support.data_path import batch, connected, make_broker, running
+from tests.support.ports import free_port
 
 
 async def test_an_error_of_one_partition_is_counted_for_its_api(tmp_path: Path) -> None:
@@ -26,3 +31,21 @@ async def test_an_error_of_one_partition_is_counted_for_its_api(tmp_path: Path) 
             ("Fetch", "OFFSET_OUT_OF_RANGE"): 1,
             ("Metadata", "UNKNOWN_TOPIC_OR_PARTITION"): 1,
         }
+
+
+async def test_token_file_of_the_configuration_guards_the_endpoint(tmp_path: Path) -> None:
+    token, port = tmp_path / "token", free_port()
+    keys = {
+        "metrics_listener": f"127.0.0.1:{port}",
+        "metrics_listener_token_file": str(token),
+    }
+    token.write_text("")
+    with pytest.raises(ConfigError, match="has no token"):
+        await make_broker(tmp_path / "refused", **keys).start()
+    token.write_text("secret")
+    async with running(tmp_path / "broker", **keys):
+        for header, status in ("", "401"), ("Authorization: Bearer secret\r\n", "200"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"GET /metrics HTTP/1.1\r\nHost: x\r\n{header}\r\n".encode())
+            assert (await reader.readline()).split(b" ")[1] == status.encode()
+            writer.close()

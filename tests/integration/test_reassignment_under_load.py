@@ -1,4 +1,4 @@
-"""Partitions move while somebody writes to them: every acknowledged record is there, and once."""
+"""Partitions move under load: every acknowledged record is there exactly once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -13,7 +13,7 @@ from barnabas.testing import Cluster
 from tests.integration.loaded_topic import DEADLINE, PARTITIONS, Writer, arrival, move, read_all
 
 ROUND = (1, 2), (2, 3), (3, 1), (1, 2, 3), (2,)
-"""Where all partitions go in turn, each a partition's way through two and three and one replica."""
+"""The successive replicas of all partitions: each has two, three and one of them in turn."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,9 @@ async def client(brokers: Cluster) -> AsyncIterator[Client]:
 
 
 @pytest.mark.parametrize("throttle", [None, 20_000_000])
-async def test_a_loaded_topic_moves_and_loses_nothing(client: Client, throttle: int | None) -> None:
+async def test_reassignment_under_load_loses_no_record(
+    client: Client, throttle: int | None
+) -> None:
     topic = f"loaded-{throttle}"
     await Admin(client).create_topic(topic, partitions=PARTITIONS, replication_factor=2)
     writer = Writer(client, topic)

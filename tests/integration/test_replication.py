@@ -1,4 +1,4 @@
-"""Three real brokers: whatever happened to leaders, all replicas end byte for byte the same."""
+"""Three real brokers: all replicas end byte for byte equal, no matter which leaders changed."""
 
 import random
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.testing import Cluster
-from tests.integration.transactions.transactor import Wire, settled
+from tests.support.transactor import Wire, settled
 
 EPOCHS = "leader-epoch-checkpoint"
 REPLICATED = (".log", ".txnindex", ".snapshot", EPOCHS)
@@ -23,7 +23,7 @@ CONFIGS = {
 
 
 def replicas(data: Path, partition: int) -> dict[Path, dict[str, bytes]]:
-    """What must be the same, by replica and name."""
+    """Return the contents that have to be equal, by replica and name."""
     found = {}
     for directory in sorted(data.glob(f"**/{TOPIC}-{partition}")):
         files = {
@@ -45,7 +45,8 @@ def log_end(files: dict[str, bytes]) -> int:
 
 
 def written_epochs(checkpoint: bytes, end: int) -> bytes:
-    """Without those of leaders that wrote nothing: while brokers stop, the others are elected."""
+    """Remove epochs without records: brokers that stop cause elections of leaders that write
+    nothing."""
     entries = [line.split() for line in checkpoint.splitlines()[2:]]
     return b" ".join(b":".join(entry) for entry in entries if int(entry[1]) < end)
 
@@ -62,7 +63,7 @@ def assert_equal(data: Path) -> None:
 
 
 class Clients:
-    """A plain producer and a transactional one, and what they write."""
+    """A plain producer and a transactional one, with the records that they wrote."""
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -87,7 +88,7 @@ class Clients:
             for _ in range(self._rng.randrange(1, 5)):
                 self._send(self._transactional)
             if self._rng.random() < 0.3:
-                # What is in no log yet would not be sent any more.
+                # Records that are in no log yet would not be sent any more.
                 self._transactional.flush(20)
                 self._transactional.abort_transaction(20)
             else:
@@ -102,7 +103,7 @@ class Clients:
         self.failed += error is not None
 
     def delete_records(self, partition: int, share: float) -> None:
-        # Both anew: librdkafka's admin client remembers who led.
+        # New clients: librdkafka's admin client remembers the old leader.
         consumer, admin = (
             Consumer(self._servers | {"group.id": "bounds"}),
             AdminClient(self._servers),
@@ -125,7 +126,7 @@ def cluster(data: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def test_replicas_end_byte_equal_through_transactions_rolls_and_moving_leaders(
+def test_replicas_are_byte_equal_after_transactions_rolls_and_leader_moves(
     cluster: Cluster, data: Path
 ) -> None:
     clients = Clients(cluster, seed=1)
@@ -147,7 +148,7 @@ def test_replicas_end_byte_equal_through_transactions_rolls_and_moving_leaders(
     assert_equal(data)
 
 
-def test_replicas_end_equal_through_brokers_that_are_killed_in_turn(data: Path) -> None:
+def test_replicas_are_equal_after_each_broker_was_killed(data: Path) -> None:
     with Cluster(CONFIGS, data_dir=data, processes=True) as cluster:
         clients = Clients(cluster, seed=2)
         for broker in (1, 2, 3):
@@ -163,7 +164,7 @@ def test_replicas_end_equal_through_brokers_that_are_killed_in_turn(data: Path) 
     for partition in range(PARTITIONS):
         one, *others = replicas(data, partition).values()
         for other in others:
-            # A broker that is stopped takes snapshots of its own.
+            # A broker takes additional snapshots when it is stopped.
             assert lasting(one) == lasting(other)
             assert [name for name in one.keys() & other.keys() if one[name] != other[name]] == []
 

@@ -1,4 +1,4 @@
-"""`barnabas cluster up` and `serve --processes`: several brokers under one parent."""
+"""`barnabas cluster up` and `serve --processes`: several brokers under one supervisor."""
 
 import asyncio
 import os
@@ -18,22 +18,22 @@ from pathlib import Path
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from barnabas.broker.metadata.embedded import open_store
-from barnabas.broker.metadata.served import StoreServer
-from barnabas.broker.metadata.znodes import encode_controller
+from barnabas.broker.cluster.znodes import encode_controller
 from barnabas.broker.offload import InlineOffload
-from barnabas.storage.files import OsFiles
-from tests.integration.command_line import environment
-from tests.ports import ports_in_a_row
-from tests.waiting import until
-from tests.zookeeper import chroot_of, shared_server
+from barnabas.broker.store.embedded import open_store
+from barnabas.broker.store.socket_server import StoreServer
+from barnabas.storage.files.files import OsFiles
+from tests.support.command_line import environment
+from tests.support.ports import ports_in_a_row
+from tests.support.waiting import until
+from tests.support.zookeeper import chroot_of, shared_server
 
 DEADLINE = 30.0
 UP = ("cluster", "up", "--listen", "127.0.0.1:0")
 
 
 class Parent:
-    """A parent of brokers, and what it says."""
+    """A supervisor process and its output."""
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
@@ -58,7 +58,7 @@ class Parent:
         self._lines.put("")
 
     def says(self, pattern: str) -> re.Match[str]:
-        """Waits for a line with the pattern in it."""
+        """Wait for a line that matches the pattern."""
         deadline = time.monotonic() + DEADLINE
         ends = 0
         while ends < 2:
@@ -68,13 +68,13 @@ class Parent:
             found = re.search(pattern, line)
             if found is not None:
                 return found
-        raise AssertionError(f"{pattern} was not said:\n{''.join(self.said)}")
+        raise AssertionError(f"no line matches {pattern}:\n{''.join(self.said)}")
 
     def serves(self) -> str:
         return self.says(r"Barnabas serves (\S+) with")[1]
 
     def children(self) -> list[int]:
-        """Process ids in the order in which they were started."""
+        """Return the process ids in the order in which they were started."""
         tasks = Path(f"/proc/{self.process.pid}/task")
         return sorted(
             int(child)
@@ -132,7 +132,7 @@ def consume(servers: str, topic: str, count: int) -> list[bytes]:
     return values
 
 
-def test_a_cluster_by_one_command_and_what_it_keeps(tmp_path: Path) -> None:
+def test_cluster_up_keeps_its_data_over_a_restart(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path))
     with running(*UP, *data) as parent:
         servers = parent.serves()
@@ -155,7 +155,7 @@ def test_a_broker_that_dies_is_reported_and_started_again(tmp_path: Path) -> Non
     with running(*UP, "--data", str(tmp_path)) as parent:
         servers = parent.serves()
         os.kill(parent.children()[1], signal.SIGKILL)
-        assert parent.says(r"broker (\d) ended \(SIGKILL\); it is started again")[1] == "2"
+        assert parent.says(r"broker (\d) ended \(SIGKILL\); restart in")[1] == "2"
         again = parent.says(r"broker 2 serves (\S+) again")[1]
         admin = AdminClient({"bootstrap.servers": again})
         until(lambda: len(admin.list_topics(timeout=DEADLINE).brokers) == 3)
@@ -164,7 +164,9 @@ def test_a_broker_that_dies_is_reported_and_started_again(tmp_path: Path) -> Non
         assert parent.ends() == 0
 
 
-def test_brokers_do_not_outlive_their_parent_and_the_next_one_takes_over(tmp_path: Path) -> None:
+def test_brokers_end_with_their_supervisor_and_the_next_one_starts_on_their_data(
+    tmp_path: Path,
+) -> None:
     with running(*UP, "--data", str(tmp_path)) as parent:
         produce(parent.serves(), "kept", b"1")
         children = parent.children()
@@ -174,14 +176,14 @@ def test_brokers_do_not_outlive_their_parent_and_the_next_one_takes_over(tmp_pat
         assert consume(parent.serves(), "kept", 1) == [b"1"]
 
 
-async def test_a_broker_that_waits_for_others_still_stops_when_it_is_told(tmp_path: Path) -> None:
+async def test_broker_waiting_for_the_controller_stops_on_sigterm(tmp_path: Path) -> None:
     store = await open_store(OsFiles(), str(tmp_path / "metadata"), InlineOffload())
     server = StoreServer(store)
     await server.serve(str(tmp_path / "socket"))
     session = store.session()
     for path in ("/brokers", "/brokers/ids"):
         await session.create(path)
-    # A controller that says nothing: it is none.
+    # A registered controller that does not exist, and so never answers.
     await session.create("/controller", encode_controller(99, 0), ephemeral=True)
     registered = asyncio.Event()
     session.watch_children("/brokers/ids", lambda _: registered.set())
@@ -202,8 +204,8 @@ async def test_a_broker_that_waits_for_others_still_stops_when_it_is_told(tmp_pa
     await store.close()
 
 
-def test_one_that_cannot_start_is_the_end_of_all(tmp_path: Path) -> None:
-    # Three for clients, and three for the brokers among themselves.
+def test_cluster_up_ends_if_one_broker_cannot_start(tmp_path: Path) -> None:
+    # Three ports for clients, and three for the connections between brokers.
     first = ports_in_a_row(6)
     with socket.create_server(("127.0.0.1", first + 2)):
         arguments = ("cluster", "up", "--listen", f"127.0.0.1:{first}", "--data", str(tmp_path))
@@ -215,7 +217,7 @@ def test_one_that_cannot_start_is_the_end_of_all(tmp_path: Path) -> None:
     assert said.rstrip().splitlines()[-1] == "barnabas: broker 3 did not start"
 
 
-def test_metadata_that_cannot_be_written_are_the_end_of_all(tmp_path: Path) -> None:
+def test_cluster_up_ends_if_metadata_cannot_be_written(tmp_path: Path) -> None:
     with running(*UP, "--data", str(tmp_path)) as parent:
         servers = parent.serves()
         children = parent.children()
@@ -225,14 +227,14 @@ def test_metadata_that_cannot_be_written_are_the_end_of_all(tmp_path: Path) -> N
         assert parent.ends() == 1
         assert not any(map(alive, children))
     said = "".join(parent.said).rstrip().splitlines()
-    assert said[-1] == "barnabas: the metadata could not be written, and all was stopped"
+    assert said[-1] == "barnabas: the metadata could not be written; all brokers were stopped"
 
 
-def test_a_second_ctrl_c_is_obeyed_at_once(tmp_path: Path) -> None:
+def test_second_ctrl_c_kills_the_brokers_at_once(tmp_path: Path) -> None:
     with running(*UP, "--data", str(tmp_path)) as parent:
         parent.serves()
         children = parent.children()
-        # It takes no notice, and would be waited for.
+        # A paused broker does not react to SIGTERM, and the supervisor would wait for it.
         os.kill(children[0], signal.SIGSTOP)
         parent.process.send_signal(signal.SIGINT)
         parent.process.send_signal(signal.SIGINT)

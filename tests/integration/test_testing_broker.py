@@ -1,4 +1,4 @@
-"""The broker that people use in their tests, and the pytest plugin that hands it out."""
+"""The broker for tests of other projects, and the pytest plugin that provides it."""
 
 import asyncio
 import gc
@@ -30,7 +30,7 @@ _session_servers: set[str] = set()
 
 
 def produce(servers: str, topic: str, value: bytes) -> int:
-    """The offset at which librdkafka, which blocks, has written a record."""
+    """Produce with librdkafka, which blocks; return the record's offset."""
     producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 0})
     offsets: list[int] = []
     producer.produce(topic, value, on_delivery=lambda _, message: offsets.append(message.offset()))
@@ -84,7 +84,7 @@ def test_each_test_has_a_broker_of_its_own(barnabas_broker: Broker, turn: int) -
 
 
 def traces() -> tuple[set[str], list[str]]:
-    """The process's threads, and what its descriptors are open on."""
+    """Return the threads of the process and the targets of its file descriptors."""
     gc.collect()
     with os.scandir("/proc/self/fd") as entries:
         descriptors = [os.readlink(entry.path) for entry in entries]
@@ -93,7 +93,7 @@ def traces() -> tuple[set[str], list[str]]:
     )
 
 
-def test_it_goes_without_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_leaves_no_threads_or_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     async def use(servers: str) -> None:
@@ -118,7 +118,7 @@ def test_it_goes_without_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_leaves_no_file_open_for_the_garbage_collector() -> None:
+def test_broker_closes_all_its_files_itself() -> None:
     with Broker():
         pass
     gc.collect()
@@ -131,7 +131,7 @@ def test_it_leaves_no_file_open_for_the_garbage_collector() -> None:
                 {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
             )
             consumer.subscribe(["t"])
-            # Fifty empty logs of the offsets topic.
+            # This creates fifty empty logs of the offsets topic.
             consumer.poll(1)
             consumer.close()
             del consumer
@@ -140,7 +140,7 @@ def test_it_leaves_no_file_open_for_the_garbage_collector() -> None:
         gc.enable()
 
 
-def test_it_is_ready_in_half_a_second() -> None:
+def test_broker_is_ready_within_half_a_second() -> None:
     def seconds() -> float:
         began = time.perf_counter()
         with Broker():
@@ -149,7 +149,7 @@ def test_it_is_ready_in_half_a_second() -> None:
     assert min(seconds() for _ in range(3)) < 0.5
 
 
-def test_its_data_stays_where_a_directory_is_given(tmp_path: Path) -> None:
+def test_broker_keeps_its_data_in_a_given_directory(tmp_path: Path) -> None:
     for offset in range(2):
         with Broker(data_dir=tmp_path) as broker:
             assert produce(broker.bootstrap_servers, "kept", b"1") == offset
@@ -165,18 +165,18 @@ def test_configurations_reach_the_broker() -> None:
         consumer.close()
 
 
-def test_what_keeps_it_from_starting_is_raised(tmp_path: Path) -> None:
+def test_start_raises_the_error_that_prevents_it(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_bytes(b"")
     broker = Broker(data_dir=blocked)
     with pytest.raises(OSError, match="file"):
         broker.start()
     broker.stop()
-    with pytest.raises(Exception, match="Security"):
+    with pytest.raises(Exception, match="keys of security"):
         Broker({"sasl.enabled.mechanisms": "PLAIN"}).start()
 
 
-def test_it_is_started_once_and_stopped_as_often_as_wanted() -> None:
+def test_second_start_raises_and_second_stop_does_nothing() -> None:
     broker = Broker().start()
     with pytest.raises(RuntimeError, match="is running"):
         broker.start()
@@ -187,7 +187,7 @@ def test_it_is_started_once_and_stopped_as_often_as_wanted() -> None:
 
 def pytest_run(directory: Path, test: str) -> str:
     (directory / "test_it.py").write_text(test)
-    # Where the distribution is installed its entry point would bring the plugin a second time.
+    # If the distribution is installed, its entry point would register the plugin a second time.
     plugin = ["-p", "no:barnabas", "-p", "barnabas.testing.plugin"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *plugin, str(directory)],
@@ -202,7 +202,7 @@ def pytest_run(directory: Path, test: str) -> str:
     return done.stdout
 
 
-def test_the_plugin_costs_nothing_in_a_run_that_does_not_use_it(tmp_path: Path) -> None:
+def test_plugin_imports_nothing_in_a_run_without_its_fixtures(tmp_path: Path) -> None:
     pytest_run(
         tmp_path,
         "import sys\n"

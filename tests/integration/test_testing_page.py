@@ -1,4 +1,4 @@
-"""What docs/testing.md shows runs as it stands there, and what it names exists."""
+"""The examples of docs/testing.md run, and the names in it exist."""
 
 import re
 from pathlib import Path
@@ -16,11 +16,11 @@ def test_an_example_runs(number: int) -> None:
     exec(compile(EXAMPLES[number], f"example {number} of docs/testing.md", "exec"), {})
 
 
-def test_every_lever_is_named_and_no_other() -> None:
+def test_page_names_every_method_of_cluster_and_no_other() -> None:
     rows = re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`(\w+)", row)}
     fixtures = {"barnabas_broker", "barnabas_session_broker", "barnabas_cluster"}
     plumbing = {"start", "stop", "remove_lever", "wait_for_lever", "touched_by_lever"}
     levers = {name for name in dir(Cluster()) if not name.startswith("_")} - plumbing
-    # These two are told of in the text.
+    # These two are described in the text.
     assert named - fixtures == levers - {"bootstrap_servers", "jump_transaction_clock"}

@@ -1,5 +1,6 @@
-"""A group's offsets in transactions, over a real broker and its disk: every version of
-TxnOffsetCommit, restarts with transactions open, and the oldest client that commits them."""
+"""A group's offsets in transactions, on a real broker and its disk: every version of
+TxnOffsetCommit, restarts with open transactions, and the oldest client that commits offsets in
+them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,8 +22,8 @@ from barnabas.protocol.messages import (
     offset_fetch,
     txn_offset_commit,
 )
-from tests.integration.data_path import Client, connected, running
-from tests.waiting import eventually
+from tests.support.data_path import Client, connected, running
+from tests.support.waiting import eventually
 
 GROUP = "g"
 BY_ITSELF = 5
@@ -61,7 +62,7 @@ class Transactor:
         await eventually(given)
 
     async def commit_offset(self, offset: int, version: int = BY_ITSELF) -> str:
-        """Also begins the transaction."""
+        """Commit an offset; this also begins the transaction."""
         if version < BY_ITSELF:
             added = await self.ask(
                 add_offsets_to_txn,
@@ -111,7 +112,7 @@ class Transactor:
         await eventually(ended)
 
     async def fetch(self, version: int = 9) -> tuple[str, int]:
-        """Error and offset, of the stable ones where the version can ask for them."""
+        """Return the error and the offset; a stable offset if the version can ask for it."""
         if version >= 8:
             topics = [offset_fetch.OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
             asked = offset_fetch.OffsetFetchRequestGroup(group_id=GROUP, topics=topics)
@@ -127,7 +128,8 @@ class Transactor:
         return ErrorCode(partition.error_code).name, partition.committed_offset
 
     async def fetched(self, offset: int) -> bool:
-        """Whether the offset is the group's; markers follow the answer of EndTxn."""
+        """Return whether the offset is the group's; markers are written after the EndTxn
+        response."""
 
         async def seen() -> bool:
             error, _ = await self.fetch()
@@ -146,7 +148,7 @@ async def transacting(directory: Path, **keys: object) -> AsyncIterator[tuple[Br
 
 @asynccontextmanager
 async def begun(directory: Path, **keys: object) -> AsyncIterator[tuple[Broker, Transactor]]:
-    """With a topic, a producer id, and 1 as the group's offset."""
+    """Start a broker with a topic, a producer id, and 1 as the group's offset."""
     async with transacting(directory, **keys) as (broker, transactor):
         await transactor._client.create()
         await transactor.init()
@@ -189,7 +191,7 @@ async def test_the_rule_for_old_clients_can_be_switched_off(tmp_path: Path) -> N
         assert await x.fetch() == ("UNSTABLE_OFFSET_COMMIT", -1)
 
 
-async def test_a_transaction_stays_open_over_a_restart(tmp_path: Path) -> None:
+async def test_open_transaction_survives_a_restart(tmp_path: Path) -> None:
     async with begun(tmp_path) as (_, x):
         assert await x.commit_offset(5) == "NONE"
         producer = x.producer_id, x.epoch
@@ -215,7 +217,7 @@ async def test_an_older_epoch_commits_nothing(tmp_path: Path) -> None:
         assert await x.fetch() == ("NONE", 1)
 
 
-async def test_what_was_not_added_is_refused_to_older_clients(tmp_path: Path) -> None:
+async def test_txn_offset_commit_of_older_clients_needs_add_offsets_to_txn(tmp_path: Path) -> None:
     async with begun(tmp_path) as (_, x):
         partition = txn_offset_commit.TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=5, committed_metadata=None
@@ -236,10 +238,10 @@ async def test_what_was_not_added_is_refused_to_older_clients(tmp_path: Path) ->
         assert await x.fetch() == ("NONE", 1)
 
 
-async def test_aiokafka_waits_for_the_transaction_and_goes_on_from_its_offset(
+async def test_aiokafka_waits_for_the_transaction_and_continues_at_its_offset(
     tmp_path: Path,
 ) -> None:
-    """It knows no require_stable: without the rule it would be told of 1 and read on from there."""
+    """aiokafka has no require_stable: without the rule it would get 1 and read on from there."""
     partition = aiokafka.TopicPartition("t", 0)
     async with begun(tmp_path) as (broker, _):
         servers = f"127.0.0.1:{broker.port}"
@@ -264,10 +266,10 @@ async def test_aiokafka_waits_for_the_transaction_and_goes_on_from_its_offset(
             await producer.stop()
 
 
-async def test_a_member_of_aiokafka_takes_over_where_the_open_transaction_will_end(
+async def test_aiokafka_member_waits_for_the_open_transaction_of_its_predecessor(
     tmp_path: Path,
 ) -> None:
-    """KIP-447 for a client that is older: the one before has left with its transaction open."""
+    """KIP-447 for an older client: the previous member has left its transaction open."""
     async with begun(tmp_path, group_initial_rebalance_delay_ms=0) as (broker, _):
         servers = f"127.0.0.1:{broker.port}"
         options = {"bootstrap_servers": servers, "group_id": GROUP, "enable_auto_commit": False}
@@ -300,7 +302,7 @@ async def test_a_member_of_aiokafka_takes_over_where_the_open_transaction_will_e
 
 
 def count_tries(consumer: aiokafka.AIOKafkaConsumer) -> list[None]:
-    """An entry for each time that the consumer asks for its offsets."""
+    """Return a list that grows by one entry each time the consumer asks for its offsets."""
     tried: list[None] = []
     coordinator = consumer._coordinator
     fetch = coordinator._do_fetch_commit_offsets

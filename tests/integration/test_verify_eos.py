@@ -1,4 +1,4 @@
-"""`barnabas verify eos` on a broker without faults: nothing is found in any workload."""
+"""`barnabas verify eos` on a broker without faults: no workload finds an anomaly."""
 
 import json
 import signal
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from barnabas.cli.verify import verify
+from barnabas.cli.commands.verify import verify
 from barnabas.testing import Broker, Cluster
 
 KEYS = {
@@ -25,7 +25,9 @@ def eos(*words: str) -> Result:
 
 
 @pytest.mark.parametrize("workload", ["queue", "pipeline", "hijack"])
-def test_nothing_is_found_where_nothing_is_wrong(workload: str, tmp_path: Path) -> None:
+def test_verify_eos_finds_no_anomaly_on_a_broker_without_faults(
+    workload: str, tmp_path: Path
+) -> None:
     history = tmp_path / "history"
     with Broker(KEYS) as broker:
         words = ["-b", broker.bootstrap_servers, "-w", workload, "-d", "1", "--json"]
@@ -56,7 +58,7 @@ def test_an_interrupt_ends_the_load_and_the_run_is_judged(tmp_path: Path) -> Non
     assert verdict["figures"]["committed"] > 0
 
 
-def test_nothing_is_found_where_replicas_and_leaders_move(tmp_path: Path) -> None:
+def test_verify_eos_finds_no_anomaly_while_replicas_and_leaders_move(tmp_path: Path) -> None:
     history = tmp_path / "history"
     with Cluster(KEYS) as cluster:
         words = ["-b", cluster.bootstrap_servers, "-d", "3", "--churn", "--json"]
@@ -73,7 +75,7 @@ def test_nothing_is_found_where_replicas_and_leaders_move(tmp_path: Path) -> Non
     assert any(each["value"].get("node") for each in events if each["f"] == "read")
 
 
-def test_a_history_that_shows_a_fault_is_told_apart(tmp_path: Path) -> None:
+def test_exit_code_tells_a_history_with_an_anomaly(tmp_path: Path) -> None:
     history = tmp_path / "history"
     with Broker(KEYS) as broker:
         eos("-b", broker.bootstrap_servers, "-d", "0.5", "--history", str(history))
@@ -89,7 +91,7 @@ def test_a_history_that_shows_a_fault_is_told_apart(tmp_path: Path) -> None:
     assert done.output.endswith("anomalies\n")
 
 
-def test_a_file_that_is_no_history_is_refused(tmp_path: Path) -> None:
+def test_verify_refuses_a_file_that_is_not_a_history(tmp_path: Path) -> None:
     history = tmp_path / "history"
     history.write_text("hello\n")
-    assert "line 1 is no event" in str(eos("check", str(history)).exception)
+    assert "line 1 is not an event" in str(eos("check", str(history)).exception)

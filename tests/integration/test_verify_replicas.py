@@ -1,4 +1,4 @@
-"""`barnabas verify replicas` on what a cluster has left behind, as it is and spoilt."""
+"""`barnabas verify replicas` on the directories of a stopped cluster, intact and damaged."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from barnabas.cli.verify import verify
+from barnabas.cli.commands.verify import verify
 from barnabas.testing import Cluster
 
 pytestmark = pytest.mark.xdist_group("verify-replicas")
@@ -23,7 +23,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three brokers that have moved their leaders under load, and stopped in order."""
+    """Three brokers that moved leaders under load and were stopped in order."""
     directory = tmp_path_factory.mktemp("stopped")
     with Cluster(KEYS, data_dir=directory) as cluster:
         for words in (["-w", "queue", "--churn"], ["-w", "compacted"]):
@@ -51,7 +51,7 @@ def names(directories: list[Path]) -> set[str]:
 
 
 def of_queue(broker: Path) -> Path:
-    """The partition of the queue with the longest log."""
+    """Return the partition of the queue with the longest log."""
     logs = broker.glob("verify-*-queue-[01]/*.log")
     return max(logs, key=lambda path: path.stat().st_size).parent
 
@@ -66,14 +66,14 @@ def test_replicas_of_a_cluster_that_was_stopped_are_equal(brokers: list[Path]) -
     assert list(of_queue(brokers[0]).glob("*.snapshot"))
 
 
-def test_one_replica_proves_nothing(brokers: list[Path]) -> None:
+def test_verify_replicas_refuses_a_single_replica(brokers: list[Path]) -> None:
     assert replicas(brokers[0]).exit_code == 4
 
 
-def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_verify_replicas_refuses_a_directory_that_is_not_a_log_directory(tmp_path: Path) -> None:
     done = replicas(tmp_path)
     assert done.exit_code == 1
-    assert "is no log directory" in done.stderr
+    assert "is not a log directory" in done.stderr
 
 
 def flip(path: Path, at: int) -> None:
@@ -87,7 +87,7 @@ def damage(partition: Path) -> None:
 
 
 def change_the_epoch_of_a_batch(partition: Path) -> None:
-    # Not covered by the CRC.
+    # The CRC does not cover this byte.
     flip(min(partition.glob("*.log")), 15)
 
 
@@ -132,14 +132,14 @@ def spoil_a_snapshot(partition: Path) -> None:
         (spoil_a_snapshot, {"unreadable-file"}),
     ],
 )
-def test_what_one_broker_has_otherwise(
+def test_verify_replicas_reports_a_difference_of_one_broker(
     brokers: list[Path], spoil: Callable[[Path], None], found: set[str]
 ) -> None:
     spoil(of_queue(brokers[1]))
     assert names(brokers) >= found
 
 
-def test_compacted_logs_are_compared_where_nothing_was_cleaned(brokers: list[Path]) -> None:
+def test_verify_replicas_compares_the_uncleaned_part_of_compacted_logs(brokers: list[Path]) -> None:
     (partition, *_) = (path for path in brokers[1].glob("verify-*-compacted-0"))
     cleaned = (brokers[1] / "cleaner-offset-checkpoint").read_text()
     assert "compacted 0 " in cleaned

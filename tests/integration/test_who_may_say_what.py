@@ -1,4 +1,4 @@
-"""What only brokers may say is neither announced nor served where clients are, in any version."""
+"""Requests of brokers are neither announced nor served on a client listener, in any version."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.app import Broker
-from barnabas.broker.replication import fetch_session
+from barnabas.broker.replication.leader import fetch_session
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.header import encode_request_header
 from barnabas.protocol.messages import (
@@ -22,8 +22,8 @@ from barnabas.protocol.messages import (
 )
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from barnabas.protocol.schema import Api
-from tests.integration.data_path import batch
-from tests.integration.in_cluster import BROKERS, CLIENTS, connected_to, member, shared_metadata
+from tests.support.data_path import batch
+from tests.support.in_cluster import BROKERS, CLIENTS, connected_to, member, shared_metadata
 
 ONLY_BROKERS = (
     leader_and_isr.API,
@@ -34,7 +34,7 @@ ONLY_BROKERS = (
     allocate_producer_ids.API,
 )
 STATES_SINCE = 15
-"""Fetch: by its broker epoch too a follower is known from then on (KIP-903)."""
+"""The first Fetch version in which the broker epoch too identifies a follower (KIP-903)."""
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 async def is_cut(port: int, api: Api, version: int) -> bool:
-    """Whether a frame that begins as a request of that kind ends the connection, unanswered."""
+    """Return whether the start of a request closes the connection without a response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     body = encode_request_header(api.key, version, 1, "c") + bytes(64)
     writer.write(len(body).to_bytes(4, "big") + body)
@@ -57,7 +57,7 @@ async def is_cut(port: int, api: Api, version: int) -> bool:
 
 
 @pytest.mark.parametrize("api", ONLY_BROKERS, ids=lambda api: api.name)
-async def test_what_only_brokers_may_say_ends_a_clients_connection(
+async def test_inter_broker_request_of_a_client_closes_its_connection(
     broker: Broker, api: Api
 ) -> None:
     for version in range(api.versions[-1] + 2):
@@ -67,7 +67,7 @@ async def test_what_only_brokers_may_say_ends_a_clients_connection(
         assert api.key in between.connection.broker_versions
 
 
-async def test_a_client_that_claims_to_be_a_follower_is_refused(
+async def test_follower_fetch_of_a_client_is_refused(
     broker: Broker,
 ) -> None:
     async with connected_to(broker, CLIENTS) as client:
@@ -82,7 +82,7 @@ async def test_a_client_that_claims_to_be_a_follower_is_refused(
 
 
 def as_follower(topic_id: bytes, version: int) -> FetchRequest:
-    """Of broker 7, which has everything up to offset 9."""
+    """Return a Fetch of broker 7 as a follower that has all records up to offset 9."""
     partitions = [FetchPartition(partition=0, fetch_offset=9, partition_max_bytes=1)]
     by_id = version >= fetch_session.TOPIC_IDS_SINCE
     topic = (

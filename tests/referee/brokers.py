@@ -1,4 +1,4 @@
-"""How both brokers are set up for a comparison."""
+"""The brokers of a comparison, and their setup."""
 
 import tempfile
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.testing.broker import Broker
-from tests.referee.kafka import FEATURES_OFF, Kafka
 from tests.referee.scenario import Peer
 from tests.referee.worn import wear_out
+from tests.support.kafka.node import FEATURES_OFF, Kafka
 
 SHARED = {
     "log.segment.bytes": "1073741824",
@@ -25,8 +25,12 @@ SHARED = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "6000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
+    "transaction.two.phase.commit.enable": "true",
 }
-"""Properties that Kafka and Barnabas are both given."""
+"""The properties of both brokers."""
+
+KAFKAS = SHARED | {"unstable.api.versions.enable": "true"}
+"""The properties of Apache Kafka: its InitProducerId v6 is not stable yet (KIP-939)."""
 
 OURS = SHARED | {
     "broker.id": "1",
@@ -34,7 +38,7 @@ OURS = SHARED | {
     "transaction.blocking.max.wait.ms": "0",
     "transaction.fence.older.connections": "false",
 }
-"""Barnabas besides does nothing that Kafka does not."""
+"""The properties of Barnabas: features that Kafka lacks are switched off."""
 
 TRANSACTIONS = "transaction.version"
 
@@ -43,18 +47,18 @@ UPGRADE, SAFE_DOWNGRADE = 1, 2
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """The address of a broker's listener."""
 
     host: str
     port: int
 
 
 _levels: dict[Address, int] = {}
-"""What `settle_level` has brought about."""
+"""The levels that `set_level` has set."""
 
 
-def settle_level(broker: Address, level: int) -> None:
-    """Returns when the broker's transaction.version, at first 0, is `level`."""
+def set_level(broker: Address, level: int) -> None:
+    """Set the broker's transaction.version, at first 0, to `level`; return when it is in force."""
     before = _levels.get(broker, 0)
     if level == before:
         return
@@ -79,7 +83,7 @@ def _finalized(answer: Any) -> list[tuple[str, int]]:
 
 @contextmanager
 def barnabas() -> Iterator[Address]:
-    """Barnabas as the comparison wants it, ready for every scenario."""
+    """Run Barnabas with the properties of the comparison, ready for every scenario."""
     with tempfile.TemporaryDirectory(prefix="referee-") as directory:
         with Broker(OURS, data_dir=directory) as broker:
             warm_up_transactions(_address(broker))
@@ -92,8 +96,8 @@ def barnabas() -> Iterator[Address]:
 
 @contextmanager
 def kafka(directory: Path) -> Iterator[Address]:
-    """Apache Kafka with the features of newer protocols switched off, ready likewise."""
-    with Kafka(directory, features=FEATURES_OFF, properties=SHARED) as broker:
+    """Run Apache Kafka with the features of newer protocols switched off, ready as well."""
+    with Kafka(directory, features=FEATURES_OFF, properties=KAFKAS) as broker:
         address = Address("127.0.0.1", broker.port)
         warm_up_transactions(address)
         broker.stop()
@@ -110,9 +114,9 @@ def _address(broker: Broker) -> Address:
 
 
 def warm_up(broker: Address) -> None:
-    """Returns when the broker hands out producer ids and coordinates groups of each partition.
+    """Return when the broker assigns producer ids and coordinates the groups of each partition.
 
-    Transactions are those of before KIP-890, as `kafka.FEATURES_OFF` has them.
+    The transaction.version is 0, as in `kafka.FEATURES_OFF`: the protocol before KIP-890.
     """
     with Peer(*broker, API, 0, "warm-up") as peer:
         older = FeatureUpdateKey(
@@ -138,7 +142,7 @@ def warm_up(broker: Address) -> None:
 
 
 def warm_up_transactions(broker: Address) -> None:
-    """Returns when the broker coordinates transactions of each partition."""
+    """Return when the broker coordinates the transactions of each partition."""
     with Peer(*broker, API, 0, "warm-up") as peer:
         for id in "abcdefgh":
             finding = FindCoordinatorRequest(coordinator_keys=[id], key_type=1)

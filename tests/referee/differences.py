@@ -1,7 +1,7 @@
-"""Where Barnabas answers otherwise than Apache Kafka 4.3 on purpose: docs/COMPATIBILITY.md.
+"""The deliberate differences between the answers of Barnabas and Apache Kafka 4.3.
 
-A difference names the scenarios that show it. Each of them must show it, so that none outlives
-what it describes.
+They are listed in docs/COMPATIBILITY.md. A difference names the scenarios that show it, and each of
+them must show it: an obsolete difference fails the test.
 """
 
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One wanted difference.
+    """A deliberate difference.
 
     Attributes:
         scenarios: titles of scenarios (`Api/name`, `*` for any) that show it.
         path: the field, as `Api.field[0].field`, `*` for any.
         kafka: what Kafka does, in words.
-        barnabas: what Barnabas does instead.
+        barnabas: what Barnabas does, in words.
         why: the reason.
-        versions: the versions of the scenario that show it; all where empty.
+        versions: the versions of the scenario that show it; empty for all.
     """
 
     scenarios: tuple[str, ...]
@@ -29,19 +29,19 @@ class Difference:
 
     @property
     def about(self) -> str:
-        """What it is about, for people: the names of its scenarios."""
+        """Return the subject of the difference for the document: the names of its scenarios."""
         return "; ".join(name.replace("/", ": ").replace("_", " ") for name in self.scenarios)
 
 
 WANTED = (
     Difference(
         scenarios=(
-            "Metadata/asking_creates_the_topic",
-            "Metadata/asking_creates_the_topic_where_it_is_allowed",
+            "Metadata/the_request_creates_the_topic",
+            "Metadata/the_request_creates_the_topic_if_allowed",
         ),
         path="Metadata.topics*",
         kafka="starts to create the topic and answers UNKNOWN_TOPIC_OR_PARTITION",
-        barnabas="answers with the topic, which is there",
+        barnabas="creates the topic and answers with it",
         why="the client need not ask again",
     ),
     Difference(
@@ -49,7 +49,28 @@ WANTED = (
         path="Metadata.*",
         kafka="UNKNOWN_SERVER_ERROR for the whole request",
         barnabas="INVALID_TOPIC_EXCEPTION for that topic",
-        why="it is the request's fault, and the other topics are described",
+        why="the request is wrong, and the other topics can be described",
+    ),
+    Difference(
+        scenarios=("DescribeConfigs/the_same_resource_twice",),
+        path="DescribeConfigs.results*",
+        kafka="two results",
+        barnabas="one result",
+        why="100,000 names of one broker would be an answer of gigabytes",
+    ),
+    Difference(
+        scenarios=("DescribeGroups/the_same_group_twice",),
+        path="DescribeGroups.groups*",
+        kafka="describes the group twice",
+        barnabas="describes the group once",
+        why="a request of a few kilobytes would have an answer of gigabytes",
+    ),
+    Difference(
+        scenarios=("OffsetFetch/the_same_group_twice", "OffsetFetch/the_same_partition_twice"),
+        path="OffsetFetch.*",
+        kafka="answers each group and partition as often as the request names it",
+        barnabas="answers each once",
+        why="the metadata of an offset, or the offsets of a group, may be long",
     ),
     Difference(
         scenarios=(
@@ -62,60 +83,60 @@ WANTED = (
         path="Fetch.responses*.aborted_transactions",
         kafka="an empty list beside some errors, null beside others",
         barnabas="null beside every error",
-        why="nobody reads it there",
+        why="no client reads it there",
     ),
     Difference(
         scenarios=("Fetch/a_topic_of_a_session_is_deleted",),
         path="Fetch.responses*",
         kafka="UNKNOWN_TOPIC_OR_PARTITION, for the name that the topic had",
         barnabas="UNKNOWN_TOPIC_ID, as outside of sessions",
-        why="the topic was asked for by its id",
+        why="the request named the topic by its id",
     ),
     Difference(
         scenarios=("Fetch/limits_below_zero",),
         path="Fetch.responses*",
         kafka="UNKNOWN_SERVER_ERROR",
-        barnabas="takes them for 0, which still brings one batch",
-        why="a reader that is not told what is wrong with its request cannot mend it",
+        barnabas="takes them for 0, which still returns one batch",
+        why="the error would not tell a client what is wrong with its request",
     ),
     Difference(
         scenarios=(
-            "Fetch/an_isolation_that_there_is_not",
-            "ListOffsets/an_isolation_that_there_is_not",
+            "Fetch/an_invalid_isolation_level",
+            "ListOffsets/an_invalid_isolation_level",
         ),
         path="*",
         kafka="UNKNOWN_SERVER_ERROR",
         barnabas="INVALID_REQUEST",
-        why="it is the request's fault",
+        why="the request is wrong",
     ),
     Difference(
         scenarios=(
             "Produce/a_timestamp_too_far_away_inside_a_batch",
-            "Produce/records_that_are_none",
+            "Produce/invalid_records",
         ),
         path="*",
         kafka="looks at every record of a batch",
         barnabas="looks at the batch's header, whose checksum covers the records",
-        why="walking the records costs more than all the rest of a request",
+        why="to look at each record costs more than all the rest of a request",
     ),
     Difference(
         scenarios=("FindCoordinator/of_a_share_group_that_is_switched_off",),
         path="FindCoordinator.*",
         kafka="COORDINATOR_NOT_AVAILABLE where share groups are switched off",
         barnabas="INVALID_REQUEST",
-        why="there are no share groups: asking again does not help",
+        why="there are no share groups, so a retry does not help",
         versions=(4, 6),
     ),
     Difference(
         scenarios=("Fetch/limits_cut_in_the_middle_of_the_second_batch",),
         path="Fetch.responses*.records",
-        kafka="cuts the last batch where the limit is",
+        kafka="cuts the last batch at the limit",
         barnabas="sends whole batches",
-        why="clients throw the cut batch away",
+        why="clients drop the cut batch",
     ),
     Difference(
         scenarios=(
-            "Produce/a_format_of_the_past",
+            "Produce/an_old_message_format",
             "Produce/two_batches_for_one_partition",
             "Produce/no_batch_for_a_partition",
             "Produce/a_batch_that_is_cut_off",
@@ -123,35 +144,47 @@ WANTED = (
         path="Produce.responses*.log_start_offset",
         kafka="-1",
         barnabas="the log start offset",
-        why="as in every other refusal of a batch",
+        why="every other refusal of a batch has it",
         versions=(8, 13),
     ),
     Difference(
-        scenarios=("Produce/a_codec_that_nobody_knows",),
+        scenarios=("Produce/an_unknown_codec",),
         path="Produce.responses*.error_code",
         kafka="UNKNOWN_SERVER_ERROR",
         barnabas="UNSUPPORTED_COMPRESSION_TYPE",
-        why="it is the request's fault, and the code says which",
+        why="the request is wrong, and the code tells how",
     ),
     Difference(
-        scenarios=("Produce/a_batch_that_says_the_broker_stamped_it",),
+        scenarios=("Produce/a_batch_that_claims_log_append_time",),
         path="*",
-        kafka="takes the time for the producer's",
+        kafka="accepts the timestamps as the producer's",
         barnabas="INVALID_TIMESTAMP",
-        why="the broker has not stamped it",
+        why="the broker has not set these timestamps",
     ),
     Difference(
         scenarios=("Produce/bytes_behind_a_batch",),
         path="*",
-        kafka="leaves the bytes away",
+        kafka="drops the bytes",
         barnabas="INVALID_RECORD",
-        why="what was sent and is not kept must not be acknowledged",
+        why="data that is not kept must not be acknowledged",
+    ),
+    Difference(
+        scenarios=(
+            "Produce/a_batch_of_the_transaction_before_is_sent_again",
+            "Produce/a_forgotten_batch_comes_again_before_the_next_transaction",
+        ),
+        path="*",
+        kafka="refuses the producer's next transaction with OUT_OF_ORDER_SEQUENCE_NUMBER, because "
+        "the repeat had a lower sequence",
+        barnabas="writes the next transaction: a known producer has exactly one next sequence",
+        why="a late repeat must not cost a transaction",
+        versions=(3, 8, 11),
     ),
     Difference(
         scenarios=("Produce/producer_fields_that_contradict_each_other",),
         path="*",
         kafka="writes a batch with a producer id and no epoch",
-        barnabas="answers INVALID_RECORD",
+        barnabas="INVALID_RECORD",
         why="no producer sends it, and no later epoch could fence it",
     ),
     Difference(
@@ -159,29 +192,45 @@ WANTED = (
         path="IncrementalAlterConfigs.responses*",
         kafka="UNKNOWN_SERVER_ERROR",
         barnabas="INVALID_REQUEST",
-        why="it is the request's fault, and the text says which",
+        why="the request is wrong, and the text tells how",
     ),
     Difference(
         scenarios=("DescribeTopicPartitions/names_that_no_topic_may_have",),
         path="DescribeTopicPartitions.topics*",
         kafka="UNKNOWN_SERVER_ERROR for every topic of the request",
         barnabas="INVALID_TOPIC_EXCEPTION for those names",
-        why="it is the request's fault, and the other topics are described",
+        why="the request is wrong, and the other topics can be described",
+    ),
+    Difference(
+        scenarios=("InitProducerId/an_open_transaction_is_kept",),
+        path="*",
+        kafka="UNSUPPORTED_VERSION for KeepPreparedTxn, though it declares the field",
+        barnabas="keeps the transaction, and names its producer and the client's",
+        why="a process that goes on after a crash must be able to commit what it has prepared "
+        "(KIP-939)",
+    ),
+    Difference(
+        scenarios=("InitProducerId/two_phase_commit_needs_level_2",),
+        path="*",
+        kafka="takes Enable2Pc at every level of transaction.version",
+        barnabas="UNSUPPORTED_VERSION below level 2",
+        why="in the older protocol a late EndTxn may end another transaction of the same epoch, "
+        "and the log has no place for the producer of a kept one",
     ),
     Difference(
         scenarios=("InitProducerId/worn_and_an_epoch_of_the_future",),
         path="InitProducerId.error_code",
-        kafka="UNKNOWN_SERVER_ERROR for another epoch than the last one of all",
+        kafka="UNKNOWN_SERVER_ERROR for any epoch but the highest possible one",
         barnabas="PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH up to version 3, as of any epoch",
-        why="the producer has to give way, and is told so",
+        why="a newer producer exists, and the error says so",
     ),
     Difference(
         scenarios=("EndTxn/a_zombie_whose_successor_speaks_the_older_protocol",),
         path="EndTxn.*",
-        kafka="takes the successor's EndTxn for the zombie's, and tells it the successor's epoch",
-        barnabas="PRODUCER_FENCED: only an EndTxn of the newer protocol can be sent again in it. "
-        "At level 0 of transaction.version the log does not say which protocol it was: once "
-        "another broker coordinates, an EndTxn v5 that is sent again is fenced too",
+        kafka="takes the successor's EndTxn for the zombie's, and gives the zombie its epoch",
+        barnabas="PRODUCER_FENCED: only an EndTxn of the newer protocol can be repeated in it. "
+        "At level 0 of transaction.version the log does not keep the protocol: once "
+        "another broker coordinates, a repeated EndTxn v5 is fenced too",
         why="a zombie with that epoch would write into its successor's transactions",
     ),
     Difference(
@@ -190,28 +239,28 @@ WANTED = (
             "Produce/two_epochs_in_one_request",
         ),
         path="Produce.responses*.error_message",
-        kafka="says what is wrong in words too",
-        barnabas="the code alone, as for other requests that are refused whole",
-        why="INVALID_PRODUCER_ID_MAPPING says it",
+        kafka="also explains the error in words",
+        barnabas="the code alone, as for other requests that are refused as a whole",
+        why="INVALID_PRODUCER_ID_MAPPING explains it",
         versions=(8, 11, 13),
     ),
     Difference(
         scenarios=("Produce/an_epoch_above_the_producers_own",),
         path="*",
-        kafka="remembers the sequence of a batch that it refused, and refuses lower ones after it",
-        barnabas="forgets what the coordinator did not admit",
-        why="anybody can make up an epoch, and would stop the producer that holds the real one",
+        kafka="remembers the sequence of a batch that it refused, and then refuses lower ones",
+        barnabas="forgets a batch that the coordinator did not admit",
+        why="any client can make up an epoch, and would stop the producer with the real one",
     ),
     Difference(
         scenarios=("Produce/an_internal_topic",),
         path="Produce.responses*",
-        kafka="asks the coordinator whether it is in the transaction first",
+        kafka="first asks the coordinator whether the partition is in the transaction",
         barnabas="INVALID_TOPIC_EXCEPTION, as outside of transactions",
-        why="the answer is the same whatever the coordinator says",
+        why="the answer does not depend on the coordinator",
         versions=(3, 8, 11),
     ),
     Difference(
-        scenarios=("Produce/a_transactional_batch_of_nobody",),
+        scenarios=("Produce/a_transactional_batch_without_producer_id",),
         path="Produce.responses*",
         kafka="writes a transactional batch without a producer id",
         barnabas="INVALID_PRODUCER_ID_MAPPING",
@@ -220,25 +269,25 @@ WANTED = (
     Difference(
         scenarios=(
             "WriteTxnMarkers/versions_below_zero",
-            "WriteTxnMarkers/producers_that_cannot_be",
+            "WriteTxnMarkers/impossible_producers",
         ),
         path="WriteTxnMarkers.markers*.error_code",
         kafka="UNKNOWN_SERVER_ERROR",
         barnabas="INVALID_REQUEST",
-        why="it is the request's fault",
+        why="the request is wrong",
     ),
     Difference(
         scenarios=("WriteTxnMarkers/a_marker_for_no_partition",),
         path="WriteTxnMarkers.markers",
         kafka="leaves it out of the answer",
-        barnabas="answers it, with no partition",
-        why="every marker of the request has its answer",
+        barnabas="answers it, without partitions",
+        why="every marker of the request gets an answer",
     ),
     Difference(
         scenarios=("DescribeProducers/several_partitions_and_unknown_ones",),
         path="DescribeProducers.*.error_message",
-        kafka="beside an unknown topic, not beside an unknown partition",
-        barnabas="beside every error",
+        kafka="for an unknown topic, not for an unknown partition",
+        barnabas="for every error",
         why="people read it",
     ),
     Difference(
@@ -246,12 +295,12 @@ WANTED = (
         path="DescribeTransactions.transaction_states",
         kafka="describes it twice",
         barnabas="describes it once",
-        why="the second answer says nothing more",
+        why="the second answer adds nothing",
     ),
     Difference(
         scenarios=("Fetch/interleaved_producers", "Fetch/some_batches_at_a_time"),
         path="Fetch.responses*.aborted_transactions",
-        kafka="lists aborted transactions that begin behind the records of the answer as well",
+        kafka="also lists aborted transactions that begin behind the records of the answer",
         barnabas="lists those that the records of the answer may belong to",
         why="the others are listed when their records are read",
     ),

@@ -1,4 +1,4 @@
-"""The setting of a scenario: topics, records, group members. What it sends is not compared."""
+"""The setting of a scenario: topics, records, group members. Its requests are not compared."""
 
 import time
 from collections.abc import Mapping
@@ -49,14 +49,14 @@ from barnabas.protocol.records.record import Record, build_batch
 from tests.referee.scenario import Peer
 
 NOW = int(time.time() * 1000)
-"""The time of the records that scenarios produce: the same for both brokers, ms."""
+"""The timestamp of the records that scenarios produce, equal on both brokers, in ms."""
 
 OFFSET_FETCH_BATCHED = 8
-"""Since this version OffsetFetch asks for several groups."""
+"""The first version of OffsetFetch that asks for several groups."""
 
 
 class Topic(NamedTuple):
-    """A topic that exists."""
+    """An existing topic."""
 
     name: str
     id: bytes
@@ -69,7 +69,7 @@ def topic(
     partitions: int = 1,
     configs: Mapping[str, str] | None = None,
 ) -> Topic:
-    """A new topic whose partitions all have a leader that serves."""
+    """Create a topic; return when all its partitions have a leader that serves."""
     name = s.name(suffix)
     created = s.do(
         CreateTopicsRequest(
@@ -89,12 +89,12 @@ def topic(
     )
     (result,) = created.topics
     assert result.error_code == 0, result
-    settle(s, name, partitions)
+    wait_for_leaders(s, name, partitions)
     return Topic(name, result.topic_id)
 
 
-def settle(s: Peer, name: str, partitions: int = 1) -> None:
-    """Waits until the leader of each partition answers."""
+def wait_for_leaders(s: Peer, name: str, partitions: int = 1) -> None:
+    """Wait until the leader of each partition answers."""
     s.do(
         list_offsets(name, *((partition, -2) for partition in range(partitions))),
         until=lambda r: all(p.error_code == 0 for p in r.topics[0].partitions),
@@ -102,7 +102,7 @@ def settle(s: Peer, name: str, partitions: int = 1) -> None:
 
 
 def list_offsets(name: str, *wanted: tuple[int, int], **options: int) -> ListOffsetsRequest:
-    """Asks for `(partition, timestamp)` pairs of one topic."""
+    """Return the request for `(partition, timestamp)` pairs of one topic."""
     partitions = [ListOffsetsPartition(partition_index=p, timestamp=t) for p, t in wanted]
     topics = [ListOffsetsTopic(name=name, partitions=partitions)]
     return ListOffsetsRequest(replica_id=-1, topics=topics, **options)
@@ -111,7 +111,7 @@ def list_offsets(name: str, *wanted: tuple[int, int], **options: int) -> ListOff
 def batch(
     *values: bytes | None, key: bytes | None = None, since: int = NOW, **options: Any
 ) -> bytes:
-    """One record batch whose records are one ms apart, from `since` on."""
+    """Return one record batch whose records are one ms apart, from `since` on."""
     records = [Record(i, since + i, key, value, ()) for i, value in enumerate(values)]
     return build_batch(records, **options)
 
@@ -123,7 +123,7 @@ def produce(
     partition: int = 0,
     transactional_id: str | None = None,
 ) -> ProduceRequest:
-    """Produces batches to one partition, by the topic's name and its id."""
+    """Return the request that produces batches to one partition, with the topic's name and id."""
     return ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,
@@ -139,14 +139,14 @@ def produce(
 
 
 def records(s: Peer, to: Topic, *values: bytes, partition: int = 0, **options: Any) -> None:
-    """Writes one batch and waits until it is committed."""
+    """Write one batch and wait until it is committed."""
     answer = s.do(produce(to, batch(*values, **options), partition=partition))
     (written,) = answer.responses[0].partition_responses
     assert written.error_code == 0, written
 
 
 def producer_id(s: Peer) -> tuple[int, int]:
-    """A fresh idempotent producer: its id and epoch."""
+    """Return the id and epoch of a new idempotent producer."""
     answer = s.do(
         InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
         until=lambda r: r.error_code == 0,
@@ -166,7 +166,7 @@ def fetch(
     last_fetched_epoch: int = -1,
     **options: Any,
 ) -> FetchRequest:
-    """Reads one partition."""
+    """Return the request that reads one partition."""
     wanted = FetchPartition(
         partition=partition,
         fetch_offset=offset,
@@ -189,7 +189,7 @@ def commit(
     generation: int = -1,
     **options: Any,
 ) -> OffsetCommitRequest:
-    """Commits one offset."""
+    """Return the request that commits one offset."""
     partitions = [
         OffsetCommitRequestPartition(
             partition_index=partition, committed_offset=offset, committed_metadata=metadata
@@ -205,13 +205,13 @@ def commit(
 
 
 def committed(s: Peer, group: str, to: Topic, offset: int, partition: int = 0) -> None:
-    """A group that has committed an offset without members."""
+    """Commit an offset of a group without members."""
     answer = s.do(commit(group, to, offset, partition=partition))
     assert answer.topics[0].partitions[0].error_code == 0, answer
 
 
 def subscription(*topics: str, note: bytes = b"") -> bytes:
-    """What a consumer sends as its metadata; Kafka cannot serve a group where it is not this."""
+    """Return the metadata that a consumer sends; Kafka cannot serve a group with other metadata."""
     wanted = ConsumerProtocolSubscription(topics=list(topics), user_data=note)
     return b"\x00\x00" + encode(wanted, 0)
 
@@ -225,7 +225,7 @@ def join(
     session_timeout_ms: int = 30_000,
     **options: Any,
 ) -> JoinGroupRequest:
-    """A member joins or joins again."""
+    """Return the request by which a member joins, for the first time or again."""
     offered = protocols or {"range": subscription("t")}
     return JoinGroupRequest(
         group_id=group,
@@ -248,7 +248,7 @@ def sync(
     protocol_name: str | None = "range",
     **options: Any,
 ) -> SyncGroupRequest:
-    """A member asks for its assignment; the leader brings everybody's."""
+    """Return a member's request for its assignment; the leader sends all assignments."""
     return SyncGroupRequest(
         group_id=group,
         generation_id=generation,
@@ -264,7 +264,7 @@ def sync(
 
 
 class Member(NamedTuple):
-    """A member of a group and the generation it knows."""
+    """A member of a group, and the generation it knows."""
 
     group: str
     id: str
@@ -272,7 +272,7 @@ class Member(NamedTuple):
 
 
 def member_id(s: Peer, group: str, *, on: str = "setting", **options: Any) -> str:
-    """What the coordinator gives a newcomer to come back with; static members need none."""
+    """Return the member id that the coordinator assigns; static members need none."""
     if "group_instance_id" in options:
         return ""
     first = s.do(join(group, **options), on=on)
@@ -281,7 +281,7 @@ def member_id(s: Peer, group: str, *, on: str = "setting", **options: Any) -> st
 
 
 def member(s: Peer, suffix: str = "g", **options: Any) -> Member:
-    """A stable group of one member, its own leader, whose assignment is b"mine"."""
+    """Return the only member of a stable group, its leader, whose assignment is b"mine"."""
     group = s.name(suffix)
     joined = s.do(join(group, member_id(s, group, **options), **options))
     assert joined.error_code == 0, joined
@@ -293,7 +293,7 @@ def member(s: Peer, suffix: str = "g", **options: Any) -> Member:
 
 
 def heartbeat(member: Member, instance: str | None = None) -> HeartbeatRequest:
-    """A member says that it lives."""
+    """Return a member's heartbeat."""
     return HeartbeatRequest(
         group_id=member.group,
         generation_id=member.generation,
@@ -308,7 +308,8 @@ def offset_fetch(
     *wanted: tuple[Topic, list[int]] | None,
     require_stable: bool = False,
 ) -> OffsetFetchRequest:
-    """Asks for committed offsets in the shape of a version; a None asks for all topics."""
+    """Return the request for committed offsets in the shape of a version; None asks for all
+    topics."""
     everything = wanted == (None,)
     named = [pair for pair in wanted if pair is not None]
     if version < OFFSET_FETCH_BATCHED:
@@ -326,7 +327,7 @@ def offset_fetch(
 
 
 def delete(s: Peer, to: Topic) -> None:
-    """The topic is no more."""
+    """Delete the topic; return when it is gone."""
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=to.name)], timeout_ms=10_000)
     answer = s.do(request)
     assert answer.responses[0].error_code == 0, answer
@@ -338,7 +339,8 @@ def delete(s: Peer, to: Topic) -> None:
 
 
 def delete_records(to: Topic, before: int) -> DeleteRecordsRequest:
-    """The log of partition 0 begins at an offset; -1 is its end."""
+    """Return the request that moves the log start of partition 0 to an offset; -1 is the log
+    end."""
     partition = DeleteRecordsPartition(partition_index=0, offset=before)
     topic = DeleteRecordsTopic(name=to.name, partitions=[partition])
     return DeleteRecordsRequest(topics=[topic], timeout_ms=10_000)

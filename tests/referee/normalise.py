@@ -1,6 +1,6 @@
-"""The published table: what may differ between two answers before they are compared.
+"""The published table: the differences between two answers that do not count.
 
-Everything that this table does not name is compared as it is. docs/COMPATIBILITY.md prints it.
+All fields that this table does not name are compared unchanged. docs/COMPATIBILITY.md prints it.
 """
 
 import re
@@ -18,23 +18,24 @@ from barnabas.protocol.records.batch import (
     peek_header,
 )
 from barnabas.protocol.schema import Message, fields_of
-from tests.referee.raw import SERVED
 from tests.referee.scenario import CLOSED, Exchange
+from tests.support.raw import SERVED
 
 
 class How(Enum):
-    """What happens to a field before the comparison."""
+    """The treatment of a field before the comparison."""
 
     NAMED = "each distinct value gets a name, by first appearance in the scenario"
     PRESENT = "only whether it is there"
     SORTED = "the order of the list does not count"
-    SERVED = "only what Barnabas serves"
+    SERVED = "only what both have"
     IGNORED = "not compared"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line of the table: which field (`Api.field.field`, `*` for any), how, and why."""
+    """One row of the table: the field (`Api.field.field`, `*` for any), its treatment, and the
+    reason."""
 
     path: str
     how: How
@@ -81,23 +82,26 @@ TABLE = (
     Rule("DescribeGroups.groups*", How.SORTED, "Kafka's order is that of a hash"),
     Rule("JoinGroup.members", How.SORTED, "Kafka's order is that of a hash"),
     Rule("Metadata.topics", How.SORTED, "Kafka puts those with errors last"),
-    Rule("*.configs", How.SERVED, "keys of tiered storage, which there is none of"),
+    Rule("*.configs", How.SERVED, "tiered storage is Kafka's alone, one key is Barnabas's alone"),
     Rule("ApiVersions.api_keys", How.SERVED, "other APIs come with later releases"),
     Rule("ApiVersions.*_features", How.SERVED, "the others are of KRaft and of later releases"),
     Rule("ApiVersions.finalized_features_epoch", How.IGNORED, "counts the records of KRaft's log"),
 )
 
 ABSENT: tuple[Any, ...] = (None, "", -1, 0, bytes(16))
-"""Values that say "none" and are never given a name."""
+"""Values that mean "none" and never get a name."""
 
 COORDINATOR_EPOCH = slice(12, 16)
-"""Where it stands in the one record of a marker."""
+"""The position of the coordinator epoch in the record of a marker."""
+
+_OF_ONE_BROKER = ("remote.", "local.retention.", "message.records.validation.")
+"""Beginnings of topic keys that only one of the two brokers has."""
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=-)[A-Za-z0-9_-]{22}$")
 
 
 def plain(value: Any, version: int) -> Any:
-    """A message as dicts and lists, with the fields that its version has; records as batches."""
+    """Return a message as dicts and lists, with the fields of its version; records as batches."""
     if isinstance(value, Message):
         return {
             spec.name: (
@@ -145,12 +149,12 @@ def _batch(records: Any, at: int, header: BatchHeader) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Normaliser:
-    """Applies the table to the answers of one scenario on one broker, in their order."""
+    """The table, applied to the answers of one scenario on one broker, in their order."""
 
     names: dict[Any, str] = field(default_factory=dict)
 
     def __call__(self, exchange: Exchange) -> Any:
-        """The answer as it is compared."""
+        """Return the answer in the form in which it is compared."""
         if exchange.answer == CLOSED:
             return CLOSED
         answer = _sorted(exchange.api.name, plain(exchange.answer, exchange.version))
@@ -197,7 +201,7 @@ def _rules(path: str) -> list[Rule]:
 
 
 def _sorted(path: str, value: Any) -> Any:
-    """Sorts lists from the inside out, before anything in them gets a name."""
+    """Sort lists from the inside out, before any value in them gets a name."""
     if isinstance(value, dict):
         return {key: _sorted(f"{path}.{key}", item) for key, item in value.items()}
     if not isinstance(value, list):
@@ -209,16 +213,16 @@ def _sorted(path: str, value: Any) -> Any:
 
 
 def _is_served(entry: dict[str, Any]) -> bool:
-    """Of ApiVersions an API or feature, of a topic's description a config key."""
+    """Return whether both brokers have an API, a config key or a feature at all."""
     if "api_key" in entry:
         return entry["api_key"] in SERVED
     if "value" in entry:
-        return not entry["name"].startswith(("remote.", "local.retention."))
+        return not entry["name"].startswith(_OF_ONE_BROKER)
     return bool(entry["name"] == "transaction.version")
 
 
 def _identity(entry: Any) -> Any:
-    """What an entry of a list is about: its name or index; for topic ids, what is said of them."""
+    """Return the key of a list's entry: its name or index, for topic ids the rest of the entry."""
     if not isinstance(entry, dict):
         return entry
     subject = [_sortable(entry[key]) for key in _SUBJECTS if key in entry]
@@ -236,7 +240,7 @@ _SUBJECTS = (
 
 
 def _by_name(value: Any) -> Any:
-    """A list of named entries as a dict, so that one entry too many is one difference."""
+    """Return a list of named entries as a dict, so that one additional entry is one difference."""
     if isinstance(value, list) and all(isinstance(e, dict) and "name" in e for e in value):
         named = {entry["name"]: entry for entry in value}
         if len(named) == len(value):
@@ -245,7 +249,7 @@ def _by_name(value: Any) -> Any:
 
 
 def differences(kafka: Any, ours: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Where two normalised answers differ: the field, Kafka's value and ours."""
+    """Yield the differences of two normalised answers: the field, Kafka's value and ours."""
     if isinstance(kafka, list) and isinstance(ours, list) and len(kafka) != len(ours):
         theirs, mine = _by_name(kafka), _by_name(ours)
         if isinstance(theirs, dict) and isinstance(mine, dict):
@@ -264,6 +268,6 @@ def differences(kafka: Any, ours: Any, path: str) -> Iterator[tuple[str, Any, An
 
 
 def normalised(transcript: Iterable[Exchange]) -> list[Any]:
-    """All answers of a transcript; names count over the whole of it."""
+    """Return all answers of a transcript; names are assigned over the whole transcript."""
     normalise = Normaliser()
     return [normalise(exchange) for exchange in transcript]

@@ -1,4 +1,4 @@
-"""What a scenario is: a function that talks to one broker through a Peer.
+"""A scenario: a function that talks to one broker through a Peer.
 
     scenario = Scenarios(API)
 
@@ -21,29 +21,29 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, overload
 
 from barnabas.protocol.schema import Api
-from tests.referee.raw import APIS, Closed, Connection
+from tests.support.raw import APIS, Closed, Connection
 
 LEVELS = (0, 1, 2)
-"""Of transaction.version."""
+"""The levels of transaction.version."""
 
 NEWER_SINCE = {0: 12, 24: 4, 26: 5, 28: 5}
 """Versions of Produce, AddPartitionsToTxn, EndTxn and TxnOffsetCommit that need level 2 to change
 anything: at level 0 Kafka refuses to log what they ask for, and the transactional id is lost."""
 
 CLIENTS_UNTIL = {24: 3}
-"""Of AddPartitionsToTxn later versions are for brokers."""
+"""The last version of AddPartitionsToTxn for clients; later ones are for brokers."""
 
 OLDER_ONLY = 25
 """AddOffsetsToTxn: clients of the newer protocol never send it."""
 
 DEADLINE_S = 15.0
-"""How long `until` waits for what a broker does in its own time."""
+"""Seconds that `until` waits for asynchronous work of a broker."""
 
 WORN = "worn"
 """Suffix of a transactional id whose epochs are almost used up."""
 
 CLOSED = "connection closed"
-"""Stands for an answer where the broker hung up."""
+"""The answer in a transcript if the broker closed the connection."""
 
 
 @dataclass(slots=True)
@@ -89,16 +89,16 @@ class Peer:
             connection.close()
 
     def name(self, suffix: str = "a") -> str:
-        """A name for a topic or group that no other scenario uses."""
+        """Return a name for a topic or group that no other scenario uses."""
         return name(self._slug, self.version, suffix)
 
     def version_of(self, request: Any) -> int:
-        """The version under test for the scenario's own API, the highest for any other."""
+        """Return the version under test for the scenario's own API, the highest for any other."""
         api = APIS[type(request)]
         return self.version if api is self.api else api.versions[-1]
 
     def last_version(self, request: Any) -> int:
-        """The highest version that a client of the protocol under test uses."""
+        """Return the highest version that a client of the protocol under test uses."""
         api = APIS[type(request)]
         highest = CLIENTS_UNTIL.get(api.key, api.versions[-1])
         return highest if self.newer else min(highest, NEWER_SINCE.get(api.key, highest + 1) - 1)
@@ -112,10 +112,12 @@ class Peer:
         pick: Callable[[Any], Any] | None = None,
         version: int | None = None,
     ) -> Any:
-        """Sends a request, records the answer and returns it (CLOSED when the broker hung up).
+        """Send a request, record the answer and return it; CLOSED if the broker closed the
+        connection.
 
-        `until` repeats the request until the answer satisfies it or DEADLINE_S passed, and records
-        only the last; `pick` cuts out of the answer what belongs to this scenario.
+        `until` repeats the request until the answer satisfies it or DEADLINE_S have passed, and
+        records only the last answer; `pick` selects the part of the answer that belongs to this
+        scenario.
         """
         end = time.monotonic() + DEADLINE_S
         self.sent.append(APIS[type(request)].key)
@@ -139,7 +141,7 @@ class Peer:
         on: str = "setting",
         version: int | None = None,
     ) -> Any:
-        """Sends a request to set the scene, by default in its highest version; the answer is not
+        """Send a request of the setting, by default in its highest version. The answer is not
         compared."""
         end = time.monotonic() + DEADLINE_S
         connection = self._connection(on)
@@ -155,18 +157,18 @@ class Peer:
             time.sleep(0.01)
 
     def post(self, request: Any, *, on: str = "main", answered: bool = True) -> None:
-        """Sends a request whose answer is taken later, or never comes."""
+        """Send a request whose answer is taken later, or never comes."""
         self.sent.append(APIS[type(request)].key)
         self._post(request, on, answered=answered)
 
     def take(self, on: str = "main") -> Any:
-        """Records and returns the answer to the oldest posted request."""
+        """Record and return the answer to the oldest posted request."""
         exchange = self._take(on)
         self.transcript.append(exchange)
         return exchange.answer
 
     def ask_bytes(self, body: bytes, version: int, *, answer_version: int | None = None) -> Any:
-        """Sends a body as it is under a version that need not fit, and records the answer."""
+        """Send a body unchanged under a version that need not fit, and record the answer."""
         self.sent.append(self.api.key)
         self._posted.setdefault("main", []).append((self.api, version))
         connection = self._connection("main")
@@ -174,9 +176,9 @@ class Peer:
         return self.take()
 
     def ask_frame(self, frame: bytes, *, size: int | None = None, version: int = 0) -> Any:
-        """Sends header and body as they are, behind a size that need not fit; records the answer.
+        """Send header and body unchanged, after a size that need not fit; record the answer.
 
-        It is read in `version`.
+        The answer is read in `version`.
         """
         self.sent.append(self.api.key)
         self._posted.setdefault("main", []).append((self.api, self.version))
@@ -208,7 +210,7 @@ class Peer:
 
 
 def name(slug: str, version: int, suffix: str) -> str:
-    """A name for a topic, group or transactional id of one scenario."""
+    """Return a name for a topic, group or transactional id of one scenario."""
     return f"{slug}-{version}-{suffix}"
 
 
@@ -232,22 +234,22 @@ class Scenario:
 
     @property
     def title(self) -> str:
-        """What tests and differences call it, without the version."""
+        """The name in tests and differences, without the version."""
         return f"{self.api.name}/{self.play.__name__}"
 
     @property
     def slug(self) -> str:
-        """Prefix of the topics and groups that it makes."""
+        """The prefix of the names of its topics and groups."""
         slug = f"{self.api.key}.{self.play.__name__}"
         return f"{slug}-at-{self.level}" if self.level else slug
 
     @property
     def worn_id(self) -> str:
-        """See `worn`."""
+        """The transactional id of a scenario with `worn`."""
         return name(self.slug, self.version, WORN)
 
     def peer(self, broker: tuple[str, int]) -> Peer:
-        """What plays it against a broker."""
+        """Return the peer that plays the scenario against a broker."""
         return Peer(*broker, self.api, self.version, self.slug, self.level)
 
     def __str__(self) -> str:
@@ -255,7 +257,7 @@ class Scenario:
 
 
 class Played(NamedTuple):
-    """A scenario and when it is played; see `Scenarios`."""
+    """A scenario and the cases in which it is played; see `Scenarios`."""
 
     play: Play
     versions: range
@@ -295,7 +297,7 @@ class Scenarios:
         worn: bool = False,
         any_level: bool = False,
     ) -> Play | Callable[[Play], Play]:
-        """Adds a scenario, for all versions of the API or those `since` and `until`, inclusive.
+        """Add a scenario, for all versions of the API or those from `since` to `until`, inclusive.
 
         With `any_level` newer versions are played at older levels too.
         """
@@ -324,6 +326,6 @@ class Scenarios:
             return []
         middle = versions[len(versions) // 2]
         if len(self.levels) > 1 and level < LEVELS[-1]:
-            # Level 1 differs from 0 in how the coordinator writes its log, in nothing on the wire.
+            # Level 1 differs from 0 only in the coordinator's log, not on the wire.
             return sorted({versions[0] if level == 0 else versions[-1], versions[-1]})
         return sorted({versions[0], middle, versions[-1]})

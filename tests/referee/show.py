@@ -1,4 +1,4 @@
-"""Prints what Apache Kafka answers: `python -m tests.referee.show 'Fetch/*' [HOST:PORT]`.
+"""Print the answers of Apache Kafka: `python -m tests.referee.show 'Fetch/*' [HOST:PORT]`.
 
 For authors of scenarios; a second argument asks that broker instead of starting Kafka.
 """
@@ -9,18 +9,18 @@ import traceback
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tests.referee.brokers import Address, kafka, settle_level
+from tests.referee.brokers import Address, kafka, set_level
 from tests.referee.normalise import normalised
 from tests.referee.scenarios import every_scenario
 
 
 def show(broker: Address, pattern: str) -> None:
-    """Plays the scenarios whose title and version match, and prints their transcripts."""
+    """Play the scenarios whose title and version match, and print their transcripts."""
     for scenario in every_scenario():
         if not fnmatchcase(str(scenario), pattern):
             continue
         print(f"\n{scenario}", flush=True)
-        settle_level(broker, scenario.level)
+        set_level(broker, scenario.level)
         with scenario.peer(broker) as peer:
             try:
                 scenario.play(peer)

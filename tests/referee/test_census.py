@@ -1,7 +1,7 @@
-"""The scenarios are as many, and of as many kinds, as a comparison of two brokers needs.
+"""The number and the kinds of the scenarios that the comparison of two brokers needs.
 
-What a scenario sends depends on what it is answered, so each is played, against Barnabas alone:
-where its answers are not Kafka's, test_differential says so.
+The requests of a scenario depend on the answers, so each one is played, against Barnabas only.
+test_differential.py compares the answers with Kafka's.
 """
 
 from collections import defaultdict
@@ -11,28 +11,27 @@ from typing import Any, NamedTuple
 import pytest
 
 from barnabas.protocol.schema import Api
-from docs.generate import served
-from tests.referee.brokers import Address, barnabas, settle_level
+from docs.generate import BETWEEN_BROKERS, served
+from tests.referee.brokers import Address, barnabas, set_level
 from tests.referee.differences import WANTED, Difference
 from tests.referee.normalise import plain
-from tests.referee.raw import APIS
 from tests.referee.scenario import CLOSED, LEVELS, Exchange, Scenario
 from tests.referee.scenarios import every_scenario, malformed
-from tests.test_compatibility import BETWEEN_BROKERS
+from tests.support.raw import APIS
 
 SCENARIOS = every_scenario()
 
 CHANGES_STATE = frozenset(
     {*(0, 8, 11, 13, 14, 19, 20, 21, 22, 24, 25, 26, 27, 28), *(33, 37, 42, 44, 47, 57)}
 )
-"""Keys of the APIs whose requests leave something behind for those after them."""
+"""Keys of the APIs whose requests change state that later requests see."""
 
 BROKEN = {str(scenario) for group in malformed.ALL for scenario in group}
-"""Scenarios that every API has."""
+"""The scenarios that every API has."""
 
 
 class Played(NamedTuple):
-    """A scenario, the API keys that it sent, and what it was answered."""
+    """A scenario, the API keys of its requests, and the answers."""
 
     scenario: Scenario
     sent: list[int]
@@ -41,26 +40,27 @@ class Played(NamedTuple):
 
 @pytest.fixture(scope="module")
 def played() -> list[Played]:
-    """Every scenario at each of its versions."""
+    """Play every scenario at each of its versions."""
     with barnabas() as address:
         return [play(scenario, address) for scenario in SCENARIOS]
 
 
 def play(scenario: Scenario, broker: Address) -> Played:
-    settle_level(broker, scenario.level)
+    set_level(broker, scenario.level)
     with scenario.peer(broker) as peer:
         scenario.play(peer)
     return Played(scenario, peer.sent, peer.transcript)
 
 
 def versions_of(api: Api) -> list[int]:
-    """The lowest, a middle and the highest."""
+    """Return the lowest, a middle and the highest version."""
     versions = api.versions
     return sorted({versions[0], versions[len(versions) // 2], versions[-1]})
 
 
 def is_refused(exchange: Exchange) -> bool:
-    """Whether the broker hung up, or found an error in the request or a part of it."""
+    """Return whether the broker closed the connection, or found an error in the request or a part
+    of it."""
     if exchange.answer == CLOSED:
         return True
     return _has_error(plain(exchange.answer, exchange.version))
@@ -92,7 +92,7 @@ def test_two_hundred_are_of_transactions_at_each_level() -> None:
     assert titles[1] <= titles[0]
 
 
-def test_each_has_a_title_of_its_own() -> None:
+def test_scenario_titles_are_unique() -> None:
     titles = [str(scenario) for scenario in SCENARIOS]
     assert len(set(titles)) == len(titles)
 
@@ -103,7 +103,7 @@ def test_an_api_has_five_scenarios_beside_malformed_bytes(api: Api) -> None:
     assert len(titles) >= 5
 
 
-def test_every_api_is_asked_rightly_and_wrongly_at_three_of_its_versions(
+def test_every_api_has_valid_and_refused_requests_at_three_versions(
     played: list[Played],
 ) -> None:
     outcomes: dict[tuple[str, int], set[bool]] = defaultdict(set)
@@ -126,7 +126,7 @@ def test_half_of_the_scenarios_are_sequences_that_change_state(played: list[Play
 
 
 @pytest.mark.parametrize("wanted", WANTED, ids=lambda wanted: wanted.about)
-def test_a_wanted_difference_is_shown_by_scenarios(wanted: Difference) -> None:
+def test_every_wanted_difference_names_existing_scenarios(wanted: Difference) -> None:
     for pattern in wanted.scenarios:
         versions = {s.version for s in SCENARIOS if fnmatchcase(s.title, pattern)}
         assert versions

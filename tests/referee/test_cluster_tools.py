@@ -1,4 +1,4 @@
-"""Apache Kafka's tools for clusters do their work on three brokers: replicas, leaders, health."""
+"""Apache Kafka's cluster tools on three brokers: replicas, leaders, health."""
 
 import json
 import re
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from barnabas.testing import Cluster
-from tests.referee import tools as kafka
-from tests.referee.tools import Tool, Tools
-from tests.waiting import until
+from tests.support.kafka import tools as kafka
+from tests.support.kafka.tools import Tool, Tools
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.xdist_group("referee-tools")
 
@@ -102,7 +102,7 @@ def test_leader_election(cluster: Cluster, tool: Tool, tmp_path: Path) -> None:
     assert cluster.leader_of("led") == cluster.leader_of("led", 1) == 2
 
 
-def test_topics_that_lack_something(cluster: Cluster, tool: Tool) -> None:
+def test_topics_tool_lists_unhealthy_partitions(cluster: Cluster, tool: Tool) -> None:
     tool(kafka.TOPICS, "--create", "--topic", "fragile", "--replica-assignment", "1:3")
     tool(kafka.TOPICS, "--create", "--topic", "lonely", "--replica-assignment", "3")
     cluster.wait_until_in_sync()

@@ -1,4 +1,4 @@
-"""Apache Kafka's tools on three brokers of which one dies, or lost what another had."""
+"""Apache Kafka's tools on three brokers, of which one crashes or lacks records of another."""
 
 import json
 import re
@@ -11,13 +11,13 @@ from confluent_kafka import Producer
 
 from barnabas.protocol.errors import ErrorCode
 from barnabas.testing import Cluster
-from tests.integration.transactions.running import Program
-from tests.integration.transactions.transactor import TV1, Transactor, Wire
-from tests.referee import tools as kafka
-from tests.referee.jars import require
-from tests.referee.kafka import java
-from tests.referee.tools import Tool, Tools
-from tests.waiting import until
+from tests.support.client_program import Program
+from tests.support.kafka import tools as kafka
+from tests.support.kafka.jars import require
+from tests.support.kafka.node import java
+from tests.support.kafka.tools import Tool, Tools
+from tests.support.transactor import TV1, Transactor, Wire
+from tests.support.waiting import until
 
 Rows = Callable[..., list[dict[str, str]]]
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.xdist_group("referee-tools")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Each test leaves all brokers running."""
+    """Yield the cluster; each test leaves all brokers running."""
     with Cluster(CONFIGS, processes=True) as cluster:
         yield cluster
 
@@ -48,7 +48,7 @@ def tool(tools: Tools, cluster: Cluster) -> Tool:
 
 @pytest.fixture(scope="module")
 def rows(tool: Tool) -> Rows:
-    """The table that the tool of transactions printed, by its heads."""
+    """Return the table that the transactions tool printed, by its column heads."""
 
     def table(*arguments: str) -> list[dict[str, str]]:
         heads, *lines = (line.split("\t") for line in tool(TRANSACTIONS, *arguments).splitlines())
@@ -76,8 +76,8 @@ def test_an_unclean_election_is_the_last_resort(cluster: Cluster, tool: Tool) ->
     cluster.start_broker(2)
     described = ("--describe", "--unavailable-partitions", "--topic", "torn")
     until(lambda: "Leader: none" in tool(kafka.TOPICS, *described))
-    place = ("--topic", "torn", "--partition", "0")
-    said = tool(kafka.LEADER_ELECTION, "--election-type", "unclean", *place)
+    partition = ("--topic", "torn", "--partition", "0")
+    said = tool(kafka.LEADER_ELECTION, "--election-type", "unclean", *partition)
     assert "Successfully completed leader election (UNCLEAN) for partitions torn-0" in said
     assert cluster.leader_of("torn") == 2
     assert tool(kafka.GET_OFFSETS, "--topic", "torn").strip() == "torn:0:1"
@@ -109,7 +109,7 @@ def test_transactions_of_three_coordinators(cluster: Cluster, tool: Tool, rows: 
 
 
 def opened(cluster: Cluster, name: str) -> Producer:
-    """A producer with a transaction in all partitions of the topic."""
+    """Return a producer with an open transaction in all partitions of the topic."""
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name, "log_level": 0}
     )
@@ -121,12 +121,10 @@ def opened(cluster: Cluster, name: str) -> Producer:
     return producer
 
 
-def test_a_hanging_transaction_is_found_where_it_hangs_and_aborted(
-    cluster: Cluster, tool: Tool, rows: Rows
-) -> None:
+def test_hanging_transaction_is_found_and_aborted(cluster: Cluster, tool: Tool, rows: Rows) -> None:
     tool(kafka.TOPICS, "--create", "--topic", "hanging", "--replica-assignment", "3:1")
     with Wire(cluster.address_of(3)) as wire:
-        # No coordinator has ever heard of it.
+        # The coordinator does not know this transaction.
         x = Transactor(wire, "hanging", TV1)
         x.producer_id, x.epoch, x.behind_ms = 999_999, 0, 3_600_000
         assert x.send("hanging", b"hangs", sequence=0).error is ErrorCode.NONE
@@ -148,7 +146,7 @@ def named(program: Program, name: str) -> list[dict[str, Any]]:
     return [each for each in events(program) if each["name"] == name]
 
 
-def test_the_verifiable_consumer_gets_what_the_verifiable_producer_wrote_through_a_kill(
+def test_verifiable_consumer_reads_all_acknowledged_records_despite_a_kill(
     cluster: Cluster, tool: Tool, tmp_path: Path
 ) -> None:
     tool(kafka.TOPICS, "--create", "--topic", "verified", "--partitions", "6")
@@ -179,6 +177,6 @@ def test_the_verifiable_consumer_gets_what_the_verifiable_producer_wrote_through
 
 
 def lag(tool: Tool) -> set[int]:
-    """Of the partitions that the group has read."""
+    """Return the lags of the partitions that the group has read."""
     said = tool(kafka.CONSUMER_GROUPS, "--describe", "--group", "verifiers")
     return {int(each) for each in re.findall(r"verified +\d+ +\d+ +\d+ +(\d+)", said)}

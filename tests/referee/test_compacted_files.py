@@ -1,30 +1,31 @@
-"""Kafka's DumpLogSegments reads what the cleaner and the producer snapshots leave on disk."""
+"""Kafka's DumpLogSegments reads the files that the cleaner and the producer snapshots write."""
 
 import re
 from pathlib import Path
 
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.records.compression import Compression
-from barnabas.protocol.records.control import ControlType, Marker, build_marker
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.cleaner import Limits, LogCleaner
-from barnabas.storage.cleaner_worker import InlineCleaner
-from barnabas.storage.files import OsFiles
-from barnabas.storage.log import Log
-from barnabas.storage.log_dir import LogDir
-from barnabas.storage.log_parts import LogOptions, LogPlace
-from barnabas.storage.recovery import load_log
-from barnabas.storage.validator import Origin
-from tests.referee.tools import Tools
+from barnabas.storage.cleaning.cleaner import Limits, LogCleaner
+from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
+from barnabas.storage.files.files import OsFiles
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_parts import LogLocation, LogOptions
+from barnabas.storage.log.validator import Origin
+from barnabas.storage.opening.log_dir import LogDir
+from barnabas.storage.opening.recovery import load_log
+from tests.support.kafka.tools import Tools
 
 NOW = 1_700_000_000_000
 FILES = OsFiles()
 
 
 def compacted(directory: Path) -> Log:
-    """A closed log whose first 27 offsets are compacted: all codecs, an aborted transaction."""
+    """Return a closed log whose first 27 offsets are compacted: all codecs, an aborted
+    transaction."""
     log = load_log(
-        LogPlace(FILES, LogDir(FILES, str(directory.parent)), str(directory), "t", 0, bytes(16)),
+        LogLocation(FILES, LogDir(FILES, str(directory.parent)), str(directory), "t", 0, bytes(16)),
         TopicConfig(cleanup_policy=("compact",), index_interval_bytes=100, segment_bytes=1000),
         LogOptions(lambda: 10**15, lambda _: 0, lambda _: None),
         clean=False,
@@ -53,9 +54,7 @@ def compacted(directory: Path) -> Log:
         transactional=True,
     )
     log.append_as_leader(transactional, leader_epoch=1, now_ms=NOW)
-    abort = build_marker(
-        Marker(ControlType.ABORT, 9), offset=0, timestamp=NOW, producer_id=6, producer_epoch=2
-    )
+    abort = TxnMarker(6, 2, 9, False).batch(NOW)
     log.append_as_leader(abort, leader_epoch=1, now_ms=NOW, origin=Origin.COORDINATOR)
     log.roll(now_ms=NOW)
     log.append_as_leader(build_batch([Record(0, NOW, b"k", b"v")]), leader_epoch=1, now_ms=NOW)

@@ -1,14 +1,14 @@
-"""Apache Kafka and Barnabas are asked the same, and must answer the same.
+"""Apache Kafka and Barnabas get the same requests, and must answer the same.
 
-What may differ by nature stands in `normalise.TABLE`, what differs on purpose in
-`differences.WANTED`; docs/COMPATIBILITY.md prints both.
+`normalise.TABLE` has the fields that differ by nature, `differences.WANTED` the deliberate
+differences; docs/COMPATIBILITY.md prints both.
 """
 
 from fnmatch import fnmatchcase
 
 import pytest
 
-from tests.referee.brokers import Address, settle_level
+from tests.referee.brokers import Address, set_level
 from tests.referee.differences import WANTED, Difference
 from tests.referee.normalise import differences, normalised
 from tests.referee.scenario import Peer, Scenario
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("referee")
 
 
 def play(scenario: Scenario, broker: Address) -> Peer:
-    settle_level(broker, scenario.level)
+    set_level(broker, scenario.level)
     with scenario.peer(broker) as peer:
         scenario.play(peer)
     return peer

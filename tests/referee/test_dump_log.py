@@ -10,11 +10,11 @@ import pytest
 from barnabas.protocol.messages.init_producer_id import API as INIT_PRODUCER_ID
 from barnabas.protocol.records.compression import Compression
 from barnabas.testing.broker import Broker
-from tests.integration.command_line import Served
 from tests.referee import given
 from tests.referee.brokers import Address, warm_up
 from tests.referee.scenario import Peer
-from tests.referee.tools import Tools
+from tests.support.command_line import Served
+from tests.support.kafka.tools import Tools
 
 pytestmark = pytest.mark.xdist_group("referee-tools")
 
@@ -25,7 +25,8 @@ CONFIGS = {"offsets.topic.num.partitions": "1", "auto.create.topics.enable": "fa
 
 @pytest.fixture(scope="module", params=["after a clean stop", "after kill -9 and recovery"])
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log directory that no broker uses: a topic of several segments, and an offsets topic."""
+    """Return a log directory that no broker uses: a topic of several segments, and an offsets
+    topic."""
     directory = tmp_path_factory.mktemp("data")
     settings = (f"--set={key}={value}" for key, value in CONFIGS.items())
     broker = Served("--listen", "127.0.0.1:0", "--data", str(directory), *settings)
@@ -38,7 +39,7 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     finally:
         broker.stop(signal.SIGTERM if request.param == "after a clean stop" else signal.SIGKILL)
     if request.param == "after kill -9 and recovery":
-        # It recovers the logs as it starts.
+        # A start recovers the logs.
         Broker(CONFIGS, data_dir=directory).start().stop()
     return directory
 

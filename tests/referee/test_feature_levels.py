@@ -1,4 +1,4 @@
-"""Java's transactional producers follow the level of the cluster, and survive that it changes."""
+"""Java's transactional producers follow the level of the cluster, and survive its changes."""
 
 import re
 import time
@@ -11,9 +11,9 @@ import pytest
 from kafka import KafkaConsumer
 
 from barnabas.testing.broker import Broker
-from tests.ports import free_port
-from tests.referee import tools as kafka
-from tests.referee.tools import Finished, Tools
+from tests.support.kafka import tools as kafka
+from tests.support.kafka.tools import Finished, Tools
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.xdist_group("referee-tools")
 
@@ -22,18 +22,18 @@ COMMANDS = {0: "downgrade", 1: "downgrade", 2: "upgrade"}
 
 
 class Running(NamedTuple):
-    """A broker and where its metrics are."""
+    """A broker, and the address of its metrics."""
 
     bootstrap: str
     metrics: str
 
     def ends(self) -> dict[int, int]:
-        """How many transactions were ended with each version of EndTxn."""
+        """Return the number of transactions ended with each version of EndTxn."""
         with urlopen(f"http://{self.metrics}/metrics", timeout=10) as page:
             return {int(v): int(n) for v, n in END_TXN.findall(page.read().decode())}
 
     def has_ended_one(self) -> None:
-        """Returns when a transaction has ended."""
+        """Return when a transaction has ended."""
         deadline = time.monotonic() + 30
         while not self.ends():
             assert time.monotonic() < deadline
@@ -50,7 +50,7 @@ def running() -> Iterator[Running]:
 def producing(
     bootstrap: str, transactional_id: str, records: int, per_second: int
 ) -> tuple[str, ...]:
-    """Arguments of a producer whose transactions last 30 ms."""
+    """Return the arguments of a producer whose transactions last 30 ms."""
     return (
         *("--topic", "t", "--num-records", str(records), "--record-size", "10"),
         *("--throughput", str(per_second), "--transaction-duration-ms", "30"),
@@ -59,14 +59,14 @@ def producing(
     )
 
 
-def settle(tools: Tools, bootstrap: str, level: int) -> None:
+def set_level(tools: Tools, bootstrap: str, level: int) -> None:
     wanted = (COMMANDS[level], "--feature", f"transaction.version={level}")
     done = tools.run(kafka.FEATURES, "--bootstrap-server", bootstrap, *wanted)
     assert done.code == 0, done
 
 
 def committed(bootstrap: str, wanted: int) -> int:
-    """Records that read_committed finds: those that are wanted, and any that come after them."""
+    """Return the number of records that read_committed finds: at least `wanted`."""
     consumer = KafkaConsumer(
         "t",
         bootstrap_servers=bootstrap,
@@ -82,7 +82,7 @@ def committed(bootstrap: str, wanted: int) -> int:
         consumer.close()
 
 
-def test_transactions_go_on_while_the_level_changes(tools: Tools, running: Running) -> None:
+def test_transactions_continue_while_the_level_changes(tools: Tools, running: Running) -> None:
     def steadily() -> Finished:
         arguments = producing(running.bootstrap, "steady", 3000, 1000)
         return kafka.run(kafka.PRODUCER_PERFORMANCE, *arguments)
@@ -91,7 +91,7 @@ def test_transactions_go_on_while_the_level_changes(tools: Tools, running: Runni
         steady = other.submit(steadily)
         running.has_ended_one()
         for level in (2, 1, 0, 2):
-            settle(tools, running.bootstrap, level)
+            set_level(tools, running.bootstrap, level)
             arguments = producing(running.bootstrap, "restarted", 100, 1000)
             done = tools.run(kafka.PRODUCER_PERFORMANCE, *arguments)
             assert "100 records sent" in done.text, done
@@ -103,7 +103,7 @@ def test_a_producer_speaks_the_protocol_of_the_level(tools: Tools, running: Runn
     seen = []
     for level in (2, 1, 0):
         before = running.ends()
-        settle(tools, running.bootstrap, level)
+        set_level(tools, running.bootstrap, level)
         arguments = producing(running.bootstrap, "one", 100, 1000)
         done = tools.run(kafka.PRODUCER_PERFORMANCE, *arguments)
         assert "100 records sent" in done.text, done

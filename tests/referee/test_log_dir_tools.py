@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from barnabas.testing import Broker
-from tests.referee import tools as kafka
-from tests.referee.tools import Tools
-from tests.waiting import until
+from tests.support.kafka import tools as kafka
+from tests.support.kafka.tools import Tools
+from tests.support.waiting import until
 
 BYTES = 900_000
 
 pytestmark = pytest.mark.xdist_group("referee-tools")
 
 
-class Place:
+class TwoDirectories:
     """A broker of two directories, a topic in one of them, and Kafka's tools."""
 
     def __init__(self, broker: Broker, tools: Tools, directory: Path) -> None:
@@ -29,13 +29,13 @@ class Place:
             self.run(kafka.CONSOLE_PRODUCER, "--topic", "t", stdin="x" * BYTES + "\n")
 
     def run(self, main: str, *arguments: str, stdin: str = "") -> str:
-        place = ("--bootstrap-server", self._servers)
-        done = self._tools.run(main, *place, *arguments, stdin=stdin)
+        two = ("--bootstrap-server", self._servers)
+        done = self._tools.run(main, *two, *arguments, stdin=stdin)
         assert done.code == 0, f"{main} {arguments}: {done.errors}{done.text}"
         return done.text
 
     def described(self) -> dict[str, dict[str, int | bool | str]]:
-        """What LogDirsCommand says of t-0, by directory."""
+        """Return the output of LogDirsCommand for t-0, by directory."""
         said = self.run(kafka.LOG_DIRS, "--describe", "--topic-list", "t")
         (broker,) = json.loads(said.strip().splitlines()[-1])["brokers"]
         return {
@@ -53,32 +53,32 @@ class Place:
 
 
 @pytest.fixture
-def place(tools: Tools, tmp_path: Path) -> Iterator[Place]:
+def two(tools: Tools, tmp_path: Path) -> Iterator[TwoDirectories]:
     configs = {"broker.id": "1", "log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"}
     with Broker(configs, data_dir=tmp_path / "broker") as broker:
-        yield Place(broker, tools, tmp_path)
+        yield TwoDirectories(broker, tools, tmp_path)
 
 
-def test_a_replica_is_moved_slowly_and_then_as_fast_as_can_be(place: Place) -> None:
-    (here,) = place.described()
-    (there,) = set(place.directories) - {here}
-    begun = place.reassign(there, "--execute", "--replica-alter-log-dirs-throttle", "1")
+def test_replica_move_is_throttled_and_then_unthrottled(two: TwoDirectories) -> None:
+    (here,) = two.described()
+    (there,) = set(two.directories) - {here}
+    begun = two.reassign(there, "--execute", "--replica-alter-log-dirs-throttle", "1")
     assert f"Successfully started moving log directory to {there} for replica t-0" in begun
-    until(lambda: place.described().get(there, {}).get("offsetLag") == 1)
-    both = place.described()
+    until(lambda: two.described().get(there, {}).get("offsetLag") == 1)
+    both = two.described()
     assert (both[here]["isFuture"], both[there]["isFuture"]) == (False, True)
-    assert "is still in progress" in place.reassign(there, "--verify")
-    place.reassign(
+    assert "is still in progress" in two.reassign(there, "--verify")
+    two.reassign(
         there, "--execute", "--additional", "--replica-alter-log-dirs-throttle", "100000000"
     )
-    until(lambda: set(place.described()) == {there})
-    moved = place.described()[there]
+    until(lambda: set(two.described()) == {there})
+    moved = two.described()[there]
     assert (moved["isFuture"], moved["offsetLag"]) == (False, 0)
     assert int(moved["size"]) > 2 * BYTES
-    done = place.reassign(there, "--verify")
+    done = two.reassign(there, "--verify")
     assert "Reassignment of replica t-0-1 completed successfully" in done
 
 
-def test_a_directory_that_is_none_is_refused(place: Place) -> None:
+def test_unknown_directory_is_refused(two: TwoDirectories) -> None:
     with pytest.raises(AssertionError, match="LogDirNotFoundException"):
-        place.reassign("/no/such/directory", "--execute")
+        two.reassign("/no/such/directory", "--execute")

@@ -1,4 +1,4 @@
-"""Apache Kafka's own command-line tools do their work against Barnabas."""
+"""Apache Kafka's command-line tools work with Barnabas."""
 
 import re
 import uuid
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from barnabas.testing.broker import Broker
-from tests.referee import tools as kafka
-from tests.referee.tools import Tool, Tools
+from tests.support.kafka import tools as kafka
+from tests.support.kafka.tools import Tool, Tools
 
 pytestmark = pytest.mark.xdist_group("referee-tools")
 
@@ -27,7 +27,7 @@ def tool(tools: Tools, bootstrap: str) -> Tool:
 
 @pytest.fixture
 def topic(tool: Tool) -> str:
-    """A topic of two partitions, with three records in the first place they fall."""
+    """Create a topic of two partitions with three records, whichever partitions they go to."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     create = ("--create", "--topic", name, "--partitions", "2")
     tool(kafka.TOPICS, *create)
@@ -36,8 +36,8 @@ def topic(tool: Tool) -> str:
 
 
 def read(bootstrap: str, topic: str, *options: str) -> list[str]:
-    """The values of a topic's three records. The console consumer counts in a static field, over
-    all of its runs: each needs a JVM of its own."""
+    """Return the values of a topic's three records. Each run of the console consumer needs a JVM of
+    its own, because it counts records in a static field."""
     place = ("--bootstrap-server", bootstrap, "--topic", topic)
     until = ("--max-messages", "3", "--timeout-ms", "20000")
     done = kafka.run(kafka.CONSOLE_CONSUMER, *place, *until, *options)
@@ -46,7 +46,7 @@ def read(bootstrap: str, topic: str, *options: str) -> list[str]:
 
 
 def ends(tool: Tool, topic: str) -> dict[int, int]:
-    """The end offset of each partition, as get-offsets says."""
+    """Return the end offset of each partition, as get-offsets prints it."""
     text = tool(kafka.GET_OFFSETS, "--topic", topic)
     return {int(p): int(o) for p, o in re.findall(rf"{topic}:(\d+):(\d+)", text)}
 

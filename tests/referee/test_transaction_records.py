@@ -14,9 +14,9 @@ from barnabas.protocol.internal.transaction_log import (
     TransactionLogKey,
     TransactionLogValue,
 )
-from barnabas.protocol.records.control import ControlType, Marker, build_marker
+from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.protocol.records.record import Record, build_batch
-from tests.referee.tools import Tools
+from tests.support.kafka.tools import Tools
 
 pytestmark = pytest.mark.xdist_group("referee-tools")
 
@@ -56,15 +56,15 @@ def key(name: str) -> bytes:
     return pack(">h", 0) + encode(TransactionLogKey(transactional_id=name), 0)
 
 
-def test_the_transaction_log_and_its_tags_of_which_kafka_skips_ours(
-    tools: Tools, tmp_path: Path
-) -> None:
+def test_transaction_log_is_readable_and_our_tags_are_skipped(tools: Tools, tmp_path: Path) -> None:
     tags = {
         "previous_producer_id": 7,
         "next_producer_id": 8,
         "next_producer_epoch": 9,
         "client_transaction_version": 2,
         "last_producer_epoch": 4,
+        "ended_producer_id": 5,
+        "ended_producer_epoch": 6,
     }
     records = [
         record(0, "v0", 0),
@@ -90,12 +90,7 @@ def test_the_transaction_log_and_its_tags_of_which_kafka_skips_ours(
 def test_markers(tools: Tools, tmp_path: Path) -> None:
     segment = tmp_path / "00000000000000000000.log"
     segment.write_bytes(
-        b"".join(
-            build_marker(
-                Marker(kind, 12), offset=kind, timestamp=NOW, producer_id=8, producer_epoch=2
-            )
-            for kind in ControlType
-        )
+        b"".join(TxnMarker(8, 2, 12, bool(kind)).batch(NOW, offset=kind) for kind in ControlType)
     )
     said = tools.dump_log(segment)
     assert said.count("isTransactional: true isControl: true") == 2

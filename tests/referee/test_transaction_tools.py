@@ -1,4 +1,4 @@
-"""Apache Kafka's tools for transactions, against Barnabas and against its files."""
+"""Apache Kafka's tools for transactions, with Barnabas and with its files."""
 
 import json
 import re
@@ -9,9 +9,9 @@ import pytest
 
 from barnabas.protocol.errors import ErrorCode
 from barnabas.testing.broker import Broker
-from tests.integration.transactions.transactor import TV1, TV2, Transactor, Wire, settled, until
-from tests.referee import tools as kafka
-from tests.referee.tools import Tools
+from tests.support.kafka import tools as kafka
+from tests.support.kafka.tools import Tools
+from tests.support.transactor import TV1, TV2, Transactor, Wire, settled, until
 
 pytestmark = pytest.mark.xdist_group("referee-tools")
 
@@ -21,20 +21,20 @@ UNVERIFIED = {"transaction.partition.verification.enable": "false"}
 
 
 class Asked:
-    """The transactions tool at one broker."""
+    """The transactions tool, connected to one broker."""
 
     def __init__(self, tools: Tools, servers: str) -> None:
         self._tools = tools
         self.servers = servers
 
     def __call__(self, *arguments: str) -> str:
-        """What it printed."""
+        """Run the tool, and return its output."""
         done = self._tools.run(TRANSACTIONS, "--bootstrap-server", self.servers, *arguments)
         assert done.code == 0, done
         return done.text
 
     def rows(self, *arguments: str) -> list[dict[str, str]]:
-        """The table that it printed, by its heads."""
+        """Return the table that the tool printed, by its column heads."""
         heads, *rows = (line.split("\t") for line in self(*arguments).splitlines())
         names = [head.strip() for head in heads]
         return [dict(zip(names, map(str.strip, row), strict=False)) for row in rows]
@@ -53,7 +53,7 @@ def wire(ask: Asked) -> Iterator[Wire]:
 
 
 def opened(wire: Wire, name: str) -> Transactor:
-    """A producer with an open transaction in a topic of the same name."""
+    """Return a producer with an open transaction in a topic of the same name."""
     wire.create(name)
     x = Transactor(wire, name, TV2)
     x.init()
@@ -66,7 +66,7 @@ def test_list_and_its_filters(ask: Asked, wire: Wire) -> None:
     (row,) = [row for row in ask.rows("list") if row["TransactionalId"] == "listed"]
     assert (row["ProducerId"], row["TransactionState"]) == (str(x.producer_id), "Ongoing")
     assert ask.rows("list", "--transactional-id-pattern", "lis.*") == [row]
-    assert ask.rows("list", "--transactional-id-pattern", "nobody.*") == []
+    assert ask.rows("list", "--transactional-id-pattern", "unknown.*") == []
     assert row not in ask.rows("list", "--duration-filter", "600000")
 
 
@@ -100,7 +100,8 @@ def test_find_hanging_and_abort(ask: Asked, wire: Wire) -> None:
     wire.create("hanging")
     x = Transactor(wire, "hanging", TV1)
     x.init()
-    # Nobody verifies here: its coordinator never hears of this transaction, older than any may be.
+    # Without verification the coordinator never learns of this transaction, which is older than the
+    # maximum timeout.
     x.behind_ms = 3_600_000
     assert x.send("hanging", b"hangs", sequence=0).error is ErrorCode.NONE
     search = ("find-hanging", "--broker-id", "0", "--topic", "hanging")
@@ -125,7 +126,7 @@ def test_force_terminate(ask: Asked, wire: Wire) -> None:
 
 def test_producer_performance_in_transactions(tools: Tools, ask: Asked, wire: Wire) -> None:
     wire.create("performance")
-    # A tool that has fallen behind sends hundreds of records within milliseconds.
+    # A tool that is late sends hundreds of records within milliseconds.
     done = tools.run(
         kafka.PRODUCER_PERFORMANCE,
         *("--topic", "performance", "--num-records", "500", "--record-size", "10"),
@@ -136,7 +137,7 @@ def test_producer_performance_in_transactions(tools: Tools, ask: Asked, wire: Wi
     settled(wire, ("performance", 0))
     values, aborted = wire.read("performance")
     assert (len(values), aborted) == (500, [])
-    # A marker for each transaction, of which there were many.
+    # There is one marker for each of the many transactions.
     assert wire.end_offset("performance", committed=True) > 503
 
 

@@ -1,4 +1,4 @@
-"""`barnabas transactions` against Apache Kafka: what its APIs and its log tell is enough."""
+"""`barnabas transactions` with Apache Kafka: Kafka's APIs and log suffice for it."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.command_line import DEADLINE, Cli
-from tests.integration.newer_producer import NewerProducer
-from tests.integration.test_cli_transactions import (
+from tests.referee.brokers import SHARED, Address
+from tests.support.command_line import DEADLINE, Cli
+from tests.support.kafka.node import Kafka
+from tests.support.newer_producer import NewerProducer
+from tests.support.transactions_by_hand import (
     committed_values,
     hanging,
+    lose_marker,
     older_producer,
     refused,
+    wait_until_over,
 )
-from tests.integration.test_lost_markers import lose_marker, wait_until_over
-from tests.referee.brokers import SHARED, Address
-from tests.referee.kafka import Kafka
 
 VERIFICATION = "transaction.partition.verification.enable"
 
@@ -42,7 +43,8 @@ def topic(cli: Cli) -> str:
 
 @pytest.fixture
 def unverified(cli: Cli) -> Iterator[None]:
-    """Records outside a transaction get in, as into any Kafka before 3.6."""
+    """Switch verification off: records outside a transaction are accepted, as by Kafka before
+    3.6."""
     cli("configs", "alter", "broker", "1", "-s", f"{VERIFICATION}=false")
     yield
     cli("configs", "alter", "broker", "1", "-d", VERIFICATION)
@@ -62,7 +64,7 @@ def test_an_open_transaction_is_listed_described_and_explained(cli: Cli, topic: 
     assert cli.json("transactions", "find-hanging", topic, "--max-transaction-timeout", "0") == []
     (found,) = cli.json("transactions", "why", topic)
     timeline = [each["event"] for each in found.pop("timeline")]
-    timeline.remove(f"record 0 of {topic}-1, by its own clock")
+    timeline.remove(f"record 0 of {topic}-1 (timestamp of the record)")
     assert timeline == ["InitProducerId, epoch 0", f"adds {topic}-1"]
     assert found.pop("age_ms") >= 0
     assert found == {
@@ -77,9 +79,10 @@ def test_an_open_transaction_is_listed_described_and_explained(cli: Cli, topic: 
         "transactional_id": transactional_id,
         "coordinator": 1,
         "state": "Ongoing",
-        # What Kafka does not tell.
+        # Fields that Kafka does not return.
         "time_left_ms": None,
         "client": None,
+        "keeper": None,
     }
     assert "has it open" in refused(cli, "abort", f"{topic}:1", "--start-offset", "0")
     cli("transactions", "fence", transactional_id)
@@ -88,7 +91,7 @@ def test_an_open_transaction_is_listed_described_and_explained(cli: Cli, topic: 
 
 @pytest.mark.xdist_group("referee")
 @pytest.mark.usefixtures("unverified")
-def test_a_hanging_transaction_is_found_judged_and_aborted(cli: Cli, topic: str) -> None:
+def test_hanging_transaction_is_found_explained_and_aborted(cli: Cli, topic: str) -> None:
     start = hanging(cli.servers, topic, committed_before=True)
     find = ("transactions", "find-hanging", topic, "--max-transaction-timeout", "0")
     (row,) = cli.json(*find)
@@ -102,7 +105,7 @@ def test_a_hanging_transaction_is_found_judged_and_aborted(cli: Cli, topic: str)
     assert committed_values(cli.servers, topic) == [b"good"]
 
 
-def test_a_marker_that_kafka_lost_is_written_again(
+def test_marker_that_kafka_lost_is_written_again(
     tools_at: Callable[[str], Cli], tmp_path: Path
 ) -> None:
     with Kafka(tmp_path / "kafka", properties=SHARED) as broker:

@@ -1,10 +1,10 @@
-"""The checker on Apache Kafka: nothing is found, but for the one flaw that Kafka leaves open."""
+"""The checker on Apache Kafka: it finds only the one flaw that Kafka leaves open."""
 
 import json
 
 from click.testing import CliRunner
 
-from barnabas.cli.verify import verify
+from barnabas.cli.commands.verify import verify
 from tests.referee.brokers import Address
 
 
@@ -17,11 +17,11 @@ def judged(kafka: Address, *words: str) -> tuple[int, set[str]]:
     return done.exit_code, names
 
 
-def test_nothing_is_found(kafka: Address) -> None:
+def test_checker_finds_nothing_on_kafka(kafka: Address) -> None:
     assert judged(kafka) == (0, set())
 
 
-def test_a_commit_of_the_older_protocol_that_comes_late_ends_the_next_transaction(
+def test_late_commit_of_the_older_protocol_ends_the_next_transaction(
     kafka: Address,
 ) -> None:
     """KAFKA-17754; Barnabas refuses it, see tests/integration/mutation."""

@@ -1,6 +1,6 @@
 """Transactional ids whose epochs are almost used up, written into the log of a stopped broker.
 
-32,766 calls of InitProducerId would bring it about as well, in as many ms and more.
+32,766 calls of InitProducerId have the same effect, but take as many ms and more.
 """
 
 from pathlib import Path
@@ -15,19 +15,19 @@ from tests.referee.given import NOW
 from tests.referee.scenarios import every_scenario
 
 EPOCH = 32_764
-"""The third epoch after it is the one that no client may hold."""
+"""The third epoch after this one is the one that no client may have."""
 
 FIRST_PRODUCER_ID = 1_000_000
-"""Far above the ids that a broker hands out in a comparison."""
+"""Far above the ids that a broker assigns in a comparison."""
 
 PARTITIONS = 2
-"""Of `__transaction_state`, as `brokers.SHARED` has it."""
+"""The number of partitions of `__transaction_state`, as in `brokers.SHARED`."""
 
 _EMPTY = 0
 
 
 def wear_out(data: Path) -> None:
-    """Appends to the logs under the directory `data`."""
+    """Append to the logs under the directory `data`."""
     names = [scenario.worn_id for scenario in every_scenario() if scenario.worn]
     for partition in range(PARTITIONS):
         segment = data / f"__transaction_state-{partition}" / f"{0:020}.log"

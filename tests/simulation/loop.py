@@ -15,11 +15,13 @@ Factory = Callable[[], asyncio.BaseProtocol]
 
 
 class Deadlock(Exception):
-    """Nothing is ready and no timer is set: the program waits for what can never come."""
+    """No callback is ready and no timer is set: the program waits for an event that cannot
+    happen."""
 
 
 class _NoSelector(selectors.BaseSelector):
-    """Waits for no file: what asyncio would sleep for is added to the virtual clock."""
+    """A selector without files: the timeout for which asyncio would sleep advances the virtual
+    clock."""
 
     def __init__(self) -> None:
         self.slept = 0.0
@@ -41,12 +43,12 @@ class _NoSelector(selectors.BaseSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """`time()` is virtual and starts at 0; `trace` records what happened, for comparison."""
+    """`time()` is virtual and starts at 0; `trace` records the events, for comparison."""
 
     def __init__(self, seed: int) -> None:
         self._clock = _NoSelector()
         super().__init__(self._clock)
-        # A step below any timer's resolution, so that equal deadlines fall together.
+        # A step below any timer's resolution, so that equal deadlines expire together.
         self._clock_resolution = 1e-9
         self._random = random.Random(seed)
         self.servers: dict[int, MemoryServer] = {}
@@ -57,7 +59,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._clock.slept
 
     def note(self, what: str) -> None:
-        """Adds a line to the trace, with the virtual time."""
+        """Add a line to the trace, with the virtual time."""
         self.trace.append(f"{self.time():.6f} {what}")
 
     def free_port(self) -> int:
@@ -65,11 +67,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._next_port
 
     def latency(self) -> float:
-        """Seconds a packet takes: what the seed varies."""
+        """Return a random time in seconds that a packet takes."""
         return self._random.uniform(0.0001, 0.002)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # noqa: ARG002
-        """A thread would bring back real time: the call runs in the loop's turn."""
+        """Run the call at once in the loop: a thread would bring back real time."""
         future = self.create_future()
 
         def run() -> None:
@@ -88,7 +90,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         server = self.servers.get(port)
         if server is None or not server.serving:
-            raise ConnectionRefusedError(111, f"nobody listens on {host}:{port}")
+            raise ConnectionRefusedError(111, f"no server listens on {host}:{port}")
         name = ("127.0.0.1", self.free_port())
         client = MemoryTransport(self, name, (str(host), port))
         remote = MemoryTransport(self, (str(host), port), name)
@@ -100,7 +102,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class MemoryServer:
-    """An address of a `MemoryNetwork`."""
+    """The listening address of a `MemoryNetwork`."""
+
+    starved = False
 
     def __init__(self, loop: VirtualLoop, factory: Factory, port: int) -> None:
         self._loop = loop
@@ -112,17 +116,17 @@ class MemoryServer:
         self.serving = True
 
     def pause(self) -> None:
-        """There is no queue of the system's: the broker holds whoever comes."""
+        """Do nothing: there is no backlog here, the broker holds all connections."""
 
     def resume(self) -> None:
-        """Nothing was paused."""
+        """Do nothing: nothing was paused."""
 
     def close(self) -> None:
         self._loop.servers.pop(self.port, None)
 
 
 class MemoryNetwork:
-    """The broker's door to sockets, with none behind it."""
+    """The network of a broker's platform, in memory."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -140,7 +144,8 @@ class MemoryNetwork:
 
 
 class ReceivingEnd(asyncio.Transport):
-    """Half of a connection in memory: hands its protocol what has arrived, whole and in order."""
+    """Half of a connection in memory: passes arrived data to its protocol, complete and in
+    order."""
 
     def __init__(
         self,
@@ -149,7 +154,7 @@ class ReceivingEnd(asyncio.Transport):
         peername: tuple[str, int],
         context: Context | None = None,
     ) -> None:
-        """`context` is whose the protocol is; the caller's where there is none."""
+        """`context` is the context of the protocol, by default the caller's."""
         super().__init__({"sockname": name, "peername": peername})
         self._loop = loop
         self._context = context
@@ -167,7 +172,7 @@ class ReceivingEnd(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def receive(self, data: bytes) -> None:
-        """What the peer wrote has arrived."""
+        """Take data that the peer wrote."""
         if not self._closing:
             self._inbox += data
             self._deliver()
@@ -196,7 +201,7 @@ class ReceivingEnd(asyncio.Transport):
         return self._reading
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """The peer takes everything at once: there is nothing to limit."""
+        """Do nothing: the peer takes all data at once, so there is nothing to limit."""
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -212,7 +217,7 @@ class ReceivingEnd(asyncio.Transport):
 
 
 class MemoryTransport(ReceivingEnd):
-    """One end of a connection in memory: bytes arrive in a later turn."""
+    """One end of a connection in memory: bytes arrive in a later iteration of the loop."""
 
     def __init__(self, loop: VirtualLoop, name: tuple[str, int], peername: tuple[str, int]) -> None:
         super().__init__(loop, name, peername)
@@ -227,7 +232,7 @@ class MemoryTransport(ReceivingEnd):
         self._loop.call_at(self._arrival, self.peer.receive, bytes(data))
 
     def _next_arrival(self) -> float:
-        # Later than the packet before, by more than nothing: timers of one moment have no order.
+        # Later than the previous packet by a little: timers of the same time have no order.
         return max(self._arrival + 1e-8, self._loop.time() + self._loop.latency())
 
     def close(self) -> None:
@@ -241,6 +246,6 @@ class MemoryTransport(ReceivingEnd):
             return
         self._closing = True
         self._loop.call_soon(self._protocol.connection_lost, error)
-        # What was written before the end still arrives before it.
+        # Data written before the end arrives before it.
         self._arrival = self._next_arrival()
         self._loop.call_at(self._arrival, self.peer._end, None)

@@ -1,4 +1,4 @@
-"""What the audit of the simulated cluster sees, on replicas made up for it."""
+"""The audit of the simulated cluster, on fake replicas."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -9,12 +9,12 @@ from tests.simulation.cluster.audit import Audit
 
 
 class _Replica:
-    """Of one partition, alike on every broker."""
+    """A replica of one partition, equal on every broker."""
 
     topic, index, leader_epoch, partition_epoch, is_leader = "t", 0, 0, 0, False
     high_watermark = 0
     isr = (1, 2)
-    in_sync = SimpleNamespace(isr=isr)
+    isr_state = SimpleNamespace(isr=isr)
     log = SimpleNamespace(
         high_watermark=0,
         log_end_offset=0,
@@ -38,7 +38,7 @@ def _node(broker_id: int, replica: _Replica) -> Any:
     )
 
 
-def test_two_led_one_epoch_unseen_after_both_had_led_with_the_same_in_sync_set() -> None:
+def test_audit_finds_two_leaders_of_one_epoch_with_the_same_isr() -> None:
     first, second = _Replica(), _Replica()
     nodes = [_node(1, first), _node(2, second)]
     audit = Audit()

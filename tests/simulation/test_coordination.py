@@ -1,4 +1,4 @@
-"""Coordination between brokers, with leaders and coordinators that move: seeds, and invariants.
+"""Coordination between brokers with moving leaders and coordinators: seeds, and invariants.
 
 More of them by hand: BARNABAS_HISTORIES=10000 pytest tests/simulation/test_coordination.py
 """
@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordination.marker_routes import MarkerRoutes
-from barnabas.broker.coordination.marker_sender import MarkerSender
-from barnabas.broker.coordination.question import Answers, Question
-from barnabas.broker.handlers.write_txn_markers import WriteTxnMarkersHandler
+from barnabas.broker.handlers import write_txn_markers
+from barnabas.broker.transactions.marker_routes import MarkerRoutes
+from barnabas.broker.transactions.marker_sender import MarkerSender
+from barnabas.broker.transactions.verification_request import Answers, VerificationRequest
 from barnabas.coordinator import loading
 from barnabas.protocol.errors import ErrorCode
 from tests.simulation.coordination.world import World
@@ -24,7 +24,7 @@ SEEDS = int(os.environ.get("BARNABAS_HISTORIES", "80"))
 
 
 def run(seed: int, **options: Any) -> tuple[World, list[str]]:
-    """One history; raises AssertionError where a promise is broken."""
+    """Return one history. Raises AssertionError if an invariant is violated."""
     loop = VirtualLoop(seed)
     asyncio.set_event_loop(loop)
 
@@ -43,23 +43,22 @@ def run(seed: int, **options: Any) -> tuple[World, list[str]]:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("block", range(4))
-def test_any_history_keeps_its_promises(block: int) -> None:
+def test_history_violates_no_invariant(block: int) -> None:
     happened: Counter[str] = Counter()
     for seed in range(block, SEEDS, 4):
         happened += run(seed)[0].counted
     for what in ("move", "kill", "version", "offline", "slow", "refuse"):
-        assert happened[what], f"nothing was tried with {what}"
+        assert happened[what], f"no history contains {what}"
     for what in ("AddPartitionsToTxn", "WriteTxnMarkers"):
         assert happened[f"{what} between brokers"] > SEEDS / 4
 
 
-def test_the_same_seed_is_the_same_history() -> None:
+def test_seed_replays_the_same_history() -> None:
     traces = [run(seed)[1] for seed in range(5)]
     assert traces == [run(seed)[1] for seed in range(5)]
 
 
-# -- what the simulation finds where a defence is missing ----------------------------------------
-# Seeds out of some thousand; others, where the simulation has changed.
+# -- findings of the simulation without a defence --------------------------------------------------
 
 
 def broken(seed: int) -> None:
@@ -68,17 +67,18 @@ def broken(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [2, 139])
-def test_a_marker_that_was_held_up_does_not_end_the_next_transaction(
+def test_delayed_marker_does_not_end_the_next_transaction(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the older protocol nothing in it tells the two apart; the line that it came over does."""
+    """In the older protocol a marker does not name its transaction; its connection identifies
+    it."""
     run(seed)
-    monkeypatch.setattr(WriteTxnMarkersHandler, "_is_given_up", lambda *_: False)
+    monkeypatch.setattr(write_txn_markers.Senders, "is_outdated", lambda *_: False)
     broken(seed)
 
 
-@pytest.mark.parametrize("seed", [582, 831])
-def test_a_coordinator_that_does_not_wait_for_the_high_watermark_tells_what_may_go(
+@pytest.mark.parametrize("seed", [831, 860])
+def test_coordinator_without_wait_for_the_high_watermark_reports_uncommitted_state(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def at_once(*_: Any) -> None: ...
@@ -88,15 +88,15 @@ def test_a_coordinator_that_does_not_wait_for_the_high_watermark_tells_what_may_
     broken(seed)
 
 
-@pytest.mark.parametrize("seed", [5, 7])
-def test_a_marker_whose_answer_is_lost_may_not_be_written(
+@pytest.mark.parametrize("seed", [5, 9])
+def test_marker_with_a_lost_response_may_be_unwritten(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = MarkerSender.written
 
-    def hopeful(sender: MarkerSender, errand: Any, code: ErrorCode) -> None:
+    def hopeful(sender: MarkerSender, pending: Any, code: ErrorCode) -> None:
         lost = code is ErrorCode.NETWORK_EXCEPTION
-        written(sender, errand, ErrorCode.NONE if lost else code)
+        written(sender, pending, ErrorCode.NONE if lost else code)
 
     run(seed)
     monkeypatch.setattr(MarkerSender, "written", hopeful)
@@ -104,23 +104,23 @@ def test_a_marker_whose_answer_is_lost_may_not_be_written(
 
 
 @pytest.mark.parametrize("seed", [9, 13])
-def test_a_question_whose_answer_is_lost_is_not_answered(
+def test_verification_with_a_lost_response_is_not_taken_as_success(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record in a partition that is not in the transaction would wait for its marker for ever."""
-    all_told = Question.all_told
+    all_with = VerificationRequest.all_with
 
-    def hopeful(question: Question, code: ErrorCode) -> Answers:
+    def hopeful(question: VerificationRequest, code: ErrorCode) -> Answers:
         lost = code is ErrorCode.NETWORK_EXCEPTION
-        return all_told(question, ErrorCode.NONE if lost else code)
+        return all_with(question, ErrorCode.NONE if lost else code)
 
     run(seed)
-    monkeypatch.setattr(Question, "all_told", hopeful)
+    monkeypatch.setattr(VerificationRequest, "all_with", hopeful)
     broken(seed)
 
 
 @pytest.mark.parametrize("seed", [74, 91])
-def test_a_marker_that_waits_for_a_leader_is_sent_when_there_is_one(
+def test_marker_waiting_for_a_leader_is_sent_after_the_election(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(seed)

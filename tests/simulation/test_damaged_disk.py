@@ -1,4 +1,4 @@
-"""Files damaged while the broker is stopped: it starts with what is whole, or says which is not.
+"""Files damaged while the broker is stopped: it serves intact data, and names damaged files.
 
 `BARNABAS_DAMAGES=5000 pytest tests/simulation/test_damaged_disk.py` is the long run.
 """
@@ -13,19 +13,19 @@ from random import Random
 
 import pytest
 
-from barnabas.broker.metadata.journal_format import JournalError
+from barnabas.broker.store.journal_format import JournalError
 from barnabas.client.connection import Connection
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import find_coordinator, offset_commit, offset_fetch
 from barnabas.protocol.records.batch import CorruptRecordError, iter_headers
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.log_dir import LOG_STARTS, RECOVERY_POINTS
-from barnabas.storage.mem_files import MemFiles
-from barnabas.storage.meta_properties import MetaPropertiesError
-from tests.integration.data_path import Client
+from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.mem_files import MemFiles
+from barnabas.storage.opening.log_dir import LOG_STARTS, RECOVERY_POINTS
+from barnabas.storage.opening.meta_properties import MetaPropertiesError
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.test_whole_broker import BIRTHDAY_MS, broker_on
+from tests.simulation.one_broker import BIRTHDAY_MS, broker_on
+from tests.support.data_path import Client
 
 DAMAGES = int(os.environ.get("BARNABAS_DAMAGES", "200"))
 PARTITIONS = (0, 1)
@@ -40,7 +40,7 @@ Log = dict[int, bytes]
 
 @dataclass
 class Past:
-    """What a broker has left behind, and what it had promised."""
+    """The disk of a stopped broker, and the records and offsets that it had acknowledged."""
 
     disk: Disk
     logs: dict[int, Log]
@@ -49,7 +49,7 @@ class Past:
 
 @dataclass
 class Damage:
-    """What was done to which files."""
+    """The damage done, by file."""
 
     paths: list[str] = field(default_factory=list)
     ranges: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Damage:
 
 
 def on_virtual_time(work: Callable[[VirtualLoop], Awaitable[None]]) -> None:
-    """Runs to its end, or raises Deadlock or TimeoutError where it hangs."""
+    """Run the coroutine function to its end. Raises Deadlock or TimeoutError if it hangs."""
     loop = VirtualLoop(1)
     asyncio.set_event_loop(loop)
 
@@ -84,7 +84,7 @@ async def connect() -> Client:
 
 
 async def served(client: Client, index: int) -> tuple[Log, int]:
-    """What a partition answers from its start to its end or to an error, and that error."""
+    """Return the records of a partition up to its end or to an error, and that error."""
     found: Log = {}
     start = await client.list_offset(-2, topic="orders", index=index)
     end = await client.list_offset(-1, topic="orders", index=index)
@@ -104,7 +104,7 @@ async def served(client: Client, index: int) -> tuple[Log, int]:
 
 
 async def committed(client: Client) -> tuple[int, int]:
-    """The offset that the group has committed, and the error instead."""
+    """Return the group's committed offset and the error code."""
     topics = [offset_fetch.OffsetFetchRequestTopics(name="orders", partition_indexes=[0])]
     group = offset_fetch.OffsetFetchRequestGroup(group_id="readers", topics=topics)
     request = offset_fetch.OffsetFetchRequest(groups=[group])
@@ -134,7 +134,8 @@ async def commit(client: Client, offset: int) -> None:
 
 
 async def write_past(loop: VirtualLoop, *, clean: bool) -> Past:
-    """Some segments, some batches behind the last checkpoint, a group that has committed."""
+    """Write some segments, some batches after the last checkpoint, and a group's committed
+    offset."""
     files = MemFiles()
     broker = broker_on(loop, 1, files, **KEYS)
     await broker.start()
@@ -155,7 +156,7 @@ async def write_past(loop: VirtualLoop, *, clean: bool) -> Past:
                 assert answer.error_code == 0, answer
             sequence += 2
         await commit(client, step)
-        # Segments roll; later the checkpoints are written, and then more comes.
+        # Segments roll first; the checkpoints are written later, followed by more records.
         await asyncio.sleep(70 if step == 8 else 2)
     await commit(client, COMMITTED)
     logs = {index: (await served(client, index))[0] for index in PARTITIONS}
@@ -186,7 +187,7 @@ def disk_of(contents: Disk) -> MemFiles:
 
 
 def damage(disk: Disk, chance: Random) -> tuple[Disk, Damage]:
-    """A disk on which a file or two are not what they were."""
+    """Return a copy of the disk with one or two damaged files, and the damage."""
     disk, done = dict(disk), Damage()
     names = sorted(path for path, data in disk.items() if data)
     folders = sorted({os.path.dirname(path) for path in names})
@@ -227,7 +228,7 @@ def damage(disk: Disk, chance: Random) -> tuple[Disk, Damage]:
 
 
 class Said(logging.Handler):
-    """What the broker's log says from warning up, and which of it comes with a traceback."""
+    """The broker's log events from warning up, and those with a traceback."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -252,7 +253,7 @@ def listening() -> Iterator[Said]:
 
 TOLD = (ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 Report = tuple[int, Damage, list[str]]
-"""For whoever reads a failure: which start, what was damaged, what the broker said."""
+"""The context of a failure: number of the start, damage, log events."""
 REFUSALS = (JournalError, MetaPropertiesError, LogDirFailed)
 
 
@@ -287,7 +288,8 @@ async def start_again(loop: VirtualLoop, past: Past, seed: int) -> None:
 
 
 def check_offset(done: Damage, offset: int, error: int, report: Report) -> None:
-    """What a group reads is what it committed last, unless its log or what rules it is damaged."""
+    """Check that a group reads the offsets it committed last, unless its log or a file of it is
+    damaged."""
     if not any(
         p.startswith(("/data/__consumer_offsets", "/data/metadata")) or p.count("/") == 2
         for p in done.paths
@@ -304,12 +306,12 @@ def check(
     error: int,
     report: Report,
 ) -> None:
-    """What comes before the damage is all there, and what is damaged is not served as sound."""
+    """Check that all records before the damage are there, and that damaged ones are not served."""
     if any(f"set aside topic='orders' partition={index}" in line for line in report[2]):
         assert not log
         return
     if f"/data/{LOG_STARTS}" in done.paths:
-        # Kafka's format has no checksum: another number is another DeleteRecords.
+        # Kafka's format has no checksum: another number has the effect of another DeleteRecords.
         return
     whole = past.logs[index]
     first = first_damaged(past, done, index)
@@ -319,8 +321,8 @@ def check(
     if not past.clean and first != float("inf"):
         scanned = scanned_from(past, done, index)
         for base, data in log.items():
-            # What no fsync had covered is read again, and ends before what is damaged. Offset and
-            # epoch are not under a batch's CRC.
+            # Recovery reads records that no fsync covered, and stops before damaged ones. Offset
+            # and epoch are not under a batch's CRC.
             assert base < scanned or data[16:] in {each[16:] for each in whole.values()}, report
     lost = [base for base in whole if base not in log and base < first]
     assert not lost, (lost, error, report)
@@ -335,7 +337,7 @@ def scanned_from(past: Past, done: Damage, index: int) -> float:
 
 
 def first_damaged(past: Past, done: Damage, index: int) -> float:
-    """The offset from which on the files of a partition are not what they were."""
+    """Return the first offset whose file is damaged, for a partition."""
     folder = f"/data/orders-{index}/"
     found = float("inf")
     batches = list(placed(past, index))
@@ -356,7 +358,7 @@ def first_damaged(past: Past, done: Damage, index: int) -> float:
 
 
 def placed(past: Past, index: int) -> Iterator[tuple[int, int, str, bytes]]:
-    """Each batch of a partition: base offset, position, file and bytes."""
+    """Yield each batch of a partition: base offset, position, file and bytes."""
     for path, data in sorted(past.disk.items()):
         if data and os.path.dirname(path) == f"/data/orders-{index}" and path.endswith(".log"):
             for position, header in iter_headers(data):
@@ -374,6 +376,6 @@ def past(request: pytest.FixtureRequest) -> Past:
     return pasts[0]
 
 
-def test_a_broker_starts_with_what_is_whole_or_says_what_is_not(past: Past) -> None:
+def test_broker_serves_intact_data_and_names_damaged_files(past: Past) -> None:
     for seed in range(DAMAGES):
         on_virtual_time(lambda loop, seed=seed: start_again(loop, past, seed))

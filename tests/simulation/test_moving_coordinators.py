@@ -1,6 +1,7 @@
-"""A coordinator that moves between brokers in the middle of loads and writes, by seeds.
+"""A coordinator that moves between brokers during loads and writes, by seeds.
 
-The runtime and what it is lent of a partition are real; the machine only keeps numbers.
+The runtime and its view of a partition are real; the coordinator's state machine only keeps
+numbers.
 """
 
 import asyncio
@@ -13,18 +14,19 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.coordination.loop import LoopTimers
-from barnabas.broker.coordination.partition_log import LedPartition
+from barnabas.broker.clock import LoopTimers
+from barnabas.broker.replication.coordinator_log import LedPartition
+from barnabas.broker.server.slices import Slicer
 from barnabas.coordinator.decision import Decision
-from barnabas.coordinator.hosted import Mode
+from barnabas.coordinator.hosted_shard import Mode
 from barnabas.coordinator.runtime import CoordinatorRuntime
-from barnabas.coordinator.soon import settled
+from barnabas.coordinator.soon import wait
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.record import iter_records
 from tests.simulation.coordination.partitions import Replica, Replicated, Term
 from tests.simulation.loop import VirtualLoop
-from tests.unit.coordinator.numbers_host import Numbers
+from tests.support.coordinator.numbers_host import Numbers
 
 SEEDS = int(os.environ.get("BARNABAS_HISTORIES", "40"))
 PLACE, NODES = ("numbers", 0), (1, 2, 3)
@@ -33,16 +35,17 @@ WRITE_TIMEOUT_MS = 2000
 
 
 class Node:
-    """A broker with one coordinator, which hears late of elections, but in their order."""
+    """A broker with one coordinator, which learns of elections late, but in their order."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self._epoch = -1
         self.replica: Replica | None = None
         self.runtime = CoordinatorRuntime(
-            Numbers,
+            lambda *_: Numbers(),
             clock=world,
             timers=LoopTimers(),
+            slices=Slicer(world.monotonic),
             write_timeout_ms=WRITE_TIMEOUT_MS,
             load_buffer_bytes=1000,
             report=lambda _, error: world.faults.append(error),
@@ -52,7 +55,7 @@ class Node:
         if term.epoch <= self._epoch:
             return
         self._epoch = term.epoch
-        # As partitions do: who waits for a commit hears of it before the observers do.
+        # As in a partition: a caller that waits for a commit is called before the observers.
         if self.replica is not None:
             self.replica.resign()
         self.replica = None
@@ -74,7 +77,7 @@ class World:
         self.told: Counter[str] = Counter()
         self.acknowledged: set[int] = set()
 
-    # -- doors -----------------------------------------------------------------------------------
+    # -- the platform ------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
         return int(self._loop.time() * 1000)
@@ -89,10 +92,10 @@ class World:
         self._loop.call_later(seconds, callback)
 
     def committed(self, _partition: Replicated) -> None:
-        """Nobody audits here as it happens."""
+        """Do nothing: this simulation audits at the end."""
 
     async def submit(self, _lane: str, work: Callable[[], Any]) -> Any:
-        """Reads take their time: a load is long, and mostly overtaken."""
+        """Let reads take time: a load is long, and is often overtaken by an election."""
         await asyncio.sleep(self.latency())
         return work()
 
@@ -135,8 +138,8 @@ class World:
             number, node = next(numbers), self.nodes[self.rng.choice(NODES)]
             mode = self.rng.choice((Mode.EXCLUSIVE, Mode.PIPELINED))
             try:
-                await settled(
-                    node.runtime.write(0, "lane", lambda _, it=number: Decision([it]), mode)
+                await wait(
+                    node.runtime.write(0, "lane", lambda *_, it=number: Decision(None, [it]), mode)
                 )
             except KafkaError as error:
                 self.told[error.code.name] += 1
@@ -148,7 +151,7 @@ class World:
             await asyncio.sleep(self.latency())
 
     def _look(self) -> None:
-        """Whoever serves in the latest epoch serves all that was ever acknowledged."""
+        """Check that a broker that serves in the latest epoch serves all acknowledged numbers."""
         for node in self.nodes.values():
             try:
                 shard = node.runtime.read(0, lambda shard: shard)
@@ -171,7 +174,7 @@ class World:
 
 @cache
 def numbers_in(batch: bytes) -> list[tuple[int, int]]:
-    """With their offsets."""
+    """Return the numbers in a batch with their offsets."""
     records = iter_records(batch, 0, read_header(batch))
     return [(record.offset, int(record.value or b"")) for record in records]
 
@@ -188,22 +191,22 @@ def run(seed: int) -> World:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("block", range(2))
-def test_no_broker_serves_half_of_what_was_promised(block: int) -> None:
+def test_serving_coordinator_has_all_acknowledged_records(block: int) -> None:
     """KAFKA-9307, 16030, 5600: loads that are overtaken by resignations and newer elections."""
     told: Counter[str] = Counter()
     for seed in range(block, SEEDS, 2):
         told += run(seed).told
     for code in ("NONE", *MOVED):
-        assert told[code] > SEEDS, f"{code} is never told: {told}"
+        assert told[code] > SEEDS, f"{code} is too rare: {told}"
 
 
-def test_a_coordinator_that_serves_while_it_loads_is_found(
+def test_simulation_finds_a_coordinator_that_serves_while_it_loads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What the two above are worth."""
+    """The simulation above finds a missing defence."""
     elected = CoordinatorRuntime.elected
 
-    def eager(runtime: CoordinatorRuntime[Any], index: int, log: Any) -> None:
+    def eager(runtime: CoordinatorRuntime[Any, Any], index: int, log: Any) -> None:
         elected(runtime, index, log)
         runtime._hosted[index].serving = True
 
@@ -212,10 +215,11 @@ def test_a_coordinator_that_serves_while_it_loads_is_found(
         run(0)
 
 
-def test_an_old_load_that_is_not_stopped_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would replay into a machine that has been given up, and serve it in place of another."""
+def test_simulation_finds_an_old_load_that_is_not_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would replay into a discarded state machine, and serve that one in place of the current
+    one."""
 
-    def forgetful(runtime: CoordinatorRuntime[Any], index: int) -> None:
+    def forgetful(runtime: CoordinatorRuntime[Any, Any], index: int) -> None:
         runtime._loads.pop(index, None)
 
     monkeypatch.setattr(CoordinatorRuntime, "resigned", forgetful)

@@ -1,15 +1,11 @@
-"""A whole broker on virtual time, with memory behind every door: one seed, one history."""
+"""A complete broker on virtual time, with disk and network in memory: one seed, one history."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from random import Random
 from typing import Any
 
 import pytest
 
-from barnabas.broker.app import Broker
-from barnabas.broker.doors import Doors
-from barnabas.broker.offload import InlineOffload
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import Connection
@@ -17,7 +13,6 @@ from barnabas.client.consumer import Consumer, FetchSettings
 from barnabas.client.group import GroupMember
 from barnabas.client.offsets import EARLIEST
 from barnabas.client.producer import Producer, ProducerSettings
-from barnabas.config.broker import BrokerConfig
 from barnabas.protocol.messages import produce as produce_messages
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
@@ -25,47 +20,14 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.cleaner_worker import InlineCleaner
-from barnabas.storage.mem_files import MemFiles
-from tests.simulation.loop import MemoryNetwork, VirtualLoop
-
-BIRTHDAY_MS = 1_700_000_000_000
-
-
-class VirtualClock:
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-
-    def now_ms(self) -> int:
-        return BIRTHDAY_MS + int(self._loop.time() * 1000)
-
-    def monotonic(self) -> float:
-        return self._loop.time()
-
-
-def broker_on(loop: VirtualLoop, seed: int, files: MemFiles, **keys: str) -> Broker:
-    properties = {
-        "listeners": "PLAINTEXT://sim:9092",
-        "log.dirs": "/data",
-        "offsets.topic.num.partitions": "3",
-        **{key.replace("_", "."): value for key, value in keys.items()},
-    }
-    doors = Doors(
-        files=files,
-        clock=VirtualClock(loop),
-        random=Random(seed),
-        network=MemoryNetwork(loop),
-        offload=InlineOffload(),
-        cleaner=InlineCleaner(files),
-        hostname="sim",
-        boot_id="boot",
-        working_directory="/",
-    )
-    return Broker(BrokerConfig.from_properties(properties), doors=doors)
+from barnabas.storage.files.mem_files import MemFiles
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.one_broker import BIRTHDAY_MS, VirtualClock, broker_on
 
 
 async def work(loop: VirtualLoop, seed: int) -> None:
-    """Two producers, a group of two members of whom one leaves, and a restart in the middle."""
+    """Run two producers, a group of two members, one of which leaves, and a restart in the
+    middle."""
     files = MemFiles()
     clock = VirtualClock(loop)
     for round_ in range(2):
@@ -114,8 +76,8 @@ async def consume_as_group(loop: VirtualLoop, *, expected: int) -> list[bytes]:
 
 
 async def large_batches(loop: VirtualLoop, seed: int) -> None:
-    """Three connections write to a compacted topic, where records of large batches are looked into
-    step by step: the order of the log is the order of what the seed let come first."""
+    """Let three connections write to a compacted topic, whose large batches are validated in steps:
+    the order of the log is the order in which the seed let the requests arrive."""
     broker = broker_on(loop, seed, MemFiles())
     await broker.start()
 
@@ -154,15 +116,15 @@ def history(
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_one_seed_replays_one_history(seed: int) -> None:
+def test_seed_replays_the_same_history_of_a_broker(seed: int) -> None:
     assert history(seed) == history(seed)
 
 
-def test_batches_that_are_looked_into_step_by_step_replay_too() -> None:
+def test_history_with_batches_validated_in_steps_is_replayed() -> None:
     trace = history(1, large_batches)
     assert sum("records at" in line for line in trace) == 26
     assert trace == history(1, large_batches)
 
 
-def test_another_seed_is_another_history() -> None:
+def test_other_seed_is_another_history_of_a_broker() -> None:
     assert history(1) != history(2)

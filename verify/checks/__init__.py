@@ -1,1 +1,1 @@
-"""The checks: each a linear pass over a run, none knows of another."""
+"""The checks: each is one linear pass over a run, independent of the others."""

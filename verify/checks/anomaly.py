@@ -1,16 +1,16 @@
-"""What a check finds."""
+"""The anomaly: the finding of a check."""
 
 from typing import NamedTuple
 
-from barnabas.verify.history import Place
+from barnabas.verify.history import Partition
 
 
 class Anomaly(NamedTuple):
-    """One thing that must not happen; `name` is Jepsen's where Jepsen has one."""
+    """A violation of a guarantee; `name` is Jepsen's name if Jepsen has one."""
 
     check: str
     name: str
     text: str
-    at: Place | None = None
+    at: Partition | None = None
     offset: int | None = None
-    """Where to look in the log."""
+    """The offset of the anomaly in the log."""

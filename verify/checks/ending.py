@@ -1,4 +1,4 @@
-"""How a run ends and what producers are told: C13, C16."""
+"""The checks of open transactions at the end (C13) and of errors that producers get (C16)."""
 
 import math
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _FENCING: Final = frozenset(
     )
 )
 _FORGOTTEN: Final = "INVALID_PRODUCER_ID_MAPPING"
-"""What becomes of a transactional id that nobody has used for `ids_kept` s."""
+"""The error for a transactional id that was not used for `ids_kept` s and has expired."""
 _SEQUENCE: Final = frozenset(("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID"))
 _FAULTS: Final = frozenset(
     ("UNKNOWN_SERVER_ERROR", "CORRUPT_MESSAGE", "INVALID_RECORD", "INVALID_REQUEST")
@@ -29,7 +29,7 @@ _FAULTS: Final = frozenset(
 
 
 def nothing_hangs(run: Run) -> Iterator[Anomaly]:
-    """C13: at the end nothing is open: readers of committed data have come to the end."""
+    """C13: at the end no transaction is open, so read_committed consumers reach the end."""
     for at, end in run.final.items():
         if end["lso"] < end["hw"]:
             producers = ", ".join(f"{pid} from {first}" for pid, first in end["open"])
@@ -45,8 +45,10 @@ def nothing_hangs(run: Run) -> Iterator[Anomaly]:
 
 
 def no_unjust_refusal(run: Run) -> Iterator[Anomaly]:
-    """C16: a producer that did nothing wrong and was not replaced is neither fenced nor told that
-    its sequence is out of order; whatever it did, it may begin anew."""
+    """C16: a correct producer is refused only if another producer has taken over its id.
+
+    It is neither fenced nor gets an error for its sequence. InitProducerId always succeeds.
+    """
     timeout = float(run.about.get("timeout", 0))
     kept = float(run.about.get("ids_kept") or math.inf)
     sessions: dict[str, tuple[int, bool]] = {}
@@ -81,7 +83,7 @@ def no_unjust_refusal(run: Run) -> Iterator[Anomaly]:
 
 
 def no_zombies(run: Run) -> Iterator[Anomaly]:
-    """C16: once another producer has taken over its transactional id, a producer does nothing."""
+    """C16: after another producer has taken over its transactional id, no operation succeeds."""
     sessions: dict[str, int] = {}
     taken: dict[str, Operation] = {}
     for operation in run.operations:
@@ -113,7 +115,7 @@ def _inits(run: Run) -> dict[str, list[Operation]]:
 
 
 def _may_come_after(init: Operation, line: int) -> bool:
-    """Whether the broker may have done it after `line`; one that was lost may come at any time."""
+    """Whether the broker may have executed it after `line`; a lost request may arrive any time."""
     return init.done is None or init.done.type == INFO or init.done_line > line
 
 
@@ -122,7 +124,7 @@ def _is_unjust(operation: Operation, *, replaced: bool, timed_out: bool) -> bool
     assert done is not None
     err = done.err or ""
     if err in _SEQUENCE:
-        # However often it was tried: the broker knows what it has.
+        # Also after retries: the broker knows the sequences that it has.
         return not replaced and not timed_out
     if err in _FAULTS:
         return True

@@ -1,14 +1,14 @@
-"""What must be there at the end: C3, C4, C7, and sums that must be zero."""
+"""The checks of lost writes (C3, C4) and of incomplete transactions (C7)."""
 
 from collections.abc import Iterator
 
 from barnabas.verify.checks.anomaly import Anomaly
-from barnabas.verify.history import OK, Place
+from barnabas.verify.history import OK, Partition
 from barnabas.verify.run import Observation, Outcome, Run, Txn, Write
 
 
 def nothing_lost(run: Run) -> Iterator[Anomaly]:
-    """C3 and C4: what was acknowledged is read at the end by those whom it concerns."""
+    """C3 and C4: the final reads find every acknowledged record, by its isolation level."""
     if not run.has_final_reads:
         return
     newest = _Newest(run)
@@ -25,7 +25,7 @@ def nothing_lost(run: Run) -> Iterator[Anomaly]:
 
 
 def nothing_torn(run: Run) -> Iterator[Anomaly]:
-    """C7: of a transaction all is visible or nothing, its offsets included."""
+    """C7: a transaction is visible as a whole or not at all, including its offsets."""
     if not run.has_final_reads:
         return
     newest = _Newest(run)
@@ -43,11 +43,11 @@ def nothing_torn(run: Run) -> Iterator[Anomaly]:
 
 
 def _without_offsets(
-    run: Run, txn: Txn, ends: dict[tuple[str, Place], Observation]
+    run: Run, txn: Txn, ends: dict[tuple[str, Partition], Observation]
 ) -> Iterator[Anomaly]:
     for commit in txn.commits:
         for at, offset in commit.offsets.items():
-            # Without a last look at the group nothing can be said of it.
+            # If the group's last offset was not read, it cannot be checked.
             last = ends.get((commit.group, at))
             if last is not None and last.offset < offset and not _is_later(run, last.txn, txn):
                 text = f"{txn.name} is visible, its offset {offset} of {commit.group} is not: "
@@ -55,14 +55,14 @@ def _without_offsets(
 
 
 def _is_later(run: Run, name: str | None, txn: Txn) -> bool:
-    """Whether a transaction came after another, and may have set an offset back."""
+    """Whether a transaction came after `txn`, so that it may have set an offset back."""
     if name is None or name == txn.name or name not in run.txns:
         return False
     return (run.txns[name].ending or 0) > (txn.ending or 0)
 
 
 def balanced(run: Run) -> Iterator[Anomaly]:
-    """C7 of W3: whenever nothing is open, the amounts that a reader has seen add up to zero."""
+    """C7 for W3: while no transaction is open, the amounts that a reader has seen sum to zero."""
     lines = iter(run.reads)
     read = next(lines, None)
     sums: dict[str, int] = {}
@@ -76,12 +76,12 @@ def balanced(run: Run) -> Iterator[Anomaly]:
 
 
 class _Newest:
-    """What compaction must leave: of each key the last record that was not aborted."""
+    """The records that compaction must keep: for each key the last that was not aborted."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._visible = {value for _, _, value in run.finally_visible()}
-        self._last: dict[tuple[Place, str | None], int] = {}
+        self._last: dict[tuple[Partition, str | None], int] = {}
         for write in run.writes.values():
             offset = run.offsets.get(write.value)
             if offset is None or not run.is_compacted(write.at[0]):
@@ -91,7 +91,7 @@ class _Newest:
                 self._last[key] = max(self._last.get(key, -1), offset)
 
     def accounts_for(self, write: Write) -> bool:
-        """Whether a committed write is visible, or rightly gone."""
+        """Whether a committed write is visible, or compaction was allowed to remove it."""
         if write.value in self._visible:
             return True
         if not self._run.is_compacted(write.at[0]):
@@ -100,7 +100,7 @@ class _Newest:
 
 
 def _is_torn(run: Run, newest: _Newest, txn: str | None) -> bool:
-    """Whether something else of the transaction is visible: then it is torn, not lost."""
+    """Whether another part of the transaction is visible: then it is torn, not lost."""
     if txn is None:
         return False
     return txn in run.shown or any(newest.accounts_for(w) for w in run.txns[txn].writes)
@@ -110,9 +110,9 @@ def _missing(run: Run, write: Write, reader: str) -> Anomaly:
     offset = run.offsets.get(write.value, -1)
     passed = offset < run.highest_read.get(write.at, -1)
     name, check = ("lost-write", "C3") if passed else ("unseen", "C4")
-    text = f"{write.value} was acknowledged, and no {reader} reader finds it"
+    text = f"{write.value} was acknowledged, but no {reader} reader finds it"
     return Anomaly(check, name, text, write.at, offset)
 
 
-def _last_offsets(run: Run) -> dict[tuple[str, Place], Observation]:
+def _last_offsets(run: Run) -> dict[tuple[str, Partition], Observation]:
     return {(seen.group, seen.at): seen for seen in run.observations}

@@ -1,16 +1,16 @@
-"""A group's committed offsets: C15."""
+"""The check of committed offsets of groups (C15)."""
 
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from barnabas.verify.checks.anomaly import Anomaly
-from barnabas.verify.history import Place
+from barnabas.verify.history import Partition
 from barnabas.verify.run import Observation, Outcome, Run
 
 
 class _Committed(NamedTuple):
-    """An offset that a transaction committed, and the lines between which that happened."""
+    """An offset that a transaction committed, between two lines of the history."""
 
     ended: int
     asked: int
@@ -19,10 +19,12 @@ class _Committed(NamedTuple):
 
 
 def offsets_stay(run: Run) -> Iterator[Anomaly]:
-    """C15: whoever asks for stable offsets after a commit is told of it or of a later one; what was
-    told once is not taken back, except by a commit of that very offset."""
+    """C15: an OffsetFetch of stable offsets after a commit returns this or a later commit.
+
+    A returned offset never goes back, except by a commit of that lower offset.
+    """
     commits = _commits(run)
-    seen_by: dict[tuple[str, Place], list[Observation]] = defaultdict(list)
+    seen_by: dict[tuple[str, Partition], list[Observation]] = defaultdict(list)
     for seen in run.observations:
         seen_by[seen.group, seen.at].append(seen)
     for key, told in seen_by.items():
@@ -51,7 +53,7 @@ def _taken_back(commits: list[_Committed], seen: list[Observation]) -> Iterator[
     for each in sorted(seen, key=lambda each: each.line):
         if highest is None or each.offset >= highest.offset:
             highest = each
-        # Two who ask at once may be told in the other order.
+        # Two concurrent requests may be answered in either order.
         elif each.invoked > highest.line:
             if not _was_set_back(commits, each.offset, highest.line):
                 text = f"{each.group} showed {highest.offset}, then {each.offset}"
@@ -63,8 +65,8 @@ def _was_set_back(commits: list[_Committed], offset: int, since: int) -> bool:
     return any(each.offset == offset and each.ended > since for each in commits)
 
 
-def _commits(run: Run) -> dict[tuple[str, Place], list[_Committed]]:
-    commits: dict[tuple[str, Place], list[_Committed]] = defaultdict(list)
+def _commits(run: Run) -> dict[tuple[str, Partition], list[_Committed]]:
+    commits: dict[tuple[str, Partition], list[_Committed]] = defaultdict(list)
     for txn in run.txns.values():
         if txn.outcome is not Outcome.COMMITTED or txn.commit_asked is None or txn.ended is None:
             continue

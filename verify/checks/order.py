@@ -1,16 +1,16 @@
-"""Orders that must hold: C8, C9, C12."""
+"""The checks of the order of records and watermarks (C8, C9, C12)."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
 
 from barnabas.verify.checks.anomaly import Anomaly
-from barnabas.verify.history import Place
+from barnabas.verify.history import Partition
 from barnabas.verify.run import Read, Run
 
 
 def producers_in_order(run: Run) -> Iterator[Anomaly]:
-    """C8: one producer's records of one partition lie in the order in which it sent them."""
-    last: dict[tuple[str, Place], tuple[int, str]] = {}
+    """C8: the records of a producer in a partition are in the order in which it sent them."""
+    last: dict[tuple[str, Partition], tuple[int, str]] = {}
     for write in run.writes.values():
         offset = run.offsets.get(write.value)
         if offset is None or offset < 0 or write.late:
@@ -24,17 +24,17 @@ def producers_in_order(run: Run) -> Iterator[Anomaly]:
 
 
 def readers_in_order(run: Run) -> Iterator[Anomaly]:
-    """C9: within one assignment a reader goes forward, and skips nothing that it should see."""
+    """C9: within an assignment a reader goes forward and skips no record that it should see."""
     skippable = {
         (committed, at): sorted(found)
-        for committed, places in (
+        for committed, partitions in (
             (True, run.final_committed),
             (False, run.final_uncommitted),
         )
-        for at, found in places.items()
+        for at, found in partitions.items()
         if not run.is_compacted(at[0])
     }
-    positions: dict[tuple[str, int, Place], int] = {}
+    positions: dict[tuple[str, int, Partition], int] = {}
     for read in run.reads:
         key = read.reader, read.assignment, read.at
         position = positions.get(key, read.start)
@@ -58,12 +58,12 @@ def _skipped(read: Read, visible: list[int]) -> Iterator[Anomaly]:
 
 
 def watermarks_grow(run: Run) -> Iterator[Anomaly]:
-    """C12: high watermark and last stable offset never go back for one reader within one leader
-    epoch, nor stands the second above the first.
+    """C12: within a leader epoch the watermarks that a reader sees never go back.
 
-    A replica that does not lead learns both late, and anew after its restart.
+    The last stable offset is never above the high watermark. Followers are excluded: they learn
+    both later, and start again after a restart.
     """
-    last: dict[tuple[str, Place, int], tuple[int, int]] = {}
+    last: dict[tuple[str, Partition, int], tuple[int, int]] = {}
     for read in run.reads:
         stable, high = read.last_stable_offset, read.high_watermark
         if stable > high:
@@ -84,9 +84,8 @@ def watermarks_grow(run: Run) -> Iterator[Anomaly]:
 
 
 def nothing_shown_early(run: Run) -> Iterator[Anomaly]:
-    """C12: what a consumer was shown, by whichever replica, the leader of that epoch calls
-    committed from then on."""
-    shown: dict[tuple[Place, int], list[tuple[float, int]]] = {}
+    """C12: once a replica has shown a record, the leader of that epoch reports it as committed."""
+    shown: dict[tuple[Partition, int], list[tuple[float, int]]] = {}
     for read in run.reads:
         key = read.at, read.epoch
         known = shown.setdefault(key, [])

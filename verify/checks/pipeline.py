@@ -1,21 +1,21 @@
-"""Consume, transform, produce: C10; and dependencies in a circle: C11."""
+"""The checks of consume-transform-produce (C10) and of dependency cycles (C11)."""
 
 from collections import defaultdict
 from collections.abc import Iterator
 
 from barnabas.verify.checks.anomaly import Anomaly
-from barnabas.verify.history import Place
+from barnabas.verify.history import Partition
 from barnabas.verify.run import Outcome, Run
 
 
 def each_input_once(run: Run) -> Iterator[Anomaly]:
-    """C10: what a stage has put out is what came in, each once."""
+    """C10: the output of a stage has each of its inputs exactly once."""
     if not run.has_final_reads:
         return
     ends = {(seen.group, seen.at): seen.offset for seen in run.observations}
     for stage in run.about.get("stages", ()):
-        outputs: dict[str, list[tuple[Place, int, str]]] = defaultdict(list)
-        inputs: dict[str, tuple[Place, int]] = {}
+        outputs: dict[str, list[tuple[Partition, int, str]]] = defaultdict(list)
+        inputs: dict[str, tuple[Partition, int]] = {}
         for at, offset, value in run.finally_visible():
             if at[0] == stage["from"]:
                 inputs[value] = at, offset
@@ -42,8 +42,8 @@ def each_input_once(run: Run) -> Iterator[Anomaly]:
                 yield Anomaly("C10", "torn", text, at, offset)
 
 
-def no_circles(run: Run) -> Iterator[Anomaly]:
-    """C11: no transaction reads, over however many others, what depends on itself (G1c)."""
+def no_cycles(run: Run) -> Iterator[Anomaly]:
+    """C11: no transaction depends on itself through the reads of others (G1c)."""
     edges: dict[str, set[str]] = defaultdict(set)
     for read in run.reads:
         if read.txn is None or not read.committed:
@@ -57,13 +57,13 @@ def no_circles(run: Run) -> Iterator[Anomaly]:
         if source is not None and source.txn is not None and write.txn is not None:
             edges[source.txn].add(write.txn)
     committed = {name for name in run.txns if run.outcome(name) is Outcome.COMMITTED}
-    for circle in _circles(edges):
+    for circle in _cycles(edges):
         if committed.issuperset(circle):
             yield Anomaly("C11", "G1c", "each read from the next: " + ", ".join(sorted(circle)))
 
 
-def _circles(edges: dict[str, set[str]]) -> Iterator[list[str]]:
-    """Strongly connected components of more than one node (Tarjan, without recursion)."""
+def _cycles(edges: dict[str, set[str]]) -> Iterator[list[str]]:
+    """Yield the strongly connected components of at least two nodes (Tarjan, not recursive)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []

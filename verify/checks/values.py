@@ -1,23 +1,25 @@
-"""What stands in the logs and who may see it: C1, C2, C5, C6."""
+"""The checks of values, duplicates and visibility (C1, C2, C5, C6)."""
 
 from collections.abc import Iterator
 
 from barnabas.verify.checks.anomaly import Anomaly
-from barnabas.verify.history import FAIL, Place
+from barnabas.verify.history import FAIL, Partition
 from barnabas.verify.run import Outcome, Read, Run, Txn, Write
 
 
 def consistent_offsets(run: Run) -> Iterator[Anomaly]:
-    """C1: at one offset every reader and every acknowledgement sees one value, and one that was
-    sent there."""
-    found: dict[tuple[Place, int], str] = {}
+    """C1: all readers and acknowledgements agree on the value at an offset.
+
+    The value must have been sent to that partition.
+    """
+    found: dict[tuple[Partition, int], str] = {}
     for at, offset, value in _sightings(run):
         before = found.setdefault((at, offset), value)
         if before != value:
             text = f"{before} and {value} at one offset"
             yield Anomaly("C1", "inconsistent-offsets", text, at, offset)
         elif value not in run.writes:
-            yield Anomaly("C1", "unknown-value", f"nobody sent {value[:80]!r}", at, offset)
+            yield Anomaly("C1", "unknown-value", f"no producer sent {value[:80]!r}", at, offset)
         elif run.writes[value].at != at:
             text = f"{value} was sent to {_name(run.writes[value].at)}"
             yield Anomaly("C1", "unknown-value", text, at, offset)
@@ -25,7 +27,7 @@ def consistent_offsets(run: Run) -> Iterator[Anomaly]:
 
 def no_duplicates(run: Run) -> Iterator[Anomaly]:
     """C2: every value has one offset."""
-    found: dict[str, tuple[Place, int]] = {}
+    found: dict[str, tuple[Partition, int]] = {}
     for at, offset, value in _sightings(run):
         before = found.setdefault(value, (at, offset))
         if before != (at, offset):
@@ -34,7 +36,7 @@ def no_duplicates(run: Run) -> Iterator[Anomaly]:
 
 
 def no_aborted_reads(run: Run) -> Iterator[Anomaly]:
-    """C5: nobody reads what certainly failed, no read_committed reader what was aborted."""
+    """C5: no reader sees a refused record, no read_committed reader sees an aborted one."""
     for read, offset, write in _known_reads(run):
         if write.status == FAIL:
             text = f"{read.reader} read {write.value}, which was refused"
@@ -55,8 +57,10 @@ def no_aborted_reads(run: Run) -> Iterator[Anomaly]:
 
 
 def no_early_reads(run: Run) -> Iterator[Anomaly]:
-    """C6: read_committed sees nothing of a transaction whose commit was not asked for yet, its
-    own writes included."""
+    """C6: read_committed shows no record of a transaction before its commit was requested.
+
+    This includes the transaction's own records.
+    """
     for read, offset, write in _known_reads(run):
         if read.committed and write.txn is not None and _is_early(read.line, run.txns[write.txn]):
             whose = "its own " if read.txn == write.txn else ""
@@ -72,7 +76,7 @@ def _is_early(line: int, txn: Txn) -> bool:
     return txn.ending is None or line < txn.ending
 
 
-def _sightings(run: Run) -> Iterator[tuple[Place, int, str]]:
+def _sightings(run: Run) -> Iterator[tuple[Partition, int, str]]:
     for write in run.writes.values():
         if write.offset is not None and write.offset >= 0:
             yield write.at, write.offset, write.value
@@ -89,5 +93,5 @@ def _known_reads(run: Run) -> Iterator[tuple[Read, int, Write]]:
                 yield read, offset, write
 
 
-def _name(at: Place) -> str:
+def _name(at: Partition) -> str:
     return f"{at[0]}-{at[1]}"

@@ -1,1 +1,1 @@
-"""Logs as they lie in the directories of stopped brokers, read without any part of a broker."""
+"""The logs in the directories of stopped brokers, read without code of the broker."""

@@ -1,16 +1,16 @@
-"""The small text files of a log directory: version, number of entries, entries."""
+"""The checkpoint files of a log directory: version, number of entries, entries."""
 
 from pathlib import Path
 
-from barnabas.verify.history import Place
+from barnabas.verify.history import Partition
 
 
 class UnreadableFile(Exception):
-    """A file does not have the form that Kafka gives it."""
+    """The file does not have Kafka's format."""
 
 
 def read_entries(path: Path, width: int) -> list[list[str]]:
-    """The entries of `width` words, none where there is no file; raises UnreadableFile."""
+    """Return the entries of `width` words, or none without a file; raises UnreadableFile."""
     if not path.exists():
         return []
     version, count, *lines = path.read_text("ascii", errors="replace").split("\n")[:-1] or ("", "")
@@ -20,8 +20,8 @@ def read_entries(path: Path, width: int) -> list[list[str]]:
     return entries
 
 
-def read_offsets(path: Path) -> dict[Place, int]:
-    """An offset for each partition; raises UnreadableFile."""
+def read_offsets(path: Path) -> dict[Partition, int]:
+    """Return the offset of each partition; raises UnreadableFile."""
     try:
         return {(topic, int(index)): int(offset) for topic, index, offset in read_entries(path, 3)}
     except ValueError as error:

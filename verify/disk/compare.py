@@ -1,5 +1,8 @@
-"""C14 by the files of stopped brokers: replicas are byte-equal up to the high watermark, leader
-epochs are those of the batches, and producer snapshots what replaying the batches gives."""
+"""C14 on the files of stopped brokers.
+
+Replicas must be byte-equal up to the high watermark, leader epoch checkpoints must match the
+batches, and producer snapshots must be equal to a replay of the batches.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,29 +11,31 @@ from typing import Final, NamedTuple
 from barnabas.verify.checks.anomaly import Anomaly
 from barnabas.verify.disk.checkpoints import UnreadableFile, read_offsets
 from barnabas.verify.disk.replica import DiskReplica, read_replica
-from barnabas.verify.history import Place
+from barnabas.verify.history import Partition
 from barnabas.verify.wire.replicas import DAMAGED, Batch
 
 CHECK: Final = "C14"
 _CLEAN: Final = ".kafka_cleanshutdown"
 _CLEANED: Final = "cleaner-offset-checkpoint"
-"""Has the logs that were compacted; how far is written down a moment later than it is done."""
+"""The checkpoint of compacted logs. Its offsets are written a moment after the compaction."""
 
 
-class Compared(NamedTuple):
-    """What was there to compare, and what was found."""
+class Comparison(NamedTuple):
+    """The result of a comparison."""
 
     partitions: int
-    """With more than one replica among the directories."""
+    """The number of partitions with several replicas in the directories."""
     batches: int
-    """That were compared with those of another replica."""
+    """The number of batches that were compared with those of another replica."""
     anomalies: list[Anomaly]
 
 
-def compare(directories: Sequence[Path]) -> Compared:
-    """Compares log directories, each of another broker. Raises FileNotFoundError where one is
-    none."""
-    replicas: dict[Place, dict[str, DiskReplica]] = {}
+def compare(directories: Sequence[Path]) -> Comparison:
+    """Compare log directories of different brokers.
+
+    Raises FileNotFoundError for a directory that is not a log directory.
+    """
+    replicas: dict[Partition, dict[str, DiskReplica]] = {}
     anomalies: list[Anomaly] = []
     compacted = {at for each in directories for at in read_offsets(each / _CLEANED)}
     for directory in directories:
@@ -47,14 +52,14 @@ def compare(directories: Sequence[Path]) -> Compared:
                 pair = _Pair(model, first, who, replica)
                 batches += pair.compared
                 anomalies += pair.differences(at)
-    return Compared(partitions, batches, anomalies)
+    return Comparison(partitions, batches, anomalies)
 
 
 def _replicas(
-    directory: Path, compacted: set[Place], anomalies: list[Anomaly]
-) -> Iterator[tuple[Place, DiskReplica]]:
+    directory: Path, compacted: set[Partition], anomalies: list[Anomaly]
+) -> Iterator[tuple[Partition, DiskReplica]]:
     if not (directory / "meta.properties").exists():
-        raise FileNotFoundError(f"{directory} is no log directory")
+        raise FileNotFoundError(f"{directory} is not a log directory")
     high_watermarks = read_offsets(directory / "replication-offset-checkpoint")
     for path in sorted(directory.iterdir()):
         topic, dash, index = path.name.rpartition("-")
@@ -66,14 +71,14 @@ def _replicas(
         except (UnreadableFile, ValueError) as error:
             anomalies.append(Anomaly(CHECK, "unreadable-file", str(error), at))
             continue
-        replica.stopped_in_order = (directory / _CLEAN).exists()
+        replica.stopped_cleanly = (directory / _CLEAN).exists()
         yield at, replica
 
 
 def _by_itself(who: str, replica: DiskReplica) -> Iterator[Anomaly]:
     at, committed = replica.at, replica.high_watermark
     if replica.end < committed:
-        text = f"{who} ends at {replica.end}, and knew {committed} to be committed"
+        text = f"{who} ends at {replica.end}, below its high watermark {committed}"
         yield Anomaly(CHECK, "replica-short", text, at, replica.end)
     for offset in replica.gaps:
         yield Anomaly(CHECK, "missing-batch", f"{who} has nothing at {offset}", at, offset)
@@ -89,18 +94,22 @@ def _by_itself(who: str, replica: DiskReplica) -> Iterator[Anomaly]:
 
 
 def _epochs(who: str, replica: DiskReplica) -> Iterator[Anomaly]:
-    """A leader that wrote nothing may be in the checkpoint; after a crash the end may lack."""
+    """Compare the leader epoch checkpoint with the batches.
+
+    The checkpoint may have an epoch without batches at its end; after a crash its end may be
+    missing.
+    """
     told = [
         (epoch, max(start, replica.start)) for epoch, start in replica.epochs if start < replica.end
     ]
     shown = replica.written_epochs
-    if told != shown and (replica.stopped_in_order or told != shown[: len(told)]):
+    if told != shown and (replica.stopped_cleanly or told != shown[: len(told)]):
         text = f"{who}: the checkpoint has leader epochs {told}, the batches {shown}"
         yield Anomaly(CHECK, "wrong-epochs", text, replica.at)
 
 
 class _Pair:
-    """Two replicas, as far as both know what is committed and neither can have been compacted."""
+    """Two replicas, in the range below both high watermarks that cannot have been compacted."""
 
     def __init__(self, who: str, one: DiskReplica, other_who: str, other: DiskReplica) -> None:
         self._names = who, other_who
@@ -118,7 +127,7 @@ class _Pair:
     def compared(self) -> int:
         return len(self._here.keys() & self._there.keys())
 
-    def differences(self, at: Place) -> Iterator[Anomaly]:
+    def differences(self, at: Partition) -> Iterator[Anomaly]:
         one, other = self._names
         for base in sorted(self._here.keys() | self._there.keys()):
             here, there = self._here.get(base), self._there.get(base)
@@ -128,5 +137,5 @@ class _Pair:
         mine, theirs = self._snapshots
         for offset in sorted(mine.keys() & theirs.keys()):
             if offset <= self._range.stop and mine[offset] != theirs[offset]:
-                text = f"{one} and {other} have other producers in their snapshots"
+                text = f"{one} and {other} have different producers in their snapshots"
                 yield Anomaly(CHECK, "snapshots-differ", text, at, offset)

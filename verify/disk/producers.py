@@ -1,4 +1,4 @@
-"""Producer state: as a snapshot file has it, and as the batches before it make it (KIP-98)."""
+"""The producer state of a snapshot file, and that of a replay of the batches (KIP-98)."""
 
 from pathlib import Path
 from struct import Struct
@@ -27,11 +27,11 @@ class Producer(NamedTuple):
     timestamp: int = NOTHING
     coordinator_epoch: int = NOTHING
     open_since: int = NOTHING
-    """First offset of the transaction that is open."""
+    """The first offset of the open transaction."""
 
 
 def read_snapshot(path: Path) -> dict[int, Producer]:
-    """By producer id; raises UnreadableFile."""
+    """Return the rows by producer id; raises UnreadableFile."""
     data = path.read_bytes()
     rows = data[_HEAD.size + _COUNT.size :]
     if len(data) < _HEAD.size + _COUNT.size:
@@ -44,13 +44,13 @@ def read_snapshot(path: Path) -> dict[int, Producer]:
 
 
 class Replay:
-    """What the batches so far say of their producers."""
+    """The producer state after the replayed batches."""
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
 
     def batch(self, header: BatchHeader) -> None:
-        """A batch of records."""
+        """Replay a batch of records."""
         if header.producer_id < 0:
             return
         known = self._known(header)
@@ -65,13 +65,13 @@ class Replay:
         )
 
     def marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
-        """The end of a transaction."""
+        """Replay a marker, which ends a transaction."""
         self.producers[header.producer_id] = self._known(header)._replace(
             timestamp=header.max_timestamp, coordinator_epoch=coordinator_epoch, open_since=NOTHING
         )
 
     def _known(self, header: BatchHeader) -> Producer:
-        """With a new epoch sequences begin anew."""
+        """Return the producer of a batch; a new epoch starts with new sequences."""
         known = self.producers.get(header.producer_id)
         if known is None:
             return Producer(header.producer_id, header.producer_epoch)

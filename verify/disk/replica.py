@@ -1,4 +1,4 @@
-"""One replica of one partition, read from its files."""
+"""A replica of a partition, read from its files."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,36 +14,36 @@ from barnabas.protocol.records.batch import (
 from barnabas.protocol.records.control import read_marker
 from barnabas.verify.disk.checkpoints import read_entries
 from barnabas.verify.disk.producers import Producer, Replay, read_snapshot
-from barnabas.verify.history import Place
+from barnabas.verify.history import Partition
 from barnabas.verify.wire.replicas import DAMAGED, Batch
 
 PRODUCER_EXPIRY_MS: Final = 24 * 3600 * 1000
-"""`producer.id.expiration.ms` by default: who was silent for longer may be in no snapshot."""
+"""The default `producer.id.expiration.ms`: producers that are idle longer may be missing."""
 
 
 @dataclass(slots=True)
 class DiskReplica:
-    """What one directory says. Reading stops at the first bytes that are no batch."""
+    """The contents of a partition directory, up to the first bytes that are not a batch."""
 
-    at: Place
+    at: Partition
     high_watermark: int
     clean_until: int
-    """Compaction may have been below this offset: there each replica has batches of its own."""
+    """The offset below which compaction may have run: there the batches of replicas differ."""
     start: int = 0
     end: int = 0
-    stopped_in_order: bool = False
+    stopped_cleanly: bool = False
     batches: list[Batch] = field(default_factory=list)
     epochs: list[tuple[int, int]] = field(default_factory=list)
-    """Leader epochs and where they began, by the checkpoint."""
+    """Leader epochs and their start offsets in the checkpoint."""
     snapshots: dict[int, dict[int, Producer]] = field(default_factory=dict)
     gaps: list[int] = field(default_factory=list)
-    """Offsets after which something is missing."""
+    """Offsets at which batches are missing."""
     stale: list[tuple[int, int, Producer | None, Producer | None]] = field(default_factory=list)
-    """What a snapshot does not have as the batches do: offset, producer id, both entries."""
+    """Snapshot entries that differ from the replay: offset, producer id, both entries."""
 
     @property
     def written_epochs(self) -> list[tuple[int, int]]:
-        """Leader epochs and where they began, by the batches."""
+        """The leader epochs and their start offsets in the batches."""
         found: list[tuple[int, int]] = []
         for batch in self.batches:
             if not found or batch.leader_epoch != found[-1][0]:
@@ -52,11 +52,11 @@ class DiskReplica:
 
 
 def read_replica(
-    directory: Path, at: Place, high_watermark: int, *, compacted: bool
+    directory: Path, at: Partition, high_watermark: int, *, compacted: bool
 ) -> DiskReplica:
-    """Raises UnreadableFile for checkpoints and snapshots that are damaged."""
+    """Read the files of a replica; raises UnreadableFile for damaged checkpoints and snapshots."""
     logs = sorted(directory.glob("*.log"))
-    # The segment that is written to is never compacted.
+    # The active segment is never compacted.
     clean_until = int(logs[-1].stem) if compacted and logs else 0
     replica = DiskReplica(at, high_watermark, clean_until)
     epochs = read_entries(directory / "leader-epoch-checkpoint", 2)
@@ -108,7 +108,7 @@ def _play(replay: Replay, data: bytes, pos: int, header: BatchHeader) -> None:
 
 
 def _check_snapshot(replica: DiskReplica, replay: Replay, offset: int, *, whole: bool) -> None:
-    """Where the log was read from its beginning, a snapshot is what the batches before it say."""
+    """Compare a snapshot with the replay, if the log was read from its beginning (`whole`)."""
     snapshot = replica.snapshots.get(offset)
     if snapshot is None or not whole:
         return

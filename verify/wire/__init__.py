@@ -1,1 +1,1 @@
-"""Thin clients that hide nothing: one request each, its outcome written down as it was."""
+"""Thin clients: they send single requests and write every outcome to the history."""

@@ -1,46 +1,40 @@
-"""Values on the wire: each can be told from every other, and from one that was damaged."""
+"""The batches of the load; each value is unique, and a damaged value is recognised."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from barnabas.client.cluster import Cluster, check
 from barnabas.client.connection import Connection
+from barnabas.client.producing.partition_queue import ProducerIdAndEpoch
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import produce
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.verify.history import Place
+from barnabas.verify.history import Partition
 
 OLDER_PRODUCE: Final = 11
 NEWER_PRODUCE: Final = 12
-"""From here on the leader adds partitions to the transaction (KIP-890 part 2)."""
+"""From this version on the leader adds partitions to the transaction (KIP-890 part 2)."""
 
 _PADDING: Final = b"abcdefghijklmnopqrstuvwxyz" * 40
 
 
 class Sent(NamedTuple):
-    """A record to be sent. `extra` is what its value was made from, or its amount."""
+    """A record to be sent; `extra` is the value of its input, or its amount."""
 
     value: str
     key: str | None = None
     extra: str | int | None = None
 
 
-class Identity(NamedTuple):
-    """Producer id and epoch."""
-
-    producer_id: int
-    epoch: int
-
-
 def pack(value: str, size: int) -> bytes:
-    """A value of at least `size` bytes, with a filling that follows from it."""
+    """Return a value of at least `size` bytes, with a padding that is derived from it."""
     head = value.encode() + b"|"
     start = sum(head) % 26
     return head + _PADDING[start : start + max(0, size - len(head))]
 
 
 def unpack(data: bytes | None) -> str:
-    """The value that was packed; something that nobody has sent, where it was damaged."""
+    """Return the packed value; for damaged data a text that no producer has sent."""
     if data is None:
         return "null"
     head, bar, _ = data.partition(b"|")
@@ -52,14 +46,14 @@ def unpack(data: bytes | None) -> str:
 
 def batch(
     records: Sequence[Sent],
-    identity: Identity,
+    identity: ProducerIdAndEpoch,
     sequence: int,
     *,
     transactional: bool,
     now_ms: int,
     size: int,
 ) -> bytes:
-    """The batch that holds them."""
+    """Return the encoded batch of the records."""
     return build_batch(
         [
             Record(i, now_ms, sent.key.encode() if sent.key else None, pack(sent.value, size), ())
@@ -74,14 +68,17 @@ def batch(
 
 async def send(
     connection: Connection,
-    at: Place,
+    at: Partition,
     data: bytes,
     *,
     transactional_id: str | None,
     newer: bool,
     timeout: float,
 ) -> int:
-    """Sends one batch once; where it went. Raises KafkaError and what the connection raises."""
+    """Send one batch once and return its base offset.
+
+    Raises KafkaError and the errors of the connection.
+    """
     highest = NEWER_PRODUCE if newer else OLDER_PRODUCE
     request = produce.ProduceRequest(
         transactional_id=transactional_id,
@@ -106,6 +103,6 @@ async def send(
     return int(row.base_offset)
 
 
-async def leader_connection(cluster: Cluster, at: Place) -> Connection:
-    """The connection to who leads a partition now."""
+async def leader_connection(cluster: Cluster, at: Partition) -> Connection:
+    """Return the connection to the current leader of a partition."""
     return await cluster.connection_to(await cluster.leader(*at))

@@ -1,35 +1,35 @@
-"""Records as one broker gives them to a consumer: the leader, or another replica (KIP-392)."""
+"""Fetch requests to a given broker: the leader, or another replica (KIP-392)."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from barnabas.client.batches import whole_batches
 from barnabas.client.cluster import Cluster, check
-from barnabas.client.consumer import whole_batches
 from barnabas.protocol.messages import fetch
-from barnabas.verify.history import Place
+from barnabas.verify.history import Partition
 
 _HIGHEST_WITH_NAMES: Final = 12
 FROM_FOLLOWERS_SINCE: Final = 11
-"""The version of Fetch from which on replicas that do not lead serve consumers."""
+"""The first version of Fetch in which followers serve consumers."""
 
 
 class Fetched(NamedTuple):
-    """What a broker gave of one partition."""
+    """The response of a broker for one partition."""
 
-    at: Place
+    at: Partition
     row: fetch.PartitionData
     epoch: int
-    """Of the leader, as the broker was told it and agreed; -1 if nobody knew."""
+    """The leader epoch in the request, which the broker accepted; -1 if it was unknown."""
 
     @property
     def batches(self) -> memoryview:
-        """The whole batches; what was cut off at the end is left out."""
+        """The complete batches, without one that is cut off at the end."""
         data = self.row.records
         return whole_batches(data if isinstance(data, bytes | memoryview) else b"")
 
 
-def leader_epoch(cluster: Cluster, at: Place) -> int:
-    """As Metadata told it last; -1 where it did not."""
+def leader_epoch(cluster: Cluster, at: Partition) -> int:
+    """Return the leader epoch in the last Metadata response; -1 if it had none."""
     info = cluster.topics.get(at[0])
     for row in info.description.partitions if info is not None else ():
         if row.partition_index == at[1]:
@@ -40,16 +40,16 @@ def leader_epoch(cluster: Cluster, at: Place) -> int:
 async def fetch_from(
     cluster: Cluster,
     node: int,
-    positions: Mapping[Place, int],
+    positions: Mapping[Partition, int],
     *,
-    epochs: Mapping[Place, int] | None = None,
+    epochs: Mapping[Partition, int] | None = None,
     committed: bool,
     max_wait: float,
 ) -> list[Fetched]:
-    """One Fetch to one broker, as a consumer; `max_wait` in s.
+    """Send one Fetch to a broker, as a consumer; `max_wait` is in s.
 
-    `epochs` are those in which the broker is to be what it is taken for; without, those that are
-    known now. Raises the first error of a partition.
+    `epochs` are the leader epochs for the request, by default those known from Metadata. Raises the
+    first error of a partition.
     """
     connection = await cluster.connection_to(node)
     if epochs is None:

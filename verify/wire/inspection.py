@@ -1,11 +1,10 @@
-"""What the cluster says of itself: committed offsets, watermarks, open transactions (KIP-664)."""
+"""The state of the cluster: committed offsets, watermarks, open transactions (KIP-664)."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from barnabas.client.admin import Admin
+from barnabas.client.admin import Admin, finalized_features
 from barnabas.client.cluster import TRANSACTION, Cluster, check
-from barnabas.client.features import finalized_features
 from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.protocol.config_resources import ResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -14,7 +13,8 @@ from barnabas.protocol.messages import (
     describe_transactions,
     offset_fetch,
 )
-from barnabas.verify.history import History, Place
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.verify.history import History, Partition
 from barnabas.verify.wire.recorder import Recorder
 
 _HIGHEST_WITH_NAMES: Final = 9
@@ -22,7 +22,7 @@ EPOCH_PER_TRANSACTION: Final = 2
 
 
 class Ends(NamedTuple):
-    """Where a partition begins and ends."""
+    """The first and last offsets of a partition."""
 
     start: int
     high_watermark: int
@@ -30,16 +30,19 @@ class Ends(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """A group's offset, -1 without one, and the transaction that committed it."""
+    """A committed offset of a group (-1: none) and the transaction that committed it."""
 
     offset: int
     txn: str | None
 
 
 async def committed_offset(
-    history: History, cluster: Cluster, proc: str, group: str, at: Place
+    history: History, cluster: Cluster, proc: str, group: str, at: Partition
 ) -> CommittedOffset:
-    """A group's stable offset in one partition, written down; raises NotDone."""
+    """Read the stable committed offset of a group and write it to the history.
+
+    Raises OperationFailed.
+    """
 
     async def ask() -> CommittedOffset:
         topic = offset_fetch.OffsetFetchRequestTopics(name=at[0], partition_indexes=[at[1]])
@@ -64,17 +67,20 @@ async def committed_offset(
     )
 
 
-async def ends(cluster: Cluster, places: Iterable[Place]) -> dict[Place, Ends]:
-    """Of each partition; the last stable offset is asked for first, so it is never above."""
-    asked = list(places)
+async def ends(cluster: Cluster, partitions: Iterable[Partition]) -> dict[Partition, Ends]:
+    """Return the offsets of each partition.
+
+    The last stable offset is requested first, so it is never above the high watermark.
+    """
+    asked = [TopicPartition(*at) for at in partitions]
     starts = await find_offsets(cluster, dict.fromkeys(asked, EARLIEST))
     stable = await find_offsets(cluster, dict.fromkeys(asked, LATEST), read_committed=True)
     highs = await find_offsets(cluster, dict.fromkeys(asked, LATEST))
     return {at: Ends(starts[at].offset, highs[at].offset, stable[at].offset) for at in asked}
 
 
-async def open_transactions(cluster: Cluster, at: Place) -> list[tuple[int, int]]:
-    """Producer id and first offset of each transaction that is open in a partition."""
+async def open_transactions(cluster: Cluster, at: Partition) -> list[tuple[int, int]]:
+    """Return producer id and first offset of each transaction that is open in a partition."""
 
     async def ask() -> list[tuple[int, int]]:
         topic = describe_producers.TopicRequest(name=at[0], partition_indexes=[at[1]])
@@ -93,7 +99,7 @@ async def open_transactions(cluster: Cluster, at: Place) -> list[tuple[int, int]
 
 
 async def states(cluster: Cluster, transactional_ids: Iterable[str]) -> dict[str, str]:
-    """What their coordinators say; ids that are not known are left out."""
+    """Return the states of transactional ids; unknown ids are left out."""
     found = {}
     for each in transactional_ids:
         state = await cluster.retrying(lambda each=each: _state(cluster, each))  # type: ignore[misc]
@@ -117,12 +123,12 @@ async def _state(cluster: Cluster, transactional_id: str) -> str | None:
 
 
 async def transaction_version(cluster: Cluster) -> int:
-    """The level of `transaction.version` that the cluster has settled on."""
+    """Return the finalized `transaction.version` of the cluster."""
     return (await finalized_features(cluster)).get("transaction.version", 0)
 
 
 async def ids_kept(cluster: Cluster) -> float | None:
-    """How long transactional ids are remembered that nobody uses, in s; None if that is secret."""
+    """Return after how many s unused transactional ids expire; None if the broker hides it."""
     node = min(cluster.nodes)
     try:
         entries = await Admin(cluster).describe_configs(ResourceType.BROKER, str(node))

@@ -1,4 +1,4 @@
-"""A reader of its own: it filters aborted data by itself, and tells all that it was told."""
+"""A reader that filters aborted records itself and writes every response to the history."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,24 +10,24 @@ from barnabas.protocol.messages import fetch
 from barnabas.protocol.records.batch import crc_matches, iter_headers
 from barnabas.protocol.records.control import ControlType, read_marker
 from barnabas.protocol.records.record import iter_records
-from barnabas.verify.history import COMMITTED, OK, UNCOMMITTED, History, Place
+from barnabas.verify.history import COMMITTED, OK, UNCOMMITTED, History, Partition
 from barnabas.verify.wire.batches import unpack
 from barnabas.verify.wire.fetching import Fetched, fetch_from, leader_epoch
 
 REPEAT: Final = 0.2
-"""After so many seconds a read is written down that tells nothing new: that is told, too."""
+"""Seconds after which a read without news is written to the history as well."""
 
 
-class Found(NamedTuple):
-    """A record, and where it was."""
+class ReadRecord(NamedTuple):
+    """A record with its partition and offset."""
 
-    at: Place
+    at: Partition
     offset: int
     value: str
 
 
 class Reader:
-    """Reads partitions from given offsets on."""
+    """A reader of partitions from given offsets on."""
 
     def __init__(
         self, history: History, cluster: Cluster, name: str, *, committed: bool, final: bool = False
@@ -38,19 +38,19 @@ class Reader:
         self._committed = committed
         self._final = final
         self._assignment = 0
-        self.positions: dict[Place, int] = {}
-        self._last: dict[Place, tuple[int, ...]] = {}
-        self._noted: dict[Place, float] = {}
+        self.positions: dict[Partition, int] = {}
+        self._last: dict[Partition, tuple[int, ...]] = {}
+        self._noted: dict[Partition, float] = {}
 
-    def assign(self, positions: Mapping[Place, int]) -> None:
-        """Begins a new assignment."""
+    def assign(self, positions: Mapping[Partition, int]) -> None:
+        """Start a new assignment."""
         self._assignment += 1
         self.positions = dict(positions)
         self._last.clear()
 
-    async def poll(self, *, max_wait: float = 0.1, txn: str | None = None) -> list[Found]:
-        """One Fetch to each leader; `txn` is the transaction that reads, if one does."""
-        found: list[Found] = []
+    async def poll(self, *, max_wait: float = 0.1, txn: str | None = None) -> list[ReadRecord]:
+        """Send one Fetch to each leader; `txn` is the transaction that reads, if any."""
+        found: list[ReadRecord] = []
         left = set(self.positions)
 
         async def ask() -> None:
@@ -63,21 +63,21 @@ class Reader:
         await self._cluster.retrying(ask)
         return found
 
-    async def _led(self, places: Iterable[Place]) -> dict[int, dict[Place, int]]:
-        """By leader, the partitions and the epoch in which it leads them.
+    async def _led(self, partitions: Iterable[Partition]) -> dict[int, dict[Partition, int]]:
+        """Return by leader the partitions and their leader epochs.
 
-        In a later epoch it may follow, and answer all the same.
+        The epochs go into the Fetch, since a broker that is a follower by then answers as well.
         """
-        found: dict[int, dict[Place, int]] = defaultdict(dict)
-        for at in sorted(places):
+        found: dict[int, dict[Partition, int]] = defaultdict(dict)
+        for at in sorted(partitions):
             leader = await self._cluster.leader(*at)
             found[leader][at] = leader_epoch(self._cluster, at)
         return found
 
-    async def poll_from(self, node: int, *, max_wait: float = 0.1) -> list[Found]:
-        """One Fetch to one broker that has a replica of every partition, whoever leads; no retry.
+    async def poll_from(self, node: int, *, max_wait: float = 0.1) -> list[ReadRecord]:
+        """Send one Fetch to a broker with a replica of every partition, leader or not; no retry.
 
-        Raises KafkaError where it has none, or is behind; BrokerUnreachable; TimeoutError.
+        Raises KafkaError if it has no replica or lags; BrokerUnreachable; TimeoutError.
         """
         asked = self._history.now()
         fetched = await fetch_from(
@@ -86,7 +86,7 @@ class Reader:
         return [record for each in fetched for record in self._take(each, asked, node=node)]
 
     async def _fetch(
-        self, leader: int, epochs: Mapping[Place, int], max_wait: float
+        self, leader: int, epochs: Mapping[Partition, int], max_wait: float
     ) -> list[Fetched]:
         return await fetch_from(
             self._cluster,
@@ -99,7 +99,7 @@ class Reader:
 
     def _take(
         self, fetched: Fetched, asked: float, *, txn: str | None = None, node: int | None = None
-    ) -> list[Found]:
+    ) -> list[ReadRecord]:
         at, row = fetched.at, fetched.row
         start = self.positions[at]
         records: list[list[Any]] = []
@@ -113,11 +113,11 @@ class Reader:
             self._last[at], self._noted[at] = seen, asked
             about = {"txn": txn, "node": node, "asked": asked}
             self._history.note(
-                self.name, "read", OK, {**self._said(fetched, start, records), **about}
+                self.name, "read", OK, {**self._history_value(fetched, start, records), **about}
             )
-        return [Found(at, int(offset), str(value)) for offset, value in records]
+        return [ReadRecord(at, int(offset), str(value)) for offset, value in records]
 
-    def _said(self, fetched: Fetched, start: int, records: list[Any]) -> dict[str, Any]:
+    def _history_value(self, fetched: Fetched, start: int, records: list[Any]) -> dict[str, Any]:
         at, row = fetched.at, fetched.row
         stable = row.last_stable_offset
         return {
@@ -137,7 +137,7 @@ class Reader:
     def _batches(
         self, row: fetch.PartitionData, data: memoryview
     ) -> Iterator[tuple[int, list[tuple[int, str]]]]:
-        """The offset behind each batch, and what is visible of it."""
+        """Yield for each batch its next offset and its visible records."""
         aborted = deque(
             sorted((t.first_offset, t.producer_id) for t in row.aborted_transactions or ())
         )

@@ -1,4 +1,4 @@
-"""One operation, from before it is sent until its outcome is known, or known to be unknown."""
+"""The recorder of an operation: it retries, and writes invocation and outcome to the history."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -11,13 +11,13 @@ from barnabas.verify.history import History
 T = TypeVar("T")
 
 PATIENCE: Final = 30.0
-"""How long an operation is tried, in s: longer than a broker needs to come back."""
+"""Seconds for which an operation is retried: longer than the restart of a broker."""
 
 _MAYBE_WRITTEN: Final = frozenset(
     (
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        # Who waited for replicas is told so when the leader changes (KAFKA-13574).
+        # Also the error of a produce that waited for replicas during a leader change (KAFKA-13574).
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -25,8 +25,8 @@ _MAYBE_WRITTEN: Final = frozenset(
 )
 
 
-class NotDone(Exception):
-    """The operation did not come to a good end; the history says how."""
+class OperationFailed(Exception):
+    """The operation failed, or its outcome is unknown; the history has the details."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -34,7 +34,7 @@ class NotDone(Exception):
 
 
 class Recorder:
-    """Tries operations of one process, and writes down what became of each."""
+    """A recorder of the operations of one process."""
 
     def __init__(
         self, history: History, cluster: Cluster, proc: str, *, patience: float = PATIENCE
@@ -49,12 +49,11 @@ class Recorder:
         f: str,
         value: dict[str, Any],
         work: Callable[[], Awaitable[T]],
-        told: Callable[[T], dict[str, Any]],
+        describe: Callable[[T], dict[str, Any]],
     ) -> T:
-        """Runs `work` until it succeeds or is refused for good; raises NotDone.
+        """Run `work` until it succeeds or is refused for good; raises OperationFailed.
 
-        Refused after an attempt whose answer was lost means nothing certain: that attempt may have
-        done it.
+        After an attempt without a response a refusal is uncertain: that attempt may have succeeded.
         """
         op = self.history.invoke(self.proc, f, value)
         in_doubt = False
@@ -67,7 +66,7 @@ class Recorder:
                 in_doubt = True
                 raise
             except KafkaError as error:
-                # It may be in the log all the same.
+                # The record may be in the log nevertheless.
                 in_doubt |= error.code in _MAYBE_WRITTEN
                 raise
 
@@ -76,9 +75,9 @@ class Recorder:
         except KafkaError as error:
             certain = not in_doubt and not error.code.retriable
             (self.history.fail if certain else self.history.info)(op, error.code.name)
-            raise NotDone(error) from error
+            raise OperationFailed(error) from error
         except (BrokerUnreachable, TimeoutError) as error:
             self.history.info(op, type(error).__name__)
-            raise NotDone(error) from error
-        self.history.ok(op, told(result))
+            raise OperationFailed(error) from error
+        self.history.ok(op, describe(result))
         return result

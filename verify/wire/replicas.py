@@ -1,4 +1,4 @@
-"""Who leads, who is in sync, and what each replica has."""
+"""The replicas of partitions: leader, ISR, and the batches of each replica."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,15 +8,15 @@ from barnabas.client.connection import BrokerUnreachable
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages import fetch, metadata
 from barnabas.protocol.records.batch import crc_matches, iter_headers
-from barnabas.verify.history import Place
+from barnabas.verify.history import Partition
 from barnabas.verify.wire.fetching import FROM_FOLLOWERS_SINCE, fetch_from
 
 DAMAGED = -1
-"""In place of the CRC of a batch whose bytes do not match it."""
+"""The CRC of a batch whose bytes do not match its CRC."""
 
 
 class Replicas(NamedTuple):
-    """A partition as one broker describes it; the leader is -1 while there is none."""
+    """The replicas of a partition as a broker describes them; leader -1: none."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -28,7 +28,7 @@ class Replicas(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One batch as a replica has it: together these say every byte, `size` in bytes."""
+    """A batch in a replica; equal fields mean equal bytes. `size` is in bytes."""
 
     base_offset: int
     size: int
@@ -38,10 +38,10 @@ class Batch(NamedTuple):
 
 async def described(
     cluster: Cluster, topics: Iterable[str]
-) -> dict[int, dict[Place, Replicas] | None]:
-    """What each broker says of these topics and of the internal ones; None where it says nothing.
+) -> dict[int, dict[Partition, Replicas] | None]:
+    """Return each broker's description of these and the internal topics; None without an answer.
 
-    Raises BrokerUnreachable, TimeoutError and KafkaError where no broker answers.
+    Raises BrokerUnreachable, TimeoutError and KafkaError if no broker answers.
     """
     await cluster.refresh(())
     wanted = frozenset(topics)
@@ -50,7 +50,7 @@ async def described(
 
 async def _described_by(
     cluster: Cluster, node: int, wanted: frozenset[str]
-) -> dict[Place, Replicas] | None:
+) -> dict[Partition, Replicas] | None:
     request = metadata.MetadataRequest(topics=None, allow_auto_topic_creation=False)
     try:
         answer = await cluster.ask(metadata.API, request, node=node)
@@ -69,15 +69,15 @@ async def _described_by(
 
 
 async def serves_followers(cluster: Cluster) -> bool:
-    """Whether replicas that do not lead may be read (KIP-392)."""
+    """Whether followers serve consumers (KIP-392)."""
     return (await cluster.any_connection()).version_for(fetch.API) >= FROM_FOLLOWERS_SINCE
 
 
 async def batches_of(
-    cluster: Cluster, node: int, positions: dict[Place, int]
-) -> dict[Place, list[Batch]]:
-    """The next batches of each partition as one replica has them; moves `positions` on."""
-    found: dict[Place, list[Batch]] = {}
+    cluster: Cluster, node: int, positions: dict[Partition, int]
+) -> dict[Partition, list[Batch]]:
+    """Return the next batches of each partition in a replica; advances `positions`."""
+    found: dict[Partition, list[Batch]] = {}
     for each in await fetch_from(cluster, node, positions, committed=False, max_wait=0.1):
         data = each.batches
         for pos, header in iter_headers(data):

@@ -1,11 +1,12 @@
-"""A transactional producer that does what it is told, request by request (KIP-98, KIP-890)."""
+"""A transactional producer that is controlled request by request (KIP-98, KIP-890)."""
 
 import time
 from collections.abc import Sequence
 from typing import Any, Final
 
 from barnabas.client.cluster import TRANSACTION, Cluster, check
-from barnabas.client.group_metadata import GroupMetadata
+from barnabas.client.groups.metadata import GroupMetadata
+from barnabas.client.producing.partition_queue import ProducerIdAndEpoch
 from barnabas.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -15,9 +16,9 @@ from barnabas.protocol.messages import (
 )
 from barnabas.protocol.records.batch import MAX_SEQUENCE
 from barnabas.protocol.schema import Api
-from barnabas.verify.history import History, Place
-from barnabas.verify.wire.batches import Identity, Sent, batch, leader_connection, send
-from barnabas.verify.wire.recorder import NotDone, Recorder
+from barnabas.verify.history import History, Partition
+from barnabas.verify.wire.batches import Sent, batch, leader_connection, send
+from barnabas.verify.wire.recorder import OperationFailed, Recorder
 
 _OLDER: Final = {"InitProducerId": 4, "EndTxn": 4, "TxnOffsetCommit": 4}
 _ADD_PARTITIONS: Final = 3
@@ -25,9 +26,9 @@ _NEW_EPOCH_SINCE: Final = 5
 
 
 class Transactor:
-    """One producer with a transactional id. Its operations raise NotDone.
+    """A producer with a transactional id. Its operations raise OperationFailed.
 
-    After that the only way on is `init`, as for every producer that does not know where it stands.
+    After that it must call `init`, like every producer that does not know its state.
     """
 
     def __init__(
@@ -41,8 +42,7 @@ class Transactor:
         timeout: float,
         value_size: int = 0,
     ) -> None:
-        """`newer` is the protocol with an epoch for each transaction; `timeout` of transactions,
-        in s."""
+        """`newer` is the protocol with an epoch per transaction; `timeout` is in s."""
         self._recorder = Recorder(history, cluster, proc)
         self.proc = proc
         self.cluster = cluster
@@ -50,22 +50,22 @@ class Transactor:
         self.newer = newer
         self._timeout = timeout
         self._value_size = value_size
-        self.identity = Identity(-1, -1)
-        self._sequences: dict[Place, int] = {}
-        self._added: set[Place | str] = set()
+        self.identity = ProducerIdAndEpoch(-1, -1)
+        self._sequences: dict[Partition, int] = {}
+        self._added: set[Partition | str] = set()
         self.txn = ""
-        """The name of the transaction that is open."""
+        """The name of the open transaction."""
 
     async def init(self) -> None:
-        """Takes over the transactional id; what was open is aborted."""
+        """Take over the transactional id, which aborts an open transaction."""
 
-        async def ask() -> Identity:
+        async def ask() -> ProducerIdAndEpoch:
             request = init_producer_id.InitProducerIdRequest(
                 transactional_id=self.id, transaction_timeout_ms=int(self._timeout * 1000)
             )
             answer = await self._ask(init_producer_id.API, request, self.id, TRANSACTION)
             check(answer.error_code)
-            return Identity(answer.producer_id, answer.producer_epoch)
+            return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
         value = {"id": self.id}
         self._become(
@@ -73,20 +73,20 @@ class Transactor:
         )
         self._sequences.clear()
 
-    def _become(self, identity: Identity) -> None:
+    def _become(self, identity: ProducerIdAndEpoch) -> None:
         if identity != self.identity:
             self.identity = identity
             self._sequences.clear()
 
     def begin(self, name: str) -> None:
-        """Opens a transaction; nobody is asked."""
+        """Begin a transaction, without a request."""
         self.txn = name
         self._added.clear()
 
     # -- writing ---------------------------------------------------------------------------------
 
-    async def send(self, at: Place, records: Sequence[Sent]) -> int:
-        """Sends one batch; its base offset."""
+    async def send(self, at: Partition, records: Sequence[Sent]) -> int:
+        """Send one batch and return its base offset."""
         sequence = self.next_sequence(at)
 
         async def work() -> int:
@@ -94,44 +94,52 @@ class Transactor:
                 await self._add_partition(at)
             return await self._send_once(self.cluster, at, records, sequence)
 
-        value = self._said(at=at, records=[[r.key, r.value, r.extra] for r in records])
+        value = self._history_value(at=at, records=[[r.key, r.value, r.extra] for r in records])
         offset = await self._recorder.do("send", value, work, lambda base: {"offset": base})
         self._sequences[at] = (sequence + len(records)) & MAX_SEQUENCE
         return offset
 
-    def next_sequence(self, at: Place) -> int:
-        """Of the batch that would be sent next."""
+    def next_sequence(self, at: Partition) -> int:
+        """Return the sequence of the next batch."""
         return self._sequences.get(at, 0)
 
     async def send_late(
-        self, line: Cluster, name: str, at: Place, record: Sent, identity: Identity, sequence: int
+        self,
+        late_cluster: Cluster,
+        name: str,
+        at: Partition,
+        record: Sent,
+        identity: ProducerIdAndEpoch,
+        sequence: int,
     ) -> bool:
-        """The next batch of a transaction that is over, as if the network had kept it until now.
+        """Send a late batch of a transaction that is over, as if the network had delayed it.
 
-        `identity` and `sequence` are those from before its end. Whether it was refused: it may come
-        before the marker still, and is aborted with the rest then, but its sequence is used.
+        `identity` and `sequence` are those before its end. Returns whether the batch was refused.
+        If it arrives before the marker, it is aborted with the transaction, but uses its sequence.
         """
-        value = self._said(at=at, records=[[record.key, record.value, record.extra]], late=True)
+        value = self._history_value(
+            at=at, records=[[record.key, record.value, record.extra]], late=True
+        )
         value["txn"] = name
-        recorder = Recorder(self._recorder.history, line, self._recorder.proc, patience=0.0)
+        recorder = Recorder(self._recorder.history, late_cluster, self._recorder.proc, patience=0.0)
         try:
             await recorder.do(
                 "send",
                 value,
-                lambda: self._send_once(line, at, [record], sequence, identity),
+                lambda: self._send_once(late_cluster, at, [record], sequence, identity),
                 lambda base: {"offset": base},
             )
-        except NotDone as error:
+        except OperationFailed as error:
             return error.code is not None and not error.code.retriable
         return False
 
     async def _send_once(
         self,
         cluster: Cluster,
-        at: Place,
+        at: Partition,
         records: Sequence[Sent],
         sequence: int,
-        identity: Identity | None = None,
+        identity: ProducerIdAndEpoch | None = None,
     ) -> int:
         data = batch(
             records,
@@ -150,7 +158,7 @@ class Transactor:
             timeout=cluster.timeout,
         )
 
-    async def _add_partition(self, at: Place) -> None:
+    async def _add_partition(self, at: Partition) -> None:
         request = add_partitions_to_txn.AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.id,
             v3_and_below_producer_id=self.identity.producer_id,
@@ -164,8 +172,8 @@ class Transactor:
         check(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
         self._added.add(at)
 
-    async def send_offsets(self, member: GroupMetadata, offsets: dict[Place, int]) -> None:
-        """Commits a group's offsets with the transaction; each tells of it in its metadata."""
+    async def send_offsets(self, member: GroupMetadata, offsets: dict[Partition, int]) -> None:
+        """Commit offsets with the transaction; their metadata names the transaction."""
         group = member.group_id
 
         async def work() -> None:
@@ -179,7 +187,7 @@ class Transactor:
                     check(row.error_code, f"{topic.name}-{row.partition_index}")
 
         rows = [[topic, index, offset] for (topic, index), offset in offsets.items()]
-        value = self._said(group=group, offsets=rows)
+        value = self._history_value(group=group, offsets=rows)
         await self._recorder.do("offsets", value, work, lambda _: {})
 
     async def _add_group(self, group: str) -> None:
@@ -194,7 +202,7 @@ class Transactor:
         self._added.add(group)
 
     def _offset_request(
-        self, member: GroupMetadata, offsets: dict[Place, int]
+        self, member: GroupMetadata, offsets: dict[Partition, int]
     ) -> txn_offset_commit.TxnOffsetCommitRequest:
         topics: dict[str, txn_offset_commit.TxnOffsetCommitRequestTopic] = {}
         for (topic, index), offset in offsets.items():
@@ -217,25 +225,29 @@ class Transactor:
     # -- the end ---------------------------------------------------------------------------------
 
     async def end(self, *, commit: bool) -> None:
-        """Commits or aborts."""
-        value = self._said(commit=commit)
+        """Commit or abort the transaction."""
+        value = self._history_value(commit=commit)
         identity = await self._recorder.do(
             "end", value, lambda: self._end_once(self.cluster, self.identity, commit), lambda _: {}
         )
         self._become(identity)
 
-    async def end_late(self, line: Cluster, identity: Identity, name: str) -> None:
-        """The commit of a transaction that is over arrives once more, on an older connection."""
+    async def end_late(
+        self, late_cluster: Cluster, identity: ProducerIdAndEpoch, name: str
+    ) -> None:
+        """Send the commit of a transaction that is over again, on an older connection."""
         value = {"id": self.id, "txn": name, "commit": True, "late": True}
-        recorder = Recorder(self._recorder.history, line, self._recorder.proc, patience=0.0)
+        recorder = Recorder(self._recorder.history, late_cluster, self._recorder.proc, patience=0.0)
         try:
             await recorder.do(
-                "end", value, lambda: self._end_once(line, identity, True), lambda _: {}
+                "end", value, lambda: self._end_once(late_cluster, identity, True), lambda _: {}
             )
-        except NotDone:
+        except OperationFailed:
             return
 
-    async def _end_once(self, cluster: Cluster, identity: Identity, commit: bool) -> Identity:
+    async def _end_once(
+        self, cluster: Cluster, identity: ProducerIdAndEpoch, commit: bool
+    ) -> ProducerIdAndEpoch:
         request = end_txn.EndTxnRequest(
             transactional_id=self.id,
             producer_id=identity.producer_id,
@@ -250,7 +262,7 @@ class Transactor:
         check(answer.error_code)
         if version < _NEW_EPOCH_SINCE:
             return identity
-        return Identity(answer.producer_id, answer.producer_epoch)
+        return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -266,5 +278,5 @@ class Transactor:
     def _version(self, api: Api, best: int) -> int:
         return best if self.newer else min(best, _OLDER.get(api.name, best))
 
-    def _said(self, **value: Any) -> dict[str, Any]:
+    def _history_value(self, **value: Any) -> dict[str, Any]:
         return {"id": self.id, "txn": self.txn, **value}

@@ -1,1 +1,1 @@
-"""The workloads: each does to a cluster what applications do, no value twice."""
+"""The workloads: each uses the cluster like an application; all values are unique."""

@@ -1,4 +1,4 @@
-"""W7: beside any workload, topics come and go, replicas move, and leaders change."""
+"""W7: beside any workload, topics are created and deleted, replicas move, leaders change."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,87 +10,99 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.verify.context import Context
-from barnabas.verify.history import INFO, Place
+from barnabas.verify.history import INFO, Partition
 
 NAME: Final = "churn"
 PAUSE: Final = 0.3
-"""Between two changes, in s."""
+"""Seconds between two changes."""
 MOVE_PATIENCE: Final = 20.0
-"""How long a change waits until replicas have moved, in s; it may have to wait for a broker."""
+"""Seconds that a change waits for a reassignment, which may have to wait for a broker."""
 MORE_PARTITIONS: Final = 2
-"""That a topic of the run gets in all; nobody writes to them."""
+"""The number of partitions that are added to a topic; no producer writes to them."""
 _LOOK: Final = 0.1
 
 
-async def churn(context: Context, places: Sequence[Place]) -> None:
-    """One change after another until the run stops; every partition ends with as many replicas as
-    it had."""
-    changes = _Changes(context, places)
+async def churn(context: Context, partitions: Sequence[Partition]) -> None:
+    """Make one change after another until the run stops.
+
+    At the end every partition has its original number of replicas.
+    """
+    changes = _Changes(context, partitions)
     while await context.pause(PAUSE):
         await changes.one()
     await changes.finish()
 
 
 class _Changes:
-    def __init__(self, context: Context, places: Sequence[Place]) -> None:
+    def __init__(self, context: Context, partitions: Sequence[Partition]) -> None:
         self._context = context
-        self._places = places
+        self._partitions = partitions
         self._chance = context.random(NAME)
         self._cluster: Cluster = context.cluster()
         self._admin = Admin(self._cluster)
-        self._partitions = PartitionAdmin(self._cluster)
+        self._partition_admin = PartitionAdmin(self._cluster)
         self._names = count(1)
-        self._passing: str | None = None
+        self._temporary: str | None = None
         self._grown: dict[str, int] = {}
-        self._shrunk: dict[Place, list[int]] = {}
-        """Partitions with a replica less than before, and all those that they had."""
+        self._shrunk: dict[Partition, list[int]] = {}
+        """The original replicas of partitions that have one replica less now."""
 
     async def one(self) -> None:
         await self._try(
             self._chance.choice(
-                (self._pass_by, self._grow, self._reorder, self._reorder, self._shrink, self._elect)
+                (
+                    self._create_or_delete,
+                    self._grow,
+                    self._reorder,
+                    self._reorder,
+                    self._shrink,
+                    self._elect,
+                )
             )
         )
 
     async def finish(self) -> None:
-        """Leaves nothing behind."""
+        """Restore the replicas and delete the temporary topic."""
         for _ in range(len(self._shrunk)):
             await self._try(self._restore)
-        if self._passing is not None:
-            await self._try(self._pass_by)
+        if self._temporary is not None:
+            await self._try(self._create_or_delete)
 
     async def _try(self, change: Callable[[], Awaitable[None]]) -> None:
         did, error = change.__name__.strip("_"), None
         try:
             await change()
         except (KafkaError, BrokerUnreachable, TimeoutError) as raised:
-            # Whatever it was asked in, the cluster may be busy or headless; the load goes on.
+            # The cluster may be busy or without a controller; the load goes on.
             error = str(raised) or type(raised).__name__
         self._context.history.note(NAME, "admin", INFO, {"did": did, "error": error})
 
     # -- changes ---------------------------------------------------------------------------------
 
-    async def _pass_by(self) -> None:
-        """A topic is made; the next time it is deleted."""
-        if self._passing is None:
-            self._passing = self._context.topic(f"passing{next(self._names)}")
-            await self._admin.create_topic(self._passing, partitions=3)
+    async def _create_or_delete(self) -> None:
+        """Create a temporary topic, or delete it the next time."""
+        if self._temporary is None:
+            self._temporary = self._context.topic(f"temporary{next(self._names)}")
+            await self._admin.create_topic(self._temporary, partitions=3)
         else:
-            name, self._passing = self._passing, None
+            name, self._temporary = self._temporary, None
             await self._admin.delete_topic(name)
 
     async def _grow(self) -> None:
-        name = self._chance.choice(self._places)[0]
+        name = self._chance.choice(self._partitions)[0]
         if self._grown.setdefault(name, 0) < MORE_PARTITIONS:
             self._grown[name] += 1
             partitions = self._context.options.partitions + self._grown[name]
             await self._admin.create_partitions(name, partitions)
 
     async def _reorder(self) -> None:
-        """Another replica is preferred, and leads; where there are more brokers than replicas, they
-        move."""
-        at = self._chance.choice(self._places)
+        """Change the preferred leader and elect it.
+
+        With more brokers than replicas, the last replica moves to another broker.
+        """
+        at = self._chance.choice(self._partitions)
         if at in self._shrunk:
             return
         replicas = await self._replicas(at)
@@ -99,14 +111,14 @@ class _Changes:
         if others:
             replicas[-1] = self._chance.choice(others)
         await self._reassign(at, replicas)
-        await self._partitions.elect_leaders([at])
+        await self._partition_admin.elect_leaders([TopicPartition(*at)])
 
     async def _shrink(self) -> None:
-        """A replica goes, and comes back the next time."""
+        """Remove a replica, or add it again the next time."""
         if self._shrunk:
             await self._restore()
             return
-        at = self._chance.choice(self._places)
+        at = self._chance.choice(self._partitions)
         replicas = await self._replicas(at)
         if len(replicas) > 2:
             self._shrunk[at] = list(replicas)
@@ -119,11 +131,11 @@ class _Changes:
         del self._shrunk[at]
 
     async def _elect(self) -> None:
-        await self._partitions.elect_leaders(self._places)
+        await self._partition_admin.elect_leaders(TopicPartition(*at) for at in self._partitions)
 
     # -- waiting ---------------------------------------------------------------------------------
 
-    async def _replicas(self, at: Place) -> list[int]:
+    async def _replicas(self, at: Partition) -> list[int]:
         self._cluster.topics.pop(at[0], None)
         description = (await self._cluster.topic(at[0])).description
         return [
@@ -133,11 +145,12 @@ class _Changes:
             for node in row.replica_nodes
         ]
 
-    async def _reassign(self, at: Place, replicas: Sequence[int]) -> None:
-        """Until it is over; raises TimeoutError, and it goes on."""
-        outcome = (await self._partitions.reassign({at: replicas}))[at]
+    async def _reassign(self, at: Partition, replicas: Sequence[int]) -> None:
+        """Reassign and wait for the end; after a TimeoutError the reassignment still runs."""
+        partition = TopicPartition(*at)
+        outcome = (await self._partition_admin.reassign({partition: replicas}))[partition]
         if outcome is not None:
             raise outcome
         async with asyncio.timeout(MOVE_PATIENCE):
-            while at in await self._partitions.reassignments([at]):
+            while partition in await self._partition_admin.reassignments([partition]):
                 await self._context.wait(_LOOK)

@@ -6,17 +6,17 @@ from functools import partial
 from typing import Final
 
 from barnabas.verify.context import Context
-from barnabas.verify.history import Place
+from barnabas.verify.history import Partition
 from barnabas.verify.wire.batches import Sent
-from barnabas.verify.wire.idempotent import Idempotent
+from barnabas.verify.wire.idempotent import IdempotentProducer
 from barnabas.verify.wire.reader import Reader
-from barnabas.verify.workloads.producing import Producing, by_chance
-from barnabas.verify.workloads.workload import Stage, Topic, read_on
+from barnabas.verify.workloads.producer_loop import ProducerLoop, by_chance
+from barnabas.verify.workloads.workload import Stage, Topic, read_continuously
 
 TOPIC = "compacted"
 KEYS: Final = 12
 PATIENCE: Final = 40.0
-"""How long compaction is waited for, in s: a broker looks every 15 s by default."""
+"""Seconds to wait for compaction; a broker checks every 15 s by default."""
 
 _CONFIGS: Final = {
     "cleanup.policy": "compact",
@@ -26,36 +26,37 @@ _CONFIGS: Final = {
 }
 
 
-class Compacted:
-    """As W1, with keys that repeat."""
+class CompactedTopic:
+    """W1 with repeated keys, on a compacted topic."""
 
     topics: Sequence[Topic] = (Topic(TOPIC, _CONFIGS),)
     stages: Sequence[Stage] = ()
 
     def parts(self, context: Context) -> Sequence[Callable[[], Awaitable[None]]]:
-        places = context.places(TOPIC)
-        choose = by_chance(context, places, keys=KEYS, most=4)
+        partitions = context.partitions(TOPIC)
+        choose = by_chance(context, partitions, keys=KEYS, most=4)
         producers = [
-            Producing(context, f"w{number}", f"w{number}", number, choose, aborts=0.35, late=0.0)
+            ProducerLoop(context, f"w{number}", f"w{number}", number, choose, aborts=0.35, late=0.0)
             for number in range(context.options.producers)
         ]
         return [
             *(producer.run for producer in producers),
-            partial(read_on, context, "committed", places, committed=True),
-            partial(read_on, context, "uncommitted", places, committed=False),
+            partial(read_continuously, context, "committed", partitions, committed=True),
+            partial(read_continuously, context, "uncommitted", partitions, committed=False),
         ]
 
     async def finish(self, context: Context) -> None:
-        """Rolls the last segments, and waits until the log has become shorter."""
-        places = context.places(TOPIC)
+        """Roll the active segments and wait until compaction has removed records."""
+        partitions = context.partitions(TOPIC)
         cluster = context.cluster()
         fillers = {
-            at: Idempotent(context.history, cluster, f"filler{at[1]}", at, 0) for at in places
+            at: IdempotentProducer(context.history, cluster, f"filler{at[1]}", at, 0)
+            for at in partitions
         }
         for filler in fillers.values():
             await filler.init()
-        waiting = set(places)
-        before = {at: await _count(context, at) for at in places}
+        waiting = set(partitions)
+        before = {at: await _count(context, at) for at in partitions}
         deadline = time.monotonic() + PATIENCE
         while waiting and time.monotonic() < deadline:
             for at in sorted(waiting):
@@ -68,8 +69,8 @@ class Compacted:
             context.problem(f"{len(waiting)} partition(s) were not compacted in time")
 
 
-async def _count(context: Context, at: Place) -> int:
-    """How many records a partition holds now."""
+async def _count(context: Context, at: Partition) -> int:
+    """Return the number of records in a partition."""
     name = f"counter{at[1]}-{context.value('count')}"
     reader = Reader(context.history, context.cluster(), name, committed=False)
     reader.assign({at: 0})

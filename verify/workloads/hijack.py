@@ -1,21 +1,21 @@
-"""W6: two producers with one transactional id; each takes over from the other, again and again."""
+"""W6: two producers with the same transactional id, which fence each other again and again."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from barnabas.verify.context import Context
-from barnabas.verify.workloads.producing import Producing, by_chance
-from barnabas.verify.workloads.workload import Stage, Topic, read_on
+from barnabas.verify.workloads.producer_loop import ProducerLoop, by_chance
+from barnabas.verify.workloads.workload import Stage, Topic, read_continuously
 
 TOPIC = "hijack"
 REST = 0.05
-"""Until a producer that was replaced takes over again, at least, in s."""
+"""The minimum seconds until a fenced producer takes over again."""
 NAP = 1.0
-"""How long a producer sleeps now and then, in s: what is forgotten meanwhile must not come back."""
+"""Seconds of an occasional pause: state that the broker drops meanwhile must not come back."""
 
 
-class _Rival(Producing):
-    """Lets the other one work for a while."""
+class _Rival(ProducerLoop):
+    """A producer that lets the other one work for a while before it takes over."""
 
     async def take_over(self) -> None:
         if await self._context.pause(REST * (1 + 3 * self._chance.random())):
@@ -30,14 +30,14 @@ class _Rival(Producing):
 
 
 class Hijack:
-    """Pairs of rivals."""
+    """Pairs of producers with the same transactional id."""
 
     topics: Sequence[Topic] = (Topic(TOPIC),)
     stages: Sequence[Stage] = ()
 
     def parts(self, context: Context) -> Sequence[Callable[[], Awaitable[None]]]:
-        places = context.places(TOPIC)
-        choose = by_chance(context, places, most=4)
+        partitions = context.partitions(TOPIC)
+        choose = by_chance(context, partitions, most=4)
         rivals = [
             _Rival(context, f"w{number}{side}", f"w{number}", number, choose, late=0.0)
             for number in range(max(1, context.options.producers // 2))
@@ -45,9 +45,9 @@ class Hijack:
         ]
         return [
             *(rival.run for rival in rivals),
-            partial(read_on, context, "committed", places, committed=True),
-            partial(read_on, context, "uncommitted", places, committed=False),
+            partial(read_continuously, context, "committed", partitions, committed=True),
+            partial(read_continuously, context, "uncommitted", partitions, committed=False),
         ]
 
     async def finish(self, context: Context) -> None:
-        """Nothing remains to be done."""
+        """Do nothing."""

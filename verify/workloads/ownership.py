@@ -1,4 +1,4 @@
-"""Which partitions a worker reads: its own for ever, or those that its group gives it."""
+"""The partitions of a worker: a fixed set, or the assignment of its group."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,43 +8,43 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.client.consumer import Consumer, FetchSettings
 from barnabas.client.group import GroupMember
-from barnabas.client.group_metadata import GroupMetadata
+from barnabas.client.groups.metadata import GroupMetadata
 from barnabas.client.offsets import EARLIEST
 from barnabas.protocol.errors import KafkaError
 from barnabas.verify.context import Context
-from barnabas.verify.history import History, Place
+from barnabas.verify.history import History, Partition
 from barnabas.verify.wire.inspection import committed_offset
 from barnabas.verify.wire.reader import Reader
 
 SESSION_TIMEOUT: Final = 6.0
-"""Of members, in s: the shortest that brokers allow by default."""
+"""The session timeout of members in s: the shortest that brokers allow by default."""
 
 
 VISIT: Final = 3.0
-"""How long a subscriber stays at most, in s."""
+"""The maximum seconds that a subscriber stays in the group."""
 
 
 class Ownership(Protocol):
-    """Keeps a reader where its group has come to."""
+    """The owner of partitions: it assigns them to a reader, at the offsets of the group."""
 
     async def ready(self) -> None:
-        """Before each poll."""
+        """Assign partitions to the reader; to be called before each poll."""
         ...
 
     async def rewind(self) -> None:
-        """Back to what is committed."""
+        """Seek to the committed offsets."""
         ...
 
     async def leave(self) -> None: ...
 
     @property
     def metadata(self) -> GroupMetadata:
-        """What offsets are committed with."""
+        """The group metadata for offset commits."""
         ...
 
 
-class Fixed:
-    """The worker is the only one who reads these partitions, and no member of any group."""
+class FixedOwnership:
+    """A fixed set of partitions that no other worker reads; the worker is no group member."""
 
     def __init__(
         self,
@@ -52,12 +52,12 @@ class Fixed:
         cluster: Cluster,
         reader: Reader,
         group: str,
-        places: Sequence[Place],
+        partitions: Sequence[Partition],
     ) -> None:
         self._history = history
         self._cluster = cluster
         self._reader = reader
-        self._places = places
+        self._partitions = partitions
         self.metadata = GroupMetadata(group)
 
     async def ready(self) -> None:
@@ -66,7 +66,7 @@ class Fixed:
 
     async def rewind(self) -> None:
         positions = {}
-        for at in self._places:
+        for at in self._partitions:
             found = await committed_offset(
                 self._history, self._cluster, self._reader.name, self.metadata.group_id, at
             )
@@ -74,11 +74,11 @@ class Fixed:
         self._reader.assign(positions)
 
     async def leave(self) -> None:
-        """Nobody waits for this worker."""
+        """Do nothing: there is no group to leave."""
 
 
-class Joined:
-    """A member of the group; others take over when it leaves, or is not heard of any more."""
+class GroupOwnership:
+    """A group member; others take over its partitions when it leaves or its session times out."""
 
     def __init__(self, cluster: Cluster, reader: Reader, group: str, topic: str) -> None:
         self._reader = reader
@@ -111,7 +111,7 @@ class Joined:
 
 
 async def subscribe(context: Context, name: str, topic: str) -> None:
-    """Joins a group of readers, and leaves it, again and again; nothing is committed."""
+    """Join and leave a group again and again, without commits."""
     chance = context.random(name)
     loop = asyncio.get_running_loop()
     life = 0
@@ -120,14 +120,14 @@ async def subscribe(context: Context, name: str, topic: str) -> None:
         until = loop.time() + VISIT * chance.random()
         cluster = context.cluster()
         reader = Reader(context.history, cluster, f"{name}.{life}", committed=True)
-        owner = Joined(cluster, reader, f"{topic}-readers", topic)
+        owner = GroupOwnership(cluster, reader, f"{topic}-readers", topic)
         try:
             while loop.time() < until and not context.stopping.is_set():
                 await owner.ready()
                 await reader.poll()
             await owner.leave()
         except (KafkaError, BrokerUnreachable, TimeoutError) as error:
-            # Readers promise nothing; a broker that stays away is seen at the end.
+            # Readers may fail; a broker that stays away is found at the end.
             context.problem(f"{name}: {error}")
         finally:
             await cluster.close()

@@ -1,4 +1,4 @@
-"""W2: consume, transform, produce, three groups in a row; members crash and come back."""
+"""W2: consume, transform, produce in three stages; workers crash and restart."""
 
 import asyncio
 import time
@@ -10,15 +10,15 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.protocol.errors import KafkaError
 from barnabas.verify.context import Context
-from barnabas.verify.history import Place
+from barnabas.verify.history import Partition
 from barnabas.verify.wire.batches import Sent
 from barnabas.verify.wire.inspection import committed_offset, ends
-from barnabas.verify.wire.reader import Found, Reader
-from barnabas.verify.wire.recorder import NotDone
+from barnabas.verify.wire.reader import Reader, ReadRecord
+from barnabas.verify.wire.recorder import OperationFailed
 from barnabas.verify.wire.transactor import Transactor
-from barnabas.verify.workloads.ownership import Fixed, Joined, Ownership, subscribe
-from barnabas.verify.workloads.producing import Producing, by_chance
-from barnabas.verify.workloads.workload import Stage, Topic, read_on
+from barnabas.verify.workloads.ownership import FixedOwnership, GroupOwnership, Ownership, subscribe
+from barnabas.verify.workloads.producer_loop import ProducerLoop, by_chance
+from barnabas.verify.workloads.workload import Stage, Topic, read_continuously
 
 STAGES: Final = 3
 WORKERS: Final = 2
@@ -26,13 +26,13 @@ DRAIN_PATIENCE: Final = 60.0
 _ABORTS: Final = 0.1
 _CRASHES: Final = 0.04
 _RARE_CRASHES: Final = 0.005
-"""Where a crash holds up the group until its transaction or its session has timed out."""
+"""The share for workers whose crash blocks the group until a transaction or session timeout."""
 _LOOKS: Final = 0.3
-"""Share of transactions after which the committed offset is asked for."""
+"""The share of transactions after which the committed offset is read."""
 
 
 class Pipeline:
-    """Producers, and three stages of workers who own their partitions."""
+    """Producers, and three stages of workers with fixed partitions."""
 
     topics: Sequence[Topic] = tuple(Topic(f"stage{number}") for number in range(STAGES + 1))
     stages: Sequence[Stage] = tuple(
@@ -40,17 +40,17 @@ class Pipeline:
     )
 
     joins = False
-    """Whether workers are members of their groups."""
+    """Whether the workers are members of their groups."""
 
     def parts(self, context: Context) -> Sequence[Callable[[], Awaitable[None]]]:
-        first = context.places("stage0")
+        first = context.partitions("stage0")
         choose = by_chance(context, first, most=3)
         sources = [
-            Producing(context, f"s{number}", f"s{number}", number, choose)
+            ProducerLoop(context, f"s{number}", f"s{number}", number, choose)
             for number in range(max(1, context.options.producers // 2))
         ]
         done = [asyncio.Event() for _ in range(STAGES + 1)]
-        last = context.places(f"stage{STAGES}")
+        last = context.partitions(f"stage{STAGES}")
         return [
             partial(_all, [source.run for source in sources], done[0]),
             *(
@@ -58,15 +58,15 @@ class Pipeline:
                 for number in range(STAGES)
             ),
             partial(_watch, context),
-            partial(read_on, context, "committed", last, committed=True),
+            partial(read_continuously, context, "committed", last, committed=True),
         ]
 
     async def finish(self, context: Context) -> None:
-        """Nothing remains to be done: the stages have drained."""
+        """Do nothing: the stages have drained."""
 
 
 class Members(Pipeline):
-    """The same with groups whose members join, leave and crash."""
+    """The pipeline with group members that join, leave and crash."""
 
     joins = True
 
@@ -84,27 +84,27 @@ async def _all(parts: Sequence[Callable[[], Awaitable[None]]], done: asyncio.Eve
 async def _run_stage(
     context: Context, number: int, before: asyncio.Event, done: asyncio.Event, joins: bool
 ) -> None:
-    places = context.places(f"stage{number}")
+    partitions = context.partitions(f"stage{number}")
     workers = [
-        _Worker(context, number, index, places[index::WORKERS], before, joins)
+        _Worker(context, number, index, partitions[index::WORKERS], before, joins)
         for index in range(WORKERS)
     ]
     await _all([worker.run for worker in workers], done)
 
 
 class _Crashed(Exception):
-    """The worker is gone, in the middle of what it did."""
+    """A simulated crash of the worker in the middle of a transaction."""
 
 
 class _Worker:
-    """Owns some partitions of a stage, over as many lives as it takes."""
+    """A worker of a stage, which restarts after each crash."""
 
     def __init__(
         self,
         context: Context,
         stage: int,
         index: int,
-        places: Sequence[Place],
+        partitions: Sequence[Partition],
         before: asyncio.Event,
         joins: bool,
     ) -> None:
@@ -113,7 +113,7 @@ class _Worker:
         self._stage = stage
         self._name = f"p{stage}{index}"
         self._number = stage + index
-        self._places = places
+        self._partitions = partitions
         self._before = before
         self._target = context.topic(f"stage{stage + 1}")
         self._group = context.topic(f"group{stage}")
@@ -127,7 +127,7 @@ class _Worker:
             if self._context.stopping.is_set():
                 deadline = deadline or time.monotonic() + DRAIN_PATIENCE
                 if time.monotonic() > deadline:
-                    self._context.problem(f"{self._name} did not come to the end")
+                    self._context.problem(f"{self._name} did not reach the end")
                     return
             self._life += 1
             try:
@@ -135,18 +135,18 @@ class _Worker:
                 return
             except _Crashed:
                 continue
-            except (NotDone, KafkaError, BrokerUnreachable, TimeoutError):
+            except (OperationFailed, KafkaError, BrokerUnreachable, TimeoutError):
                 await self._context.wait(0.05)
 
     async def _live(self, deadline: float | None) -> None:
-        """From a start to a crash, a failure, or the end of the input."""
+        """Work from a start to a crash, a failure, or the end of the input."""
         context = self._context
         name = f"{self._name}.{self._life}"
         cluster = context.cluster()
         reader = Reader(context.history, cluster, f"{name}-reader", committed=True)
         owner = self._owner(cluster, reader)
         try:
-            # The middle stage is one whose workers take a new id each time.
+            # The workers of the middle stage take a new transactional id in each life.
             own_id = name if self._stage == 1 else self._name
             producer = context.transactor(cluster, name, own_id, self._number)
             await producer.init()
@@ -166,13 +166,13 @@ class _Worker:
     def _owner(self, cluster: Cluster, reader: Reader) -> Ownership:
         if self._joins:
             topic = self._context.topic(f"stage{self._stage}")
-            return Joined(cluster, reader, self._group, topic)
-        return Fixed(self._context.history, cluster, reader, self._group, self._places)
+            return GroupOwnership(cluster, reader, self._group, topic)
+        return FixedOwnership(self._context.history, cluster, reader, self._group, self._partitions)
 
     async def _process(
-        self, producer: Transactor, owner: Ownership, reader: Reader, found: Sequence[Found]
+        self, producer: Transactor, owner: Ownership, reader: Reader, found: Sequence[ReadRecord]
     ) -> None:
-        """One transaction: what was found, made into something else."""
+        """Process the records in one transaction."""
         for at, group in _by_partition(found).items():
             records = [Sent(self._context.value(producer.proc), None, each.value) for each in group]
             await producer.send((self._target, at[1]), records)
@@ -198,29 +198,29 @@ class _Worker:
     async def _is_drained(self, cluster: Cluster, reader: Reader) -> bool:
         if not self._before.is_set():
             return False
-        # As a member it may have none: then the others have all.
+        # A group member may have no partitions: then other members have them all.
         limits = await ends(cluster, list(reader.positions))
         return all(reader.positions[at] >= each.high_watermark for at, each in limits.items())
 
 
-def _by_partition(found: Sequence[Found]) -> dict[Place, list[Found]]:
-    groups: dict[Place, list[Found]] = {}
+def _by_partition(found: Sequence[ReadRecord]) -> dict[Partition, list[ReadRecord]]:
+    groups: dict[Partition, list[ReadRecord]] = {}
     for each in found:
         groups.setdefault(each.at, []).append(each)
     return groups
 
 
 async def _watch(context: Context) -> None:
-    """Asks for committed offsets all the time, as somebody would who takes over."""
+    """Read committed offsets all the time, as a worker does that takes over."""
     cluster = context.cluster()
     chance = context.random("watcher")
     while not context.stopping.is_set():
         stage = chance.randrange(STAGES)
-        at = chance.choice(context.places(f"stage{stage}"))
+        at = chance.choice(context.partitions(f"stage{stage}"))
         try:
             group = context.topic(f"group{stage}")
             await committed_offset(context.history, cluster, "watcher", group, at)
-        except NotDone:
-            # Told again when the run ends.
+        except OperationFailed:
+            # The final state is read again at the end of the run.
             continue
         await context.pause(0.02)

@@ -1,4 +1,4 @@
-"""What every workload has, and those who read beside it."""
+"""The interface of a workload, and the readers of most workloads."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -6,12 +6,12 @@ from typing import NamedTuple, Protocol
 from barnabas.client.connection import BrokerUnreachable
 from barnabas.protocol.errors import KafkaError
 from barnabas.verify.context import Context
-from barnabas.verify.history import Place
+from barnabas.verify.history import Partition
 from barnabas.verify.wire.reader import Reader
 
 
 class Topic(NamedTuple):
-    """A topic that a workload needs."""
+    """A topic of a workload."""
 
     name: str
     configs: Mapping[str, str] = {}
@@ -22,7 +22,7 @@ class Topic(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A group that reads one topic and writes another."""
+    """A stage of a pipeline: a group that reads one topic and writes another."""
 
     source: str
     target: str
@@ -30,7 +30,7 @@ class Stage(NamedTuple):
 
 
 class Workload(Protocol):
-    """`parts` run beside each other until the context says stop; `finish` comes after them."""
+    """A workload: its parts run concurrently until the run stops, then `finish` is called."""
 
     topics: Sequence[Topic]
     stages: Sequence[Stage]
@@ -40,19 +40,24 @@ class Workload(Protocol):
     async def finish(self, context: Context) -> None: ...
 
 
-async def read_on(
-    context: Context, name: str, places: Sequence[Place], *, committed: bool, restless: bool = False
+async def read_continuously(
+    context: Context,
+    name: str,
+    partitions: Sequence[Partition],
+    *,
+    committed: bool,
+    restless: bool = False,
 ) -> None:
-    """Reads until the run stops; a restless reader starts again somewhere, now and then."""
+    """Read until the run stops; a restless reader sometimes seeks to random offsets."""
     chance = context.random(name)
     reader = Reader(context.history, context.cluster(), name, committed=committed)
-    reader.assign(dict.fromkeys(places, 0))
+    reader.assign(dict.fromkeys(partitions, 0))
     while not context.stopping.is_set():
         if restless and chance.random() < 0.1:
             reader.assign({at: chance.randint(0, end) for at, end in reader.positions.items()})
         try:
             await reader.poll()
         except (KafkaError, BrokerUnreachable, TimeoutError) as error:
-            # A broker that is away for longer is seen at the end; readers promise nothing.
+            # Readers may fail; a broker that stays away is found at the end.
             context.problem(f"{name}: {error}")
         await context.pause(0.02)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What docker-compose.yml sets of the official image's variables, as a zoo.cfg.
+# Write the variables of the official image that docker-compose.yml sets to zoo.cfg, and start ZooKeeper.
 set -eu
 cat > /conf/zoo.cfg <<CONFIG
 dataDir=/data

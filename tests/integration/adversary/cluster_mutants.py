@@ -1,6 +1,6 @@
-"""Faults that take several brokers, for the checker to find; see `mutants.py` for those of one.
+"""Faults of a cluster, for the checker to find; see `mutants.py` for those of one broker.
 
-Each is a patch that every broker of a cluster has, installed by `mutant_node.py` alone.
+Each is a patch that every broker of a cluster has, installed by `mutant_node.py` only.
 """
 
 import random
@@ -8,68 +8,70 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from barnabas.broker.controller import preferred, reassignment, tenure, topic_admin
-from barnabas.broker.coordination.marker_sender import MarkerSender
-from barnabas.broker.replication.consumer_read import ConsumerRead
-from barnabas.broker.replication.in_sync import InSyncSet
-from barnabas.broker.replication.in_sync_keeper import InSyncKeeper
+from barnabas.broker.controller import active_controller, topic_admin
+from barnabas.broker.controller.rules import preferred_leaders as preferred
+from barnabas.broker.controller.rules import reassignment
+from barnabas.broker.replication.leader.consumer_read import ConsumerRead
+from barnabas.broker.replication.leader.isr_manager import IsrManager
+from barnabas.broker.replication.leader.isr_state import IsrState
 from barnabas.broker.replication.partition import Partition
+from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.protocol.errors import ErrorCode
-from barnabas.storage.log import Log
-from barnabas.storage.producer_state import ProducerStateManager
+from barnabas.storage.log.log import Log
+from barnabas.storage.producers.state import ProducerStateManager
 from tests.integration.adversary.mutants import hasty_coordinator
-from tests.simulation.cluster import mutants as simulated
+from tests.support import cluster_mutants as simulated
 
 
 def commits_alone() -> None:
-    """A leader takes for committed what no follower has yet."""
-    InSyncSet.end = lambda _, leader_end: leader_end  # type: ignore[method-assign]
+    """The high watermark ignores the followers."""
+    IsrState.maximal_isr_end = lambda _, leader_end: leader_end  # type: ignore[method-assign]
 
 
 def counts_the_fastest() -> None:
-    """What a majority of the replicas has is committed, whoever is in sync."""
+    """The high watermark follows a majority, not the ISR."""
 
-    def majority(in_sync: InSyncSet, leader_end: int) -> int:
-        ends = [leader_end, *(each.log_end for each in in_sync.followers.values())]
+    def majority(state: IsrState, leader_end: int) -> int:
+        ends = [leader_end, *(each.log_end for each in state.followers.values())]
         return sorted(ends)[len(ends) // 2]
 
-    InSyncSet.end = majority  # type: ignore[method-assign]
+    IsrState.maximal_isr_end = majority  # type: ignore[method-assign]
 
 
 def shrinks_alone() -> None:
-    """A leader leaves followers out without the controller's consent (KAFKA-2729)."""
-    propose = InSyncKeeper._propose
+    """A leader shrinks the ISR without the controller (KAFKA-2729)."""
+    propose = IsrManager._propose
 
-    def decide(keeper: InSyncKeeper, partition: Partition, isr: tuple[int, ...]) -> None:
+    def decide(manager: IsrManager, partition: Partition, isr: tuple[int, ...]) -> None:
         if len(isr) < len(partition.isr):
-            partition.in_sync_set_changed(isr, partition.partition_epoch)
+            partition.isr_changed(isr, partition.partition_epoch)
         else:
-            propose(keeper, partition, isr)
+            propose(manager, partition, isr)
 
-    InSyncKeeper._propose = decide  # type: ignore[method-assign]
+    IsrManager._propose = decide  # type: ignore[method-assign]
 
 
 def elects_anybody() -> None:
-    """Whoever is online may lead, in sync or not."""
-    decide = tenure.decide
+    """Any online replica is elected, in sync or not."""
+    decide = active_controller.decide
 
     def careless(replicas: Any, state: Any, now: Any, controller_epoch: int) -> Any:
         if state is not None and now.online.intersection(replicas):
             state = replace(state, isr=tuple(replicas))
         return decide(replicas, state, now, controller_epoch)
 
-    for module in (preferred, reassignment, tenure, topic_admin):
+    for module in (preferred, reassignment, active_controller, topic_admin):
         module.decide = careless  # type: ignore[attr-defined]
 
 
 def never_invites() -> None:
-    """Who has left the in-sync set stays out of it."""
-    InSyncSet.may_join = lambda *_: False  # type: ignore[method-assign]
+    """A replica that has left the ISR never returns."""
+    IsrState.may_join = lambda *_: False  # type: ignore[method-assign]
 
 
 def shows_too_much() -> None:
-    """A follower gives consumers all that it has, beyond the high watermark."""
-    look = ConsumerRead._look
+    """A follower shows uncommitted records to consumers."""
+    look = ConsumerRead._check_timer
 
     def generous(read: ConsumerRead, fetched: Any, partition: Partition, remaining: int) -> Any:
         log = partition.log
@@ -81,11 +83,11 @@ def shows_too_much() -> None:
         finally:
             log.high_watermark = known
 
-    ConsumerRead._look = generous  # type: ignore[method-assign]
+    ConsumerRead._check_timer = generous  # type: ignore[method-assign]
 
 
 def stores_other_bytes() -> None:
-    """A follower's disk has another byte than what was sent, now and then."""
+    """One byte differs on the disk of a follower."""
     append = Log._append_replicated
     chance = random.Random(0)
 
@@ -99,7 +101,7 @@ def stores_other_bytes() -> None:
 
 
 def followers_miss_aborts() -> None:
-    """Followers do not write down which transactions were aborted (KAFKA-5376)."""
+    """Followers do not write aborted transactions to the index (Redpanda 7043, KAFKA-5376)."""
     append, commit = Log._append_replicated, Log._commit
     following: list[Log] = []
 
@@ -122,7 +124,7 @@ def followers_miss_aborts() -> None:
 
 
 def followers_remember_one_batch() -> None:
-    """Followers know the last batch of each producer, not the last five (librdkafka 4953)."""
+    """Followers have one batch of each producer (librdkafka 4953)."""
     prepare = ProducerStateManager.prepare
 
     def short(producers: Any, data: Any, batches: Any, origin: Any, *more: Any) -> Any:
@@ -136,18 +138,18 @@ def followers_remember_one_batch() -> None:
 
 
 def gives_up_markers() -> None:
-    """A marker whose partition has another leader by now is taken for written."""
+    """A marker is dropped when the leader of its partition moves."""
     written = MarkerSender.written
 
-    def careless(sender: MarkerSender, errand: Any, code: ErrorCode) -> None:
+    def careless(sender: MarkerSender, pending: Any, code: ErrorCode) -> None:
         moved = code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
-        written(sender, errand, ErrorCode.NONE if moved else code)
+        written(sender, pending, ErrorCode.NONE if moved else code)
 
     MarkerSender.written = careless  # type: ignore[method-assign]
 
 
 def _as_simulated(name: str) -> Callable[[], None]:
-    """A fault that the simulation of three brokers knows as well."""
+    """Return the fault of this name from the simulation of three brokers."""
 
     def install() -> None:
         simulated.MUTANTS[name]().__enter__()

@@ -1,4 +1,4 @@
-"""Clients that go on while their broker dies, and remember what they were promised."""
+"""Clients that run while their broker is killed, and keep what the broker acknowledged."""
 
 import threading
 import time
@@ -28,7 +28,7 @@ _CLIENT = {
 
 
 class Load:
-    """Runs `step` again and again in a thread; `stop` raises what went wrong there."""
+    """Runs `step` repeatedly in a thread; `stop` raises the error that ended it."""
 
     def __init__(self, step: Callable[[], None]) -> None:
         self._step = step
@@ -55,15 +55,16 @@ class Load:
 class Sender:
     """Sends the numbers 0, 1, 2... to the partitions of a topic in turn.
 
-    `idempotent` with five requests in flight; without, a record that is not acknowledged is given
-    up soon, and one that is may be there twice. Records have 400 bytes, so that segments roll.
+    `idempotent` has five requests in flight. Without it, a record that is not acknowledged is given
+    up soon, and one that is acknowledged may be there twice. Records have 400 bytes, so that
+    segments roll.
     """
 
     def __init__(self, servers: str, topic: str, *, idempotent: bool, acks: str = "all") -> None:
         self.topic = topic
         self.sent = 0
         self.acknowledged: dict[int, dict[int, int]] = defaultdict(dict)
-        """By partition: where each number was said to be."""
+        """The acknowledged offset of each number, by partition."""
         self.refused: list[str] = []
         self._idempotent = idempotent
         self._producer = Producer(
@@ -83,18 +84,18 @@ class Sender:
 
     @property
     def promised(self) -> int:
-        """How many records were acknowledged so far."""
+        """Return how many records have been acknowledged."""
         return sum(len(known) for known in list(self.acknowledged.values()))
 
     def wait_for_more(self, than: int) -> None:
-        """Until more records are acknowledged; in vain where the broker is gone."""
+        """Wait until more records are acknowledged; give up if the broker has ended."""
         deadline = time.monotonic() + IN_TIME_S
         while self.promised <= than:
             assert time.monotonic() < deadline, f"no record was acknowledged after {than}"
             time.sleep(0.01)
 
     def finish(self) -> None:
-        """Send no more, and wait for what is on its way."""
+        """Send no more, and wait for the outstanding requests."""
         self.load.stop()
         assert self._producer.flush(IN_TIME_S) == 0
 
@@ -119,25 +120,28 @@ class Sender:
             self.refused.append(str(error))
 
     def check(self, found: dict[int, list[tuple[int, int]]]) -> None:
-        """Compares what was promised with (offset, number) of every record in the partitions."""
+        """Compare the acknowledged records with (offset, number) of every record in the
+        partitions."""
         if self._idempotent:
             assert not self.refused
             assert self.promised == self.sent
         for partition in range(PARTITIONS):
             log = dict(found[partition])
             for number, offset in self.acknowledged[partition].items():
-                assert log.get(offset) == number, f"{number} was promised at {partition}:{offset}"
+                assert log.get(offset) == number, (
+                    f"{number} was acknowledged at {partition}:{offset}"
+                )
             if self._idempotent:
                 numbers = [number for _, number in found[partition]]
                 assert numbers == list(range(partition, self.sent, PARTITIONS))
 
 
 class Committer:
-    """A member of a group that reads a topic and commits what it has read."""
+    """A member of a group that reads a topic and commits the offsets of what it has read."""
 
     def __init__(self, servers: str, topic: str, group: str) -> None:
         self.committed: dict[int, int] = {}
-        """By partition: the highest offset whose commit was acknowledged."""
+        """The highest offset whose commit was acknowledged, by partition."""
         self.commits = 0
         self._group = group
         self._servers = servers
@@ -156,7 +160,7 @@ class Committer:
         self.load = Load(self._step)
 
     def wait_for_more(self, than: int) -> None:
-        """Until more commits are acknowledged."""
+        """Wait until more commits are acknowledged."""
         deadline = time.monotonic() + IN_TIME_S
         while self.commits <= than:
             assert time.monotonic() < deadline, f"no commit was acknowledged after {than}"
@@ -183,7 +187,7 @@ class Committer:
                 self.commits += 1
 
     def check(self, promised: dict[int, int], topic: str) -> None:
-        """The group has forgotten no commit of which it was told; for after a restart."""
+        """Check after a restart that the group has every commit that was acknowledged."""
         wanted = [TopicPartition(topic, partition) for partition in promised]
         if not wanted:
             return
@@ -191,7 +195,7 @@ class Committer:
             assert row.offset >= promised[row.partition], "an acknowledged commit was lost"
 
     def _ask(self, wanted: list[TopicPartition]) -> list[TopicPartition]:
-        # librdkafka answers from its own memory where it can: somebody else asks.
+        # librdkafka answers from its own cache if it can, so another consumer asks.
         asker = Consumer({**_CLIENT, "bootstrap.servers": self._servers, "group.id": self._group})
         try:
             return asker.committed(wanted, timeout=5)
@@ -200,7 +204,7 @@ class Committer:
 
 
 def read_all(servers: str, topic: str) -> dict[int, list[tuple[int, int]]]:
-    """By partition: offset and number of every record, in the order of the log."""
+    """Return the offset and number of every record in log order, by partition."""
     reader = Consumer(
         {
             **_CLIENT,
@@ -228,7 +232,7 @@ def read_all(servers: str, topic: str) -> dict[int, list[tuple[int, int]]]:
 
 
 def eventually(ask: Callable[[], Any]) -> Any:
-    """The answer, once there is one: a client needs a while to find a broker that came back."""
+    """Return the answer when there is one: a client needs a while to find a restarted broker."""
     deadline = time.monotonic() + IN_TIME_S
     while True:
         try:

@@ -1,11 +1,11 @@
-"""A broker with a fault, and with a short life if that is wanted:
-`python -m tests.integration.adversary.mutant_broker`.
+"""A broker with a fault, which can also kill itself:
+  `python -m tests.integration.adversary.mutant_broker`.
 
     ... DIRECTORY key=value ...     with Kafka's keys; serves until it is killed
 
-`mutant=NAME` is the fault, or the lever, of `mutants.py`. Its data lie in `DIRECTORY/data`. Where
-`DIRECTORY/die` holds two numbers, it kills itself (SIGKILL) right after an append, somewhere
-between the first and the second from its start: in the middle of a request, before the answer.
+`mutant=NAME` is the fault, or the lever, of `mutants.py`. Its data directory is `DIRECTORY/data`.
+If `DIRECTORY/die` holds two numbers, it kills itself (SIGKILL) right after an append, whose number
+since the start lies between the two: in the middle of a request, before the response.
 """
 
 import os
@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.broker.app import Broker
-from barnabas.broker.doors import real_doors
+from barnabas.broker.platform import system_platform
 from barnabas.broker.replication.partition import Partition
 from barnabas.config.broker import BrokerConfig
-from barnabas.storage.cleaner_worker import InlineCleaner
+from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from tests.integration.adversary.mutants import LEVERS, MUTANTS
-from tests.integration.adversary.program import arguments, go_on, run
+from tests.support.brokers.program import arguments, go_on, run
 
 
 def die_after(appends: int) -> None:
-    """The process is gone after so many appends by clients and coordinators."""
+    """Kill the process after that many appends by clients and coordinators."""
     append = Partition.append_as_leader
     left = appends
 
@@ -42,9 +42,9 @@ def die_after(appends: int) -> None:
 
 async def serve(directory: Path, properties: dict[str, str]) -> None:
     config = BrokerConfig.from_properties({**properties, "log.dirs": str(directory / "data")})
-    doors = real_doors(config)
+    platform = system_platform(config)
     # A worker process would not have the fault.
-    broker = Broker(config, doors=replace(doors, cleaner=InlineCleaner(doors.files)))
+    broker = Broker(config, platform=replace(platform, cleaner=InlineCleaner(platform.files)))
     await broker.start()
     await go_on(broker)
 

@@ -1,9 +1,9 @@
 """A broker of a test cluster that has a fault: `python -m tests.integration.adversary.mutant_node`.
 
-    ... MUTANT [DEVICE]     else as `barnabas.testing.child`
+    ... MUTANT [DEVICE]     the rest as `barnabas.testing.child`
 
-`MUTANT` is a fault of `cluster_mutants.py`, or empty. With `DEVICE` its disk loses with the process
-what was not fsynced (`lossy_files.py`), and its machine comes up again with each start.
+`MUTANT` is a fault of `cluster_mutants.py`, or empty. With `DEVICE` the broker's disk loses data
+that was not fsynced when the process ends (`lossy_files.py`); each start is a start of its machine.
 """
 
 import asyncio
@@ -15,23 +15,23 @@ from uuid import uuid4
 
 import uvloop
 
-from barnabas.broker.doors import Doors, real_doors
 from barnabas.broker.observability.logging import configure
+from barnabas.broker.platform import Platform, system_platform
 from barnabas.config.broker import BrokerConfig
 from barnabas.testing import child, node
 from tests.integration.adversary.cluster_mutants import CLUSTER_MUTANTS
-from tests.integration.adversary.lossy_files import restore
+from tests.support.brokers.lossy_files import restore
 
 
 def lose_power_with(device: Path) -> None:
-    """The broker's files are as lasting as those of a machine whose power fails."""
+    """Give the broker files that lose unsynced data, as on a machine that loses power."""
 
-    def lossy_doors(config: BrokerConfig) -> Doors:
+    def lossy_platform(config: BrokerConfig) -> Platform:
         (cache,) = config.log_dirs
         files = restore(device, Path(cache))
-        return replace(real_doors(config), files=files, boot_id=str(uuid4()))
+        return replace(system_platform(config), files=files, boot_id=str(uuid4()))
 
-    node.real_doors = lossy_doors
+    node.system_platform = lossy_platform
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
-"""Brokers with one fault each, for the checker to find: what went wrong elsewhere, and what could.
+"""Brokers with one fault each, for the checker to find: bugs of other brokers, and possible ones.
 
-Each is a patch of a class or module of the broker, installed by `mutant_broker.py` alone.
+Each is a patch of a class or module of the broker, installed by `mutant_broker.py` only.
 """
 
 import asyncio
@@ -9,39 +9,45 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from inspect import isawaitable
 from typing import Any, Final
 
-from barnabas.broker.coordination.gate import TransactionGate
-from barnabas.broker.coordination.marker_sender import MarkerSender
-from barnabas.broker.coordination.partition_log import LedPartition
-from barnabas.broker.handlers import produce
-from barnabas.broker.handlers.metadata import MetadataHandler
-from barnabas.coordinator.decision import Decision, Turn
+from barnabas.broker.handlers import metadata, produce
+from barnabas.broker.replication.coordinator_log import LedPartition
+from barnabas.broker.transactions.marker_sender import MarkerSender
+from barnabas.broker.transactions.verifier import TransactionVerifier
+from barnabas.coordinator.decision import Decision, Instant
+from barnabas.coordinator.group.coordinator import GroupShard
 from barnabas.coordinator.group.offsets import Offsets
-from barnabas.coordinator.group.shard import GroupShard
 from barnabas.coordinator.runtime import CoordinatorRuntime
-from barnabas.coordinator.transaction.ending import Ending
-from barnabas.coordinator.transaction.ledger import Ledger
-from barnabas.coordinator.transaction.metadata import NO_EPOCH, Transaction
+from barnabas.coordinator.transaction import ending
+from barnabas.coordinator.transaction.metadata import (
+    NO_EPOCH,
+    NextClient,
+    TransactionMetadata,
+)
 from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.states import TransactionState
+from barnabas.coordinator.transaction.table import TransactionTable
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.storage import compaction, producer_rules, producer_state
-from barnabas.storage.cleaned_transactions import CleanedTransactions
-from barnabas.storage.log import Log
-from barnabas.storage.producer_state import ProducerStateManager
+from barnabas.storage.cleaning import compaction
+from barnabas.storage.cleaning.compaction import CleanedTransactions
+from barnabas.storage.log.log import Log
+from barnabas.storage.producers import rules as producer_rules
+from barnabas.storage.producers import state as producer_state
+from barnabas.storage.producers.state import ProducerStateManager
 
 HIGH_EPOCH: Final = 32_760
-"""Where producer ids begin that are soon used up."""
+"""The first epoch of producer ids that are soon exhausted."""
 
 
 def unverified() -> None:
-    """The first batch of a transaction is taken unasked (KAFKA-14402)."""
-    TransactionGate.verifies = property(lambda _: False)  # type: ignore[assignment,method-assign]
+    """The first batch of a transaction is appended without verification (KAFKA-14402)."""
+    TransactionVerifier.verifies = property(lambda _: False)  # type: ignore[assignment,method-assign]
 
 
 def marker_refused_again() -> None:
-    """A marker that is sent again is refused, though nothing is open (KAFKA-19999)."""
+    """A repeated marker is refused (KAFKA-19999)."""
 
     def check(entry: Any, header: Any) -> None:
         if entry is not None and header.producer_epoch == entry.producer_epoch:
@@ -51,64 +57,69 @@ def marker_refused_again() -> None:
 
 
 def endless_epochs() -> None:
-    """An epoch is never used up (KAFKA-19367)."""
+    """Epochs are never exhausted (KAFKA-19367)."""
     high_epochs()
-    Transaction.exhausted = property(lambda _: False)  # type: ignore[assignment,method-assign]
+    TransactionMetadata.exhausted = property(lambda _: False)  # type: ignore[assignment,method-assign]
 
 
 def high_epochs() -> None:
-    """No fault: producer ids begin a few transactions before their last epoch."""
-    incremented = Transaction.incremented
+    """No fault: producer ids start a few transactions before their last epoch."""
+    next_client = TransactionMetadata.next_client
 
-    def high(txn: Transaction, timeout_ms: int, expected: int | None, now_ms: int) -> Transaction:
-        target = incremented(txn, timeout_ms, expected, now_ms)
-        return target._replace(epoch=HIGH_EPOCH) if txn.epoch == NO_EPOCH else target
+    def high(txn: TransactionMetadata, expected: int | None) -> NextClient:
+        client = next_client(txn, expected)
+        if txn.epoch != NO_EPOCH:
+            return client
+        return client._replace(producer=client.producer._replace(epoch=HIGH_EPOCH))
 
-    Transaction.incremented = high  # type: ignore[method-assign]
+    TransactionMetadata.next_client = high  # type: ignore[method-assign]
 
 
 def spent_epochs() -> None:
-    """An epoch is used up although the log refused it (KAFKA-9666)."""
+    """An epoch is raised although the append of its record failed (KAFKA-9666)."""
     high_epochs()
     refused_fencing()
-    write = Ledger.write
+    write = TransactionTable.transition
 
     def spending(
-        ledger: Ledger,
-        target: Transaction,
-        response: object,
-        turn: Turn,
-        noted: str,
-        then: Callable[[Turn], Any] | None = None,
-        refused: Callable[[Turn], Any] | None = None,
+        table: TransactionTable,
+        target: TransactionMetadata,
+        answer: object,
+        now: Instant,
+        event: str,
+        then: Callable[[Instant], Any] | None = None,
+        refused: Callable[[Instant], Any] | None = None,
     ) -> Any:
-        def spent(turn: Turn) -> Any:
-            known = ledger.transactions.get(target.transactional_id)
+        def spent(now: Instant) -> Any:
+            known = table.transactions.get(target.transactional_id)
             if known is not None and known.producer_id == target.producer_id:
                 kept = known._replace(epoch=target.epoch)
-                ledger.transactions[target.transactional_id] = kept
-            return Decision() if refused is None else refused(turn)
+                table.transactions[target.transactional_id] = kept
+            return Decision(None) if refused is None else refused(now)
 
         fences = target.state in (TransactionState.EMPTY, TransactionState.PREPARE_ABORT)
-        return write(ledger, target, response, turn, noted, then, spent if fences else refused)
+        return write(table, target, answer, now, event, then, spent if fences else refused)
 
-    Ledger.write = spending  # type: ignore[method-assign]
+    TransactionTable.transition = spending  # type: ignore[method-assign]
 
 
 def refused_fencing() -> None:
-    """No fault: a fencing lands at the fifth attempt, as while too few replicas are there."""
-    write, append = Ledger.write, LedPartition.append
+    """No fault: fencing succeeds at the fifth attempt, as if too few replicas were in sync
+    before."""
+    write, append = TransactionTable.transition, LedPartition.append
     tries: Counter[str] = Counter()
     refuses = False
 
-    def counting(ledger: Ledger, target: Transaction, *others: Any, **options: Any) -> Any:
+    def counting(
+        table: TransactionTable, target: TransactionMetadata, *others: Any, **options: Any
+    ) -> Any:
         nonlocal refuses
         if target.state is TransactionState.PREPARE_ABORT and "fenced" in others[2]:
             tries[target.transactional_id] += 1
             refuses = tries[target.transactional_id] % 5 != 0
         else:
             refuses = False
-        return write(ledger, target, *others, **options)
+        return write(table, target, *others, **options)
 
     def refusing(log: LedPartition, *what: Any, **options: Any) -> int:
         nonlocal refuses
@@ -117,47 +128,50 @@ def refused_fencing() -> None:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         return append(log, *what, **options)
 
-    Ledger.write = counting  # type: ignore[method-assign]
+    TransactionTable.transition = counting  # type: ignore[method-assign]
     LedPartition.append = refusing  # type: ignore[method-assign]
 
 
 def late_offsets() -> None:
-    """Markers are answered before the group shows what they commit (KAFKA-17507)."""
+    """WriteTxnMarkers is answered before the committed offsets are visible (KAFKA-17507)."""
 
-    def replay(shard: GroupShard, producer_id: int, _epoch: int, committed: bool) -> None:
-        for record in shard.offsets.pending.end(producer_id, committed):
-            assert record.committed is not None
-            keep = partial(shard.offsets._keep, *record[:3], record.committed)
-            asyncio.get_running_loop().call_later(0.03, keep)
+    def replay(shard: GroupShard, producer_id: int, _epoch: int, committed: bool) -> tuple[()]:
+        offsets = shard.state.offsets
+        for record in offsets.pending.end(producer_id, committed):
+            if record is not None:
+                assert record.committed is not None
+                keep = partial(offsets._keep, *record[:3], record.committed)
+                asyncio.get_running_loop().call_later(0.03, keep)
+        return ()
 
     GroupShard.replay_marker = replay  # type: ignore[method-assign]
 
 
 def forgetful_coordinator() -> None:
-    """That a transaction is open stands in memory alone (Redpanda 6018)."""
-    write = Ledger.write
+    """Open transactions are kept in memory only (Redpanda 6018)."""
+    write = TransactionTable.transition
 
     def unwritten(
-        ledger: Ledger,
-        target: Transaction,
-        response: object,
-        turn: Turn,
-        noted: str,
-        then: Callable[[Turn], Any] | None = None,
-        refused: Callable[[Turn], Any] | None = None,
+        table: TransactionTable,
+        target: TransactionMetadata,
+        answer: object,
+        now: Instant,
+        event: str,
+        then: Callable[[Instant], Any] | None = None,
+        refused: Callable[[Instant], Any] | None = None,
     ) -> Any:
         if target.state is not TransactionState.ONGOING:
-            return write(ledger, target, response, turn, noted, then, refused)
-        ledger.replay(TransactionRecord(target.transactional_id, target, True))
+            return write(table, target, answer, now, event, then, refused)
+        table.replay(TransactionRecord(target.transactional_id, target, True))
         if then is not None:
-            then(turn)
-        return Decision(response=response)
+            then(now)
+        return Decision(answer)
 
-    Ledger.write = unwritten  # type: ignore[method-assign]
+    TransactionTable.transition = unwritten  # type: ignore[method-assign]
 
 
 def window_of_one() -> None:
-    """After a restart one batch of each producer is remembered, not five (librdkafka 4953)."""
+    """After a restart the broker has one batch of each producer, not five (librdkafka 4953)."""
     replay = ProducerStateManager.replay
 
     def short(producers: ProducerStateManager, data: Any, batches: Any) -> Any:
@@ -173,7 +187,8 @@ def window_of_one() -> None:
 
 
 def forgotten_sequences() -> None:
-    """After a restart no sequence is known, and the next one is out of order (librdkafka 3575)."""
+    """After a restart no sequences are known, and the next one is out of order (librdkafka
+    3575)."""
     replay = ProducerStateManager.replay
 
     def forgetful(producers: ProducerStateManager, data: Any, batches: Any) -> Any:
@@ -187,7 +202,7 @@ def forgotten_sequences() -> None:
 
 
 def short_memory() -> None:
-    """Producers are forgotten while they live, and then unknown (KIP-360)."""
+    """The state of active producers expires (KAFKA-9144, KIP-360)."""
     check = producer_state.check_sequence
     expire = ProducerStateManager.expire
 
@@ -203,7 +218,7 @@ def short_memory() -> None:
 
 
 def inclusive_last_stable_offset() -> None:
-    """The record at the last stable offset is given out too (Redpanda 3036)."""
+    """Fetch also returns the record at the last stable offset (Redpanda 3036)."""
 
     def inclusive(log: Log) -> int:
         first = log.producers.first_unstable_offset
@@ -221,7 +236,7 @@ def short_aborted_index() -> None:
 
 
 def hasty_coordinator() -> None:
-    """Coordinators serve before they have read their log (KAFKA-9307)."""
+    """Coordinators serve before they have loaded their log (Redpanda 5090, KAFKA-9307)."""
     load = CoordinatorRuntime._load
 
     async def hasty(runtime: Any, index: int, hosted: Any) -> None:
@@ -233,13 +248,15 @@ def hasty_coordinator() -> None:
 
 
 def hasty_metadata() -> None:
-    """A broker that was just started knows of no topic yet (librdkafka 1.8)."""
-    handle = MetadataHandler.handle
+    """A broker knows no topics right after its start (librdkafka 1.8)."""
+    handle = metadata.handle
     knows_from = 0.0
 
-    async def hasty(handler: Any, request: Any, context: Any) -> Any:
+    def hasty(parts: Any, request: Any, context: Any) -> Any:
         nonlocal knows_from
-        answer = await handle(handler, request, context)
+        answer = yield from handle(parts, request, context)
+        if isawaitable(answer):
+            return answer
         now = asyncio.get_running_loop().time()
         if any(topic.error_code == 0 for topic in answer.topics):
             knows_from = knows_from or now + 0.3
@@ -248,22 +265,30 @@ def hasty_metadata() -> None:
                 topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
         return answer
 
-    MetadataHandler.handle = hasty  # type: ignore[method-assign]
+    metadata.handle = hasty
 
 
 def reused_buffer() -> None:
-    """Records that wait stay in the connection's receive buffer (KAFKA-15653)."""
+    """Records that wait for verification are not copied from the receive buffer (KAFKA-15653)."""
     slow_markers()
     produce._keep_records = lambda _: None
+    append = produce._append
+
+    def reading_late(replicas: Any, slot: Any, *others: Any) -> None:
+        # The header from before the wait would not fit the new bytes, so the CRC would find it.
+        slot.header = produce.first_header(slot.records)
+        append(replicas, slot, *others)
+
+    produce._append = reading_late
 
 
 def slow_markers() -> None:
-    """No fault: markers take a while, and whoever begins the next transaction waits for them."""
+    """No fault: markers are delayed, and a producer's next transaction waits for them."""
 
     def later(sender: Any) -> None:
         if not sender._scheduled:
             sender._scheduled = True
-            sender._timers.call_later(0.01, sender._carry_due)
+            sender._timers.call_later(0.01, sender._send_due)
 
     MarkerSender._schedule = later  # type: ignore[method-assign]
 
@@ -272,15 +297,15 @@ def expired_offsets() -> None:
     """Committed offsets expire as soon as they are loaded (KAFKA-8069)."""
     loaded = GroupShard.loaded
 
-    def forgetful(shard: GroupShard, turn: Turn) -> Any:
-        shard.offsets = Offsets()
-        return loaded(shard, turn)
+    def forgetful(shard: GroupShard, now: Instant) -> Any:
+        shard.state.offsets = Offsets()
+        return loaded(shard, now)
 
     GroupShard.loaded = forgetful  # type: ignore[method-assign]
 
 
 def aborted_records_compact() -> None:
-    """An aborted newer record removes the committed older one of its key."""
+    """An aborted newer record removes a committed older one."""
     learn = compaction._Compaction._learn_keys
     is_void = CleanedTransactions.is_void
 
@@ -295,21 +320,21 @@ def aborted_records_compact() -> None:
 
 
 def skipped_marker() -> None:
-    """Now and then a partition that was written gets no marker."""
-    to_mark = Ending._to_mark
+    """Sometimes a partition gets no marker."""
+    to_mark = ending._to_mark
     chance = random.Random(0)
 
-    def fewer(ending: Ending, txn: Transaction, written: Any) -> Any:
-        partitions = to_mark(ending, txn, written)
+    def fewer(table: TransactionTable, txn: TransactionMetadata, written: Any) -> Any:
+        partitions = to_mark(table, txn, written)
         if len(partitions) > 1 and chance.random() < 0.1:
             return partitions - {sorted(partitions)[0]}
         return partitions
 
-    Ending._to_mark = fewer  # type: ignore[method-assign]
+    ending._to_mark = fewer
 
 
 def offsets_of_aborted() -> None:
-    """An abort marker lets a group's offsets count."""
+    """An abort marker commits the offsets of a group."""
     Offsets_replay = Offsets.replay_marker
     Offsets.replay_marker = (  # type: ignore[method-assign]
         lambda offsets, producer_id, _: Offsets_replay(offsets, producer_id, True)
@@ -317,32 +342,42 @@ def offsets_of_aborted() -> None:
 
 
 def unfenced() -> None:
-    """A producer that was replaced is not told so."""
+    """A fenced producer is not refused."""
 
-    def lenient(ledger: Ledger, transactional_id: str, producer: Any) -> Transaction:
-        txn = ledger.transactions.get(transactional_id)
+    def lenient(
+        table: TransactionTable, transactional_id: str, producer: Any
+    ) -> TransactionMetadata:
+        txn = table.transactions.get(transactional_id)
         if txn is None or txn.producer_id != producer.producer_id:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return txn
 
-    Ledger.require = lenient  # type: ignore[method-assign]
+    def current(txn: TransactionMetadata, producer: Any, _client_version: int) -> ending.Epoch:
+        if txn.producer_id != producer.producer_id:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return ending.Epoch.CURRENT
+
+    TransactionTable.require = lenient  # type: ignore[method-assign]
+    ending.epoch_of = current
     producer_state.check_epoch = lambda *_: None
     producer_rules.check_epoch = lambda *_: None
 
 
 def revived_ids() -> None:
-    """A transactional id that was forgotten is whose who comes first (KAFKA-18019)."""
-    require = Ledger.require
+    """An expired transactional id accepts any producer (KAFKA-18019)."""
+    require = TransactionTable.require
 
-    def reviving(ledger: Ledger, transactional_id: str, producer: Any) -> Transaction:
-        if transactional_id not in ledger.transactions:
+    def reviving(
+        table: TransactionTable, transactional_id: str, producer: Any
+    ) -> TransactionMetadata:
+        if transactional_id not in table.transactions:
             now_ms = int(time.time() * 1000)
-            ledger.transactions[transactional_id] = Transaction(
+            table.transactions[transactional_id] = TransactionMetadata(
                 transactional_id, producer.producer_id, producer.epoch, 2000, now_ms
             )
-        return require(ledger, transactional_id, producer)
+        return require(table, transactional_id, producer)
 
-    Ledger.require = reviving  # type: ignore[method-assign]
+    TransactionTable.require = reviving  # type: ignore[method-assign]
 
 
 MUTANTS: Final[dict[str, Callable[[], None]]] = {
@@ -375,4 +410,4 @@ LEVERS: Final[dict[str, Callable[[], None]]] = {
     "refused_fencing": refused_fencing,
     "slow_markers": slow_markers,
 }
-"""What makes rare things frequent, and is no fault."""
+"""Patches that make rare cases frequent; they are not faults."""

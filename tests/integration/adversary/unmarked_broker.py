@@ -1,25 +1,28 @@
-"""A broker that dies between decision and marker:
-`python -m tests.integration.adversary.unmarked_broker`.
+"""A broker that kills itself between decision and marker:
+  `python -m tests.integration.adversary.unmarked_broker`.
 
     ... DIRECTORY key=value ...     with Kafka's keys; serves until it is killed
 
-Its data lie in `DIRECTORY/data`. Where `DIRECTORY/die` holds two numbers, n and m, it kills itself
-(SIGKILL) in its nth committed transaction in place of writing one more marker than m, and in any
-case before the last: the decision is in the log, and a part of the markers is not. Where the file
-holds a minus instead, COMMIT markers are held back until the file is gone.
+Its data directory is `DIRECTORY/data`. If `DIRECTORY/die` holds two numbers, n and m, it kills
+itself (SIGKILL) in its nth committed transaction instead of writing marker m + 1, and at the latest
+before the last marker: the decision is in the log, and some of the markers are not. If the file
+holds a minus sign, COMMIT markers are held back until the file is removed.
 """
 
 import os
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 from barnabas.broker.app import Broker
-from barnabas.broker.coordination.marker_sender import MarkerSender
-from barnabas.broker.coordination.marker_writer import Done, MarkerWriter, TxnMarker
+from barnabas.broker.server.slices import Steps
+from barnabas.broker.transactions.marker_sender import MarkerSender
+from barnabas.broker.transactions.marker_writer import Done, MarkerWrite, MarkerWriter
 from barnabas.config.broker import BrokerConfig
-from barnabas.coordinator.transaction.ending import Markers
+from barnabas.coordinator.transaction.metadata import Markers
 from barnabas.protocol.errors import ErrorCode
-from tests.integration.adversary.program import arguments, go_on, run
+from barnabas.protocol.records.control import TxnMarker
+from tests.support.brokers.program import arguments, go_on, run
 
 HELD = "-"
 
@@ -31,8 +34,8 @@ class Lever:
         self._path = path
         self._commits = 0
         self._left: int | None = None
-        self._flying = 0
-        self._dies = False
+        self._pending = 0
+        self._kills_itself = False
         self._write = MarkerWriter.write
         self._send = MarkerSender.send
 
@@ -43,14 +46,15 @@ class Lever:
             lever.decided(markers)
             lever._send(sender, index, epoch, markers)
 
-        def write(
-            writer: MarkerWriter, topic: str, index: int, marker: TxnMarker, done: Done
-        ) -> None:
-            if lever.holds(marker):
-                # What the sender tries again, without end.
-                done(ErrorCode.REQUEST_TIMED_OUT)
-            else:
-                lever._write(writer, topic, index, marker, lever.flies(done))
+        def write(writer: MarkerWriter, writes: Iterable[MarkerWrite]) -> Steps[None]:
+            for each in writes:
+                if lever.holds(each.marker):
+                    # An error that the sender retries without end.
+                    each.done(ErrorCode.REQUEST_TIMED_OUT)
+                else:
+                    yield from lever._write(
+                        writer, [each._replace(done=lever.in_flight(each.done))]
+                    )
 
         MarkerSender.send = send  # type: ignore[method-assign]
         MarkerWriter.write = write  # type: ignore[method-assign]
@@ -65,25 +69,26 @@ class Lever:
     def holds(self, marker: TxnMarker) -> bool:
         if self._left is not None and marker.committed:
             if self._left == 0:
-                self._dies = True
+                self._kills_itself = True
                 self._die_once_written()
                 return True
             self._left -= 1
         return marker.committed and self._path.exists() and self._path.read_text() == HELD
 
-    def flies(self, done: Done) -> Done:
-        """A marker is being written: a group's waits for what its offsets wait for."""
-        self._flying += 1
+    def in_flight(self, done: Done) -> Done:
+        """Count a marker as being written; the marker of a group also waits for the group's
+        offsets."""
+        self._pending += 1
 
-        def landed(error: ErrorCode) -> None:
-            self._flying -= 1
+        def written(error: ErrorCode) -> None:
+            self._pending -= 1
             done(error)
             self._die_once_written()
 
-        return landed
+        return written
 
     def _die_once_written(self) -> None:
-        if self._dies and not self._flying:
+        if self._kills_itself and not self._pending:
             self._path.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""The four client libraries, each in a process of its own that carries out orders."""
+"""The four client libraries, each in its own process that carries out commands."""
 
 import sys
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.interop.message import Message
-from tests.referee import jvm
-from tests.referee.resident import Resident
+from tests.support.kafka import jvm
+from tests.support.kafka.resident import Resident
 
 KINDS = ("confluent", "kafka_python", "aiokafka", "java")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -21,7 +21,7 @@ JAVA_ASSIGNORS = {
 
 
 def start(kind: str, directory: Path) -> Resident:
-    """A process with a client library; its complaints go to a file in the directory."""
+    """Start a process with a client library; its log goes to a file in the directory."""
     errors = directory / f"{kind}.errors"
     if kind == "java":
         return jvm.start(errors)
@@ -30,7 +30,7 @@ def start(kind: str, directory: Path) -> Resident:
 
 
 class Client:
-    """One library, and the broker that it speaks to."""
+    """A client library, and the broker that it uses."""
 
     def __init__(self, kind: str, process: Resident, servers: str) -> None:
         self.kind = kind
@@ -38,31 +38,31 @@ class Client:
         self._servers = servers
 
     def at(self, servers: str) -> "Client":
-        """The same library for another broker."""
+        """Return the same library for another broker."""
         return Client(self.kind, self._process, servers)
 
     def __call__(self, do: str, **arguments: Any) -> Any:
-        """An order that speaks to the broker."""
+        """Send a command that uses the broker."""
         return self._process.call(do, servers=self._servers, **arguments)
 
     def write(
         self, topic: str, messages: Sequence[Message], codec: str = "none", **options: Any
     ) -> Any:
-        """Writes to partition 0 and returns the offsets; options have `_` for Kafka's dots."""
+        """Produce to partition 0 and return the offsets; options have `_` for Kafka's dots."""
         sent = [each.to_json() for each in messages]
         return self("write", topic=topic, codec=codec, messages=sent, options=_dotted(options))
 
     def read(
         self, topic: str, count: int, since: int | None = None, **options: Any
     ) -> list[Message]:
-        """The first messages of partition 0, or the first since a timestamp in ms."""
+        """Return the first messages of partition 0, or the first since a timestamp in ms."""
         read = self("read", topic=topic, count=count, since=since, options=_dotted(options))
         return [Message.from_json(each) for each in read]
 
     def join(
         self, name: str, topic: str, group: str, strategy: str = "range", **options: Any
     ) -> "Member":
-        """A new member of a group; options have `_` for Kafka's dots."""
+        """Start a new member of a group; options have `_` for Kafka's dots."""
         assignor = JAVA_ASSIGNORS[strategy] if self.kind == "java" else strategy
         config = {
             "group.id": group,
@@ -76,7 +76,7 @@ class Client:
 
 
 class Member:
-    """A consumer in a group, polled all the time by the process of its library."""
+    """A consumer in a group, polled continuously by the process of its library."""
 
     def __init__(self, name: str, process: Resident) -> None:
         self._name = name
@@ -107,7 +107,7 @@ class Member:
         self._call("commit")
 
     def leave(self) -> None:
-        """Closes the consumer; once is enough."""
+        """Close the consumer; a second call does nothing."""
         if not self._left:
             self._left = True
             self._call("leave")

@@ -19,7 +19,7 @@ def servers() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def client(servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Gives the client of a kind; each is started when first asked for, once."""
+    """Return a function that returns the client of a kind, which is started once on first use."""
     directory = tmp_path_factory.mktemp("clients")
     started: dict[str, Client] = {}
     with ExitStack() as processes:

@@ -1,15 +1,15 @@
-"""A proxy before a broker that loses answers: the request arrives, the connection breaks."""
+"""A proxy that loses responses: the request reaches the broker, the connection breaks."""
 
 import asyncio
 import contextlib
 
-from tests.integration.proxy import Proxy, read_frame
+from tests.support.proxy import Proxy, read_frame
 
 PRODUCE = 0
 
 
 class CuttingProxy(Proxy):
-    """Breaks the connection in place of every third answer to a Produce."""
+    """Breaks the connection instead of forwarding every third Produce response."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class CuttingProxy(Proxy):
         from_broker, to_broker = await asyncio.open_connection(*self.to)
         produces: set[bytes] = set()
         requests = asyncio.create_task(_requests(reader, to_broker, produces))
-        # Where one side is gone, so goes the other.
+        # If one side closes, the other is closed too.
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 answer = await read_frame(from_broker)
@@ -41,7 +41,7 @@ class CuttingProxy(Proxy):
 async def _requests(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, produces: set[bytes]
 ) -> None:
-    """Hands requests on and notes the correlation ids of those that write."""
+    """Forward requests and record the correlation ids of Produce requests."""
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
             request = await read_frame(reader)

@@ -1,6 +1,7 @@
-"""What flows through a cluster while it loses brokers: inputs that are written all the time, and
-partitions of which it is known when they last took a record."""
+"""Load on a cluster that loses brokers: inputs that are written continuously, and partitions whose
+gaps between acknowledged records are measured."""
 
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -23,8 +24,11 @@ IN_TIME_S = 60.0
 
 
 class Feeder(threading.Thread):
-    """Writes numbers to the partitions of each topic in turn, so many a second; `hurry` writes the
-    rest at once."""
+    """Writes numbers to the partitions of each topic in turn; `hurry` writes the rest at once.
+
+    The rate is `pace` a second at first and falls with the rest: on a slow machine too, records are
+    left for the last kill.
+    """
 
     def __init__(
         self, servers: str, topics: Sequence[str], partitions: int, total: int, pace: int
@@ -40,7 +44,8 @@ class Feeder(threading.Thread):
     def run(self) -> None:
         began, written = time.monotonic(), 0
         while written < self._total:
-            due = int((time.monotonic() - began) * self._pace)
+            passed = (time.monotonic() - began) * self._pace / self._total
+            due = int(self._total * -math.expm1(-passed))
             until = self._total if self._hurry.wait(_TICK_S) else min(due, self._total)
             for number in range(written, until):
                 for topic in self._topics:
@@ -61,15 +66,15 @@ class Feeder(threading.Thread):
         return not self.is_alive()
 
     def hurry(self) -> None:
-        """Returns when everything is acknowledged."""
+        """Return when everything is acknowledged."""
         self._hurry.set()
         self.join()
         assert self._producer.flush(IN_TIME_S) == 0
 
 
 class Prober(threading.Thread):
-    """Writes a record to each partition of a topic all the time; `longest_gaps` says how long each
-    took none, in seconds, since it was last asked."""
+    """Writes a record to each partition of a topic continuously; `longest_gaps` returns the longest
+    time without an acknowledged record of each, in seconds, since the last call."""
 
     def __init__(self, servers: str, topic: str, partitions: int) -> None:
         super().__init__(daemon=True)
@@ -110,7 +115,7 @@ class Prober(threading.Thread):
             }
 
     def finish(self) -> None:
-        """Returns when everything is acknowledged."""
+        """Return when everything is acknowledged."""
         self._enough.set()
         self.join()
         assert self._producer.flush(IN_TIME_S) == 0

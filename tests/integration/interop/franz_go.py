@@ -1,4 +1,4 @@
-"""The program in `go/`, which works with franz-go: built once, from the Go module proxy."""
+"""The program in `go/`, which uses franz-go: built once, from the Go module proxy."""
 
 import fcntl
 import hashlib
@@ -7,16 +7,16 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.referee.jars import CACHE
+from tests.support.kafka.jars import CACHE
 
 SOURCES = Path(__file__).parent / "go"
 _FILES = sorted(each for each in SOURCES.iterdir() if each.suffix in (".go", ".mod", ".sum"))
-# Since then Go fetches the newer version that a module asks for.
+# Since this version Go fetches the newer version that a module asks for.
 _OLDEST = (1, 21)
 
 
 def why_not() -> str | None:
-    """What keeps the program from being built here; None if nothing does."""
+    """Return the reason why the program cannot be built here; None if it can."""
     if shutil.which("go") is None:
         return "`go` is not installed, and franz-go needs it"
     told = subprocess.run(["go", "version"], capture_output=True, text=True, check=True).stdout
@@ -27,7 +27,7 @@ def why_not() -> str | None:
 
 
 def program() -> Path:
-    """Where it lies; built when first asked for."""
+    """Return the path of the program, which is built on the first call."""
     state = hashlib.sha256(b"".join(each.read_bytes() for each in _FILES))
     binary = CACHE / f"franz-{state.hexdigest()[:16]}"
     CACHE.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""A member of a group, polled by a thread of its own, whatever its client library."""
+"""A member of a group with any client library, polled by its own thread."""
 
 import threading
 from collections.abc import Callable
@@ -10,10 +10,10 @@ DEADLINE = 30.0
 
 
 class Consumer(Protocol):
-    """What a library's consumer must do here; only one thread calls it."""
+    """The consumer of a library; only one thread calls it."""
 
     revoked: int
-    """How many partitions were taken away so far."""
+    """The number of partitions revoked so far."""
 
     def poll(self) -> list[str]: ...
     def owned(self) -> list[int]: ...
@@ -23,17 +23,18 @@ class Consumer(Protocol):
 
 
 class Member:
-    """Keeps a consumer polled; every other call waits for its turn in that thread."""
+    """Keeps a consumer polled; every other call waits until that thread carries it out."""
 
     def __init__(self, join: Callable[[], Consumer]) -> None:
-        self._orders: SimpleQueue[tuple[Callable[[Consumer], Any], Future[Any]]] = SimpleQueue()
+        self._commands: SimpleQueue[tuple[Callable[[Consumer], Any], Future[Any]]] = SimpleQueue()
         self._read: list[str] = []
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(join,), daemon=True)
         self._thread.start()
 
     def state(self) -> dict[str, Any]:
-        """The partitions it owns, the values that it read, and how much was taken from it."""
+        """Return the owned partitions, the values that were read, and the count of revoked
+        partitions."""
         return dict(
             self._in_turn(
                 lambda it: {"owned": it.owned(), "read": list(self._read), "revoked": it.revoked}
@@ -44,16 +45,16 @@ class Member:
         self._in_turn(lambda it: it.commit())
 
     def lag(self) -> int:
-        """How many messages of its partitions it has not come to."""
+        """Return how many messages of its partitions it has not read yet."""
         return int(self._in_turn(lambda it: it.lag()))
 
     def leave(self) -> None:
         self._leaving.set()
         self._thread.join(DEADLINE)
 
-    def _in_turn(self, order: Callable[[Consumer], Any]) -> Any:
+    def _in_turn(self, command: Callable[[Consumer], Any]) -> Any:
         done: Future[Any] = Future()
-        self._orders.put((order, done))
+        self._commands.put((command, done))
         return done.result(DEADLINE)
 
     def _run(self, join: Callable[[], Consumer]) -> None:
@@ -68,10 +69,10 @@ class Member:
     def _carry_out(self, consumer: Consumer) -> None:
         while True:
             try:
-                order, done = self._orders.get_nowait()
+                command, done = self._commands.get_nowait()
             except Empty:
                 return
             try:
-                done.set_result(order(consumer))
+                done.set_result(command(consumer))
             except Exception as error:
                 done.set_exception(error)

@@ -1,11 +1,11 @@
-"""A message as the programs of all clients take and give it: JSON, with bytes in base64."""
+"""A message in the exchange format of the clients' programs: JSON, with bytes in base64."""
 
 import base64
 from typing import Any, NamedTuple
 
 
 class Message(NamedTuple):
-    """What a client writes, and another must read."""
+    """A message that one client writes and another must read."""
 
     key: bytes | None
     value: bytes | None

@@ -1,4 +1,5 @@
-"""A client library as a program: carries out the orders of `tests.referee.resident.Resident`.
+"""A client library as a program that carries out commands of
+`tests.support.kafka.resident.Resident`.
 
 python -m tests.integration.interop.program confluent|kafka_python|aiokafka
 """
@@ -14,15 +15,15 @@ from tests.integration.interop.member import Member
 from tests.integration.interop.message import Message
 
 
-class Orders:
-    """What the tests may order of one library."""
+class Commands:
+    """The commands that tests can send to a library."""
 
     def __init__(self, library: ModuleType) -> None:
         self._library = library
         self._members: dict[str, Member] = {}
 
     def carry_out(self, do: str, **arguments: Any) -> Any:
-        """The order's answer, in what JSON can say."""
+        """Carry out a command; return its answer as values that JSON can encode."""
         if "name" in arguments and do != "join":
             return self._of_member(do, **arguments)
         own: dict[str, Callable[..., Any]] = {
@@ -55,10 +56,10 @@ class Orders:
 
 
 def main() -> None:
-    orders = Orders(importlib.import_module(f"tests.integration.interop.with_{sys.argv[1]}"))
+    commands = Commands(importlib.import_module(f"tests.integration.interop.with_{sys.argv[1]}"))
     for line in sys.stdin:
         try:
-            answer = {"value": orders.carry_out(**json.loads(line))}
+            answer = {"value": commands.carry_out(**json.loads(line))}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

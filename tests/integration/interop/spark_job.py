@@ -2,7 +2,7 @@
 
     python spark_job.py SERVERS INPUT OUTPUT CHECKPOINT
 
-It says "started", and ends its query on SIGTERM. Spark fetches the connector from Maven Central.
+It prints "started", and ends its query on SIGTERM. Spark fetches the connector from Maven Central.
 """
 
 import signal
@@ -30,7 +30,7 @@ def main() -> None:
         session.readStream.format("kafka")
         .option("kafka.bootstrap.servers", servers)
         .option("kafka.isolation.level", "read_committed")
-        # Kafka's AdminClient goes on asking a broker that has died until this is over.
+        # Kafka's AdminClient retries a broker that has crashed until this timeout.
         .option("kafka.default.api.timeout.ms", "10000")
         .option("kafka.request.timeout.ms", "5000")
         .option("subscribe", source)
@@ -46,7 +46,7 @@ def main() -> None:
         .trigger(processingTime="500 milliseconds")
         .start()
     )
-    # A handler must not call the JVM: a call of its main thread may be under way.
+    # A handler must not call the JVM, because a call of its main thread may be running.
     enough = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: enough.set())
     print("started", flush=True)

@@ -1,4 +1,4 @@
-"""An operator's calls, by the admin client of every library that has them."""
+"""Administrators' calls with the admin client of every library that has them."""
 
 import itertools
 
@@ -7,7 +7,7 @@ import pytest
 from tests.integration.interop.clients import KINDS
 from tests.integration.interop.conftest import Start
 from tests.integration.interop.message import Message
-from tests.waiting import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.xdist_group("interop-admin")
 
@@ -15,7 +15,7 @@ NODE = 0
 MANY = 10
 
 NOT_IN_AIOKAFKA = ("confluent", "kafka_python", "java")
-"""aiokafka has no incremental changes of configurations, and no changes of groups."""
+"""aiokafka cannot change configurations incrementally, and cannot change groups."""
 WITH_OFFSET_DELETES = ("kafka_python", "java")
 WITH_LOG_DIRS = ("kafka_python", "java")
 
@@ -24,7 +24,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def topic(client: Start) -> str:
-    """A topic of one partition with ten messages."""
+    """Create a topic of one partition with ten messages."""
     name = f"admin-{next(_numbers)}"
     client("java")("create_topic", topic=name, partitions=1)
     client("confluent").write(name, [Message(None, b"%d" % at) for at in range(MANY)])
@@ -33,14 +33,14 @@ def topic(client: Start) -> str:
 
 @pytest.fixture
 def group(client: Start, topic: str) -> str:
-    """An empty group whose committed offset is 4."""
+    """Create an empty group whose committed offset is 4."""
     name = f"group-of-{topic}"
     client("java")("alter_offset", group=name, topic=topic, partition=0, offset=4)
     return name
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_topics_come_grow_and_go(client: Start, kind: str) -> None:
+def test_topics_are_created_extended_and_deleted(client: Start, kind: str) -> None:
     admin, name = client(kind), f"by-{kind}"
     admin("create_topic", topic=name, partitions=2)
     assert admin("partitions", topic=name) == 2

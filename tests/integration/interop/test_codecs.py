@@ -1,4 +1,4 @@
-"""Every client writes with every codec, and every client reads it."""
+"""Every client writes with every codec, and every client reads the records."""
 
 from random import Random
 from typing import Any
@@ -12,12 +12,12 @@ from tests.integration.interop.message import Message
 pytestmark = pytest.mark.xdist_group("interop-data")
 
 LARGEST = 1_048_588
-"""max.message.bytes by default: the bytes of a batch."""
+"""The default of max.message.bytes: the bytes of a batch."""
 AROUND = 61 + 11
-"""The bytes of a batch around one large value without key and headers."""
+"""The bytes of a batch in addition to one large value without key and headers."""
 ROOM = 5_000_000
 CAN_WRITE_NOTHING = ("confluent", "java")
-"""The other two refuse, themselves, a message with neither key nor value."""
+"""The other two refuse a message with neither key nor value themselves."""
 
 
 def messages(writer: str) -> list[Message]:
@@ -48,7 +48,9 @@ def test_every_client_reads_what_another_wrote(client: Start, writer: str, codec
 
 
 @pytest.mark.parametrize("writer", KINDS)
-def test_records_from_one_byte_to_the_largest_batch(client: Start, writer: str) -> None:
+def test_records_of_every_size_up_to_the_largest_batch_are_read_back(
+    client: Start, writer: str
+) -> None:
     topic = f"sizes-{writer}"
     sizes = (1, 63, 64, 8191, 8192, 16_384, 65_536, LARGEST - AROUND)
     written = [Message(None, Random(size).randbytes(size)) for size in sizes]
@@ -64,7 +66,7 @@ def test_records_from_one_byte_to_the_largest_batch(client: Start, writer: str) 
 
 
 @pytest.mark.parametrize("reader", KINDS)
-def test_seeks_by_timestamp(client: Start, reader: str) -> None:
+def test_consumers_seek_by_timestamp(client: Start, reader: str) -> None:
     topic = f"since-{reader}"
     written = [Message(None, b"%d" % at, timestamp=1000 * at) for at in range(1, 21)]
     for start in range(0, 20, 5):

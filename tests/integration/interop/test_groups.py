@@ -1,4 +1,4 @@
-"""Groups of every library: members come, go, crash and come back; offsets outlive the broker."""
+"""Groups of every library: members join, leave, crash and rejoin; offsets survive a restart."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -11,17 +11,17 @@ from barnabas.testing import Broker
 from tests.integration.interop.clients import KINDS, Client, Member, start
 from tests.integration.interop.conftest import Start
 from tests.integration.interop.message import Message
-from tests.waiting import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.xdist_group("interop-groups")
 
 PARTITIONS = 4
 ALL = [str(at) for at in range(20)]
-"""What stands in the first partition."""
+"""The values in the first partition."""
 COOPERATIVE = ("confluent", "kafka_python", "java")
 """aiokafka has no cooperative assignor."""
 QUICK: dict[str, Any] = {"heartbeat_interval_ms": 100}
-"""So that members hear of a rebalance soon."""
+"""Members learn soon of a rebalance with it."""
 STRATEGIES = [
     *((kind, strategy) for kind in KINDS for strategy in ("range", "roundrobin")),
     *((kind, "cooperative-sticky") for kind in COOPERATIVE),
@@ -32,7 +32,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def topic(client: Start) -> str:
-    """A topic of four partitions with messages in the first."""
+    """Create a topic of four partitions with messages in the first."""
     return filled(client("confluent"), f"groups-{next(_numbers)}")
 
 
@@ -44,7 +44,7 @@ def filled(client: Client, topic: str) -> str:
 
 @pytest.fixture
 def join(client: Start, topic: str) -> Iterator[Callable[..., Member]]:
-    """Starts members of one group, which have left after the test."""
+    """Return a function that starts members of one group, which leave at the end of the test."""
     members: list[Member] = []
 
     def add(kind: str | Client, **options: Any) -> Member:
@@ -59,7 +59,7 @@ def join(client: Start, topic: str) -> Iterator[Callable[..., Member]]:
 
 
 def shared(*members: Member) -> Callable[[], bool]:
-    """Whether all partitions are owned, each once, as evenly as can be."""
+    """Return a check that all partitions are owned, each once, as evenly as possible."""
 
     def check() -> bool:
         owned = [each.owned for each in members]
@@ -71,12 +71,12 @@ def shared(*members: Member) -> Callable[[], bool]:
 
 
 def has_read(member: Member, values: list[str]) -> None:
-    """Waits until a member has read these values and no others."""
+    """Wait until a member has read exactly these values."""
     until(lambda: member.read == values, lambda: member.read)
 
 
 @pytest.mark.parametrize(("kind", "strategy"), STRATEGIES)
-def test_members_come_and_go_and_nothing_is_read_twice(
+def test_joining_and_leaving_members_read_nothing_twice(
     join: Callable[..., Member], kind: str, strategy: str
 ) -> None:
     first = join(kind, strategy=strategy)
@@ -91,7 +91,7 @@ def test_members_come_and_go_and_nothing_is_read_twice(
 
 
 @pytest.mark.parametrize("kind", COOPERATIVE)
-def test_cooperative_members_keep_what_they_need_not_give_up(
+def test_cooperative_members_keep_partitions_that_do_not_move(
     join: Callable[..., Member], kind: str
 ) -> None:
     first = join(kind, strategy="cooperative-sticky")
@@ -102,7 +102,7 @@ def test_cooperative_members_keep_what_they_need_not_give_up(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_static_member_that_comes_back_disturbs_nobody(
+def test_rejoining_static_member_causes_no_rebalance(
     join: Callable[..., Member], kind: str
 ) -> None:
     one = join(kind, group_instance_id="one")
@@ -148,7 +148,7 @@ def test_cooperative_members_of_different_libraries_share_a_group(
     until(shared(*members))
 
 
-def test_what_one_library_commits_another_goes_on_from(
+def test_offsets_committed_by_one_library_are_used_by_another(
     client: Start, join: Callable[..., Member], topic: str
 ) -> None:
     for at, kind in enumerate(KINDS):
@@ -159,7 +159,9 @@ def test_what_one_library_commits_another_goes_on_from(
         client(kind).write(topic, [Message(None, b"%d" % (at + 1))])
 
 
-def test_commits_of_every_library_outlive_the_broker(client: Start, tmp_path: Path) -> None:
+def test_offsets_of_every_library_survive_a_restart_of_the_broker(
+    client: Start, tmp_path: Path
+) -> None:
     with Broker(data_dir=tmp_path) as broker:
         topic = filled(client("java").at(broker.bootstrap_servers), "kept")
         for kind in KINDS:

@@ -1,4 +1,4 @@
-"""Producers of every library lose answers, send again, and each record is written once."""
+"""Idempotent producers of every library lose responses and retry; each record is written once."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,12 +10,12 @@ from tests.integration.interop.clients import KINDS
 from tests.integration.interop.conftest import Start
 from tests.integration.interop.cutting_proxy import CuttingProxy
 from tests.integration.interop.message import Message
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.xdist_group("interop-data")
 
 MESSAGES = [Message(b"%d" % at, bytes(7000)) for at in range(40)]
-"""Two make a batch, of which several are on their way at once."""
+"""Two make a batch, of which several are in flight at once."""
 ONE_BATCH_OF_TWO: dict[str, dict[str, Any]] = {"confluent": {"batch_num_messages": 2}}
 QUICK_RETRIES: dict[str, dict[str, Any]] = {
     "confluent": {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10},
@@ -35,7 +35,9 @@ def proxy() -> Iterator[CuttingProxy]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_lost_answers_write_nothing_twice(client: Start, proxy: CuttingProxy, kind: str) -> None:
+def test_idempotent_producer_writes_nothing_twice_after_lost_responses(
+    client: Start, proxy: CuttingProxy, kind: str
+) -> None:
     library = client(kind).at(f"127.0.0.1:{proxy.port}")
     cuts = proxy.cuts
     options = QUICK_RETRIES[kind] | ONE_BATCH_OF_TWO.get(kind, {})

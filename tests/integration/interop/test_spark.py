@@ -1,9 +1,8 @@
 """Spark Structured Streaming with its stock connector reads committed records of three brokers on
-ZooKeeper, writes what it made of them to another topic, and goes on from its checkpoint after the
-query was stopped and after its driver was killed, while kill -9 takes brokers.
+ZooKeeper, writes the results to another topic, and continues from its checkpoint after the query
+was stopped and after its driver was killed, while kill -9 takes brokers.
 
-    .venv/bin/python -m pip install -e '.[spark]'
-    tests/run -m spark tests/integration/interop/test_spark.py
+    tests/run-spark stock
 """
 
 import signal
@@ -19,9 +18,10 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.integration.adversary.process import ROOT
-from tests.integration.three_on_zookeeper import ThreeOnZooKeeper
-from tests.zookeeper import ZooKeeperServer
+from tests.integration.interop.cluster import cluster_on
+from tests.support.brokers.cluster import ProcessCluster
+from tests.support.brokers.process import ROOT
+from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.spark
 
@@ -33,7 +33,7 @@ _QUICK = {"log_level": 0, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 2
 
 
 class Source(threading.Thread):
-    """Transactions of numbered records, every third aborted, until it is told that it is enough."""
+    """Commits transactions of numbered records, every third aborted, until it is stopped."""
 
     def __init__(self, servers: str) -> None:
         super().__init__(daemon=True)
@@ -81,7 +81,7 @@ class Source(threading.Thread):
 
 
 class Sink:
-    """What the query has written so far."""
+    """The records that the query has written so far."""
 
     def __init__(self, servers: str) -> None:
         self._consumer = Consumer(
@@ -98,7 +98,7 @@ class Sink:
         self.seen: Counter[tuple[str, str]] = Counter()
 
     def wait_for(self, values: list[str]) -> None:
-        """Until each is there, with its key."""
+        """Wait until each value is there, with its key."""
         wanted = {(value, f"{value} seen") for value in values}
         give_up = time.monotonic() + IN_TIME_S
         while missing := wanted - self.seen.keys():
@@ -124,12 +124,12 @@ class Driver:
             )
 
     def stop(self) -> None:
-        """The query ends, and then its driver."""
+        """Stop the query and then its driver."""
         self._process.send_signal(signal.SIGTERM)
         assert self._process.wait(IN_TIME_S) == 0, self.log()
 
     def kill(self) -> None:
-        """kill -9, its JVM included."""
+        """Kill the driver and its JVM with SIGKILL."""
         if self._process.poll() is None:
             subprocess.run(["kill", "-9", "--", f"-{self._process.pid}"], check=True)
             self._process.wait()
@@ -139,32 +139,32 @@ class Driver:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[ThreeOnZooKeeper]:
+def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
     zookeeper = ZooKeeperServer(tmp_path / "zookeeper")
     zookeeper.start()
     try:
-        with ThreeOnZooKeeper(tmp_path, zookeeper) as cluster:
+        with cluster_on(tmp_path, zookeeper) as cluster:
             yield cluster
     finally:
         zookeeper.kill()
 
 
-def lose_and_regain(cluster: ThreeOnZooKeeper, broker: int, source: Source, sink: Sink) -> None:
-    """The query goes on without a broker, and with it again."""
-    cluster.kill(broker)
+def lose_and_regain(cluster: ProcessCluster, broker: int, source: Source, sink: Sink) -> None:
+    """Kill and restart a broker; the query continues without it and with it."""
+    cluster.brokers[broker].kill()
     before = len(source.committed)
     give_up = time.monotonic() + IN_TIME_S
     while len(source.committed) < before + 10 * PER_TRANSACTION:
         assert time.monotonic() < give_up
         time.sleep(0.05)
     sink.wait_for(list(source.committed))
-    cluster.start(broker)
-    cluster.wait_until_whole()
+    cluster.brokers[broker].start()
+    cluster.wait_until_full(preferred=True)
 
 
 @pytest.mark.timeout(1200)
-def test_a_stream_goes_on_from_its_checkpoint_while_brokers_are_killed(
-    cluster: ThreeOnZooKeeper, tmp_path: Path
+def test_spark_continues_from_its_checkpoint_while_brokers_are_killed(
+    cluster: ProcessCluster, tmp_path: Path
 ) -> None:
     servers = cluster.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
@@ -179,15 +179,15 @@ def test_a_stream_goes_on_from_its_checkpoint_while_brokers_are_killed(
         sink.wait_for(["1.0"])
         first = list(source.committed)
         sink.wait_for(first)
-        lose_and_regain(cluster, cluster.state(INPUT, 0).leader, source, sink)
+        lose_and_regain(cluster, cluster.partition(INPUT, 0).leader, source, sink)
         driver.stop()
         stopped_at = list(source.committed)
         driver = Driver(servers, tmp_path)
         sink.wait_for(stopped_at)
-        lose_and_regain(cluster, cluster.controller(), source, sink)
+        lose_and_regain(cluster, cluster.wait_for_controller(), source, sink)
         driver.kill()
         driver = Driver(servers, tmp_path)
-        lose_and_regain(cluster, cluster.state(OUTPUT, 1).leader, source, sink)
+        lose_and_regain(cluster, cluster.partition(OUTPUT, 1).leader, source, sink)
         source.finish()
         sink.wait_for(source.committed)
         driver.stop()
@@ -197,7 +197,7 @@ def test_a_stream_goes_on_from_its_checkpoint_while_brokers_are_killed(
     keys = {key for key, _ in sink.seen}
     assert keys == set(source.committed)
     assert not keys & set(source.aborted)
-    # It went on where it was: nothing of its first batches came again.
+    # It continued at its checkpoint: nothing of its first batches was written again.
     assert {sink.seen[each, f"{each} seen"] for each in first[:PER_TRANSACTION]} == {1}
     twice = sum(count > 1 for count in sink.seen.values())
     print(

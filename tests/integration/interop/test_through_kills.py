@@ -1,5 +1,5 @@
-"""Client libraries beside each other carry records through three brokers on ZooKeeper, each record
-once, while kill -9 takes the leader, a follower, the coordinators and the controller in turn.
+"""Client libraries together copy records through three brokers on ZooKeeper, each record once,
+while kill -9 takes the leader, a follower, the coordinators and the controller in turn.
 
 The long run, with every library:
 
@@ -17,14 +17,16 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.integration.command_line import run
 from tests.integration.interop import franz_go
+from tests.integration.interop.cluster import cluster_on
 from tests.integration.interop.flowing import Feeder, Prober
-from tests.integration.three_on_zookeeper import BROKERS, ThreeOnZooKeeper
 from tests.integration.transactions.program import LAST
-from tests.integration.transactions.running import Program, read, transform
+from tests.integration.transactions.running import read, transform
 from tests.integration.transactions.transformer import Route, transformed
-from tests.zookeeper import ZooKeeperServer
+from tests.support.brokers.cluster import BROKER_IDS, ProcessCluster
+from tests.support.client_program import Program
+from tests.support.command_line import run
+from tests.support.zookeeper import ZooKeeperServer
 
 KILLS = int(os.environ.get("BARNABAS_KILLS", "3"))
 IS_LONG = KILLS > 5
@@ -45,44 +47,44 @@ READERS = {
 }
 PARTITIONS = 3
 PACE = 300
-"""Records a second for each library."""
+"""Records per second for each library."""
 RECORDS = KILLS * (12_000 if IS_LONG else 6_000)
 IN_TIME_S = 90.0
 PROBES = "probes"
 """A topic of which each broker leads some partitions."""
 
-Candidates = Callable[[ThreeOnZooKeeper, Sequence[Route]], Iterator[int]]
+Candidates = Callable[[ProcessCluster, Sequence[Route]], Iterator[int]]
 
 
-def leader(cluster: ThreeOnZooKeeper, routes: Sequence[Route]) -> Iterator[int]:
+def leader(cluster: ProcessCluster, routes: Sequence[Route]) -> Iterator[int]:
     for route in routes:
-        yield from (cluster.state(route.output, index).leader for index in range(PARTITIONS))
+        yield from (cluster.partition(route.output, index).leader for index in range(PARTITIONS))
 
 
-def transaction_coordinator(cluster: ThreeOnZooKeeper, routes: Sequence[Route]) -> Iterator[int]:
+def transaction_coordinator(cluster: ProcessCluster, routes: Sequence[Route]) -> Iterator[int]:
     for route in routes:
         yield cluster.transaction_coordinator(route.transactional_id)
 
 
-def controller(cluster: ThreeOnZooKeeper, _routes: Sequence[Route]) -> Iterator[int]:
-    yield cluster.controller()
+def controller(cluster: ProcessCluster, _routes: Sequence[Route]) -> Iterator[int]:
+    yield cluster.wait_for_controller()
 
 
-def group_coordinator(cluster: ThreeOnZooKeeper, routes: Sequence[Route]) -> Iterator[int]:
+def group_coordinator(cluster: ProcessCluster, routes: Sequence[Route]) -> Iterator[int]:
     for route in routes:
         yield cluster.group_coordinator(route.group)
 
 
-def follower(cluster: ThreeOnZooKeeper, routes: Sequence[Route]) -> Iterator[int]:
-    """Of what the first route writes to its partition 0."""
-    led_by = cluster.state(routes[0].output, 0).leader
-    yield from (each for each in BROKERS if each != led_by)
+def follower(cluster: ProcessCluster, routes: Sequence[Route]) -> Iterator[int]:
+    """Yield the followers of the first route's partition 0."""
+    led_by = cluster.partition(routes[0].output, 0).leader
+    yield from (each for each in BROKER_IDS if each != led_by)
 
 
-def victim_of(role: Candidates, cluster: ThreeOnZooKeeper, routes: Sequence[Route]) -> int:
-    """One in the role, if possible other than the controller."""
+def victim_of(role: Candidates, cluster: ProcessCluster, routes: Sequence[Route]) -> int:
+    """Return a broker in the role, if possible not the controller."""
     found = list(role(cluster, routes))
-    chief = cluster.controller()
+    chief = cluster.wait_for_controller()
     return next((each for each in found if each != chief), found[0])
 
 
@@ -97,13 +99,13 @@ ROLES: tuple[Candidates, ...] = (
 
 def create(servers: str, partitions: Mapping[str, int]) -> None:
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    topics = [NewTopic(name, count, len(BROKERS)) for name, count in partitions.items()]
+    topics = [NewTopic(name, count, len(BROKER_IDS)) for name, count in partitions.items()]
     for done in admin.create_topics(topics).values():
         done.result(IN_TIME_S)
 
 
 def wait_for_more(programs: Mapping[str, Program], more: int) -> None:
-    """Until every library has committed so many more transactions."""
+    """Wait until every library has committed that many more transactions."""
     before = {kind: each.counts()["committed"] for kind, each in programs.items()}
     for kind, each in programs.items():
         each.wait_for_more("committed", before[kind] + more - 1)
@@ -126,7 +128,7 @@ def by_partition(lines: list[str]) -> dict[int, list[str]]:
 
 
 def check_once(kind: str, told: list[str]) -> None:
-    """In order, nothing missing, nothing twice, nothing that was aborted."""
+    """Check that the records are in order and complete, without duplicates or aborted ones."""
     for index, values in by_partition(told).items():
         written = [b"%d" % number for number in range(index, RECORDS, PARTITIONS)]
         expected = [transformed(each).decode() for each in written]
@@ -146,24 +148,24 @@ def check_once(kind: str, told: list[str]) -> None:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[ThreeOnZooKeeper]:
+def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
     zookeeper = ZooKeeperServer(tmp_path / "zookeeper")
     zookeeper.start()
     try:
-        with ThreeOnZooKeeper(tmp_path, zookeeper, session_timeout_ms=SESSION_MS) as cluster:
+        with cluster_on(tmp_path, zookeeper, session_timeout_ms=SESSION_MS) as cluster:
             yield cluster
     finally:
         zookeeper.kill()
 
 
 @pytest.mark.skipif(WITHOUT_FRANZ is not None, reason=str(WITHOUT_FRANZ))
-def test_franz_go_is_among_them() -> None:
+def test_franz_go_is_among_the_clients() -> None:
     assert "franz" in CLIENTS
 
 
 @pytest.mark.timeout(300 + KILLS * 60)
-def test_every_record_is_there_once_whoever_was_killed(
-    cluster: ThreeOnZooKeeper, tmp_path: Path
+def test_every_record_is_written_once_while_brokers_are_killed(
+    cluster: ProcessCluster, tmp_path: Path
 ) -> None:
     servers = cluster.bootstrap_servers
     routes = {kind: Route.named(f"{kind}-") for kind in CLIENTS}
@@ -186,9 +188,9 @@ def test_every_record_is_there_once_whoever_was_killed(
             for kind in CLIENTS
         }
         wait_for_more(carrying, 1)
-        cluster.wait_until_whole()
+        cluster.wait_until_full(preferred=True)
         for number in range(KILLS):
-            # Other libraries' leaders and coordinators come first each time.
+            # The leaders and coordinators of another library come first each time.
             first = number // len(ROLES) % len(CLIENTS)
             role, turn = ROLES[number % len(ROLES)], [*routes.values()]
             victim = victim_of(role, cluster, turn[first:] + turn[:first])
@@ -212,23 +214,23 @@ def test_every_record_is_there_once_whoever_was_killed(
 
 
 def kill_one(
-    cluster: ThreeOnZooKeeper,
+    cluster: ProcessCluster,
     role: str,
     victim: int,
     carrying: Mapping[str, Program],
     prober: Prober,
 ) -> None:
-    """Every library commits without it, and with it again."""
-    was_controller = victim == cluster.controller()
-    led = {index for index in range(6) if cluster.state(PROBES, index).leader == victim}
+    """Kill the broker; every library commits without it, and with it again."""
+    was_controller = victim == cluster.wait_for_controller()
+    led = {index for index in range(6) if cluster.partition(PROBES, index).leader == victim}
     prober.longest_gaps()
     began = time.monotonic()
-    cluster.kill(victim)
+    cluster.brokers[victim].kill()
     wait_for_more(carrying, 2)
     gaps = prober.longest_gaps()
     took = time.monotonic() - began
-    cluster.start(victim)
-    cluster.wait_until_whole()
+    cluster.brokers[victim].start()
+    cluster.wait_until_full(preferred=True)
     back = time.monotonic() - began - took
     wait_for_more(carrying, 1)
     its = max((gap for index, gap in gaps.items() if index in led), default=0.0)
@@ -240,7 +242,7 @@ def kill_one(
         f"{max(prober.longest_gaps().values()):.2f} s as it returned",
         flush=True,
     )
-    # Who led what is known again after a session and the election.
+    # New leaders are known after the session timeout and the election.
     assert its < SESSION_MS / 1000 + 5
 
 
@@ -254,7 +256,7 @@ def check_nothing_hangs(servers: str) -> None:
 
 
 def check_probes(servers: str, acknowledged: Mapping[int, int]) -> None:
-    """What was acknowledged is there, and nothing twice."""
+    """Check that acknowledged records are there once."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "log_level": 0})
     for partition, count in acknowledged.items():
         place = TopicPartition(PROBES, partition)

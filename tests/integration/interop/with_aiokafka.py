@@ -1,4 +1,4 @@
-"""The orders of the tests, carried out by aiokafka."""
+"""The commands of the tests, carried out by aiokafka."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionA
 
 
 def keywords(options: dict[str, Any]) -> dict[str, Any]:
-    """Kafka's names of options as this library spells them."""
+    """Return the options with the library's spelling of Kafka's names."""
     found = {key.replace(".", "_"): value for key, value in options.items()}
     if "partition_assignment_strategy" in found:
         found["partition_assignment_strategy"] = [ASSIGNORS[found["partition_assignment_strategy"]]]
@@ -89,7 +89,7 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self.revoked += len(revoked)
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """Asked of the consumer itself."""
+        """Do nothing: the assignment is asked of the consumer itself."""
 
     def poll(self) -> list[str]:
         polled = self._runner.run(self._consumer.getmany(timeout_ms=20))
@@ -114,7 +114,7 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 class Administrator:
-    """The calls of an operator; the library has fewer of them than the others."""
+    """An administrator's calls; the library has fewer of them than the others."""
 
     def __init__(self, servers: str) -> None:
         self._runner = asyncio.Runner()

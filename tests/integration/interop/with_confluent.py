@@ -1,4 +1,4 @@
-"""The orders of the tests, carried out by confluent-kafka."""
+"""The commands of the tests, carried out by confluent-kafka."""
 
 from typing import Any
 
@@ -91,7 +91,7 @@ def _done(futures: dict[Any, Any]) -> Any:
 
 
 class Administrator:
-    """The calls of an operator."""
+    """An administrator's calls."""
 
     def __init__(self, servers: str) -> None:
         self._admin = admin.AdminClient({"bootstrap.servers": servers})
@@ -151,7 +151,7 @@ class Administrator:
         _done(self._admin.alter_consumer_group_offsets([wanted]))
 
     def close(self) -> None:
-        """The library has nothing to close."""
+        """Do nothing: the library has nothing to close."""
 
     @staticmethod
     def _resource(topic: str, changes: list[Any] | None = None) -> admin.ConfigResource:

@@ -1,4 +1,4 @@
-"""The orders of the tests, carried out by kafka-python."""
+"""The commands of the tests, carried out by kafka-python."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ ASSIGNORS = {
 
 
 def keywords(options: dict[str, Any]) -> dict[str, Any]:
-    """Kafka's names of options as this library spells them."""
+    """Return the options with the library's spelling of Kafka's names."""
     found = {key.replace(".", "_"): value for key, value in options.items()}
     if "partition_assignment_strategy" in found:
         found["partition_assignment_strategy"] = [ASSIGNORS[found["partition_assignment_strategy"]]]
@@ -82,8 +82,8 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]
     def __init__(self, servers: str, topic: str, options: dict[str, Any]) -> None:
         self.revoked = 0
         self._consumer = kafka.KafkaConsumer(bootstrap_servers=servers, **keywords(options))
-        # The library forgets its assignment where it learns of the topic's partitions after joining
-        # and a short poll ends during the second join; so it learns of them before.
+        # The library loses its assignment if it learns the topic's partitions after joining and a
+        # short poll ends during the second join; so it learns them before.
         self._consumer.partitions_for_topic(topic)
         self._consumer.subscribe([topic], listener=self)
 
@@ -91,11 +91,11 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self.revoked += len(revoked)
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """Asked of the consumer itself."""
+        """Do nothing: the assignment is asked of the consumer itself."""
 
     def poll(self) -> list[str]:
-        # A poll that ends during a join begins the join anew: with short ones, on a machine that is
-        # busy, the library never gets into the group, or as two members, of which one is silent.
+        # A poll that ends during a join restarts the join: with short polls on a busy machine the
+        # library never joins, or it joins as two members, one of which is silent.
         joining = not self._consumer.assignment()
         polled = self._consumer.poll(timeout_ms=2_000 if joining else 500)
         return [each.value.decode() for records in polled.values() for each in records]
@@ -115,7 +115,7 @@ class Consumer(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 def _done(answers: dict[Any, Any]) -> None:
-    """Raises what the library only tells."""
+    """Raise the errors that the library only returns."""
     (answer,) = answers.values()
     if isinstance(answer, dict):
         _done(answer)
@@ -124,7 +124,7 @@ def _done(answers: dict[Any, Any]) -> None:
 
 
 class Administrator:
-    """The calls of an operator."""
+    """An administrator's calls."""
 
     def __init__(self, servers: str) -> None:
         self._admin = kafka.KafkaAdminClient(bootstrap_servers=servers)

@@ -1,4 +1,5 @@
-"""One run of the checker against three brokers, whole or with a fault, while things go wrong."""
+"""One run of the checker against three brokers, correct or with a fault, while faults are
+injected."""
 
 import asyncio
 import time
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.client.cluster import Cluster as Client
 from barnabas.testing import Cluster
-from barnabas.testing.ensemble import TIMEOUT
+from barnabas.testing.lifecycle import TIMEOUT
 from barnabas.testing.processes import BrokerDied, ProcessNode
 from barnabas.verify.history import read_history
 from barnabas.verify.judge import judge
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 SESSION_S: Final = 2.0
 CALM_S: Final = 0.5
-"""At the beginning and between two strokes."""
+"""Seconds without injected faults at the beginning and between two of them."""
 SLOW_FETCH_S: Final = 0.25
 KEYS: Final = {
     "transaction.state.log.num.partitions": "3",
@@ -38,7 +39,7 @@ KEYS: Final = {
 }
 
 
-class Trio(Cluster):
+class MutantCluster(Cluster):
     """Three brokers that all have the same fault, on disks that may lose power."""
 
     def __init__(self, directory: Path, mutant: str, *, lossy: bool, keys: dict[str, str]) -> None:
@@ -55,7 +56,7 @@ class Trio(Cluster):
         return node
 
     def topic_of_run(self) -> str:
-        """The topic that the checker writes to; waits until it is there."""
+        """Return the topic that the checker writes to; wait until it exists."""
 
         async def ask() -> str:
             async with Client(self.bootstrap_servers) as client, asyncio.timeout(TIMEOUT):
@@ -69,111 +70,112 @@ class Trio(Cluster):
         return asyncio.run(ask())
 
 
-Stroke = Callable[[Trio, Random], None]
-"""Something that goes wrong, and is over when it returns."""
+Injection = Callable[[MutantCluster, Random], None]
+"""An injected fault, which has ended when the call returns."""
 
 
-def kill(trio: Trio, chance: Random) -> None:
-    """One broker dies and comes back at once, or after the others have noticed."""
-    broker = chance.choice(trio.running)
-    trio.kill(broker)
+def kill(cluster: MutantCluster, chance: Random) -> None:
+    """Kill one broker; restart it at once, or after the others have noticed."""
+    broker = chance.choice(cluster.running)
+    cluster.kill(broker)
     time.sleep(chance.choice((0.0, 0.3, SESSION_S + 1)))
-    trio.start_broker(broker)
+    cluster.start_broker(broker)
 
 
-def lag(trio: Trio, chance: Random) -> None:
-    """One follower falls behind for a moment, still in sync, and another broker dies then."""
-    slow, dying = chance.sample(trio.running, 2)
-    trio.pause(slow)
+def lag(cluster: MutantCluster, chance: Random) -> None:
+    """Delay one follower that stays in sync, then kill another broker."""
+    slow, dying = chance.sample(cluster.running, 2)
+    cluster.pause(slow)
     time.sleep(0.2 + 0.6 * chance.random())
-    trio.kill(dying)
-    trio.resume(slow)
+    cluster.kill(dying)
+    cluster.resume(slow)
     time.sleep(chance.choice((0.5, SESSION_S + 1)))
-    trio.start_broker(dying)
+    cluster.start_broker(dying)
 
 
-def pause(trio: Trio, chance: Random) -> None:
-    """One broker sleeps past its session."""
-    broker = chance.choice(trio.running)
-    trio.pause(broker)
+def pause(cluster: MutantCluster, chance: Random) -> None:
+    """Pause one broker until its session expires."""
+    broker = chance.choice(cluster.running)
+    cluster.pause(broker)
     time.sleep(2 * SESSION_S)
-    trio.resume(broker)
+    cluster.resume(broker)
 
 
-def oust(trio: Trio, chance: Random) -> None:
-    """One broker sleeps until it is out of sync, and when it is back, another one dies."""
-    slow, dying = chance.sample(trio.running, 2)
-    trio.pause(slow)
+def oust(cluster: MutantCluster, chance: Random) -> None:
+    """Pause one broker until it is out of sync, resume it, and kill another one."""
+    slow, dying = chance.sample(cluster.running, 2)
+    cluster.pause(slow)
     time.sleep(SESSION_S + 1)
-    trio.resume(slow)
+    cluster.resume(slow)
     time.sleep(0.2 * chance.random())
-    trio.kill(dying)
+    cluster.kill(dying)
     time.sleep(0.5)
-    trio.start_broker(dying)
+    cluster.start_broker(dying)
 
 
-def cut(trio: Trio, chance: Random) -> None:
-    """One broker loses the others and the metadata, but no client."""
-    broker = chance.choice(trio.running)
-    trio.cut_store(broker)
-    trio.partition([broker], [each for each in trio.running if each != broker])
+def cut(cluster: MutantCluster, chance: Random) -> None:
+    """Cut one broker off from the others and the metadata, but from no client."""
+    broker = chance.choice(cluster.running)
+    cluster.cut_store(broker)
+    cluster.partition([broker], [each for each in cluster.running if each != broker])
     time.sleep(SESSION_S + 3)
-    trio.heal()
+    cluster.heal()
 
 
-def black_out(trio: Trio, chance: Random) -> None:
-    """Two brokers lose power while the third cannot say so: one is back before that is noticed."""
-    first, second, awake = chance.sample(trio.running, 3)
-    trio.pause(awake)
+def black_out(cluster: MutantCluster, chance: Random) -> None:
+    """Cut the power of two brokers while the third is paused; restart one before this is
+    noticed."""
+    first, second, awake = chance.sample(cluster.running, 3)
+    cluster.pause(awake)
     time.sleep(0.2)
     for broker in (first, second):
-        trio.kill(broker)
-    trio.start_broker(first)
-    trio.resume(awake)
-    trio.start_broker(second)
+        cluster.kill(broker)
+    cluster.start_broker(first)
+    cluster.resume(awake)
+    cluster.start_broker(second)
 
 
-def depose(trio: Trio, chance: Random) -> None:
-    """A leader hands over while its followers are behind, and the new one dies at once.
+def depose(cluster: MutantCluster, chance: Random) -> None:
+    """Move a leadership while the followers lag, and kill the new leader at once.
 
     Coordinators are slow then too, and transactions few.
     """
-    topic = trio.topic_of_run()
+    topic = cluster.topic_of_run()
     partition = chance.choice((0, 1))
-    replicas = trio.in_sync_of(topic, partition)
-    others = [each for each in replicas if each != trio.leader_of(topic, partition)]
+    replicas = cluster.in_sync_of(topic, partition)
+    others = [each for each in replicas if each != cluster.leader_of(topic, partition)]
     if not others:
         return
-    with trio.delay("Fetch", SLOW_FETCH_S):
+    with cluster.delay("Fetch", SLOW_FETCH_S):
         time.sleep(0.3)
-        trio.move_leader(topic, partition, others[0])
-        # After the first Fetch of the old leader has come, and before the second.
+        cluster.move_leader(topic, partition, others[0])
+        # After the first Fetch of the old leader has arrived, and before the second.
         time.sleep(SLOW_FETCH_S * (1 + chance.random()))
-        trio.kill(others[0])
+        cluster.kill(others[0])
     time.sleep(0.3)
-    trio.start_broker(others[0])
+    cluster.start_broker(others[0])
 
 
-def tell_late(trio: Trio, chance: Random) -> None:
-    """What a controller has said comes to a broker when there is another one already."""
-    speaker = trio.controller
-    hearer, dying = chance.sample([each for each in trio.running if each != speaker], 2)
-    late = trio.hold("UpdateMetadata", broker=hearer)
-    trio.kill(dying)
+def tell_late(cluster: MutantCluster, chance: Random) -> None:
+    """Deliver a controller's message to a broker after another controller was elected."""
+    speaker = cluster.controller
+    hearer, dying = chance.sample([each for each in cluster.running if each != speaker], 2)
+    late = cluster.hold("UpdateMetadata", broker=hearer)
+    cluster.kill(dying)
     late.wait()
-    trio.expire_session(speaker)
-    trio.start_broker(dying)
-    trio.wait_until_in_sync()
+    cluster.expire_session(speaker)
+    cluster.start_broker(dying)
+    cluster.wait_until_in_sync()
     late.release()
 
 
 @dataclass(frozen=True)
 class ClusterHunt:
-    """How a fault is looked for."""
+    """The conditions under which a fault is looked for."""
 
     workload: str = "queue"
     duration: float = 8.0
-    strokes: tuple[Stroke, ...] = (kill,)
+    injections: tuple[Injection, ...] = (kill,)
     churn: bool = False
     lossy: bool = False
     protocol: str = BOTH
@@ -183,51 +185,51 @@ class ClusterHunt:
     keys: dict[str, str] = field(default_factory=dict)
 
 
-LEADERS_MOVE: Final = ClusterHunt(strokes=(), churn=True)
+LEADERS_MOVE: Final = ClusterHunt(injections=(), churn=True)
 CLUSTER_HUNTS: Final = {
-    "commits_alone": ClusterHunt(strokes=(lag,)),
-    "counts_the_fastest": ClusterHunt(strokes=(lag,)),
-    "shrinks_alone": ClusterHunt(strokes=(cut,), duration=10, keys={"min.insync.replicas": "1"}),
-    "elects_anybody": ClusterHunt(strokes=(oust,), duration=12),
+    "commits_alone": ClusterHunt(injections=(lag,)),
+    "counts_the_fastest": ClusterHunt(injections=(lag,)),
+    "shrinks_alone": ClusterHunt(injections=(cut,), duration=10, keys={"min.insync.replicas": "1"}),
+    "elects_anybody": ClusterHunt(injections=(oust,), duration=12),
     "never_invites": ClusterHunt(recovery=5),
-    "shows_too_much": ClusterHunt(strokes=(lag,), partitions=2),
-    "stores_other_bytes": ClusterHunt(strokes=(), duration=2),
-    "followers_miss_aborts": ClusterHunt(strokes=(), duration=2),
+    "shows_too_much": ClusterHunt(injections=(lag,), partitions=2),
+    "stores_other_bytes": ClusterHunt(injections=(), duration=2),
+    "followers_miss_aborts": ClusterHunt(injections=(), duration=2),
     "followers_remember_one_batch": ClusterHunt(workload="idempotent"),
-    "gives_up_markers": ClusterHunt(strokes=(), churn=True, protocol=NEWER),
+    "gives_up_markers": ClusterHunt(injections=(), churn=True, protocol=NEWER),
     "hasty_coordinator": ClusterHunt(workload="pipeline"),
-    "cuts_to_its_high_watermark": ClusterHunt(workload="idempotent", strokes=(depose,)),
+    "cuts_to_its_high_watermark": ClusterHunt(workload="idempotent", injections=(depose,)),
     "counts_who_diverges": ClusterHunt(
         workload="idempotent",
-        strokes=(depose,),
+        injections=(depose,),
         replicas=2,
         recovery=15,
         keys={"min.insync.replicas": "1"},
     ),
-    "never_cuts": ClusterHunt(strokes=(lag,), recovery=10),
+    "never_cuts": ClusterHunt(injections=(lag,), recovery=10),
     "trusts_what_lost_power": ClusterHunt(
-        strokes=(black_out,), lossy=True, keys={"metadata.session.timeout.ms": "6000"}
+        injections=(black_out,), lossy=True, keys={"metadata.session.timeout.ms": "6000"}
     ),
-    "obeys_anybody": ClusterHunt(strokes=(tell_late,), duration=4, recovery=10),
+    "obeys_anybody": ClusterHunt(injections=(tell_late,), duration=4, recovery=10),
     "followers_forget_producers": ClusterHunt(workload="idempotent"),
 }
 
 
 def hunt_in_cluster(how: ClusterHunt, directory: Path, seed: int, mutant: str = "") -> Result:
-    """Runs the checker on a cluster of its own, which is gone afterwards."""
-    trio = Trio(directory, mutant, lossy=how.lossy, keys=how.keys).start()
+    """Run the checker on its own cluster, which is removed afterwards."""
+    cluster = MutantCluster(directory, mutant, lossy=how.lossy, keys=how.keys).start()
     try:
-        return check(how, trio, seed)
+        return check(how, cluster, seed)
     finally:
-        # Some faults are such that a broker stops by itself.
+        # Some faults make a broker stop by itself.
         with suppress(BrokerDied) if mutant else nullcontext():
-            trio.stop()
+            cluster.stop()
 
 
-def check(how: ClusterHunt, trio: Trio, seed: int) -> Result:
-    """Runs the checker, and lets things go wrong until shortly before the end of the load."""
+def check(how: ClusterHunt, cluster: MutantCluster, seed: int) -> Result:
+    """Run the checker, and inject faults until shortly before the end of the load."""
     options = Options(
-        bootstrap=trio.bootstrap_servers,
+        bootstrap=cluster.bootstrap_servers,
         workload=how.workload,
         duration=how.duration,
         seed=seed,
@@ -240,25 +242,25 @@ def check(how: ClusterHunt, trio: Trio, seed: int) -> Result:
     )
     file = StringIO()
     with ThreadPoolExecutor(1) as nemesis:
-        strokes = nemesis.submit(_strike, how, trio, Random(seed))
+        injections = nemesis.submit(_inject_faults, how, cluster, Random(seed))
         problems = asyncio.run(run(options, file))
     file.seek(0)
-    return Result(judge(read_history(file)), problems, strokes.result())
+    return Result(judge(read_history(file)), problems, injections.result())
 
 
-def _strike(how: ClusterHunt, trio: Trio, chance: Random) -> int:
-    """How often; a cluster with a fault may not come to rest again, and no stroke waits for that
-    for ever."""
+def _inject_faults(how: ClusterHunt, cluster: MutantCluster, chance: Random) -> int:
+    """Inject faults; return how many. A cluster with a fault may never recover, so no wait is
+    endless."""
     until = time.monotonic() + how.duration - CALM_S
     time.sleep(CALM_S)
     count = 0
-    while how.strokes and time.monotonic() < until:
+    while how.injections and time.monotonic() < until:
         count += 1
         try:
-            chance.choice(how.strokes)(trio, chance)
-            trio.wait_until_in_sync(SESSION_S + 3)
+            chance.choice(how.injections)(cluster, chance)
+            cluster.wait_until_in_sync(SESSION_S + 3)
         except (BrokerDied, TimeoutError):
-            # The end of the run will show what it means.
+            # The end of the run shows the consequences.
             continue
         time.sleep(CALM_S * chance.random())
     return count

@@ -1,4 +1,4 @@
-"""One run of the checker against one broker process, whole or with a fault."""
+"""One run of the checker against one broker process, correct or with a fault."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ from barnabas.verify.history import read_history
 from barnabas.verify.judge import Verdict, judge
 from barnabas.verify.options import BOTH, NEWER, OLDER, Options
 from barnabas.verify.runner import run
-from tests.integration.adversary.process import BrokerProcess
+from tests.support.brokers.process import BrokerProcess
 
 KEYS: Final = {
     "transaction.state.log.num.partitions": "2",
@@ -24,28 +24,28 @@ KEYS: Final = {
 
 @dataclass(frozen=True)
 class Hunt:
-    """How a fault is looked for."""
+    """The conditions under which a fault is looked for."""
 
     workload: str = "queue"
     duration: float = 1.5
     protocol: str = BOTH
     deaths: int = 0
-    """How often the broker dies, each time between a number of appends."""
+    """The number of crashes of the broker, each after a random number of appends."""
     appends: tuple[int, int] = (200, 600)
     delayed_ends: bool = False
     partitions: int = 4
     timeout: float = 2.0
-    """Of transactions, in s."""
+    """The transaction timeout in s."""
     keys: dict[str, str] = field(default_factory=dict)
 
 
 class Result(NamedTuple):
-    """What a run has shown."""
+    """The result of a run."""
 
     verdict: Verdict
     problems: Mapping[str, int]
-    strokes: int = 0
-    """How often something went wrong in a cluster."""
+    injections: int = 0
+    """The number of faults that were injected into a cluster."""
 
     @property
     def names(self) -> set[str]:
@@ -92,11 +92,11 @@ HUNTS: Final = {
         keys={"transaction.fence.older.connections": "false"},
     ),
 }
-"""By mutant; what is a key of the broker has no patch."""
+"""By mutant; a fault that is a key of the broker has no patch."""
 
 
 def hunt(how: Hunt, directory: Path, seed: int, mutant: str = "") -> Result:
-    """Runs the checker; a mutant without a patch is what the keys make of the broker."""
+    """Run the checker; a mutant without a patch is a broker with other keys."""
     keys = {**KEYS, **how.keys}
     if mutant:
         keys["mutant"] = mutant
@@ -115,29 +115,51 @@ def hunt(how: Hunt, directory: Path, seed: int, mutant: str = "") -> Result:
     lives = directory / "die"
     if how.deaths:
         lives.write_text("{} {}".format(*how.appends))
-    with BrokerProcess(directory, program="mutant_broker", **keys) as broker:
+    with BrokerProcess(
+        directory, program="tests.integration.adversary.mutant_broker", **keys
+    ) as broker:
         stop = threading.Event()
-        nurse = threading.Thread(target=_nurse, args=(broker, how.deaths, lives, stop))
-        nurse.start()
+        restarter = threading.Thread(
+            target=_restart_after_crashes, args=(broker, how.deaths, lives, stop)
+        )
+        restarter.start()
         try:
             file = StringIO()
             where = replace(options, bootstrap=broker.bootstrap_servers)
             problems = asyncio.run(run(where, file))
         finally:
             stop.set()
-            nurse.join()
+            restarter.join()
     file.seek(0)
     return Result(judge(read_history(file)), problems)
 
 
-def _nurse(broker: BrokerProcess, deaths: int, lives: Path, stop: threading.Event) -> None:
-    """Starts the broker again each time it has died; the last life is a long one."""
+def _restart_after_crashes(
+    broker: BrokerProcess, deaths: int, lives: Path, stop: threading.Event
+) -> None:
+    """Restart the broker each time it has crashed; the last run is a long one."""
     while deaths and not stop.is_set():
-        if not broker.is_dead(0.05):
+        if not broker.has_ended(0.05):
             continue
         deaths -= 1
         if not deaths:
             lives.unlink()
         broker.kill()
-        broker.launch()
-        broker.wait_until_serving()
+        broker.start()
+
+
+RUNS = 30
+"""Every fault must be found within that many runs."""
+
+
+TORN_APART = {
+    "G1a",
+    "hanging-transaction",
+    "lost-write",
+    "precommitted-read",
+    "torn",
+    "undecided-transaction",
+    "unjust-refusal",
+    "unseen",
+}
+"""A transaction that has lost a marker shows in any of these ways, at random."""

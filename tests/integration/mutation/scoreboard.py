@@ -1,11 +1,10 @@
-"""How many faults the checker finds: `python -m tests.integration.mutation.scoreboard`.
+"""Count the faults that the checker finds: `python -m tests.integration.mutation.scoreboard`.
 
     ... [--cluster] [--runs N] [--clean N] [MUTANT ...]
 
-Each mutant is looked for in up to N runs (30), each with a seed of its own, until it is found.
-`--clean` runs whole brokers instead, N of each workload, and half of them with deaths; what it
-finds then are false alarms. With `--cluster` there are three brokers. Prints the tables that
-docs/verify.md shows.
+Each mutant is looked for in up to N runs (30), each with its own seed, until it is found. `--clean`
+runs correct brokers instead, N of each workload, and half of them with crashes; their anomalies are
+false alarms. With `--cluster` there are three brokers. Prints the tables of docs/verify.md.
 """
 
 import argparse
@@ -39,28 +38,30 @@ WHOLE = {
     "hijack, ids that expire": (HUNTS["revived_ids"], ""),
     "queue, slow markers": (Hunt(protocol=NEWER), "slow_markers"),
 }
-"""Brokers without a fault, some with a lever that makes rare things frequent."""
+"""Brokers without a fault, some with a lever that makes rare cases frequent."""
 WHOLE_CLUSTERS = {
     **{
-        name: ClusterHunt(workload=name, duration=6, strokes=())
+        name: ClusterHunt(workload=name, duration=6, injections=())
         for name in ("queue", "pipeline", "money", "idempotent", "compacted", "hijack", "members")
     },
     **{
-        f"{name}, leaders move": ClusterHunt(workload=name, duration=6, strokes=(), churn=True)
+        f"{name}, leaders move": ClusterHunt(workload=name, duration=6, injections=(), churn=True)
         for name in ("queue", "pipeline", "idempotent")
     },
     "queue, one replica suffices, cut off": replace(CLUSTER_HUNTS["shrinks_alone"], duration=8),
-    "queue, killed": ClusterHunt(strokes=(kill, lag)),
-    "pipeline, killed": ClusterHunt(workload="pipeline", strokes=(kill, lag)),
-    "idempotent, killed": ClusterHunt(workload="idempotent", strokes=(kill, lag)),
-    "money, killed, leaders move": ClusterHunt(workload="money", strokes=(kill, lag), churn=True),
-    "queue, paused and cut off": ClusterHunt(strokes=(pause, cut), duration=12),
+    "queue, killed": ClusterHunt(injections=(kill, lag)),
+    "pipeline, killed": ClusterHunt(workload="pipeline", injections=(kill, lag)),
+    "idempotent, killed": ClusterHunt(workload="idempotent", injections=(kill, lag)),
+    "money, killed, leaders move": ClusterHunt(
+        workload="money", injections=(kill, lag), churn=True
+    ),
+    "queue, paused and cut off": ClusterHunt(injections=(pause, cut), duration=12),
     "queue, blacked out": CLUSTER_HUNTS["trusts_what_lost_power"],
     "idempotent, deposed": CLUSTER_HUNTS["cuts_to_its_high_watermark"],
     "idempotent, deposed, two replicas": CLUSTER_HUNTS["counts_who_diverges"],
     "queue, told late": CLUSTER_HUNTS["obeys_anybody"],
 }
-"""Three brokers without a fault; some of them are left in peace."""
+"""Three brokers without a fault; into some of them no faults are injected."""
 
 
 def main() -> None:
@@ -75,13 +76,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="barnabas-mutants-") as directory:
         if asked.clean:
             for name in asked.names or whole:
-                acquit(name, asked.clean, Path(directory), cluster=asked.cluster)
+                count_false_alarms(name, asked.clean, Path(directory), cluster=asked.cluster)
             return
         for name in asked.names or hunts:
-            convict(name, hunts[name], asked.runs, Path(directory))
+            measure_mutant(name, hunts[name], asked.runs, Path(directory))
 
 
-def convict(name: str, how: Hunt | ClusterHunt, runs: int, directory: Path) -> None:
+def measure_mutant(name: str, how: Hunt | ClusterHunt, runs: int, directory: Path) -> None:
     began = time.monotonic()
     patched = name in MUTANTS or isinstance(how, ClusterHunt)
     for number in range(1, runs + 1):
@@ -97,7 +98,7 @@ def convict(name: str, how: Hunt | ClusterHunt, runs: int, directory: Path) -> N
     print(f"| {name} | {how.workload} | not in {runs} runs | |", flush=True)
 
 
-def acquit(name: str, runs: int, directory: Path, *, cluster: bool) -> None:
+def count_false_alarms(name: str, runs: int, directory: Path, *, cluster: bool) -> None:
     alarms: list[str] = []
     transactions = faults = void = 0
     for number in range(runs):
@@ -109,7 +110,7 @@ def acquit(name: str, runs: int, directory: Path, *, cluster: bool) -> None:
             how = replace(whole, deaths=2 * (number % 2))
             faults += how.deaths
         result = once(how, directory, number, lever)
-        faults += result.strokes
+        faults += result.injections
         transactions += result.verdict.figures["transactions"]
         void += result.verdict.is_void
         alarms += [f"seed {number}: {each}" for each in result.verdict.anomalies[:5]]

@@ -1,4 +1,4 @@
-"""The checker finds clusters with a fault, and no others; see `test_scoreboard.py`."""
+"""The checker finds faults of clusters, and nothing in correct ones; see `test_scoreboard.py`."""
 
 import os
 from pathlib import Path
@@ -12,12 +12,12 @@ from tests.integration.mutation.cluster_hunt import (
     hunt_in_cluster,
     kill,
 )
-from tests.integration.mutation.test_scoreboard import RUNS, TORN_APART
+from tests.integration.mutation.hunt import RUNS, TORN_APART
 
 QUICK = ("commits_alone", "followers_miss_aborts", "stores_other_bytes")
 LOST = {"duplicate", "inconsistent-offsets", "replica-divergence", "watermark-regression"}
 LOST |= TORN_APART
-"""A record that was acknowledged is gone, or others have taken its place."""
+"""An acknowledged record is missing, or other records have its offset."""
 UNEVEN = {"no-leader", "replica-divergence", "replica-short", "under-replicated"}
 EXPECTED = {
     "commits_alone": LOST,
@@ -49,7 +49,7 @@ def test_every_mutant_is_hunted() -> None:
 @pytest.mark.parametrize(
     "name", sorted(CLUSTER_HUNTS) if os.environ.get("BARNABAS_MUTANTS") == "all" else QUICK
 )
-def test_a_fault_of_a_cluster_is_found_and_named(name: str, tmp_path: Path) -> None:
+def test_checker_finds_and_names_the_fault_of_a_cluster(name: str, tmp_path: Path) -> None:
     for seed in range(1, RUNS + 1):
         result = hunt_in_cluster(CLUSTER_HUNTS[name], tmp_path / str(seed), seed, name)
         if not result.verdict.is_clean:
@@ -58,8 +58,8 @@ def test_a_fault_of_a_cluster_is_found_and_named(name: str, tmp_path: Path) -> N
     raise AssertionError(f"{name} was not found in {RUNS} runs")
 
 
-def test_a_cluster_whose_brokers_die_has_no_fault(tmp_path: Path) -> None:
-    how = ClusterHunt(strokes=(kill,), churn=True, duration=5)
+def test_checker_finds_nothing_in_a_correct_cluster_with_injected_faults(tmp_path: Path) -> None:
+    how = ClusterHunt(injections=(kill,), churn=True, duration=5)
     result = hunt_in_cluster(how, tmp_path, 1)
     assert result.verdict.anomalies == []
     assert not result.verdict.is_void

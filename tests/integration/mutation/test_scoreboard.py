@@ -1,7 +1,7 @@
-"""The checker finds brokers with a fault, and no others.
+"""The checker finds faults of brokers, and nothing in correct ones.
 
-A few in every run of the tests; `BARNABAS_MUTANTS=all pytest tests/integration/mutation` tries all,
-and `python -m tests.integration.mutation.scoreboard` prints the score.
+Every run of the tests tries a few; `BARNABAS_MUTANTS=all pytest tests/integration/mutation` tries
+all, and `python -m tests.integration.mutation.scoreboard` prints the score.
 """
 
 import os
@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.adversary.mutants import MUTANTS
-from tests.integration.mutation.hunt import HUNTS, Hunt, hunt
+from tests.integration.mutation.hunt import HUNTS, RUNS, TORN_APART, Hunt, hunt
 
-RUNS = 30
-"""Within which every fault must be found."""
 QUICK = (
     "aborted_records_compact",
     "forgetful_coordinator",
@@ -24,17 +22,6 @@ QUICK = (
     "short_aborted_index",
     "unguarded_connections",
 )
-TORN_APART = {
-    "G1a",
-    "hanging-transaction",
-    "lost-write",
-    "precommitted-read",
-    "torn",
-    "undecided-transaction",
-    "unjust-refusal",
-    "unseen",
-}
-"""A transaction that has lost a marker shows in any of these ways, as chance will have it."""
 EXPECTED = {
     "aborted_records_compact": {"lost-write", "torn", "unseen"},
     "endless_epochs": {"unjust-refusal"},
@@ -69,7 +56,7 @@ def test_every_mutant_is_hunted() -> None:
 @pytest.mark.parametrize(
     "name", sorted(HUNTS) if os.environ.get("BARNABAS_MUTANTS") == "all" else QUICK
 )
-def test_a_fault_is_found_and_named(name: str, tmp_path: Path) -> None:
+def test_checker_finds_and_names_the_fault_of_a_broker(name: str, tmp_path: Path) -> None:
     mutant = name if name in MUTANTS else ""
     for seed in range(RUNS):
         result = hunt(HUNTS[name], tmp_path / str(seed), seed, mutant)
@@ -87,7 +74,7 @@ def test_a_fault_is_found_and_named(name: str, tmp_path: Path) -> None:
         pytest.param(Hunt(protocol="older", delayed_ends=True), id="delayed ends"),
     ],
 )
-def test_a_broker_that_dies_has_no_fault(how: Hunt, tmp_path: Path) -> None:
+def test_checker_finds_nothing_in_a_correct_broker_that_crashes(how: Hunt, tmp_path: Path) -> None:
     result = hunt(how, tmp_path, 1)
     assert result.verdict.anomalies == []
     assert not result.verdict.is_void

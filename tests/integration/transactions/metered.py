@@ -1,9 +1,9 @@
-"""A broker's own figures, for tests that wait until it has come somewhere."""
+"""The metrics of a broker, for tests that wait until one of them has a value."""
 
 from urllib.request import urlopen
 
-from tests.integration.transactions.transactor import until
-from tests.ports import free_port
+from tests.support.ports import free_port
+from tests.support.transactor import until
 
 
 class Figures:
@@ -14,7 +14,7 @@ class Figures:
         self.keys = {"metrics.listener": self._address}
 
     def wait_for(self, series: str, value: int) -> None:
-        """Until a series, with its labels as the page has them, has the value."""
+        """Wait until a series, with its labels as on the page, has the value."""
         until(lambda: self._read(series), lambda it: it == value)
 
     def _read(self, series: str) -> int | None:

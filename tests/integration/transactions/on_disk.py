@@ -1,9 +1,9 @@
-"""What a stopped broker's files say about transactions."""
+"""The transactions in the files of a stopped broker."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from barnabas.coordinator.transaction.metadata import Transaction
+from barnabas.coordinator.transaction.metadata import TransactionMetadata
 from barnabas.coordinator.transaction.records import (
     TransactionRecord,
     decode_record,
@@ -12,12 +12,15 @@ from barnabas.coordinator.transaction.records import (
 from barnabas.protocol.records.batch import BatchHeader, iter_headers
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.dir_marks import CLEAN_SHUTDOWN
+from barnabas.storage.opening.dir_marks import CLEAN_SHUTDOWN
+
+UNMARKED = "tests.integration.adversary.unmarked_broker"
+"""The program of a broker that omits markers."""
 
 
-def transactions(data: Path) -> dict[str, Transaction]:
-    """The last state of each transactional id."""
-    found: dict[str, Transaction] = {}
+def transactions(data: Path) -> dict[str, TransactionMetadata]:
+    """Return the last state of each transactional id."""
+    found: dict[str, TransactionMetadata] = {}
     for directory in sorted(data.glob("__transaction_state-*")):
         for log, position, header in _batches(directory):
             found.update(_transactions(log, position, header))
@@ -25,7 +28,7 @@ def transactions(data: Path) -> dict[str, Transaction]:
 
 
 def open_in(data: Path, producer_id: int, places: frozenset[TopicPartition]) -> int:
-    """In how many of the partitions the producer's last batch is no marker."""
+    """Return in how many of the partitions the producer's last batch is not a marker."""
     return sum(
         last is not None and not last.is_control
         for topic, index in places
@@ -34,11 +37,13 @@ def open_in(data: Path, producer_id: int, places: frozenset[TopicPartition]) -> 
 
 
 def go_on(
-    data: Path, transactional_id: str, *changes: Callable[[Transaction], Transaction]
+    data: Path,
+    transactional_id: str,
+    *changes: Callable[[TransactionMetadata], TransactionMetadata],
 ) -> None:
-    """Writes other states, made of a transactional id's last one, behind it."""
+    """Append other states of a transactional id, each made from its last one."""
     for directory in data.glob("__transaction_state-*"):
-        known: dict[str, Transaction] = {}
+        known: dict[str, TransactionMetadata] = {}
         end, epoch = 0, 0
         for log, position, header in _batches(directory):
             end, epoch = header.next_offset, header.partition_leader_epoch
@@ -57,7 +62,7 @@ def go_on(
 
 
 def cut_last(data: Path, transactional_id: str) -> None:
-    """Takes the last record of a transactional id away, which must be its log's last, too."""
+    """Remove the last record of a transactional id, which must be the last of its log."""
     for directory in data.glob("__transaction_state-*"):
         segment = max(directory.glob("*.log"))
         for log, position, header in _batches(directory):
@@ -74,7 +79,7 @@ def _end(directory: Path) -> int:
 
 def _transactions(
     log: bytes, position: int, header: BatchHeader
-) -> Iterator[tuple[str, Transaction]]:
+) -> Iterator[tuple[str, TransactionMetadata]]:
     for record in iter_records(log, position, header):
         assert record.key is not None
         decoded = decode_record(record.key, record.value)

@@ -1,9 +1,9 @@
-"""A client library at work, as a program that tells on standard output what it has done.
+"""A client library as a program that prints what it has done to standard output.
 
     python -m tests.integration.transactions.program transform LIBRARY SERVERS RECORDS ROUTE
     python -m tests.integration.transactions.program read LIBRARY SERVERS PARTITIONS ROUTE
 
-A reader tells each record as "partition value", and ends after the last of each partition.
+A reader prints each record as "partition value", and ends after the last of each partition.
 """
 
 import importlib
@@ -12,7 +12,7 @@ import sys
 from tests.integration.transactions.transformer import Route, Transformer, insist
 
 LAST = b"the last"
-"""Written to each partition of the output when nothing more will come."""
+"""The last record of each partition of the output."""
 
 
 def main() -> None:

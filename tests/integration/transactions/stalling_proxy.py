@@ -1,24 +1,24 @@
-"""A proxy before a broker that holds one request back, whatever becomes of who sent it."""
+"""A proxy before a broker that holds one request back, even if its sender disconnects."""
 
 import asyncio
 import contextlib
 import threading
 
-from tests.integration.proxy import Proxy, read_frame
+from tests.support.proxy import Proxy, read_frame
 
 
 class StallingProxy(Proxy):
-    """Hands on everything but the next request of `api` once `hold` was called, until `release`.
+    """Forwards everything but the next request of `api` after `hold`, until `release`.
 
-    Where a client hangs up, its connection to the broker stays.
+    If a client disconnects, its connection to the broker stays.
     """
 
     def __init__(self, api: int) -> None:
         super().__init__()
         self.held = threading.Event()
-        """A request is being held."""
+        """Set while a request is being held."""
         self.answered = threading.Event()
-        """The broker has answered on the connection of the request that was held."""
+        """Set when the broker has answered on the connection of the held request."""
         self._api = api
         self._holds = False
         self._stalled: tuple[bytes, asyncio.StreamWriter] | None = None
@@ -27,7 +27,7 @@ class StallingProxy(Proxy):
         self._holds = True
 
     def release(self) -> None:
-        """Hand the request on that was held; returns when it is answered."""
+        """Forward the held request; return when it is answered."""
         self._loop.call_soon_threadsafe(self._hand_on)
         assert self.answered.wait(10)
 

@@ -1,38 +1,28 @@
-"""Transactions over three brokers, whose partitions and coordinators are led here and there."""
+"""Transactions over three brokers whose partition leaders and coordinators move."""
 
 import asyncio
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import cycle
 from random import Random
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer
 
+from barnabas.client.admin import UNSAFE_DOWNGRADE, UPGRADE, update_feature
 from barnabas.client.cluster import Cluster as Client
-from barnabas.client.features import UNSAFE_DOWNGRADE, UPGRADE, update_feature
 from barnabas.testing import Cluster
 from barnabas.testing.plugin import barnabas_cluster
-from tests.integration.newer_producer import NewerProducer
+from tests.support.newer_producer import NewerProducer
+from tests.support.read_committed import DEADLINE, committed, create
 
 __all__ = ["barnabas_cluster"]
 
 PARTITIONS = 6
-DEADLINE = 30.0
 IDS = ("older", "newer")
 
 
-def create(cluster: Cluster, topic: str, partitions: int, replicas: int = 3) -> str:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(DEADLINE)
-    for partition in range(partitions):
-        cluster.leader_of(topic, partition)
-    return topic
-
-
 class Older:
-    """A producer of the older protocol, with the words of `NewerProducer`."""
+    """A producer of the older protocol, with the interface of `NewerProducer`."""
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self._producer = Producer(
@@ -58,35 +48,6 @@ class Older:
         self._open = False
 
 
-def committed(cluster: Cluster, topic: str, partitions: Iterable[int]) -> list[bytes]:
-    """All that read_committed shows: up to the end that there is for whoever reads uncommitted."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "group.id": "no group: nothing is committed",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
-    values: list[bytes] = []
-    ends = {
-        each: consumer.get_watermark_offsets(TopicPartition(topic, each))[1] for each in partitions
-    }
-    deadline = time.monotonic() + DEADLINE
-    while ends and time.monotonic() < deadline:
-        message = consumer.poll(0.2)
-        if message is not None and not message.error():
-            values.append(message.value())
-        for place in consumer.position([TopicPartition(topic, each) for each in ends]):
-            if place.offset >= ends[place.partition]:
-                del ends[place.partition]
-    consumer.close()
-    assert not ends, f"nobody can read to the end of {sorted(ends)}"
-    return values
-
-
 def finalize(cluster: Cluster, level: int) -> None:
     async def change() -> None:
         async with Client(cluster.bootstrap_servers) as client:
@@ -97,8 +58,8 @@ def finalize(cluster: Cluster, level: int) -> None:
 
 
 def disturb(cluster: Cluster, topic: str, rng: Random, levels: Iterator[int]) -> None:
-    """Somebody else leads or coordinates, or the brokers hear, one after another, of another
-    `transaction.version`."""
+    """Move a leader or a coordinator, or change `transaction.version`, of which the brokers learn
+    one after another."""
     draw = rng.randrange(5)
     broker = rng.choice(cluster.running)
     if draw < 2:
@@ -110,7 +71,7 @@ def disturb(cluster: Cluster, topic: str, rng: Random, levels: Iterator[int]) ->
 
 
 @pytest.mark.timeout(180)
-def test_no_transaction_is_torn_while_leaders_coordinators_and_levels_change(
+def test_transactions_stay_atomic_while_leaders_coordinators_and_levels_change(
     barnabas_cluster: Cluster,
 ) -> None:
     cluster, rng, levels = barnabas_cluster, Random(7), cycle((1, 2, 0, 2))
@@ -139,12 +100,12 @@ def producer_of(cluster: Cluster, version: str, transactional_id: str) -> "Older
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("version", ["older", "newer"])
 @pytest.mark.parametrize("times_out", [False, True])
-def test_a_partition_that_is_offline_holds_up_only_its_own_readers(
+def test_offline_partition_blocks_only_its_own_readers(
     barnabas_cluster: Cluster, version: str, times_out: bool
 ) -> None:
-    """And its transaction is over when it is back, though the time of that one has long passed.
+    """Its transaction, which has timed out long ago, is over when the partition is online again.
 
-    Whether its producer ended it, or nobody did and somebody else coordinates by then.
+    Either its producer has ended it, or another coordinator has aborted it.
     """
     cluster = barnabas_cluster
     alone = create(cluster, "alone", 1, replicas=1)

@@ -1,4 +1,4 @@
-"""transaction.version goes down and up while clients of the older protocol are at work."""
+"""transaction.version is lowered and raised while clients of the older protocol write."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ import pytest
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from barnabas.testing import Broker
-from tests.integration.transactions.transactor import Wire, settled, until
+from tests.support.transactor import Wire, settled, until
 
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 
@@ -55,7 +55,7 @@ def with_aiokafka(servers: str, values: Values) -> None:
 
 
 class Numbers:
-    """Numbers without end, until somebody has seen enough."""
+    """Consecutive numbers, until the test stops them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -67,7 +67,7 @@ class Numbers:
             yield b"%d" % (self.count - 1)
 
     def wait_for_more(self) -> None:
-        """Until some more transactions have begun."""
+        """Wait until some more transactions have begun."""
         before = self.count
         until(lambda: self.count, lambda count: count > before + 5)
 
@@ -77,7 +77,7 @@ class Numbers:
 
 @contextmanager
 def working(write: Callable[[str, Values], None], servers: str, numbers: Numbers) -> Iterator[None]:
-    """A client at work beside; what goes wrong with it is raised in the end."""
+    """Run a client in a thread; raise its error at the end."""
     with ThreadPoolExecutor(1) as other:
         done = other.submit(write, servers, iter(numbers))
         try:
@@ -88,7 +88,9 @@ def working(write: Callable[[str, Values], None], servers: str, numbers: Numbers
 
 
 @pytest.mark.parametrize("write", [with_confluent, with_kafka_python, with_aiokafka])
-def test_they_do_not_notice(write: Callable[[str, Values], None]) -> None:
+def test_older_clients_work_while_transaction_version_changes(
+    write: Callable[[str, Values], None],
+) -> None:
     numbers = Numbers()
     with Broker({"transaction.state.log.num.partitions": "1"}) as broker:
         servers = broker.bootstrap_servers

@@ -1,4 +1,4 @@
-"""Consume, transform, produce, while the broker is killed again and again: each record once.
+"""Consume, transform, produce while the broker is killed repeatedly: each record once.
 
 `BARNABAS_RECORDS=50000 BARNABAS_KILLS=10 pytest -s -n 0` with this file is the long run.
 """
@@ -13,25 +13,28 @@ import pytest
 from confluent_kafka import Producer
 
 from barnabas.coordinator.transaction.states import TransactionState
-from tests.integration.adversary.process import BrokerProcess
 from tests.integration.transactions import on_disk
+from tests.integration.transactions.on_disk import UNMARKED
 from tests.integration.transactions.program import LAST
-from tests.integration.transactions.running import Program, read, transform
+from tests.integration.transactions.running import read, transform
 from tests.integration.transactions.transformer import (
     BATCH,
     Route,
     transformed,
 )
+from tests.support.brokers.process import BrokerProcess
+from tests.support.client_program import Program
 
 RECORDS = int(os.environ.get("BARNABAS_RECORDS", "2000"))
 KILLS = int(os.environ.get("BARNABAS_KILLS", "3"))
 PER_LIFE = max(RECORDS // BATCH // (2 * KILLS), 1)
-"""Transactions that a broker lives to commit; there are enough of them for all."""
+"""The number of transactions that a broker commits before it is killed; the total suffices for
+all."""
 PARTITIONS = 3
 ROUTE = Route.named("")
 DECIDED = (0, 2, 3)
-"""How many of the markers are written when the broker dies after a decision, in turn: the output
-has three partitions, and the group's offsets one."""
+"""The number of markers that are written when the broker dies after a decision, in turn. The output
+has three partitions, the group's offsets one."""
 READERS = {
     "kafka_python": "confluent",
     "confluent": "aiokafka",
@@ -41,7 +44,7 @@ READERS = {
 
 
 def write(servers: str, topic: str, values: list[bytes]) -> None:
-    """To the partitions in turn."""
+    """Write the values to the partitions in turn."""
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0})
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % PARTITIONS)
@@ -49,19 +52,20 @@ def write(servers: str, topic: str, values: list[bytes]) -> None:
 
 
 def is_decided(number: int) -> bool:
-    """Whether this kill comes between a decision and its markers; every third comes anywhere."""
+    """Return whether this kill comes between a decision and its markers; every third comes
+    anywhere."""
     return number < KILLS and number % 3 != 2
 
 
 def arm(directory: Path, number: int) -> None:
-    """Let the broker that is to be started die in one of its transactions, if that is its turn."""
+    """Let the broker that is started next kill itself in a transaction, if `number` asks for it."""
     if is_decided(number):
         directory.mkdir(exist_ok=True)
         (directory / "die").write_text(f"{PER_LIFE} {DECIDED[number % len(DECIDED)]}")
 
 
 def check_decided(data: Path, markers: int) -> None:
-    """A commit is on disk, and so many of its markers and no more."""
+    """Check that a commit is on disk with exactly `markers` of its markers."""
     decided = on_disk.transactions(data)[ROUTE.transactional_id]
     assert decided.state is TransactionState.PREPARE_COMMIT
     unmarked = on_disk.open_in(data, decided.producer_id, decided.partitions)
@@ -70,7 +74,7 @@ def check_decided(data: Path, markers: int) -> None:
 
 def kill(broker: BrokerProcess, number: int, transformer: Program, chance: random.Random) -> None:
     if is_decided(number):
-        broker.wait_until_dead()
+        broker.wait_until_ended()
         check_decided(broker.directory / "data", DECIDED[number % len(DECIDED)])
     else:
         transformer.wait_for_more("committed", transformer.counts()["committed"] + PER_LIFE - 1)
@@ -88,7 +92,7 @@ def by_partition(lines: list[str]) -> dict[int, list[bytes]]:
 
 @pytest.mark.timeout(120 + RECORDS // 100)
 @pytest.mark.parametrize(("kind", "reader"), READERS.items(), ids=READERS)
-def test_every_record_is_there_once_whatever_was_killed(
+def test_every_record_is_written_once_while_the_broker_is_killed(
     tmp_path: Path, kind: str, reader: str
 ) -> None:
     chance = random.Random(KILLS)
@@ -99,7 +103,7 @@ def test_every_record_is_there_once_whatever_was_killed(
     }
     keys = {"transaction.state.log.num.partitions": "2", "num.partitions": str(PARTITIONS)}
     arm(tmp_path / "broker", 0)
-    with BrokerProcess(tmp_path / "broker", program="unmarked_broker", **keys) as broker:
+    with BrokerProcess(tmp_path / "broker", program=UNMARKED, **keys) as broker:
         servers = broker.bootstrap_servers
         write(servers, ROUTE.input, values)
         began = time.monotonic()
@@ -110,8 +114,7 @@ def test_every_record_is_there_once_whatever_was_killed(
             for number in range(KILLS):
                 kill(broker, number, transformer, chance)
                 arm(broker.directory, number + 1)
-                broker.launch()
-                broker.wait_until_serving()
+                broker.start()
             told = transformer.finish()
             took = time.monotonic() - began
             write(servers, ROUTE.output, [LAST] * PARTITIONS)
@@ -122,6 +125,6 @@ def test_every_record_is_there_once_whatever_was_killed(
     counts = transformer.counts()
     print(f"{kind}: {RECORDS} records, {KILLS} kills, {took:.1f} s, {dict(counts)}")
     assert counts["aborted"] >= RECORDS // BATCH // 3 - KILLS
-    # One producer lives here, on one coordinator: who is told to be fenced was taken for another.
+    # There is one producer on one coordinator: a fenced request was taken for another producer's.
     assert not [line for line in told if "fence" in line.lower() or "EPOCH" in line]
     assert "Traceback" not in errors, errors

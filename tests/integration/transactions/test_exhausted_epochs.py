@@ -1,4 +1,4 @@
-"""Producers near the last epoch of their producer id: they get another id, and notice nothing."""
+"""Producers near the last epoch of their producer id get another id without an error."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -11,8 +11,8 @@ import pytest
 from barnabas.coordinator.transaction.metadata import LAST_CLIENT_EPOCH
 from barnabas.testing import Broker
 from tests.integration.transactions import on_disk
-from tests.integration.transactions.transactor import TV2, Transactor, Wire, settled
-from tests.referee import tools
+from tests.support.kafka import tools
+from tests.support.transactor import TV2, Transactor, Wire, settled
 
 pytestmark = pytest.mark.xdist_group("exhausted-epochs")
 
@@ -55,7 +55,7 @@ LIBRARIES = [with_confluent, with_kafka_python, with_aiokafka]
 
 @pytest.fixture(scope="module")
 def exhausted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, int]]]:
-    """A broker whose transactional ids have three epochs left, and their producer ids."""
+    """Start a broker whose transactional ids have three epochs left; yield their producer ids."""
     data = tmp_path_factory.mktemp("data")
     names = [library.__name__.removeprefix("with_") for library in LIBRARIES] + ["java"]
     ids = {}
@@ -71,7 +71,7 @@ def exhausted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, d
         yield broker.bootstrap_servers, ids
     last = on_disk.transactions(data)
     for name in names:
-        # Every one of them has gone over the edge.
+        # Every one of them has exhausted its epochs.
         assert last[name].producer_id != ids[name]
         assert 0 <= last[name].epoch < LAST_CLIENT_EPOCH - 3
 

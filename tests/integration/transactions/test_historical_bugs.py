@@ -1,6 +1,6 @@
-"""What has gone wrong with transactions in other brokers, replayed over the wire and restarts.
+"""Bugs that other brokers had with transactions, replayed over the wire and restarts.
 
-Each test names the report that it stands for.
+Each test names the report of its bug.
 """
 
 from collections.abc import Iterator
@@ -11,9 +11,10 @@ import pytest
 
 from barnabas.protocol.errors import ErrorCode
 from barnabas.testing import Broker
-from tests.integration.adversary.process import BrokerProcess
 from tests.integration.transactions.metered import Figures
-from tests.integration.transactions.transactor import (
+from tests.integration.transactions.on_disk import UNMARKED
+from tests.support.brokers.process import BrokerProcess
+from tests.support.transactor import (
     TV1,
     TV2,
     Protocol,
@@ -52,8 +53,8 @@ def topic(wire: Wire, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """A broker in a process of its own, with a topic t."""
-    with BrokerProcess(tmp_path, program="unmarked_broker", **KEYS) as broker:
+    """A broker in its own process, with a topic t."""
+    with BrokerProcess(tmp_path, program=UNMARKED, **KEYS) as broker:
         with Wire(broker.bootstrap_servers) as wire:
             wire.create("t")
         yield broker
@@ -61,16 +62,15 @@ def mortal(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 @contextmanager
 def killed(broker: BrokerProcess) -> Iterator[Wire]:
-    """A connection after kill -9 and a restart."""
+    """Kill and restart the broker; return a new connection."""
     broker.kill()
-    broker.launch()
-    broker.wait_until_serving()
+    broker.start()
     with Wire(broker.bootstrap_servers) as wire:
         yield wire
 
 
 def begun(wire: Wire, topic: str, protocol: Protocol, name: str = "") -> Transactor:
-    """A producer with a record of an open transaction at the end of the topic."""
+    """Return a producer with a record of an open transaction at the end of the topic."""
     x = Transactor(wire, name or f"x-{topic}", protocol)
     x.init()
     if protocol is TV1:
@@ -83,7 +83,7 @@ def begun(wire: Wire, topic: str, protocol: Protocol, name: str = "") -> Transac
 
 
 @PROTOCOLS
-def test_kafka_12671_a_produce_that_comes_after_the_abort_opens_nothing(
+def test_kafka_12671_late_produce_after_an_abort_opens_no_transaction(
     wire: Wire, topic: str, protocol: Protocol
 ) -> None:
     x = Transactor(wire, f"x-{topic}", protocol)
@@ -99,14 +99,16 @@ def test_kafka_12671_a_produce_that_comes_after_the_abort_opens_nothing(
     x.epoch = epoch
     x.post(topic, b"late", sequence=0)
     older, newer = ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_PRODUCER_EPOCH
-    # And no plausible offset comes with it.
+    # The response has no plausible offset.
     assert x.sent() == (older if protocol is TV1 else newer, -1)
     settled(wire, (topic, 0))
-    # Where the partition was added the abort has left its marker.
+    # If the partition was added, the abort has left its marker.
     assert wire.end_offset(topic, committed=False) == (1 if protocol is TV1 else 0)
 
 
-def test_kafka_14402_without_adding_its_partition_nobody_writes(wire: Wire, topic: str) -> None:
+def test_kafka_14402_produce_to_a_partition_that_was_not_added_is_refused(
+    wire: Wire, topic: str
+) -> None:
     x = Transactor(wire, f"x-{topic}", TV1)
     x.init()
     for version, refused in (
@@ -119,12 +121,12 @@ def test_kafka_14402_without_adding_its_partition_nobody_writes(wire: Wire, topi
     assert wire.end_offset(topic, committed=False) == 0
 
 
-def test_kafka_15653_what_waits_for_the_coordinator_keeps_its_own_bytes(tmp_path: Path) -> None:
-    """While a record waits to be added to its transaction, whose markers of the one before are held
-    back, the next request comes into the buffer where it lay."""
+def test_kafka_15653_produce_waiting_for_verification_keeps_its_bytes(tmp_path: Path) -> None:
+    """While a record waits to be added to its transaction, because the markers of the previous one
+    are held back, the next request is received into the buffer that held the record."""
     figures = Figures()
     keys = {**PATIENT, **figures.keys}
-    with BrokerProcess(tmp_path, program="unmarked_broker", **keys) as broker:
+    with BrokerProcess(tmp_path, program=UNMARKED, **keys) as broker:
         with Wire(broker.bootstrap_servers) as wire:
             wire.create("t")
             x = begun(wire, "t", TV2, "x")
@@ -135,7 +137,7 @@ def test_kafka_15653_what_waits_for_the_coordinator_keeps_its_own_bytes(tmp_path
             other = Transactor(wire, "other", TV2)
             other.post("t", b"b" * 3000, sequence=0)
             with Wire(broker.bootstrap_servers) as later:
-                # Who came later is answered: the request before it has been received, too.
+                # The later request is answered, so the one before it has been received, too.
                 assert later.end_offset("t", committed=True) == 0
             (tmp_path / "die").unlink()
             assert x.sent().error is NONE
@@ -145,7 +147,7 @@ def test_kafka_15653_what_waits_for_the_coordinator_keeps_its_own_bytes(tmp_path
             assert wire.read("t")[0] == [b"first", b"a" * 3000]
 
 
-def test_the_sequence_wraps_in_a_transaction(wire: Wire, topic: str) -> None:
+def test_sequence_wraps_around_within_a_transaction(wire: Wire, topic: str) -> None:
     x = Transactor(wire, f"x-{topic}", TV1)
     x.init()
     assert x.add((topic, 0)) is NONE
@@ -162,11 +164,37 @@ def test_the_sequence_wraps_in_a_transaction(wire: Wire, topic: str) -> None:
     assert wire.read(topic)[0] == [*five, b"5", b"6"]
 
 
-def test_what_waits_out_the_transaction_before_belongs_to_its_own(tmp_path: Path) -> None:
-    """Its guard was taken away by the marker that it waited for; so Java's clients had to abort."""
+@pytest.mark.parametrize("joined", [False, True], ids=["between_transactions", "in_the_next"])
+def test_late_repeat_of_a_forgotten_batch_leaves_the_next_transaction_its_sequence(
+    wire: Wire, topic: str, joined: bool
+) -> None:
+    """The broker keeps the last five batches. An earlier one is repeated, as by a late request of
+    the older transaction; a new replica has fewer if compaction has removed batches."""
+    x = Transactor(wire, f"x-{topic}", TV1)
+    x.init()
+    assert x.add((topic, 0)) is NONE
+    for sequence in range(6):
+        assert x.send(topic, b"%d" % sequence, sequence=sequence).error is NONE
+    x.end()
+    settled(wire, (topic, 0))
+    if joined:
+        assert x.add((topic, 0)) is NONE
+    late = x.send(topic, b"0", sequence=0).error
+    expected = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if joined else ErrorCode.TRANSACTION_ABORTABLE
+    assert late is expected
+    x.transact(topic, b"6", sequence=6)
+    settled(wire, (topic, 0))
+    assert wire.read(topic)[0] == [b"%d" % sequence for sequence in range(7)]
+
+
+def test_produce_waiting_for_the_previous_markers_keeps_its_verification_guard(
+    tmp_path: Path,
+) -> None:
+    """The marker that it waited for removed its verification guard, and Java's clients had to
+    abort."""
     figures = Figures()
     keys = {**PATIENT, **figures.keys}
-    with BrokerProcess(tmp_path, program="unmarked_broker", **keys) as broker:
+    with BrokerProcess(tmp_path, program=UNMARKED, **keys) as broker:
         servers = broker.bootstrap_servers
         with Wire(servers) as wire, Wire(servers) as other:
             wire.create("t")
@@ -189,7 +217,7 @@ def test_what_waits_out_the_transaction_before_belongs_to_its_own(tmp_path: Path
 
 
 @PROTOCOLS
-def test_redpanda_6018_what_was_added_before_a_crash_is_in_the_transaction_after_it(
+def test_redpanda_6018_partitions_added_before_a_crash_stay_in_the_transaction(
     mortal: BrokerProcess, protocol: Protocol
 ) -> None:
     with Wire(mortal.bootstrap_servers) as wire:
@@ -207,7 +235,7 @@ def test_redpanda_6018_what_was_added_before_a_crash_is_in_the_transaction_after
 
 
 @PROTOCOLS
-def test_librdkafka_3575_a_sequence_that_was_acknowledged_is_known_after_a_crash(
+def test_librdkafka_3575_acknowledged_sequences_are_known_after_a_crash(
     mortal: BrokerProcess, protocol: Protocol
 ) -> None:
     with Wire(mortal.bootstrap_servers) as wire:
@@ -221,7 +249,7 @@ def test_librdkafka_3575_a_sequence_that_was_acknowledged_is_known_after_a_crash
 
 
 @PROTOCOLS
-def test_librdkafka_4953_five_in_flight_over_a_crash_come_once(
+def test_librdkafka_4953_five_batches_in_flight_over_a_crash_are_written_once(
     mortal: BrokerProcess, protocol: Protocol
 ) -> None:
     with Wire(mortal.bootstrap_servers) as wire:
@@ -238,7 +266,7 @@ def test_librdkafka_4953_five_in_flight_over_a_crash_come_once(
         assert wire.read("t")[0] == [b"first", b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_redpanda_5090_before_its_markers_are_written_nobody_reads_a_decided_transaction(
+def test_redpanda_5090_decided_transaction_is_not_read_before_its_markers_are_written(
     mortal: BrokerProcess,
 ) -> None:
     with Wire(mortal.bootstrap_servers) as wire:
@@ -265,7 +293,7 @@ def test_redpanda_5090_before_its_markers_are_written_nobody_reads_a_decided_tra
 
 
 @PROTOCOLS
-def test_redpanda_3036_the_last_stable_offset_is_not_read(
+def test_redpanda_3036_record_at_the_last_stable_offset_is_not_returned(
     wire: Wire, topic: str, protocol: Protocol
 ) -> None:
     done = Transactor(wire, f"done-{topic}", protocol)
@@ -279,11 +307,11 @@ def test_redpanda_3036_the_last_stable_offset_is_not_read(
     assert wire.read(topic, stable)[0] == []
     x.end(committed=False)
     settled(wire, (topic, 0))
-    # Where data is read that was aborted, it is said to be.
+    # An answer with aborted records names their transaction.
     assert wire.read(topic, stable) == ([b"first"], [(x.producer_id, stable)])
 
 
-def test_kafka_17507_no_older_offset_is_told_after_the_end_of_a_transaction(
+def test_kafka_17507_offset_fetch_after_end_txn_returns_the_new_offset(
     servers: str, wire: Wire, topic: str
 ) -> None:
     x = Transactor(wire, f"x-{topic}", TV2)

@@ -1,6 +1,6 @@
-"""What other brokers forgot about transactions, or remembered wrongly, replayed over restarts.
+"""State of transactions that other brokers lost or restored wrongly, replayed over restarts.
 
-Each test names the report that it stands for.
+Each test names the report of its bug.
 """
 
 import socket
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from barnabas.coordinator.transaction.metadata import Transaction
+from barnabas.coordinator.transaction.metadata import TransactionMetadata
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.delete_records import (
@@ -35,10 +35,11 @@ from barnabas.protocol.messages.write_txn_markers import (
 )
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.testing import Broker
-from tests.integration.adversary.process import BrokerProcess
 from tests.integration.transactions import on_disk
 from tests.integration.transactions.metered import Figures
-from tests.integration.transactions.transactor import (
+from tests.integration.transactions.on_disk import UNMARKED
+from tests.support.brokers.process import BrokerProcess
+from tests.support.transactor import (
     TV1,
     TV2,
     Protocol,
@@ -57,14 +58,14 @@ DAY_MS = 86_400_000
 
 @contextmanager
 def running(data: Path, **keys: str) -> Iterator[Wire]:
-    """A broker on these data, and a connection; keys with underscores for Kafka's dots."""
+    """Start a broker on these data; yield a connection. Keys have underscores for Kafka's dots."""
     dotted = {key.replace("_", "."): value for key, value in keys.items()}
     with Broker(KEYS | dotted, data_dir=data) as broker, Wire(broker.bootstrap_servers) as wire:
         yield wire
 
 
 def mark(wire: Wire, x: Transactor, coordinator_epoch: int, epoch: int) -> ErrorCode:
-    """An abort marker as a coordinator of this epoch writes it."""
+    """Write an abort marker as a coordinator of this epoch does; return the error."""
     topic = WritableTxnMarkerTopic(name="t", partition_indexes=[0])
     marker = WritableTxnMarker(
         producer_id=x.producer_id,
@@ -78,7 +79,7 @@ def mark(wire: Wire, x: Transactor, coordinator_epoch: int, epoch: int) -> Error
 
 
 def silent_since(wire: Wire, ms: int) -> None:
-    """A producer without transactions whose only record is so old."""
+    """Write the only record of a producer without transactions, `ms` old."""
     record = Record(0, time.time_ns() // 1_000_000 - ms, None, b"silent")
     batch = build_batch([record], producer_id=12_345, producer_epoch=0, base_sequence=0)
     data = PartitionProduceData(index=0, records=batch)
@@ -91,10 +92,10 @@ def silent_since(wire: Wire, ms: int) -> None:
 
 
 @PROTOCOLS
-def test_kafka_19999_markers_are_written_again_after_a_crash(
+def test_kafka_19999_repeated_markers_after_a_crash_are_accepted(
     tmp_path: Path, protocol: Protocol
 ) -> None:
-    """The markers are there, what the coordinator wrote behind them is not."""
+    """The markers survived, the COMPLETE record that the coordinator wrote after them did not."""
     with running(tmp_path) as wire:
         wire.create("t")
         x = Transactor(wire, "x", protocol)
@@ -131,14 +132,14 @@ def test_kafka_9144_a_producer_of_old_records_keeps_its_coordinator_epoch(tmp_pa
     figures = Figures()
     often = {"producer_id_expiration_check_interval_ms": "50"}
     with running(tmp_path, **often, **figures.keys) as wire:
-        # Of the two producers the one without a marker is forgotten.
+        # The producer without a marker has expired, the other has not.
         figures.wait_for("kafka_server_replicamanager_produceridcount", 1)
         assert mark(wire, x, 6, x.epoch) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
         assert mark(wire, x, 7, x.epoch) is NONE
 
 
 @PROTOCOLS
-def test_kip_360_who_lost_its_records_to_retention_goes_on(
+def test_kip_360_producer_whose_records_expired_continues(
     tmp_path: Path, protocol: Protocol
 ) -> None:
     with running(tmp_path) as wire:
@@ -162,8 +163,10 @@ def test_kip_360_who_lost_its_records_to_retention_goes_on(
         assert wire.read("t", 1) == ([b"first", b"second"], [])
 
 
-def test_redpanda_7043_aborted_records_stay_hidden_when_segments_go(tmp_path: Path) -> None:
-    """Small segments, of which the first are deleted, and a restart; read by a real client."""
+def test_redpanda_7043_aborted_records_stay_hidden_after_segments_are_deleted(
+    tmp_path: Path,
+) -> None:
+    """Small segments, the first of which are deleted, and a restart; read by librdkafka."""
     kept = []
     with running(tmp_path) as wire:
         wire.create("t", segment_bytes="1048576")
@@ -189,7 +192,7 @@ def test_redpanda_7043_aborted_records_stay_hidden_when_segments_go(tmp_path: Pa
 
 
 def read_committed(servers: str, offset: int, count: int) -> list[int]:
-    """The numbers that librdkafka reads from an offset to the end."""
+    """Return the numbers that librdkafka reads from an offset to the end."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -211,29 +214,27 @@ def read_committed(servers: str, offset: int, count: int) -> list[int]:
     return numbers
 
 
-def test_kafka_9307_a_load_that_is_interrupted_leaves_nothing_out(tmp_path: Path) -> None:
+def test_kafka_9307_load_after_interrupted_ones_is_complete(tmp_path: Path) -> None:
     ids = 3000
-    with BrokerProcess(tmp_path, program="unmarked_broker", **KEYS) as broker:
+    with BrokerProcess(tmp_path, program=UNMARKED, **KEYS) as broker:
         with Wire(broker.bootstrap_servers) as wire:
             x = Transactor(wire, "x", TV1)
             x.init()
         broker.kill()
         names = [f"id-{number}" for number in range(ids)]
-        copies = [partial(Transaction._replace, transactional_id=name) for name in names]
+        copies = [partial(TransactionMetadata._replace, transactional_id=name) for name in names]
         on_disk.go_on(tmp_path / "data", "x", *copies)
         for pause in (0.0, 0.01, 0.03):
-            broker.launch()
-            broker.wait_until_serving()
+            broker.start()
             time.sleep(pause)
             broker.kill()
-        broker.launch()
-        broker.wait_until_serving()
+        broker.start()
         with Wire(broker.bootstrap_servers) as wire:
             told = until(lambda: wire.ask(ALL, 0), lambda answer: answer.error_code == 0)
             assert len(told.transaction_states) == ids + 1
 
 
-def test_librdkafka_1_8_the_first_metadata_after_a_restart_knows_every_topic(
+def test_librdkafka_1_8_first_metadata_response_after_a_restart_has_every_topic(
     tmp_path: Path,
 ) -> None:
     with BrokerProcess(tmp_path, **KEYS) as broker:
@@ -244,7 +245,7 @@ def test_librdkafka_1_8_the_first_metadata_after_a_restart_knows_every_topic(
         broker.launch()
         deadline = time.monotonic() + 20
         while True:
-            # As early as somebody answers at all.
+            # As soon as the broker accepts connections.
             try:
                 socket.create_connection(("127.0.0.1", broker.port), 5).close()
                 break
@@ -259,7 +260,7 @@ def test_librdkafka_1_8_the_first_metadata_after_a_restart_knows_every_topic(
 
 
 @PROTOCOLS
-def test_kafka_18019_who_sleeps_until_his_id_is_forgotten_is_refused(
+def test_kafka_18019_producer_whose_transactional_id_expired_is_refused(
     tmp_path: Path, protocol: Protocol
 ) -> None:
     keys = {
@@ -284,8 +285,9 @@ def test_kafka_18019_who_sleeps_until_his_id_is_forgotten_is_refused(
         assert wire.end_offset("t", committed=False) == 0
 
 
-def test_kafka_8069_nothing_expires_because_it_was_loaded(tmp_path: Path) -> None:
-    """A transactional id and a group's offset written in a transaction, of long ago and of now."""
+def test_kafka_8069_loading_expires_no_offset_or_transactional_id(tmp_path: Path) -> None:
+    """A transactional id and a group's offset that were written in a transaction, long ago and
+    now."""
     with running(tmp_path) as wire:
         wire.create("t")
         for name in ("old", "new"):

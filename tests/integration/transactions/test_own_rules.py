@@ -1,17 +1,18 @@
-"""Answers that differ from Kafka's, written down whole, beside what is answered without the rule.
+"""Responses that differ from Kafka's, compared as a whole with and without each rule.
 
-Three rules: requests wait for the markers of the transaction before (KIP-609), requests of older
-connections are fenced (KAFKA-17754), and older clients hear of offsets in open transactions.
+Three rules: requests wait for the markers of the previous transaction (KIP-609), requests on older
+connections are fenced (KAFKA-17754), and older clients are told of offsets in open transactions.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 
-from barnabas.broker.coordination.marker_writer import Done, MarkerWriter, TxnMarker
-from barnabas.coordinator.transaction.waiting import WaitingRoom
+from barnabas.broker.server.slices import Steps
+from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
+from barnabas.coordinator.transaction.waiters import TransactionWaiters
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -47,7 +48,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from barnabas.testing import Broker
-from tests.integration.transactions.transactor import (
+from tests.support.transactor import (
     IN_TIME_S,
     TV1,
     TV2,
@@ -71,34 +72,33 @@ CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 class Markers:
-    """COMMIT markers, which are held back while a test says so."""
+    """Holds COMMIT markers back while `held` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.held = False
         self.awaited = threading.Event()
-        """A request waits for them."""
-        write, enter = MarkerWriter.write, WaitingRoom._enter
+        """Set when a request waits for markers."""
+        write, enter = MarkerWriter.write, TransactionWaiters._enter
 
-        def holding(
-            writer: MarkerWriter, topic: str, index: int, marker: TxnMarker, done: Done
-        ) -> None:
-            if self.held and marker.committed:
-                # What the sender tries again, without end.
-                done(ErrorCode.REQUEST_TIMED_OUT)
-            else:
-                write(writer, topic, index, marker, done)
+        def holding(writer: MarkerWriter, writes: Iterable[MarkerWrite]) -> Steps[None]:
+            for each in writes:
+                if self.held and each.marker.committed:
+                    # An error on which the sender retries without end.
+                    each.done(ErrorCode.REQUEST_TIMED_OUT)
+                else:
+                    yield from write(writer, [each])
 
-        def entered(room: WaitingRoom, transactional_id: str) -> Any:
+        def entered(room: TransactionWaiters, transactional_id: str) -> Any:
             place = enter(room, transactional_id)
             self.awaited.set()
             return place
 
         monkeypatch.setattr(MarkerWriter, "write", holding)
-        monkeypatch.setattr(WaitingRoom, "_enter", entered)
+        monkeypatch.setattr(TransactionWaiters, "_enter", entered)
 
 
 Step = tuple[Protocol, Callable[[Transactor], None], Callable[[Transactor, ErrorCode], Any]]
-"""A protocol, a request of the next transaction, and the whole answer to it."""
+"""A protocol, a request of the next transaction, and the whole response to it."""
 
 
 def add_partitions(x: Transactor) -> None:
@@ -143,7 +143,7 @@ def produce(x: Transactor) -> None:
 
 
 def produced(_: Transactor, error: ErrorCode) -> ProduceResponse:
-    # The record before it and its marker have offsets 0 and 1.
+    # The previous record and its marker have offsets 0 and 1.
     offset, start = (-1, -1) if error else (2, 0)
     partition = PartitionProduceResponse(
         index=0, error_code=error, base_offset=offset, log_start_offset=start
@@ -163,7 +163,7 @@ def produced(_: Transactor, error: ErrorCode) -> ProduceResponse:
         pytest.param((TV2, produce, produced), id="Produce"),
     ],
 )
-def test_what_comes_before_the_markers_waits_for_them(
+def test_request_of_the_next_transaction_waits_for_the_previous_markers(
     monkeypatch: pytest.MonkeyPatch, step: Step, waits: bool
 ) -> None:
     protocol, ask, answer = step
@@ -186,7 +186,7 @@ def test_what_comes_before_the_markers_waits_for_them(
         markers.held = False
 
 
-def test_who_has_waited_long_enough_is_told_to_come_again(
+def test_request_waiting_for_markers_too_long_gets_a_retriable_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     markers = Markers(monkeypatch)
@@ -218,7 +218,7 @@ def test_who_has_waited_long_enough_is_told_to_come_again(
         (False, 1, NONE),
     ],
 )
-def test_an_end_that_was_held_up_is_fenced_by_its_connection(
+def test_delayed_end_txn_on_an_older_connection_is_fenced(
     guarded: bool, version: int, error: ErrorCode
 ) -> None:
     keys = {**KEYS, "transaction.fence.older.connections": str(guarded).lower()}
@@ -233,7 +233,7 @@ def test_an_end_that_was_held_up_is_fenced_by_its_connection(
         assert x.add(("t", 0)) is NONE
         assert x.send("t", b"first", sequence=0).error is NONE
         held_up = x.ending(committed=True)
-        # The client gives it up and goes on over another connection.
+        # The client gives up the request and continues on another connection.
         x.wire = newer
         assert newer.ask(x.ending(committed=True), 4) == EndTxnResponse()
         assert x.add(("t", 0)) is NONE
@@ -271,13 +271,13 @@ def offsets_told(version: int, offset: int, error: ErrorCode) -> OffsetFetchResp
         return OffsetFetchResponse(groups=[group])
     old = OffsetFetchResponsePartition(partition_index=0, committed_offset=offset, error_code=error)
     topic = OffsetFetchResponseTopic(name="t", partitions=[old])
-    # Clients of these versions look at the error of the whole.
+    # Clients of these versions check the top-level error.
     return OffsetFetchResponse(topics=[topic], error_code=error if 2 <= version < 7 else NONE)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["rule", "rule off"])
 def group(request: pytest.FixtureRequest) -> Iterator[tuple[bool, Wire]]:
-    """A group at 1, whose offset 5 is in an open transaction."""
+    """A group with committed offset 1, whose offset 5 is in an open transaction."""
     keys = {**KEYS, "group.unstable.offsets.block.old.clients": str(request.param).lower()}
     with Broker(keys) as broker, Wire(broker.bootstrap_servers) as wire:
         wire.create("t")
@@ -298,12 +298,12 @@ def group(request: pytest.FixtureRequest) -> Iterator[tuple[bool, Wire]]:
         (6, False, -1, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
         (7, True, -1, ErrorCode.UNSTABLE_OFFSET_COMMIT),
         (9, True, -1, ErrorCode.UNSTABLE_OFFSET_COMMIT),
-        # Who could ask for stable offsets and does not is told of the one before.
+        # A client that could ask for stable offsets and does not gets the previous offset.
         (7, False, 1, NONE),
         (9, False, 1, NONE),
     ],
 )
-def test_whoever_cannot_ask_for_stable_offsets_is_told_to_come_again(
+def test_offset_fetch_of_older_clients_gets_a_retriable_error_for_unstable_offsets(
     group: tuple[bool, Wire], version: int, stable: bool, offset: int, error: ErrorCode
 ) -> None:
     blocks, wire = group

@@ -1,5 +1,5 @@
-"""KAFKA-17754: an EndTxn of an older client is held up until its producer's next transaction is
-open, which it must not end. Its connection is an older one by then."""
+"""KAFKA-17754: an EndTxn of an older client is delayed until its producer's next transaction is
+open, which it must not end. Its connection is then an older one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,13 +10,13 @@ import pytest
 from barnabas.protocol.messages import end_txn
 from barnabas.testing import Broker
 from tests.integration.transactions.stalling_proxy import StallingProxy
-from tests.integration.transactions.transactor import Wire, settled, until
-from tests.ports import free_port
+from tests.support.ports import free_port
+from tests.support.transactor import Wire, settled, until
 
 
 @contextmanager
 def stalled(*, guarded: bool) -> Iterator[tuple[StallingProxy, str]]:
-    """A broker behind a proxy, and its own address."""
+    """Start a broker behind a proxy; yield the proxy and the broker's own address."""
     with StallingProxy(end_txn.API.key) as proxy:
         proxy.to = ("127.0.0.1", free_port())
         keys = {
@@ -46,7 +46,7 @@ def producer_of(proxy: StallingProxy) -> confluent_kafka.Producer:
 
 
 def commit(producer: confluent_kafka.Producer) -> None:
-    """The library says when a call may be made again."""
+    """Commit, and repeat the call when the library's error is retriable."""
     while True:
         try:
             return producer.commit_transaction(20)
@@ -59,7 +59,7 @@ def commit(producer: confluent_kafka.Producer) -> None:
     ("guarded", "read"),
     [
         pytest.param(True, [b"first"], id="guarded"),
-        # What the guard is for: the half of a transaction is committed.
+        # Without the guard half of a transaction is committed.
         pytest.param(False, [b"first", b"second"], id="as in other brokers"),
     ],
 )
@@ -72,7 +72,7 @@ def test_kafka_17754_a_late_end_does_not_end_the_next_transaction(
         producer.produce("t", b"first", partition=0)
         producer.flush(20)
         proxy.hold()
-        # The first EndTxn is held, the library gives it up and commits on another connection.
+        # The first EndTxn is held; the library gives it up and commits on another connection.
         commit(producer)
         assert proxy.held.is_set()
         producer.begin_transaction()
@@ -88,8 +88,8 @@ def test_kafka_17754_a_late_end_does_not_end_the_next_transaction(
             assert [value for value in values if not aborted or value != b"second"] == read
 
 
-def test_no_client_is_taken_for_an_older_one_of_its_own() -> None:
-    """Connections come and go between transactions and within them."""
+def test_clients_with_changing_connections_are_not_fenced() -> None:
+    """Connections are closed and opened between transactions and within them."""
     with stalled(guarded=True) as (proxy, direct):
         producer = producer_of(proxy)
         for number in range(3):

@@ -1,4 +1,4 @@
-"""Waiting for the markers of the transaction before (KIP-609), and what it spares real clients."""
+"""Waiting for the markers of the previous transaction (KIP-609), and its effect on real clients."""
 
 import asyncio
 import re
@@ -10,10 +10,10 @@ import confluent_kafka
 import kafka
 import pytest
 
-from barnabas.broker.coordination.marker_sender import MarkerSender
+from barnabas.broker.transactions.marker_sender import MarkerSender
 from barnabas.testing import Broker
-from tests.integration.transactions.transactor import Wire, settled
-from tests.ports import free_port
+from tests.support.ports import free_port
+from tests.support.transactor import Wire, settled
 
 TRANSACTIONS = 20
 MARKERS_TAKE_S = 0.02
@@ -22,12 +22,12 @@ ANSWERED = re.compile(r'_errors_total\{error="CONCURRENT_TRANSACTIONS",request="
 
 @pytest.fixture(autouse=True)
 def _slow_markers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a disk is slow, or another broker leads the partition."""
+    """Delay markers, as a slow disk or another broker's leadership does."""
 
     def later(sender: MarkerSender) -> None:
         if not sender._scheduled:
             sender._scheduled = True
-            sender._timers.call_later(MARKERS_TAKE_S, sender._carry_due)
+            sender._timers.call_later(MARKERS_TAKE_S, sender._send_due)
 
     monkeypatch.setattr(MarkerSender, "_schedule", later)
 
@@ -66,7 +66,7 @@ def with_aiokafka(servers: str) -> None:
 
 
 def concurrent(write: Callable[[str], None], wait_ms: int) -> int:
-    """How often clients were told CONCURRENT_TRANSACTIONS, in so many transactions."""
+    """Return the number of CONCURRENT_TRANSACTIONS responses in `TRANSACTIONS` transactions."""
     metrics = f"127.0.0.1:{free_port()}"
     keys = {
         "metrics.listener": metrics,
@@ -84,9 +84,9 @@ def concurrent(write: Callable[[str], None], wait_ms: int) -> int:
 
 
 @pytest.mark.parametrize("write", [with_confluent, with_kafka_python, with_aiokafka])
-def test_nobody_is_told_to_come_again(write: Callable[[str], None]) -> None:
+def test_clients_get_no_concurrent_transactions_error(write: Callable[[str], None]) -> None:
     waiting, refused = concurrent(write, 1000), concurrent(write, 0)
     print(f"{write.__name__}: {refused} refusals, {waiting} with waiting")
     assert waiting == 0
-    # What it spares them: nearly every transaction comes before the one before is marked.
+    # Nearly every transaction begins before the previous one has its markers.
     assert refused > TRANSACTIONS // 2

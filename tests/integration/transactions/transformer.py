@@ -1,8 +1,7 @@
 """Consume, transform, produce, each record once, with any client library.
 
-A library brings a `Worker`. Each transaction takes `BATCH` records of the input, every third one is
-aborted and done again, and after whatever goes wrong the worker goes on from the offsets that the
-group has.
+A library implements `Worker`. Each transaction takes `BATCH` records of the input; every third one
+is aborted and repeated. After any error the worker continues from the group's committed offsets.
 """
 
 import time
@@ -17,7 +16,7 @@ IN_TIME_S = 60.0
 
 
 class Route(NamedTuple):
-    """Where records come from and go, and who carries them."""
+    """The topics that records are copied from and to, and the group and transactional id."""
 
     input: str
     output: str
@@ -26,7 +25,7 @@ class Route(NamedTuple):
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """One of several beside each other."""
+        """Return one of several routes that are used at once."""
         return cls(f"{name}input", f"{name}output", f"{name}transformers", f"{name}transformer")
 
 
@@ -44,7 +43,8 @@ class Worker(Protocol):
     def poll(self, limit: int) -> list[Taken]: ...
 
     def rewind(self) -> dict[int, int]:
-        """Go back to the group's offsets of the input; by partition, 0 where there is none."""
+        """Go back to the group's offsets of the input, and return them by partition; the default is
+        0."""
         ...
 
     def begin(self) -> None: ...
@@ -54,25 +54,25 @@ class Worker(Protocol):
     def abort(self) -> None: ...
 
     def renew(self) -> None:
-        """A new producer in place of the one that cannot go on."""
+        """Replace a producer that cannot go on."""
         ...
 
     def close(self) -> None: ...
 
 
 def transformed(value: bytes) -> bytes:
-    """What the output must hold for a record of the input."""
+    """Return the value in the output for a record of the input."""
     return value + b" seen"
 
 
 class Transformer:
-    """Carries the input to the output, and tells of each transaction on standard output."""
+    """Copies the input to the output, and prints each transaction to standard output."""
 
     def __init__(self, worker: Worker, total: int) -> None:
         self._worker = worker
         self._total = total
         self._at: dict[int, int] = {}
-        """Where the group is, by partition."""
+        """The group's offsets, by partition."""
         self._attempts = 0
 
     def run(self) -> None:
@@ -90,7 +90,8 @@ class Transformer:
         self._worker.close()
 
     def _take(self) -> list[Taken] | None:
-        """Records for one transaction; None where the consumer is elsewhere than the group."""
+        """Return records for one transaction; None if the consumer is not at the group's
+        offsets."""
         batch: list[Taken] = []
         expected = dict(self._at)
         wanted = min(BATCH, self._total - sum(self._at.values()))
@@ -137,11 +138,11 @@ def tell(text: str) -> None:
 
 
 def silently(_text: str) -> None:
-    """In place of `tell`, where the output is for records."""
+    """Print nothing; used instead of `tell` if standard output is for records."""
 
 
 def insist(step: Callable[[], T], told: Callable[[str], None] = tell) -> T:
-    """Carry out a step that fails while the broker is away."""
+    """Repeat a step that fails while the broker is away."""
     deadline = time.monotonic() + IN_TIME_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""aiokafka carries records from input to output, and reads what is there."""
+"""aiokafka copies records from input to output, and reads the output."""
 
 import asyncio
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.integration.transactions.transformer import (
 
 
 class Worker:
-    """See `transformer.Worker`. The library's tasks go on while its loop runs: in each call."""
+    """See `transformer.Worker`. The library's tasks only run during calls, while its loop runs."""
 
     def __init__(self, servers: str, route: Route) -> None:
         self._route = route
@@ -79,7 +79,7 @@ class Worker:
         self._runner.run(self._commit())
 
     async def _commit(self) -> None:
-        # The library commits what it could send, and leaves the rest to who asks.
+        # The library commits the records it could send, and leaves their errors to the caller.
         await asyncio.gather(*self._sent)
         await self._producer.commit_transaction()
 
@@ -110,7 +110,7 @@ class Worker:
 
 
 def read(servers: str, topic: str, partitions: int) -> Iterator[tuple[int, bytes]]:
-    """Committed records of the output, with their partitions, without end."""
+    """Yield committed records of the output, with their partitions, without end."""
     with asyncio.Runner() as runner:
         consumer = insist(lambda: runner.run(_reading(servers, topic, partitions)), silently)
         while True:

@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka) carries records from input to output, and reads what is there."""
+"""confluent-kafka (librdkafka) copies records from input to output, and reads the output."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -13,18 +13,18 @@ from tests.integration.transactions.transformer import (
 )
 
 GIVEN_UP_AFTER_S = 15.0
-"""Version 2.16 waits in send_offsets_to_transaction, whatever the timeout, where it takes a dead
-broker that the metadata no longer name for the group's coordinator."""
+"""Version 2.16 waits in send_offsets_to_transaction regardless of the timeout if it takes a dead
+broker, which the metadata no longer contain, for the group's coordinator."""
 MESSAGE_TIMEOUT_MS = 20_000
-"""An abort purges what is queued, and then waits for what a leader that has moved sends back: until
-this is over, which is a transaction's whole timeout unless it is named."""
+"""An abort purges the queue, and then waits for responses of a leader that has moved until this
+timeout, which is the whole transaction timeout by default."""
 _QUICK = {
     "log_level": 0,
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 100,
     "retry.backoff.ms": 20,
     "topic.metadata.refresh.interval.ms": 500,
-    # Where no broker is left the library begins anew with other objects for the same brokers, but
+    # When no broker is left the library makes other objects for the same brokers, but
     # keeps the old one as the group's coordinator: send_offsets_to_transaction waits for ever.
     "metadata.recovery.strategy": "none",
 }
@@ -88,7 +88,7 @@ class Worker:
         try:
             _within(GIVEN_UP_AFTER_S, lambda: _resumed(send))
         except TimeoutError:
-            # It is in use for ever, and must not be freed.
+            # It stays in use, and must not be freed.
             self._given_up.append(producer)
             raise
 
@@ -116,7 +116,7 @@ class Worker:
 
 
 def _within(seconds: float, call: Callable[[], None]) -> None:
-    """A call of the library that may never return."""
+    """Make a call of the library that may never return; give up after `seconds`."""
     raised: list[Exception] = []
 
     def carry_out() -> None:
@@ -135,7 +135,7 @@ def _within(seconds: float, call: Callable[[], None]) -> None:
 
 
 def _resumed(call: Callable[[], None]) -> None:
-    """The library's calls may be made again where it says so."""
+    """Make a call, and repeat it when the library's error is retriable."""
     while True:
         try:
             return call()
@@ -145,7 +145,7 @@ def _resumed(call: Callable[[], None]) -> None:
 
 
 def read(servers: str, topic: str, partitions: int) -> Iterator[tuple[int, bytes]]:
-    """Committed records of the output, with their partitions, without end."""
+    """Yield committed records of the output, with their partitions, without end."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": servers,

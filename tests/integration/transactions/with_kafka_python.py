@@ -1,4 +1,4 @@
-"""kafka-python carries records from input to output, and reads what is there."""
+"""kafka-python copies records from input to output, and reads the output."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -88,9 +88,9 @@ class Worker:
 
 
 def _keep_requests(producer: kafka.KafkaProducer) -> None:
-    """Mend the library (3.0.12): its sender drops the transactional request at hand where waiting
-    for the coordinator's connection raises, and whoever asked waits for ever. It keeps the request
-    where that wait says False."""
+    """Fix a bug of the library (3.0.12): its sender drops the current transactional request if
+    waiting for the coordinator's connection raises, and its caller waits for ever. The sender keeps
+    the request if that wait returns False."""
     client = producer._sender._client
     await_ready = client.await_ready
 
@@ -104,7 +104,7 @@ def _keep_requests(producer: kafka.KafkaProducer) -> None:
 
 
 def read(servers: str, topic: str, partitions: int) -> Iterator[tuple[int, bytes]]:
-    """Committed records of the output, with their partitions, without end."""
+    """Yield committed records of the output, with their partitions, without end."""
     options = {**_QUICK, "group_id": None, "isolation_level": "read_committed"}
     consumer = insist(lambda: kafka.KafkaConsumer(bootstrap_servers=servers, **options), silently)
     places = [TopicPartition(topic, index) for index in range(partitions)]

@@ -1,28 +1,30 @@
-"""A chroot of its own for each test."""
+"""A chroot for each test."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from barnabas.broker.metadata.zookeeper.settings import Settings
-from barnabas.broker.metadata.zookeeper.store import ZooKeeperStore, open_zookeeper
-from tests.zookeeper import ZooKeeperServer, chroot_of, shared_server
+from barnabas.broker.store.metadata_store import NodeExists, StoreUnavailable
+from barnabas.broker.store.zookeeper.settings import Settings
+from barnabas.broker.store.zookeeper.store import ZooKeeperStore, open_zookeeper
+from tests.support.waiting import IN_TIME_S
+from tests.support.zookeeper import ZooKeeperServer, chroot_of, shared_server
 
 Open = Callable[..., Any]
 
 
 @pytest.fixture
 def server() -> ZooKeeperServer:
-    """The one that this process shares: not to be stopped or paused."""
+    """The server that this process shares; a test must not stop or pause it."""
     return shared_server()
 
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
-    """A server to be killed, paused and restarted."""
+    """A server that the test may kill, pause and restart."""
     server = ZooKeeperServer(tmp_path / "zookeeper")
     server.start()
     yield server
@@ -43,6 +45,19 @@ class Stores:
 
     async def close(self) -> None:
         await asyncio.gather(*(store.close() for store in self._open))
+
+
+async def until_answered(ask: Callable[[], Awaitable[object]]) -> None:
+    """Wait for a server that comes back: it may take longer than a request waits for it."""
+    async with asyncio.timeout(IN_TIME_S):
+        while True:
+            try:
+                await ask()
+                return
+            except NodeExists:
+                return
+            except StoreUnavailable:
+                await asyncio.sleep(0.02)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Who may do what with the nodes, and who is let in: digests, ACLs, TLS."""
+"""Access to the nodes: digests, ACLs, TLS."""
 
 import asyncio
 import logging
@@ -12,17 +12,17 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
-from barnabas.broker.metadata import znodes
-from barnabas.broker.metadata.cluster import prepare_cluster, register_broker
-from barnabas.broker.metadata.store import Create, NotAllowed, StoreUnavailable
-from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo
-from barnabas.broker.metadata.zookeeper.settings import settings_of
-from barnabas.broker.metadata.zookeeper.store import open_zookeeper
+from barnabas.broker.cluster import znodes
+from barnabas.broker.cluster.registration import prepare_cluster, register_broker
+from barnabas.broker.cluster.znodes import BrokerEndpoint, BrokerInfo
+from barnabas.broker.store.metadata_store import Create, NotAllowed, StoreUnavailable
+from barnabas.broker.store.zookeeper.settings import settings_of
+from barnabas.broker.store.zookeeper.store import open_zookeeper
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError
-from tests.integration.zookeeper.conftest import Stores
-from tests.ports import free_port
-from tests.zookeeper import ZooKeeperServer
+from tests.integration.zookeeper.conftest import Stores, until_answered
+from tests.support.ports import free_port
+from tests.support.zookeeper import ZooKeeperServer
 
 DIGEST = "broker:s3cret"
 
@@ -33,7 +33,7 @@ def every_path(client: KazooClient, path: str = "/") -> Iterator[str]:
         yield from every_path(client, f"{path.rstrip('/')}/{child}")
 
 
-async def test_without_the_digest_nobody_changes_a_node_or_reads_a_secret(
+async def test_client_without_the_digest_cannot_change_nodes_or_read_secrets(
     server: ZooKeeperServer, stores: Stores, chroot: str
 ) -> None:
     store = await stores.open(server, chroot, credentials=DIGEST, set_acl=True)
@@ -89,7 +89,7 @@ async def test_the_digest_is_sent_again_with_each_connection_and_session(
     store = await stores.open(own_server, "", credentials=DIGEST, set_acl=True)
     await store.create("/mine")
     await asyncio.to_thread(own_server.restart)
-    await store.exists("/")
+    await until_answered(lambda: store.exists("/"))
     await store.set("/mine", b"2")
     over = asyncio.Event()
     store.on_expired(over.set)
@@ -100,7 +100,7 @@ async def test_the_digest_is_sent_again_with_each_connection_and_session(
     await store.set("/mine", b"3")
 
 
-async def test_the_digest_is_in_no_log(
+async def test_digest_is_not_logged(
     server: ZooKeeperServer, stores: Stores, chroot: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -121,7 +121,7 @@ async def test_without_credentials_an_acl_for_the_creator_is_refused(
         await store.create(chroot)
 
 
-async def test_a_path_that_is_there_may_lie_below_somebody_elses(
+async def test_existing_path_below_a_foreign_node_is_used(
     server: ZooKeeperServer, stores: Stores, chroot: str
 ) -> None:
     with server.looking() as client:
@@ -138,14 +138,14 @@ async def test_a_path_that_is_there_may_lie_below_somebody_elses(
 
 
 class Authority:
-    """Certificates for a test."""
+    """A certificate authority for a test."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.openssl("req", "-x509", *KEY, "-subj", "/CN=ca", "-out", "ca.pem", "-keyout", "ca.key")
 
     def issue(self, name: str, alternative: str) -> Path:
-        """A PEM file with a key and its certificate."""
+        """Write a PEM file with a key and its certificate."""
         request, key, certificate = f"{name}.csr", f"{name}.key", f"{name}.crt"
         extensions = self.directory / f"{name}.ext"
         extensions.write_text(f"subjectAltName={alternative}\n")
@@ -173,7 +173,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 class SecureServer(ZooKeeperServer):
-    """Speaks TLS on a second port, and asks for the client's certificate."""
+    """A server that speaks TLS on a second port and asks for the client's certificate."""
 
     def __init__(self, directory: Path, authority: Authority, certificate: Path) -> None:
         self.secure_port = free_port()
@@ -221,7 +221,7 @@ def config(server: SecureServer, authority: Authority, **more: str) -> BrokerCon
     )
 
 
-async def test_a_certificate_lets_a_broker_in_and_owns_its_nodes(
+async def test_broker_with_a_certificate_connects_and_owns_its_nodes(
     secure: SecureServer, authority: Authority
 ) -> None:
     own = str(authority.issue("broker", "DNS:broker"))
@@ -230,7 +230,7 @@ async def test_a_certificate_lets_a_broker_in_and_owns_its_nodes(
     try:
         await store.create("/mine", bytes(300_000))
         assert len((await store.get("/mine"))[0]) == 300_000
-        # Many answers in one piece: what TLS has decrypted ahead must not be left lying.
+        # Many responses in one TLS record: data that was decrypted ahead must be read.
         answers = await asyncio.gather(*(store.exists("/mine") for _ in range(500)))
         assert all(answers)
     finally:
@@ -243,7 +243,7 @@ async def test_a_certificate_lets_a_broker_in_and_owns_its_nodes(
     await asyncio.to_thread(look)
 
 
-async def test_a_password_opens_the_key(
+async def test_encrypted_key_is_opened_with_its_password(
     secure: SecureServer, authority: Authority, tmp_path: Path
 ) -> None:
     plain, locked = authority.issue("locked", "DNS:broker"), tmp_path / "locked.pem"
@@ -261,14 +261,14 @@ async def test_a_password_opens_the_key(
             settings_of(config(secure, authority, **given, **password))
 
 
-async def test_who_has_no_certificate_is_not_let_in(
+async def test_connection_without_a_certificate_is_refused(
     secure: SecureServer, authority: Authority
 ) -> None:
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         await open_zookeeper(settings_of(config(secure, authority)))
 
 
-async def test_a_server_that_another_authority_vouches_for_is_not_trusted(
+async def test_server_certificate_of_another_authority_is_refused(
     secure: SecureServer, authority: Authority, tmp_path: Path
 ) -> None:
     other = Authority(tmp_path)
@@ -278,7 +278,7 @@ async def test_a_server_that_another_authority_vouches_for_is_not_trusted(
 
 
 @pytest.mark.parametrize("algorithm", ["HTTPS", ""])
-async def test_the_name_in_the_certificate_counts_where_it_is_checked(
+async def test_host_name_of_the_certificate_is_verified_if_configured(
     secure: SecureServer, authority: Authority, algorithm: str
 ) -> None:
     """The server's certificate is for localhost, not for 127.0.0.1."""
@@ -299,7 +299,7 @@ async def test_the_name_in_the_certificate_counts_where_it_is_checked(
         await (await open_zookeeper(settings)).close()
 
 
-def test_a_store_of_certificates_that_is_none_is_refused(
+def test_invalid_certificate_store_is_refused(
     secure: SecureServer, authority: Authority, tmp_path: Path
 ) -> None:
     for path in (tmp_path / "nothing", Path(__file__)):

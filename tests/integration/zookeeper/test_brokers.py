@@ -1,4 +1,4 @@
-"""Whole brokers on ZooKeeper: what they write there, and what becomes of them without it."""
+"""Complete brokers on ZooKeeper: the nodes that they write, and their behaviour without it."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,51 +16,16 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.exceptions import NoAuthError
 
-from barnabas.broker.app import Broker
-from barnabas.broker.metadata import znodes
-from barnabas.config.broker import BrokerConfig
+from barnabas.broker.cluster import znodes
 from barnabas.protocol.types import uuid_from_text
-from barnabas.storage.dir_marks import BOOT_ID
-from tests import waiting
-from tests.integration.command_line import Served, run
-from tests.waiting import eventually
-from tests.zookeeper import ZooKeeperServer
+from barnabas.storage.opening.dir_marks import BOOT_ID
+from tests.integration.zookeeper.brokers_in_loop import cluster, properties, servers
+from tests.support import waiting
+from tests.support.command_line import Served, run
+from tests.support.waiting import eventually
+from tests.support.zookeeper import ZooKeeperServer
 
 SECONDS = 20.0
-
-
-def properties(server: ZooKeeperServer, chroot: str, broker_id: int, data: Path) -> dict[str, str]:
-    return {
-        "broker.id": str(broker_id),
-        "broker.rack": f"r{broker_id}",
-        "zookeeper.connect": server.connect + chroot,
-        "listeners": "PLAINTEXT://127.0.0.1:0,BROKERS://127.0.0.1:0",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT",
-        "inter.broker.listener.name": "BROKERS",
-        "log.dirs": str(data),
-        "zookeeper.session.timeout.ms": "6000",
-    }
-
-
-@contextlib.asynccontextmanager
-async def cluster(
-    server: ZooKeeperServer, chroot: str, directory: Path, **more: str
-) -> AsyncIterator[list[Broker]]:
-    """Three brokers in this process."""
-    async with contextlib.AsyncExitStack() as exits:
-        brokers = []
-        for broker_id in (1, 2, 3):
-            given = properties(server, chroot, broker_id, directory / str(broker_id))
-            given |= {key.replace("_", "."): value for key, value in more.items()}
-            broker = Broker(BrokerConfig.from_properties(given))
-            await broker.start()
-            exits.push_async_callback(broker.stop)
-            brokers.append(broker)
-        yield brokers
-
-
-def servers(brokers: Sequence[Broker]) -> str:
-    return ",".join(broker.bootstrap_servers for broker in brokers)
 
 
 def create_topic(at: str, name: str, partitions: int) -> None:
@@ -71,7 +36,7 @@ def create_topic(at: str, name: str, partitions: int) -> None:
 
 
 def created(at: str, name: str) -> bool:
-    """False while there is no controller."""
+    """Return whether the topic was created; False while there is no controller."""
     try:
         create_topic(at, name, 3)
     except KafkaException as error:
@@ -82,7 +47,7 @@ def created(at: str, name: str) -> bool:
 
 
 def produce(at: str, topic: str, partitions: int, count: int = 60) -> None:
-    """Returns when all in-sync replicas have everything."""
+    """Produce records; return when all in-sync replicas have them."""
     failures: list[Any] = []
     producer = Producer({"bootstrap.servers": at, "acks": "all", "log_level": 0})
     for number in range(count):
@@ -104,11 +69,13 @@ def state(server: ZooKeeperServer, chroot: str, partition: int) -> dict[str, Any
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """For conditions that ask a server."""
+    """Wait in the loop for a condition that asks a server."""
     await eventually(lambda: asyncio.to_thread(holds))
 
 
-async def test_nodes_are_kafkas(server: ZooKeeperServer, chroot: str, tmp_path: Path) -> None:
+async def test_znodes_have_kafkas_format(
+    server: ZooKeeperServer, chroot: str, tmp_path: Path
+) -> None:
     async with cluster(server, chroot, tmp_path) as brokers:
         await asyncio.to_thread(create_topic, servers(brokers), "t", 2)
         producer = Producer(
@@ -135,7 +102,7 @@ async def test_nodes_are_kafkas(server: ZooKeeperServer, chroot: str, tmp_path: 
     for partition in ("0", "1"):
         leader_and_isr = nodes[f"/brokers/topics/t/partitions/{partition}/state"]
         assert sorted(leader_and_isr.pop("isr")) == [1, 2, 3]
-        # Ours alone: with it nobody who registers is overlooked.
+        # Our own node: with it no registration is overlooked.
         assert leader_and_isr.pop("judged_until") == max(each.broker_epoch for each in members)
         assert leader_and_isr == {
             "controller_epoch": 1,
@@ -153,7 +120,7 @@ async def test_nodes_are_kafkas(server: ZooKeeperServer, chroot: str, tmp_path: 
     assert {"/admin/delete_topics", "/config/changes", "/config/brokers"} <= nodes.keys()
 
 
-async def test_brokers_with_a_digest_share_nodes_that_nobody_else_changes(
+async def test_nodes_of_brokers_with_a_digest_can_be_changed_by_them_only(
     server: ZooKeeperServer, chroot: str, tmp_path: Path
 ) -> None:
     digest = tmp_path / "digest"
@@ -187,7 +154,7 @@ def all_nodes(server: ZooKeeperServer, chroot: str, path: str = "") -> dict[str,
 
 
 @pytest.mark.parametrize("broker_id", [1, 3], ids=["the controller", "a follower"])
-async def test_an_expired_session_costs_a_broker_its_epoch_and_nothing_else(
+async def test_broker_with_an_expired_session_gets_a_new_epoch_and_keeps_running(
     server: ZooKeeperServer, chroot: str, tmp_path: Path, broker_id: int
 ) -> None:
     async with cluster(server, chroot, tmp_path) as brokers:
@@ -214,12 +181,12 @@ async def test_without_zookeeper_healthy_partitions_are_written(
         await asyncio.to_thread(produce, at, "t", 3)
         own_server.kill()
         members = [broker._core.membership for broker in brokers]
-        await until(lambda: not any(member.in_touch for member in members))
+        await until(lambda: not any(member.is_connected for member in members))
         gone = time.monotonic()
         while time.monotonic() - gone < 2.0:
             await asyncio.to_thread(produce, at, "t", 3)
         await asyncio.to_thread(own_server.start)
-        await until(lambda: all(member.in_touch for member in members))
+        await until(lambda: all(member.is_connected for member in members))
         await until(lambda: created(at, "later"))
         await asyncio.to_thread(produce, at, "later", 3)
         for partition in range(3):
@@ -260,7 +227,7 @@ def start() -> Iterator[Callable[[dict[str, str]], Process]]:
         process.end()
 
 
-def test_a_killed_broker_need_not_wait_for_its_old_session(
+def test_restarted_broker_does_not_wait_for_its_old_session(
     server: ZooKeeperServer,
     chroot: str,
     tmp_path: Path,
@@ -274,12 +241,12 @@ def test_a_killed_broker_need_not_wait_for_its_old_session(
         assert time.monotonic() - began < 10
         with server.looking(chroot) as client:
             assert json.loads(client.get("/brokers/ids/1")[0])["restart"] == restart
-        # Clients need not wait for the mark by which the next run knows of this one.
+        # Clients need not wait for the mark by which the next run recognises this one.
         waiting.until(mark.exists)
         process.end()
 
 
-def test_another_broker_that_lives_keeps_its_id(
+def test_id_of_a_live_broker_is_refused_to_another(
     server: ZooKeeperServer,
     chroot: str,
     tmp_path: Path,
@@ -301,7 +268,7 @@ def test_another_broker_that_lives_keeps_its_id(
         ("digest.file", "/nowhere", b"zookeeper.digest.file cannot be read: /nowhere"),
     ],
 )
-def test_what_keeps_a_broker_from_zookeeper_is_told_in_one_line(
+def test_connection_error_of_zookeeper_is_reported_in_one_line(
     tmp_path: Path, key: str, value: str, said: bytes
 ) -> None:
     done = run(
@@ -319,7 +286,7 @@ def test_what_keeps_a_broker_from_zookeeper_is_told_in_one_line(
 API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
 
 
-def test_a_broker_paused_past_its_session_answers_nothing_before_it_is_registered_again(
+def test_broker_paused_past_its_session_serves_only_after_registering_again(
     own_server: ZooKeeperServer,
     tmp_path: Path,
     start: Callable[[dict[str, str]], Process],

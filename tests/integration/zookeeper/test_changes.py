@@ -1,25 +1,25 @@
-"""What the machine of the stores seldom meets: crowds of changes, transactions that create much."""
+"""Cases that the stores' state machine seldom meets: many changes at once, large transactions."""
 
 import asyncio
 
 import pytest
 from kazoo.protocol.serialization import Exists
 
-from barnabas.broker.metadata.store import (
+from barnabas.broker.store.metadata_store import (
     UNKNOWN_ZXID,
     Check,
     Create,
-    Created,
+    CreateResult,
     Delete,
     NodeExists,
     SetData,
     StoreUnavailable,
 )
 from tests.integration.zookeeper.conftest import Stores
-from tests.zookeeper import ZooKeeperServer
+from tests.support.zookeeper import ZooKeeperServer
 
 
-async def test_a_watch_tells_of_one_change_after_the_other(
+async def test_watch_reports_successive_changes(
     server: ZooKeeperServer, stores: Stores, chroot: str
 ) -> None:
     store, other = await stores.open(server, chroot), await stores.open(server, chroot)
@@ -49,7 +49,7 @@ async def test_a_watch_tells_of_one_change_after_the_other(
         ), change
 
 
-async def test_a_watcher_that_reads_when_told_ends_with_the_last_change(
+async def test_watcher_that_reads_on_each_event_ends_with_the_last_change(
     server: ZooKeeperServer, stores: Stores, chroot: str
 ) -> None:
     store, other = await stores.open(server, chroot), await stores.open(server, chroot)
@@ -78,7 +78,7 @@ async def test_a_watcher_that_reads_when_told_ends_with_the_last_change(
     assert (seen[-1], names[-1]) == (300, 300)
 
 
-async def test_children_that_come_with_their_node_are_told(
+async def test_children_created_with_their_node_are_reported(
     server: ZooKeeperServer, stores: Stores, chroot: str
 ) -> None:
     store, other = await stores.open(server, chroot), await stores.open(server, chroot)
@@ -89,7 +89,7 @@ async def test_children_that_come_with_their_node_are_told(
     async with asyncio.timeout(10):
         while not told:
             await store.exists("/")
-    # And those of a node that went and came back in one transaction.
+    # The changes of a node that was deleted and created in one transaction are reported too.
     told.clear()
     await other.multi([Delete("/n/child"), Delete("/n"), Create("/n"), Create("/n/another")])
     async with asyncio.timeout(10):
@@ -98,7 +98,7 @@ async def test_children_that_come_with_their_node_are_told(
     assert await store.children("/n") == ["another"]
 
 
-async def test_what_was_created_in_one_transaction_has_its_id(
+async def test_nodes_created_in_one_transaction_have_its_zxid(
     server: ZooKeeperServer, stores: Stores, chroot: str
 ) -> None:
     store = await stores.open(server, chroot)
@@ -113,7 +113,7 @@ async def test_what_was_created_in_one_transaction_has_its_id(
             Check("/set", 0),
         ]
     )
-    created = [each for each in results if isinstance(each, Created)]
+    created = [each for each in results if isinstance(each, CreateResult)]
     assert [each.path for each in created] == ["/gone", "/a", "/a/n-0000000000", "/e"]
     zxids = {each.stat.czxid for each in created}
     for each in created[1:]:
@@ -122,16 +122,16 @@ async def test_what_was_created_in_one_transaction_has_its_id(
         assert zxids == {stat.czxid}
         assert stat.ephemeral_owner == each.stat.ephemeral_owner
     (created_too, stat) = await store.multi([Create("/b"), SetData("/set", b"1")])
-    assert isinstance(created_too, Created)
+    assert isinstance(created_too, CreateResult)
     found = await store.exists("/b")
     assert found is not None
     assert created_too.stat.czxid == found.czxid
     (passing, _) = await store.multi([Create("/passing"), Delete("/passing")])
-    assert isinstance(passing, Created)
+    assert isinstance(passing, CreateResult)
     assert passing.stat.czxid == UNKNOWN_ZXID
 
 
-async def test_what_fails_in_a_transaction_is_named(
+async def test_failed_operation_of_a_transaction_is_named(
     server: ZooKeeperServer, stores: Stores, chroot: str
 ) -> None:
     store = await stores.open(server, chroot)
@@ -142,7 +142,7 @@ async def test_what_fails_in_a_transaction_is_named(
     assert await store.children("/") == ["there"]
 
 
-async def test_a_watch_that_was_cancelled_and_set_again_tells_once(
+async def test_watch_cancelled_and_set_again_reports_once(
     server: ZooKeeperServer, stores: Stores, chroot: str
 ) -> None:
     store = await stores.open(server, chroot)
@@ -156,7 +156,7 @@ async def test_a_watch_that_was_cancelled_and_set_again_tells_once(
     assert told == ["/n", "/n"]
 
 
-async def test_what_waits_when_the_connection_is_lost_waits_no_longer(
+async def test_pending_requests_fail_when_the_connection_is_lost(
     server: ZooKeeperServer, stores: Stores, chroot: str
 ) -> None:
     store = await stores.open(server, chroot)

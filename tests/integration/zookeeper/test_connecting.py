@@ -1,16 +1,16 @@
-"""How a connection to ZooKeeper is come by."""
+"""Connecting to ZooKeeper."""
 
 import asyncio
 from contextlib import suppress
 
-from barnabas.broker.metadata.zookeeper.settings import Settings
-from barnabas.broker.metadata.zookeeper.store import open_zookeeper
-from tests.zookeeper import ZooKeeperServer
+from barnabas.broker.store.zookeeper.settings import Settings
+from barnabas.broker.store.zookeeper.store import open_zookeeper
+from tests.support.zookeeper import ZooKeeperServer
 
 SESSION = 9.0
 
 
-async def test_a_server_that_takes_a_connection_and_says_nothing_cost_the_whole_session(
+async def test_connecting_gives_up_a_silent_server_before_the_session_expires(
     server: ZooKeeperServer, chroot: str
 ) -> None:
     taken = 0

@@ -1,4 +1,4 @@
-"""`barnabas metadata copy`: one broker grows into a cluster, and all that it had lives on."""
+"""`barnabas metadata copy`: a single broker grows into a cluster and keeps all its data."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,10 +7,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from barnabas.broker.metadata import znodes
-from tests.integration.command_line import Served, run
-from tests.ports import free_port
-from tests.zookeeper import ZooKeeperServer
+from barnabas.broker.cluster import znodes
+from tests.support.command_line import Served, run
+from tests.support.ports import free_port
+from tests.support.zookeeper import ZooKeeperServer
 
 SECONDS = 20.0
 
@@ -69,7 +69,9 @@ def config_of(admin: AdminClient, topic: str, key: str) -> str | None:
     return config[key].value
 
 
-def test_everything_lives_on(site: Site, server: ZooKeeperServer, chroot: str) -> None:
+def test_copy_preserves_topics_records_groups_and_producer_ids(
+    site: Site, server: ZooKeeperServer, chroot: str
+) -> None:
     served = site.serve(site.alone)
     admin = AdminClient(site.client)
     for future in admin.create_topics(
@@ -94,7 +96,7 @@ def test_everything_lives_on(site: Site, server: ZooKeeperServer, chroot: str) -
     assert (code, "stop the broker first" in said) == (1, True)
     assert served.stop()[0] == 0
     code, said = site.copy()
-    assert (code, "nodes are on ZooKeeper now" in said) == (0, True), said
+    assert (code, "nodes copied to ZooKeeper" in said) == (0, True), said
 
     site.serve(site.on_zookeeper)
     producer.produce("orders", b"after", partition=0)
@@ -102,17 +104,17 @@ def test_everything_lives_on(site: Site, server: ZooKeeperServer, chroot: str) -
     assert topic_ids(admin) == before
     assert [each.offset for each in group.committed(position, SECONDS)] == [42]
     assert config_of(admin, "orders", "retention.ms") == "777000"
-    # What a cluster asks for; the one replica there is still takes writes.
+    # The keys of a cluster; the only replica still takes writes.
     assert config_of(admin, "__transaction_state", "min.insync.replicas") == "2"
     assert read(site, "orders") == {*(str(n).encode() for n in range(30)), b"open", b"after"}
-    # A producer that is new gets an id that nobody had.
+    # A new producer gets an id that no other had.
     newcomer = Producer(site.client | {"enable.idempotence": True})
     newcomer.produce("input", b"")
     assert newcomer.flush(SECONDS) == 0
     with server.looking(chroot) as client:
         block = znodes.decode_producer_id_block(client.get(znodes.PRODUCER_ID_BLOCK)[0])
         assert block.first == 1000
-    # Without ZooKeeper the broker would not know what became of the cluster.
+    # Without ZooKeeper the broker would not know the state of the cluster.
     assert not (site.data / "metadata").exists()
     assert (site.data / "metadata.copied" / "metadata.journal").exists()
 
@@ -140,8 +142,8 @@ def read(site: Site, topic: str) -> set[bytes]:
 
 
 @pytest.mark.parametrize("told", ["nowhere", "in the environment"])
-def test_the_data_is_looked_for_where_serve_keeps_it(site: Site, tmp_path: Path, told: str) -> None:
-    """`copy` took another directory for the default, and no notice of KAFKA_... variables."""
+def test_copy_uses_the_data_directory_of_serve(site: Site, tmp_path: Path, told: str) -> None:
+    """`copy` had another default for the directory, and ignored KAFKA_... variables."""
     for file in (site.alone, site.on_zookeeper):
         file.write_text(file.read_text().replace(f"log.dirs={site.data}\n", ""))
     variables = {"XDG_STATE_HOME": str(tmp_path)}
@@ -156,7 +158,7 @@ def test_the_data_is_looked_for_where_serve_keeps_it(site: Site, tmp_path: Path,
     assert not (data / "metadata").exists()
 
 
-def test_a_copy_that_was_killed_at_its_end_is_ended_by_the_same_command(site: Site) -> None:
+def test_repeated_copy_completes_one_that_was_killed_at_its_end(site: Site) -> None:
     """ZooKeeper had everything, and the journal was not renamed yet."""
     site.serve(site.alone).stop()
     first = site.copy()
@@ -167,7 +169,7 @@ def test_a_copy_that_was_killed_at_its_end_is_ended_by_the_same_command(site: Si
     site.serve(site.on_zookeeper)
 
 
-def test_a_target_that_is_not_empty_is_refused(
+def test_copy_refuses_a_target_that_is_not_empty(
     site: Site, server: ZooKeeperServer, chroot: str
 ) -> None:
     site.serve(site.alone).stop()
@@ -178,18 +180,18 @@ def test_a_target_that_is_not_empty_is_refused(
     assert (site.data / "metadata").exists()
 
 
-def test_another_brokers_directory_is_refused(site: Site) -> None:
+def test_copy_refuses_the_directory_of_another_broker(site: Site) -> None:
     site.serve(site.alone).stop()
     code, said = site.copy("--set", "broker.id=8")
     assert (code, "belongs to broker 7" in said) == (1, True), said
 
 
-def test_a_directory_without_metadata_is_refused(site: Site) -> None:
+def test_copy_refuses_a_directory_without_metadata(site: Site) -> None:
     code, said = site.copy()
-    assert (code, "holds no metadata" in said) == (1, True), said
+    assert (code, "contains no metadata" in said) == (1, True), said
 
 
-def test_without_zookeeper_there_is_no_target(site: Site) -> None:
+def test_copy_without_zookeeper_is_refused(site: Site) -> None:
     site.on_zookeeper.write_text(site.alone.read_text())
     code, said = site.copy()
     assert (code, "names no zookeeper.connect" in said) == (1, True), said

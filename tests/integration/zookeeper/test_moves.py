@@ -1,22 +1,22 @@
-"""Replicas and leaders move in a cluster on ZooKeeper, and its nodes say so as Kafka's do."""
+"""Replicas and leaders move in a cluster on ZooKeeper; its nodes are written as Kafka's are."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from barnabas.broker.metadata import znodes
+from barnabas.broker.cluster import znodes
 from barnabas.cli import reassignments
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster as Client
 from barnabas.client.partition_admin import PartitionAdmin
 from barnabas.client.reassignment_plan import Plan
 from tests.integration.loaded_topic import DEADLINE, PARTITIONS, Writer, arrival, move, read_all
-from tests.integration.zookeeper.test_brokers import cluster, servers
-from tests.zookeeper import ZooKeeperServer
+from tests.integration.zookeeper.brokers_in_loop import cluster, servers
+from tests.support.zookeeper import ZooKeeperServer
 
 
 async def node(server: ZooKeeperServer, chroot: str, path: str) -> Any:
-    """What stands in a node, as any client of ZooKeeper reads it."""
+    """Return the content of a node, as any client of ZooKeeper reads it."""
     from kazoo.client import KazooClient
 
     client = KazooClient(server.connect + chroot)
@@ -28,7 +28,7 @@ async def node(server: ZooKeeperServer, chroot: str, path: str) -> Any:
         client.close()
 
 
-async def test_a_loaded_topic_moves_and_its_node_has_both_sides_meanwhile(
+async def test_node_has_old_and_new_replicas_during_a_reassignment_under_load(
     server: ZooKeeperServer, chroot: str, tmp_path: Path
 ) -> None:
     async with (
@@ -40,7 +40,7 @@ async def test_a_loaded_topic_moves_and_its_node_has_both_sides_meanwhile(
         await move(client, start)
         writer = Writer(client, "t")
         there: Plan = {("t", index): (3, 1) for index in range(PARTITIONS)}
-        # More than one answer to a follower holds: the throttle lets no second one through.
+        # More than one Fetch response holds: the throttle allows no second one.
         await writer.written(1000)
         await reassignments.execute(
             client, there, throttle=1, additional=False, allow_factor_change=True

@@ -1,4 +1,4 @@
-"""Sessions with a real ZooKeeper: what ends them, and that none begins by itself."""
+"""Sessions of a real ZooKeeper: the events that end them; no session begins by itself."""
 
 import asyncio
 import contextlib
@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from barnabas.broker.metadata.store import (
+from barnabas.broker.offload import InlineOffload
+from barnabas.broker.store.metadata_store import (
     Create,
     NodeExists,
     SessionExpired,
@@ -20,14 +21,13 @@ from barnabas.broker.metadata.store import (
     StoreUnavailable,
     TooLarge,
 )
-from barnabas.broker.metadata.zookeeper.earlier import EarlierSessions
-from barnabas.broker.metadata.zookeeper.settings import Settings
-from barnabas.broker.metadata.zookeeper.store import ZooKeeperStore, open_zookeeper
-from barnabas.broker.offload import InlineOffload
-from barnabas.storage.files import OsFiles
-from tests.integration.zookeeper.conftest import Stores
-from tests.waiting import eventually
-from tests.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
+from barnabas.broker.store.zookeeper.earlier_sessions import EarlierSessions
+from barnabas.broker.store.zookeeper.settings import Settings
+from barnabas.broker.store.zookeeper.store import ZooKeeperStore, open_zookeeper
+from barnabas.storage.files.files import OsFiles
+from tests.integration.zookeeper.conftest import Stores, until_answered
+from tests.support.waiting import eventually
+from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
 
 async def expire(server: ZooKeeperServer, store: ZooKeeperStore) -> None:
@@ -38,7 +38,7 @@ async def expire(server: ZooKeeperServer, store: ZooKeeperStore) -> None:
     await asyncio.wait_for(over.wait(), 10)
 
 
-async def test_an_expired_session_is_not_followed_by_a_silent_one(
+async def test_expired_session_is_not_replaced_silently(
     own_server: ZooKeeperServer, stores: Stores
 ) -> None:
     store = await stores.open(own_server, "/quiet")
@@ -46,7 +46,7 @@ async def test_an_expired_session_is_not_followed_by_a_silent_one(
     await expire(own_server, store)
     with pytest.raises(SessionExpired):
         await store.create("/never")
-    # kazoo by itself needs 0.1 s for the next session: what follows needs longer.
+    # kazoo by itself takes 0.1 s to start the next session: this loop lasts longer.
     with own_server.looking("/quiet") as client:
         for _ in range(20):
             assert client.exists("/never") is None
@@ -56,7 +56,7 @@ async def test_an_expired_session_is_not_followed_by_a_silent_one(
     assert await asyncio.to_thread(own_server.sessions) == 1
 
 
-async def test_a_request_of_an_old_session_is_not_carried_out_in_the_next(
+async def test_request_of_an_expired_session_is_not_sent_in_the_next(
     server: ZooKeeperServer, stores: Stores, chroot: str
 ) -> None:
     store = await stores.open(server, chroot)
@@ -72,7 +72,7 @@ async def test_a_request_of_an_old_session_is_not_carried_out_in_the_next(
         assert data in (b"", b"x")
 
 
-async def test_a_restarted_server_keeps_the_session_and_watches_tell_what_was_missed(
+async def test_session_survives_a_server_restart_and_watches_report_missed_changes(
     own_server: ZooKeeperServer, stores: Stores
 ) -> None:
     store = await stores.open(own_server, "/kept", session_timeout=30.0)
@@ -83,7 +83,7 @@ async def test_a_restarted_server_keeps_the_session_and_watches_tell_what_was_mi
     store.watch_data("/later", told.append)
     store.watch_children("/", told.append)
     await asyncio.to_thread(own_server.restart)
-    # The other's connection may be back first: its change happens while nothing watches.
+    # The other client may reconnect first: its change happens while no watch is set.
     await until_answered(lambda: other.create("/later"))
     await eventually(lambda: {"/later", "/"} <= set(told))
     assert await store.children("/") == ["alive", "later"]
@@ -93,19 +93,7 @@ async def test_a_restarted_server_keeps_the_session_and_watches_tell_what_was_mi
     assert told == ["/later"]
 
 
-async def until_answered(ask: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(15):
-        while True:
-            try:
-                await ask()
-                return
-            except NodeExists:
-                return
-            except StoreUnavailable:
-                await asyncio.sleep(0.02)
-
-
-async def test_a_paused_server_is_noticed_and_ends_in_expiry(
+async def test_session_on_a_paused_server_is_disconnected_and_expires(
     own_server: ZooKeeperServer, stores: Stores
 ) -> None:
     store = await stores.open(own_server, "/paused", session_timeout=2.0)
@@ -125,30 +113,30 @@ async def test_a_paused_server_is_noticed_and_ends_in_expiry(
     assert await store.exists("/") is not None
 
 
-async def test_the_time_that_zookeeper_grants_counts(
+async def test_session_uses_the_timeout_granted_by_zookeeper(
     server: ZooKeeperServer, stores: Stores, chroot: str
 ) -> None:
     store = await stores.open(server, chroot, session_timeout=0.3)
     assert store.session_timeout == 0.4
 
 
-async def test_silence_is_counted_though_nobody_asks(
+async def test_silent_time_is_bounded_by_pings_of_an_idle_session(
     server: ZooKeeperServer, stores: Stores, chroot: str
 ) -> None:
     store = await stores.open(server, chroot, session_timeout=2.4)
     for _ in range(80):
-        # Nobody has asked for two seconds in the end, and more than 1.6 would be out of touch.
+        # No request came for two seconds in the end, and more than 1.6 s would be out of touch.
         assert store.silent_for() < 1.6
         await asyncio.sleep(0.025)
 
 
-async def test_a_server_that_is_not_there_is_named() -> None:
+async def test_unreachable_server_is_named() -> None:
     gone = Settings(("127.0.0.1:1",), "", 1.0, 0.3)
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1: .*refused"):
         await open_zookeeper(gone)
 
 
-async def test_a_session_that_is_closed_takes_its_nodes_along_at_once(
+async def test_closing_a_session_removes_its_nodes_at_once(
     server: ZooKeeperServer, stores: Stores, chroot: str
 ) -> None:
     store, other = await stores.open(server, chroot), await stores.open(server, chroot)
@@ -168,7 +156,7 @@ async def test_closing_does_not_wait_for_a_server_that_hangs(
     own_server.resume()
 
 
-async def test_what_is_too_large_is_refused_and_the_session_lives(
+async def test_too_large_request_is_refused_and_the_session_survives(
     server: ZooKeeperServer, stores: Stores, chroot: str
 ) -> None:
     store = await stores.open(server, chroot)
@@ -190,7 +178,7 @@ async def test_a_transaction_of_a_thousand_partitions_fits(
     assert len(results) == len(await store.children("/partitions")) == 1000
 
 
-async def test_a_session_outlives_the_leader_of_the_ensemble(tmp_path: Path) -> None:
+async def test_session_survives_the_crash_of_the_ensembles_leader(tmp_path: Path) -> None:
     ensemble = ZooKeeperEnsemble(tmp_path)
     await asyncio.to_thread(ensemble.start)
     try:
@@ -215,7 +203,7 @@ async def test_a_session_outlives_the_leader_of_the_ensemble(tmp_path: Path) -> 
         await asyncio.to_thread(ensemble.kill)
 
 
-async def test_a_session_with_another_id_is_not_ours(
+async def test_connection_with_another_session_id_expires_the_session(
     own_server: ZooKeeperServer, stores: Stores
 ) -> None:
     store = await stores.open(own_server, "")
@@ -233,7 +221,9 @@ async def full(_key: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-async def test_a_session_that_cannot_be_remembered_is_ended(own_server: ZooKeeperServer) -> None:
+async def test_session_that_cannot_be_written_to_disk_is_closed(
+    own_server: ZooKeeperServer,
+) -> None:
     with pytest.raises(OSError, match="No space"):
         await open_zookeeper(Settings((own_server.connect,), "", 10.0, 10.0), full)
     await eventually(lambda: own_server.sessions() == 0)
@@ -243,7 +233,7 @@ async def test_a_full_disk_does_not_keep_a_running_broker_from_its_next_session(
     own_server: ZooKeeperServer, stores: Stores
 ) -> None:
     store = await stores.open(own_server, "/full")
-    store._keep = full
+    store._store_key = full
     await expire(own_server, store)
     await store.renew()
     assert await store.children("/") == []
@@ -266,12 +256,12 @@ async def begun(
         await store.close()
 
 
-async def test_the_next_run_ends_the_session_that_a_killed_one_has_left(
+async def test_next_run_closes_the_session_of_a_killed_broker(
     server: ZooKeeperServer, chroot: str, tmp_path: Path
 ) -> None:
     async with begun(server, chroot, tmp_path) as (dead, _):
         await dead.create("/registration", ephemeral=True)
-        # A run that died before it came to register.
+        # A run that crashed before it registered.
         async with begun(server, chroot, tmp_path):
             pass
         async with begun(server, chroot, tmp_path) as (store, earlier):
@@ -281,7 +271,7 @@ async def test_the_next_run_ends_the_session_that_a_killed_one_has_left(
             await store.create("/registration", ephemeral=True)
 
 
-async def test_a_session_of_somebody_else_is_left_alone(
+async def test_session_of_another_broker_is_not_closed(
     server: ZooKeeperServer, stores: Stores, chroot: str, tmp_path: Path
 ) -> None:
     foreign = await stores.open(server, chroot)
@@ -291,7 +281,7 @@ async def test_a_session_of_somebody_else_is_left_alone(
         assert await store.exists("/registration") is not None
 
 
-async def test_a_session_that_has_ended_meanwhile_is_none_to_end(
+async def test_ending_an_already_expired_session_succeeds(
     server: ZooKeeperServer, chroot: str, tmp_path: Path
 ) -> None:
     async with begun(server, chroot, tmp_path) as (dead, _):
@@ -302,7 +292,7 @@ async def test_a_session_that_has_ended_meanwhile_is_none_to_end(
         assert await store.exists("/") is not None
 
 
-async def test_the_password_of_a_session_is_for_nobody_else(
+async def test_file_with_the_session_password_is_readable_by_its_owner_only(
     server: ZooKeeperServer, chroot: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "zookeeper.sessions"
@@ -314,7 +304,7 @@ async def test_the_password_of_a_session_is_for_nobody_else(
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"sessions": [{"id": 1}]}', b"\xff\x00"])
-async def test_a_damaged_file_of_sessions_is_no_loss(
+async def test_damaged_session_file_is_ignored(
     server: ZooKeeperServer, chroot: str, tmp_path: Path, content: bytes
 ) -> None:
     (tmp_path / "zookeeper.sessions").write_bytes(content)
@@ -329,9 +319,9 @@ async def test_a_damaged_file_of_sessions_is_no_loss(
 
 SLEEPER = """
 import asyncio, sys, time
-from barnabas.broker.metadata.store import StoreError
-from barnabas.broker.metadata.zookeeper.settings import Settings
-from barnabas.broker.metadata.zookeeper.store import open_zookeeper
+from barnabas.broker.store.metadata_store import StoreError
+from barnabas.broker.store.zookeeper.settings import Settings
+from barnabas.broker.store.zookeeper.store import open_zookeeper
 
 async def main():
     store = await open_zookeeper(Settings((sys.argv[1],), "/sleeper", 2.0, 10.0))
@@ -369,7 +359,7 @@ def sleeper(server: ZooKeeperServer) -> "subprocess.Popen[bytes]":
     return subprocess.Popen([sys.executable, "-c", SLEEPER, server.connect], stdout=subprocess.PIPE)
 
 
-async def test_a_process_paused_past_its_session_does_nothing_before_it_knows(
+async def test_process_paused_past_its_session_sends_nothing_before_it_is_told(
     own_server: ZooKeeperServer, stores: Stores
 ) -> None:
     store = await stores.open(own_server, "/sleeper", session_timeout=30.0)
@@ -384,7 +374,7 @@ async def test_a_process_paused_past_its_session_does_nothing_before_it_knows(
         store.watch_data("/registration", lambda _: gone.set())
         os.kill(child.pid, signal.SIGSTOP)
         await asyncio.wait_for(gone.wait(), 10)
-        # Longer than kazoo takes a pause for.
+        # Longer than the silence that kazoo tolerates as a pause.
         await asyncio.sleep(1.0)
         await store.set("/written", b"by the successor")
         os.kill(child.pid, signal.SIGCONT)

@@ -1,14 +1,14 @@
-"""The store on a real ZooKeeper does what every store must."""
+"""The state machine that every metadata store must pass, on a real ZooKeeper."""
 
 import asyncio
 
 from hypothesis import settings
 
-from barnabas.broker.metadata.store import MetadataStore
-from barnabas.broker.metadata.zookeeper.settings import Settings
-from barnabas.broker.metadata.zookeeper.store import ZooKeeperStore, open_zookeeper
-from tests.unit.broker.metadata.store_machine import Harness, StoreMachine
-from tests.zookeeper import ZooKeeperServer, chroot_of, shared_server
+from barnabas.broker.store.metadata_store import MetadataStore
+from barnabas.broker.store.zookeeper.settings import Settings
+from barnabas.broker.store.zookeeper.store import ZooKeeperStore, open_zookeeper
+from tests.support.store_machine import Harness, StoreMachine
+from tests.support.zookeeper import ZooKeeperServer, chroot_of, shared_server
 
 
 class ZooKeeperHarness:
@@ -39,7 +39,7 @@ class ZooKeeperHarness:
 
     async def settle(self) -> None:
         for session in self.sessions:
-            if session.living:
+            if session.has_session:
                 await session.exists("/")
         await asyncio.sleep(0)
 
@@ -56,4 +56,4 @@ class ZooKeeperMachine(StoreMachine):
 
 
 TestZooKeeperStore = ZooKeeperMachine.TestCase
-TestZooKeeperStore.settings = settings(max_examples=12, stateful_step_count=25, deadline=None)
+TestZooKeeperStore.settings = settings(max_examples=12, stateful_step_count=25)

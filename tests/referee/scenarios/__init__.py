@@ -1,4 +1,4 @@
-"""The scenarios: a module for each API, and further ones for what is a subject of its own."""
+"""The scenarios: a module for each API, and more modules for special subjects."""
 
 from importlib import import_module
 from pkgutil import iter_modules
@@ -8,7 +8,8 @@ from tests.referee.scenarios import malformed
 
 
 def every_scenario() -> list[Scenario]:
-    """All scenarios at their versions, in a stable order: by level of transaction.version."""
+    """Return all scenarios at their versions, in a stable order: by level of
+    transaction.version."""
     modules = sorted(module.name for module in iter_modules(__path__))
     groups = [
         import_module(f"{__name__}.{name}").scenario for name in modules if name != "malformed"

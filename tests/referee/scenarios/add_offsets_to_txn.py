@@ -84,7 +84,7 @@ def another_producer_id(s: Peer) -> None:
 
 
 @scenario
-def a_transactional_id_that_nobody_knows(s: Peer) -> None:
+def an_unknown_transactional_id(s: Peer) -> None:
     x = producer(s)
     s.ask(x.add_group(s.name("g"), transactional_id=s.name("unknown")))
     s.ask(x.add_group(s.name("g"), transactional_id=""))

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn: of one client up to version 3; then between brokers, also to verify only."""
+"""AddPartitionsToTxn: by one client up to version 3; later between brokers, also to verify only."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,6 +9,7 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from barnabas.protocol.topic_partition import TopicPartition
 from tests.referee import given
 from tests.referee.given import Topic
 from tests.referee.scenario import LEVELS, Peer, Scenarios
@@ -17,23 +18,22 @@ from tests.referee.transactions import CLIENTS_UNTIL, Producer, producer, worn
 scenario = Scenarios(API, LEVELS)
 
 BROKERS_SINCE = CLIENTS_UNTIL + 1
-Place = tuple[str, int]
 
 
-def topics(places: Iterable[Place]) -> list[AddPartitionsToTxnTopic]:
+def topics(partitions: Iterable[TopicPartition]) -> list[AddPartitionsToTxnTopic]:
     named: dict[str, AddPartitionsToTxnTopic] = {}
-    for name, partition in places:
+    for name, partition in partitions:
         topic = named.setdefault(name, AddPartitionsToTxnTopic(name=name, partitions=[]))
         topic.partitions.append(partition)
     return list(named.values())
 
 
 def part(
-    x: Producer, *places: Place, verify_only: bool = False, **options: Any
+    x: Producer, *partitions: TopicPartition, verify_only: bool = False, **options: Any
 ) -> AddPartitionsToTxnTransaction:
-    """What brokers ask about one transaction."""
+    """Return the request of a broker about one transaction."""
     return AddPartitionsToTxnTransaction(
-        **x.who(**options), verify_only=verify_only, topics=topics(places)
+        **x.who(**options), verify_only=verify_only, topics=topics(partitions)
     )
 
 
@@ -41,20 +41,20 @@ def batched(*parts: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnRequest:
     return AddPartitionsToTxnRequest(transactions=list(parts))
 
 
-def add(x: Producer, *places: Place, **options: Any) -> AddPartitionsToTxnRequest:
-    """In the shape of the version under test."""
+def add(x: Producer, *partitions: TopicPartition, **options: Any) -> AddPartitionsToTxnRequest:
+    """Return the request in the shape of the version under test."""
     if x.s.version >= BROKERS_SINCE:
-        return batched(part(x, *places, **options))
+        return batched(part(x, *partitions, **options))
     mine = {f"v3_and_below_{key}": value for key, value in x.who(**options).items()}
-    return AddPartitionsToTxnRequest(**mine, v3_and_below_topics=topics(places))
+    return AddPartitionsToTxnRequest(**mine, v3_and_below_topics=topics(partitions))
 
 
-def verify(x: Producer, *places: Place, **options: Any) -> AddPartitionsToTxnRequest:
-    return batched(part(x, *places, verify_only=True, **options))
+def verify(x: Producer, *partitions: TopicPartition, **options: Any) -> AddPartitionsToTxnRequest:
+    return batched(part(x, *partitions, verify_only=True, **options))
 
 
-def of(to: Topic, partition: int = 0) -> Place:
-    return to.name, partition
+def of(to: Topic, partition: int = 0) -> TopicPartition:
+    return TopicPartition(to.name, partition)
 
 
 # -- both ----------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def another_producer_id(s: Peer) -> None:
 
 
 @scenario
-def a_transactional_id_that_nobody_knows(s: Peer) -> None:
+def an_unknown_transactional_id(s: Peer) -> None:
     to, x = given.topic(s), producer(s)
     s.ask(add(x, of(to), transactional_id=s.name("unknown")))
     s.ask(add(x, of(to), transactional_id=""))

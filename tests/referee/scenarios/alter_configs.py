@@ -1,4 +1,4 @@
-"""AlterConfigs: what is not in the request goes back to its default."""
+"""AlterConfigs: keys that are not in the request go back to their defaults."""
 
 from barnabas.protocol.messages.alter_configs import (
     API,
@@ -28,7 +28,7 @@ def replace(
     return AlterConfigsRequest(resources=[resource], validate_only=validate_only)
 
 
-def altogether(*resources: AlterConfigsResource) -> AlterConfigsRequest:
+def alter_all(*resources: AlterConfigsResource) -> AlterConfigsRequest:
     return AlterConfigsRequest(resources=list(resources), validate_only=False)
 
 
@@ -41,7 +41,7 @@ def the_rest_goes_back_to_its_default(s: Peer) -> None:
 
 
 @scenario
-def no_keys_ataltogether(s: Peer) -> None:
+def no_keys_at_all(s: Peer) -> None:
     to = given.topic(s, configs={"retention.ms": "1000"})
     s.ask(replace(TOPIC, to.name))
     is_now(s, TOPIC, to.name, "retention.ms", "604800000")
@@ -77,7 +77,7 @@ def a_dynamic_key_of_one_broker(s: Peer) -> None:
 
 
 @scenario
-def a_kind_that_nobody_knows(s: Peer) -> None:
+def an_unknown_kind(s: Peer) -> None:
     s.ask(replace(99, "what", key="1"))
 
 
@@ -104,9 +104,9 @@ def a_topic_without_a_name(s: Peer) -> None:
 
 
 @scenario
-def several_resources_of_whom_one_is_unknown(s: Peer) -> None:
+def several_resources_and_an_unknown_one(s: Peer) -> None:
     to = given.topic(s, configs={"retention.ms": "1000"})
     one, two = replace(TOPIC, s.name("unknown"), retention_ms="1"), replace(TOPIC, to.name)
-    s.ask(altogether(*one.resources, *two.resources))
+    s.ask(alter_all(*one.resources, *two.resources))
     is_now(s, TOPIC, to.name, "retention.ms", "604800000")
-    s.ask(altogether())
+    s.ask(alter_all())

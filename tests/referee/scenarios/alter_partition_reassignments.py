@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments where there is one broker: what is refused, and what is no move."""
+"""AlterPartitionReassignments with one broker: refusals, and requests that move nothing."""
 
 from barnabas.protocol.messages.alter_partition_reassignments import (
     API,
@@ -34,14 +34,14 @@ def request(
 
 
 @scenario
-def where_it_is_already(s: Peer) -> None:
+def to_the_present_replicas(s: Peer) -> None:
     to = given.topic(s, partitions=2)
     s.ask(request(to.name, (0, [1]), (1, [1])))
     s.ask(ListPartitionReassignmentsRequest())
 
 
 @scenario
-def replicas_that_cannot_be(s: Peer) -> None:
+def impossible_replicas(s: Peer) -> None:
     to = given.topic(s)
     for replicas in ([], [1, 1], [9], [1, 9], [-1]):
         s.ask(request(to.name, (0, replicas)))
@@ -69,7 +69,7 @@ def nothing_at_all(s: Peer) -> None:
 
 
 @scenario
-def another_number_of_replicas_where_it_shall_stay(s: Peer) -> None:
+def another_replication_factor_without_permission(s: Peer) -> None:
     to = given.topic(s)
     if s.version >= 1:
         s.ask(request(to.name, (0, [1]), factor_may_change=False))

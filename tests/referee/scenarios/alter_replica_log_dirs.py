@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs, on brokers of one directory: where replicas lie already, what is none."""
+"""AlterReplicaLogDirs on brokers with one directory: the present directory, and unknown ones."""
 
 from barnabas.protocol.messages.alter_replica_log_dirs import (
     API,
@@ -24,7 +24,7 @@ def directory(s: Peer) -> str:
 
 
 @scenario
-def a_replica_lies_there_already(s: Peer) -> None:
+def a_replica_is_there_already(s: Peer) -> None:
     to = given.topic(s)
     given.records(s, to, b"a")
     s.ask(request(directory(s), (to.name, [0])))
@@ -32,7 +32,7 @@ def a_replica_lies_there_already(s: Peer) -> None:
 
 
 @scenario
-def there_is_no_such_directory(s: Peer) -> None:
+def an_unknown_directory(s: Peer) -> None:
     to = given.topic(s)
     s.ask(request("/no/such/directory", (to.name, [0])))
     s.ask(request("", (to.name, [0])))
@@ -56,7 +56,7 @@ def a_name_that_is_too_long_for_a_directory(s: Peer) -> None:
 
 
 @scenario
-def nothing_is_wanted(s: Peer) -> None:
+def no_partitions(s: Peer) -> None:
     s.ask(AlterReplicaLogDirsRequest(dirs=[]))
     s.ask(request(directory(s)))
     s.ask(request(directory(s), (s.name("unknown"), [])))

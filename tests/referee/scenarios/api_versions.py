@@ -1,4 +1,4 @@
-"""ApiVersions: the only API that answers a version it does not know."""
+"""ApiVersions: the only API that answers requests of unknown versions."""
 
 import struct
 
@@ -16,7 +16,7 @@ def hello(software: str = "referee", version: str = "1.0") -> ApiVersionsRequest
 
 
 def frame(key: int, version: int, client_id: bytes | None = b"referee") -> bytes:
-    """A request that is its header, in the form without tagged fields."""
+    """Return a request that consists of its header, in the form without tagged fields."""
     length = -1 if client_id is None else len(client_id)
     return struct.pack(">hhih", key, version, 7, length) + (client_id or b"")
 
@@ -82,14 +82,14 @@ def versions_far_outside(s: Peer) -> None:
 
 
 @scenario
-def apis_that_nobody_knows(s: Peer) -> None:
+def unknown_apis(s: Peer) -> None:
     for key in (-1, 999, 2**15 - 1):
         s.ask_frame(frame(key, s.version))
     s.ask(hello())
 
 
 @scenario
-def apis_that_are_no_more(s: Peer) -> None:
+def removed_apis(s: Peer) -> None:
     for key in (4, 5, 6, 7):
         s.ask_frame(frame(key, s.version))
     s.ask(hello())
@@ -103,7 +103,7 @@ def apis_of_controllers(s: Peer) -> None:
 
 
 @scenario
-def versions_of_other_apis_that_are_no_more(s: Peer) -> None:
+def removed_versions_of_other_apis(s: Peer) -> None:
     for key, version in (
         (0, 2),
         (1, 3),

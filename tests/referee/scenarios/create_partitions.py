@@ -1,4 +1,4 @@
-"""CreatePartitions: a topic grows, and never shrinks."""
+"""CreatePartitions: a topic can grow, and cannot shrink."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def has(count: int) -> Any:
 def from_one_to_three(s: Peer) -> None:
     to = given.topic(s)
     s.ask(request(grow(to.name, 3)))
-    given.settle(s, to.name, 3)
+    given.wait_for_leaders(s, to.name, 3)
     s.ask(describe(to.name), until=has(3))
     s.ask(given.produce(to, given.batch(b"a"), partition=2))
     s.ask(given.fetch(to, partition=2))
@@ -76,7 +76,7 @@ def validate_only_changes_nothing(s: Peer) -> None:
 def new_partitions_placed_by_hand(s: Peer) -> None:
     to = given.topic(s)
     s.ask(request(grow(to.name, 3, [[1], [1]])))
-    given.settle(s, to.name, 3)
+    given.wait_for_leaders(s, to.name, 3)
     s.ask(describe(to.name), until=has(3))
 
 
@@ -95,7 +95,7 @@ def the_same_topic_twice_in_one_request(s: Peer) -> None:
     to = given.topic(s)
     other = given.topic(s, "other")
     s.ask(request(grow(to.name, 2), grow(to.name, 3), grow(other.name, 2)))
-    given.settle(s, other.name, 2)
+    given.wait_for_leaders(s, other.name, 2)
     s.ask(describe(other.name), until=has(2))
 
 

@@ -51,14 +51,14 @@ def describe(*names: str) -> MetadataRequest:
 @scenario
 def a_topic_of_three_partitions(s: Peer) -> None:
     s.ask(create(new(s.name(), partitions=3)))
-    given.settle(s, s.name(), 3)
+    given.wait_for_leaders(s, s.name(), 3)
     s.ask(describe(s.name()))
 
 
 @scenario
 def created_written_and_read(s: Peer) -> None:
     s.ask(create(new(s.name())))
-    given.settle(s, s.name())
+    given.wait_for_leaders(s, s.name())
     to = given.Topic(s.name(), s.do(describe(s.name())).topics[0].topic_id)
     s.ask(given.produce(to, given.batch(b"a", b"b")))
     s.ask(given.fetch(to))
@@ -67,7 +67,7 @@ def created_written_and_read(s: Peer) -> None:
 @scenario
 def a_topic_that_exists(s: Peer) -> None:
     s.ask(create(new(s.name())))
-    given.settle(s, s.name())
+    given.wait_for_leaders(s, s.name())
     s.ask(create(new(s.name(), partitions=5)))
     s.ask(describe(s.name()))
 
@@ -76,15 +76,15 @@ def a_topic_that_exists(s: Peer) -> None:
 def several_of_which_one_exists(s: Peer) -> None:
     old = given.topic(s)
     s.ask(create(new(s.name("a")), new(old.name), new(s.name("b"))))
-    given.settle(s, s.name("a"))
-    given.settle(s, s.name("b"))
+    given.wait_for_leaders(s, s.name("a"))
+    given.wait_for_leaders(s, s.name("b"))
     s.ask(describe(s.name("a"), old.name, s.name("b")))
 
 
 @scenario
 def the_same_name_twice_in_one_request(s: Peer) -> None:
     s.ask(create(new(s.name()), new(s.name(), partitions=2), new(s.name("other"))))
-    given.settle(s, s.name("other"))
+    given.wait_for_leaders(s, s.name("other"))
     s.ask(describe(s.name(), s.name("other")))
 
 
@@ -104,7 +104,7 @@ def names_that_no_topic_may_have(s: Peer) -> None:
 def a_name_that_collides_in_metrics(s: Peer) -> None:
     name = s.name("under_score")
     s.ask(create(new(name)))
-    given.settle(s, name)
+    given.wait_for_leaders(s, name)
     s.ask(create(new(name.replace("_", "."))))
     s.ask(describe(name, name.replace("_", ".")))
 
@@ -127,19 +127,19 @@ def replication_factors_that_are_not_possible(s: Peer) -> None:
 @scenario(since=4)
 def the_brokers_defaults(s: Peer) -> None:
     s.ask(create(new(s.name(), partitions=-1, replicas=-1)))
-    given.settle(s, s.name())
+    given.wait_for_leaders(s, s.name())
     s.ask(describe(s.name()))
 
 
 @scenario(until=3)
-def the_brokers_defaults_before_they_may_be_asked_for(s: Peer) -> None:
+def the_brokers_defaults_before_they_are_supported(s: Peer) -> None:
     s.ask(create(new(s.name(), partitions=-1, replicas=-1)))
 
 
 @scenario
 def replicas_assigned_by_hand(s: Peer) -> None:
     s.ask(create(new(s.name(), -1, -1, assignments={0: [1], 1: [1]})))
-    given.settle(s, s.name(), 2)
+    given.wait_for_leaders(s, s.name(), 2)
     s.ask(describe(s.name()))
 
 
@@ -160,7 +160,7 @@ def assignments_and_counts_together(s: Peer) -> None:
 @scenario
 def configs_take_effect(s: Peer) -> None:
     s.ask(create(new(s.name(), cleanup_policy="compact", max_message_bytes="300")))
-    given.settle(s, s.name())
+    given.wait_for_leaders(s, s.name())
     to = given.Topic(s.name(), s.do(describe(s.name())).topics[0].topic_id)
     s.ask(given.produce(to, given.batch(b"no key")))
     s.ask(given.produce(to, given.batch(b"x" * 400, key=b"k")))

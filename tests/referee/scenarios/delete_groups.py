@@ -38,7 +38,7 @@ def a_group_whose_members_left(s: Peer) -> None:
 
 
 @scenario
-def a_group_that_nobody_knows(s: Peer) -> None:
+def an_unknown_group(s: Peer) -> None:
     s.ask(delete(s.name("unknown")))
 
 
@@ -48,7 +48,7 @@ def a_group_without_a_name(s: Peer) -> None:
 
 
 @scenario
-def several_of_whom_some_cannot_go(s: Peer) -> None:
+def several_and_some_that_cannot_be_deleted(s: Peer) -> None:
     to, me, group = given.topic(s), given.member(s), s.name("offsets")
     given.committed(s, group, to, 4)
     s.ask(delete(me.group, group, s.name("unknown")))

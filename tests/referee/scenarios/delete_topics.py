@@ -43,7 +43,7 @@ def created_again_it_is_empty(s: Peer) -> None:
     s.ask(delete(s, to.name))
     s.do(describe(to.name), until=lambda r: r.topics[0].error_code != 0)
     s.ask(create(new(to.name)))
-    given.settle(s, to.name)
+    given.wait_for_leaders(s, to.name)
     s.ask(given.list_offsets(to.name, (0, -1)))
 
 

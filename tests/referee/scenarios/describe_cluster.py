@@ -37,7 +37,7 @@ def the_controllers_are_not_asked_here(s: Peer) -> None:
 
 
 @scenario(since=1)
-def an_endpoint_type_that_nobody_knows(s: Peer) -> None:
+def an_unknown_endpoint_type(s: Peer) -> None:
     s.ask(describe(endpoint_type=3))
     s.ask(describe(endpoint_type=0))
 

@@ -57,7 +57,7 @@ def keys_are_explained(s: Peer) -> None:
 
 
 @scenario
-def a_topic_changes_its_mind(s: Peer) -> None:
+def a_topic_config_is_changed(s: Peer) -> None:
     to = given.topic(s, configs={"retention.ms": "1000"})
     s.ask(describe(TOPIC, to.name, "retention.ms"))
     s.do(alter(TOPIC, to.name, ("retention.ms", SET, "2000")))
@@ -106,7 +106,7 @@ def keys_of_a_group(s: Peer) -> None:
 
 
 @scenario
-def a_kind_that_nobody_knows(s: Peer) -> None:
+def an_unknown_kind(s: Peer) -> None:
     s.ask(describe(1, "what"))
     s.ask(describe(99, "what"))
 
@@ -143,7 +143,7 @@ def the_root_logger(s: Peer) -> None:
 
 @scenario
 def every_logger(s: Peer) -> None:
-    """Each broker has its own but for the one at the root."""
+    """Ask for all loggers; the brokers have the root logger in common and no other."""
 
     def root(answer: Any) -> Any:
         (result,) = answer.results

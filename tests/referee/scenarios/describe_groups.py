@@ -47,7 +47,7 @@ def a_group_whose_members_left(s: Peer) -> None:
 
 
 @scenario
-def a_group_that_nobody_knows(s: Peer) -> None:
+def an_unknown_group(s: Peer) -> None:
     s.ask(describe(s.name("unknown")))
 
 

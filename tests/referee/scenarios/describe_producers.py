@@ -1,4 +1,4 @@
-"""DescribeProducers: who writes to a partition, and since when a transaction is open."""
+"""DescribeProducers: the producers of a partition, and the starts of open transactions."""
 
 from barnabas.protocol.messages.describe_producers import (
     API,
@@ -18,7 +18,7 @@ def of(name: str, *partitions: int) -> DescribeProducersRequest:
 
 
 @scenario
-def nobody(s: Peer) -> None:
+def no_producer(s: Peer) -> None:
     to = given.topic(s)
     s.ask(of(to.name))
     given.records(s, to, b"a")

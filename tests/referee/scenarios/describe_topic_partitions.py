@@ -100,7 +100,7 @@ def after_partitions_were_added(s: Peer) -> None:
     s.ask(describe(to.name))
     grown = CreatePartitionsTopic(name=to.name, count=2, assignments=None)
     s.do(CreatePartitionsRequest(topics=[grown], timeout_ms=10_000, validate_only=False))
-    given.settle(s, to.name, 2)
+    given.wait_for_leaders(s, to.name, 2)
     s.ask(describe(to.name), until=lambda r: len(r.topics[0].partitions) == 2)
 
 

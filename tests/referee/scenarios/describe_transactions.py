@@ -1,4 +1,4 @@
-"""DescribeTransactions: each state that a transactional id can be seen in."""
+"""DescribeTransactions: each visible state of a transactional id."""
 
 from barnabas.protocol.messages.describe_transactions import API, DescribeTransactionsRequest
 from tests.referee import given
@@ -13,7 +13,7 @@ def of(*ids: str) -> DescribeTransactionsRequest:
 
 
 @scenario
-def nobody(s: Peer) -> None:
+def no_transactional_id(s: Peer) -> None:
     s.ask(of(s.name("unknown")))
     s.ask(of(""))
     s.ask(of())
@@ -93,7 +93,7 @@ def worn_epochs(s: Peer) -> None:
 
 
 @scenario
-def several_of_which_one_is_unknown(s: Peer) -> None:
+def several_and_an_unknown_one(s: Peer) -> None:
     to, x, y = given.topic(s), producer(s), producer(s, "y")
     x.write(to)
     s.ask(of(x.transactional_id, s.name("unknown"), y.transactional_id))

@@ -1,4 +1,4 @@
-"""ElectLeaders: who leads already, who cannot, and what is no election."""
+"""ElectLeaders: present leaders, impossible ones, and invalid election types."""
 
 from barnabas.protocol.messages.elect_leaders import (
     API,
@@ -24,7 +24,7 @@ def request(*named: tuple[str, list[int]], kind: int = PREFERRED) -> ElectLeader
 
 
 @scenario
-def who_leads_already_needs_no_election(s: Peer) -> None:
+def the_preferred_leader_leads_already(s: Peer) -> None:
     to = given.topic(s, partitions=2)
     s.ask(request((to.name, [0, 1])))
     s.ask(request((to.name, [1])))
@@ -50,14 +50,14 @@ def nothing_at_all(s: Peer) -> None:
 
 
 @scenario
-def an_unclean_election_where_somebody_leads(s: Peer) -> None:
+def an_unclean_election_with_a_live_leader(s: Peer) -> None:
     to = given.topic(s)
     if s.version >= 1:
         s.ask(request((to.name, [0]), kind=UNCLEAN))
 
 
 @scenario
-def a_kind_that_there_is_not(s: Peer) -> None:
+def an_invalid_election_type(s: Peer) -> None:
     to = given.topic(s)
     if s.version >= 1:
         s.ask(request((to.name, [0]), kind=2))

@@ -5,16 +5,22 @@ from typing import Any
 from barnabas.protocol.messages.end_txn import API
 from tests.referee import given
 from tests.referee.scenario import LEVELS, Peer, Scenarios
-from tests.referee.transactions import Producer, is_free, is_well, producer, worn
+from tests.referee.transactions import (
+    Producer,
+    has_no_error,
+    is_no_longer_concurrent,
+    producer,
+    worn,
+)
 
 scenario = Scenarios(API, LEVELS)
 
 TIMEOUT_MS = 150
-"""Of transactions that are to time out, but not before they have written something."""
+"""The timeout of transactions that are to time out, but not before they have written records."""
 
 
 def end(x: Producer, **options: Any) -> Any:
-    """As the client under test does, which goes on with what the answer says."""
+    """End the transaction as the client under test does, which adopts the answer."""
     return x.ask(x.end(**options))
 
 
@@ -90,7 +96,7 @@ def the_opposite_of_a_commit(s: Peer) -> None:
     x.write(to)
     opposite = x.end(committed=False)
     s.ask(x.end())
-    x.settle()
+    x.wait_until_ended()
     s.ask(opposite)
     x.aftermath(to)
 
@@ -101,7 +107,7 @@ def the_opposite_of_an_abort(s: Peer) -> None:
     x.write(to)
     opposite = x.end()
     s.ask(x.end(committed=False))
-    x.settle()
+    x.wait_until_ended()
     s.ask(opposite)
     x.aftermath(to)
 
@@ -212,7 +218,7 @@ def another_producer_id(s: Peer) -> None:
 
 
 @scenario
-def a_transactional_id_that_nobody_knows(s: Peer) -> None:
+def an_unknown_transactional_id(s: Peer) -> None:
     x = producer(s)
     s.ask(x.end(transactional_id=s.name("unknown")))
     s.ask(x.end(transactional_id="", committed=False))
@@ -223,7 +229,7 @@ def after_the_timeout(s: Peer) -> None:
     to, x = given.topic(s), producer(s, timeout_ms=TIMEOUT_MS)
     x.write(to)
     s.do(x.describe(), until=lambda r: r.transaction_states[0].transaction_state != "Ongoing")
-    x.settle()
+    x.wait_until_ended()
     s.ask(x.end())
     s.ask(x.end(committed=False))
     x.aftermath(to)
@@ -234,7 +240,7 @@ def a_newer_producer_after_the_timeout(s: Peer) -> None:
     to, old = given.topic(s), producer(s, timeout_ms=TIMEOUT_MS)
     old.write(to)
     s.do(old.describe(), until=lambda r: r.transaction_states[0].transaction_state != "Ongoing")
-    old.settle()
+    old.wait_until_ended()
     x = producer(s)
     s.ask(old.end())
     x.write(to, b"b")
@@ -247,7 +253,7 @@ def aborted_by_a_newer_producer(s: Peer) -> None:
     to, old = given.topic(s), producer(s)
     old.write(to, b"of the older")
     s.ask(old.init())
-    old.settle()
+    old.wait_until_ended()
     s.ask(old.end())
     s.ask(old.end(committed=False))
     x = producer(s).write(to, b"of the newer")
@@ -260,10 +266,10 @@ def aborted_by_a_newer_producer(s: Peer) -> None:
 def a_zombie_whose_successor_speaks_the_older_protocol(s: Peer) -> None:
     to, old = given.topic(s), producer(s)
     x = producer(s)
-    s.do(x.add(to), version=3, until=is_well)
-    s.do(x.produce(to, b"of the older protocol"), version=11, until=is_well)
-    s.do(x.end(), version=4, until=is_well)
-    x.settle()
+    s.do(x.add(to), version=3, until=has_no_error)
+    s.do(x.produce(to, b"of the older protocol"), version=11, until=has_no_error)
+    s.do(x.end(), version=4, until=has_no_error)
+    x.wait_until_ended()
     s.ask(old.end())
     s.ask(old.end(committed=False))
     x.aftermath(to)
@@ -275,7 +281,7 @@ def one_after_the_other(s: Peer) -> None:
     for value, committed in ((b"a", True), (b"b", False), (b"c", False), (b"d", True)):
         x.write(to, value)
         end(x, committed=committed)
-        x.settle()
+        x.wait_until_ended()
     x.aftermath(to)
 
 
@@ -329,7 +335,7 @@ def worn_its_last_epochs(s: Peer) -> None:
     for value in (b"a", b"b", b"c"):
         x.write(to, value)
         end(x)
-        x.settle()
+        x.wait_until_ended()
     x.aftermath(to)
 
 
@@ -339,13 +345,13 @@ def worn_a_commit_that_is_sent_again(s: Peer) -> None:
     x.write(to)
     again, opposite = x.end(), x.end(committed=False)
     end(x)
-    x.settle()
+    x.wait_until_ended()
     s.ask(again)
     s.ask(opposite)
     x.aftermath(to)
     x.write(to, b"b")
     s.ask(again)
-    x.settle()
+    x.wait_until_ended()
     end(x)
     x.aftermath(to)
 
@@ -357,12 +363,12 @@ def worn_an_abort_of_nothing(s: Peer) -> None:
     end(x, committed=False)
     x.aftermath()
     s.ask(again)
-    x.ask(x.init(), until=is_free)
+    x.ask(x.init(), until=is_no_longer_concurrent)
     s.ask(again)
 
 
 @scenario(worn=True)
-def worn_and_its_time_is_over(s: Peer) -> None:
+def worn_and_timed_out(s: Peer) -> None:
     to, x = given.topic(s), worn(s).start(TIMEOUT_MS)
     x.write(to)
     s.do(x.describe(), until=lambda r: r.transaction_states[0].transaction_state != "Ongoing")

@@ -34,7 +34,7 @@ def written(s: Peer, partitions: int = 1) -> given.Topic:
 
 
 def read(topics: list[tuple[given.Topic, dict[int, int]]], **options: Any) -> FetchRequest:
-    """Reads several partitions, each from its offset."""
+    """Return the request that reads several partitions, each from its offset."""
     wanted = [
         FetchTopic(
             topic=to.name,
@@ -240,7 +240,7 @@ def an_unknown_topic_in_a_session(s: Peer) -> None:
 
 
 @scenario
-def limits_that_leave_no_room(s: Peer) -> None:
+def limits_too_small_for_any_record(s: Peer) -> None:
     to = written(s)
     s.ask(fetch(to, partition_max_bytes=0))
     s.ask(fetch(to, max_bytes=0))
@@ -274,14 +274,14 @@ def the_same_partition_twice(s: Peer) -> None:
 
 
 @scenario
-def an_isolation_that_there_is_not(s: Peer) -> None:
+def an_invalid_isolation_level(s: Peer) -> None:
     to = written(s)
     s.ask(fetch(to, isolation_level=2))
     s.ask(fetch(to, isolation_level=-1))
 
 
 @scenario(until=14)
-def whoever_claims_to_be_a_replica(s: Peer) -> None:
+def a_client_that_claims_to_be_a_replica(s: Peer) -> None:
     to = written(s)
     s.ask(fetch(to, replica_id=7))
     s.ask(fetch(to, replica_id=-2))

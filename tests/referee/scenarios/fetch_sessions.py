@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): epochs, what ends a session, and who may use it."""
+"""Fetch sessions (KIP-227): their epochs, their ends, and the connections that may use them."""
 
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.protocol.messages.fetch import API, ForgottenTopic
@@ -66,7 +66,7 @@ def the_last_partition_is_forgotten(s: Peer) -> None:
 
 
 @scenario(since=SESSIONS)
-def what_was_never_wanted_is_forgotten(s: Peer) -> None:
+def a_partition_that_was_never_fetched_is_forgotten(s: Peer) -> None:
     to = written(s)
     mine = s.ask(read([(to, {0: 3})], session_epoch=0)).session_id
     s.ask(read([], session_id=mine, session_epoch=1, forgotten_topics_data=forget(to, 7, -1)))
@@ -84,7 +84,7 @@ def a_partition_is_wanted_and_forgotten_at_once(s: Peer) -> None:
 
 
 @scenario(since=SESSIONS)
-def another_connection_goes_on(s: Peer) -> None:
+def another_connection_continues_the_session(s: Peer) -> None:
     to = written(s)
     mine = s.ask(read([(to, {0: 3})], session_epoch=0)).session_id
     s.ask(read([(to, {0: 1})], session_id=mine, session_epoch=1), on="another")

@@ -10,7 +10,7 @@ scenario = Scenarios(API, LEVELS)
 
 
 def read(s: Peer, to: Topic, offset: int = 0, **options: int) -> None:
-    """At both isolation levels."""
+    """Fetch at both isolation levels."""
     for isolation in (UNCOMMITTED, COMMITTED):
         s.ask(given.fetch(to, offset, isolation_level=isolation, **options))
 
@@ -111,7 +111,7 @@ def a_transaction_that_timed_out(s: Peer) -> None:
     to, x = given.topic(s), producer(s, timeout_ms=100)
     x.write(to, b"a")
     s.do(x.describe(), until=lambda r: r.transaction_states[0].transaction_state != "Ongoing")
-    x.settle()
+    x.wait_until_ended()
     read(s, to)
 
 

@@ -24,7 +24,7 @@ def of_a_group(s: Peer) -> None:
 
 
 @scenario
-def found_it_takes_commits(s: Peer) -> None:
+def the_coordinator_found_accepts_commits(s: Peer) -> None:
     to, group = given.topic(s), s.name("g")
     s.ask(find(s, group))
     s.ask(given.commit(group, to, 5))
@@ -57,7 +57,7 @@ def of_a_transaction(s: Peer) -> None:
 
 
 @scenario(since=1)
-def of_a_kind_that_nobody_knows(s: Peer) -> None:
+def of_an_unknown_kind(s: Peer) -> None:
     s.ask(find(s, s.name(), kind=9))
     s.ask(find(s, s.name(), kind=-1))
 

@@ -24,9 +24,9 @@ def another_generation(s: Peer) -> None:
 
 
 @scenario
-def a_member_and_a_group_that_nobody_knows(s: Peer) -> None:
+def an_unknown_member_and_an_unknown_group(s: Peer) -> None:
     me = given.member(s)
-    s.ask(heartbeat(me._replace(id="nobody")))
+    s.ask(heartbeat(me._replace(id="unknown")))
     s.ask(heartbeat(me._replace(group=s.name("unknown"))))
     s.ask(heartbeat(me._replace(group="")))
 
@@ -69,5 +69,5 @@ def a_static_member_that_was_replaced(s: Peer) -> None:
 
 @scenario
 def a_group_without_a_name(s: Peer) -> None:
-    s.ask(given.heartbeat(given.Member("", "nobody", 1)))
+    s.ask(given.heartbeat(given.Member("", "unknown", 1)))
     s.ask(given.heartbeat(given.Member(s.name(), "", -1)))

@@ -29,12 +29,12 @@ def alter(
     return IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
 
 
-def altogether(*resources: AlterConfigsResource) -> IncrementalAlterConfigsRequest:
+def alter_all(*resources: AlterConfigsResource) -> IncrementalAlterConfigsRequest:
     return IncrementalAlterConfigsRequest(resources=list(resources), validate_only=False)
 
 
 def is_now(s: Peer, kind: int, name: str, key: str, value: str) -> None:
-    """Records the config as it is described, once it has the value."""
+    """Record the described config, once it has the value."""
     wanted = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=[key]
     )
@@ -151,7 +151,7 @@ def a_brokers_key_that_needs_a_restart(s: Peer) -> None:
 
 
 @scenario
-def a_kind_that_nobody_knows(s: Peer) -> None:
+def an_unknown_kind(s: Peer) -> None:
     s.ask(alter(99, "what", ("key", SET, "1")))
 
 
@@ -186,14 +186,14 @@ def the_level_of_a_logger_is_set_and_inherited_again(s: Peer) -> None:
 
 
 @scenario
-def levels_that_there_are_not(s: Peer) -> None:
+def invalid_levels(s: Peer) -> None:
     for level in ("LOUD", "", "warn", "OFF", "ALL", "WARNING", None):
         s.ask(alter(BROKER_LOGGER, "1", ("root", SET, level)))
     is_now(s, BROKER_LOGGER, "1", "root", "WARN")
 
 
 @scenario
-def what_cannot_be_done_to_a_logger(s: Peer) -> None:
+def invalid_operations_on_a_logger(s: Peer) -> None:
     s.ask(alter(BROKER_LOGGER, "1", ("root", DELETE, None)))
     s.ask(alter(BROKER_LOGGER, "1", ("root", APPEND, "ERROR")))
     s.ask(alter(BROKER_LOGGER, "1", ("root", SUBTRACT, "ERROR")))
@@ -202,7 +202,7 @@ def what_cannot_be_done_to_a_logger(s: Peer) -> None:
 
 
 @scenario
-def a_logger_that_nobody_has(s: Peer) -> None:
+def an_unknown_logger(s: Peer) -> None:
     s.ask(alter(BROKER_LOGGER, "1", ("no.such.logger", SET, "ERROR")))
     s.ask(alter(BROKER_LOGGER, "1", ("no.such.logger", DELETE, None)))
     s.ask(alter(BROKER_LOGGER, "1", ("", SET, "ERROR")))
@@ -237,7 +237,7 @@ def brokers_that_are_not_asked(s: Peer) -> None:
 
 
 @scenario
-def keys_of_groups_and_client_metrics_that_there_are_not(s: Peer) -> None:
+def unknown_keys_of_groups_and_client_metrics(s: Peer) -> None:
     s.ask(alter(GROUP, s.name(), ("no.such.key", SET, "1")))
     s.ask(alter(GROUP, "", ("consumer.session.timeout.ms", SET, "45000")))
     s.ask(alter(CLIENT_METRICS, s.name(), ("no.such.key", SET, "1")))
@@ -249,7 +249,7 @@ def nothing_is_altered(s: Peer) -> None:
     to = given.topic(s)
     s.ask(alter(TOPIC, to.name))
     s.ask(alter(BROKER_LOGGER, "1"))
-    s.ask(altogether())
+    s.ask(alter_all())
 
 
 @scenario
@@ -262,5 +262,5 @@ def a_resource_that_is_named_twice(s: Peer) -> None:
     to = given.topic(s)
     one = alter(TOPIC, to.name, ("retention.ms", SET, "1"))
     two = alter(TOPIC, to.name, ("segment.bytes", SET, "2000000"))
-    s.ask(altogether(*one.resources, *two.resources))
+    s.ask(alter_all(*one.resources, *two.resources))
     is_now(s, TOPIC, to.name, "retention.ms", "604800000")

@@ -1,4 +1,4 @@
-"""InitProducerId without a transactional id: a fresh producer, whatever is asked."""
+"""InitProducerId without a transactional id: always a new producer."""
 
 from typing import Any
 

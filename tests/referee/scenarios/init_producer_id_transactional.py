@@ -1,22 +1,22 @@
-"""InitProducerId with a transactional id: who may go on, who is fenced, what is aborted."""
+"""InitProducerId with a transactional id: resuming, fencing, and aborting."""
 
 from typing import Any
 
 from barnabas.protocol.messages.init_producer_id import API, InitProducerIdRequest
 from tests.referee import given
 from tests.referee.scenario import LEVELS, Peer, Scenarios
-from tests.referee.transactions import Producer, is_free, producer, worn
+from tests.referee.transactions import Producer, is_no_longer_concurrent, producer, worn
 
 scenario = Scenarios(API, LEVELS)
 
 RESUMES = 3
-"""Since this version a producer may tell its id and epoch (KIP-360)."""
+"""The first version in which a producer sends its id and epoch (KIP-360)."""
 
 MAX_TIMEOUT_MS = 900_000
 
 
 def unknown(s: Peer, suffix: str = "x", **options: Any) -> Producer:
-    """A producer that has not begun."""
+    """Return a producer that has no id yet."""
     return Producer(s, s.name(suffix), **options)
 
 
@@ -30,7 +30,7 @@ def init(x: Producer, **options: Any) -> InitProducerIdRequest:
 def the_first_of_a_transactional_id(s: Peer) -> None:
     x = unknown(s)
     s.ask(x.describe())
-    x.ask(x.init(), until=is_free)
+    x.ask(x.init(), until=is_no_longer_concurrent)
     s.ask(x.describe())
 
 
@@ -75,7 +75,7 @@ def two_transactional_ids(s: Peer) -> None:
 
 
 @scenario
-def names_of_all_kinds(s: Peer) -> None:
+def unusual_transactional_ids(s: Peer) -> None:
     for suffix in ("ä-ü", "with spaces and/slashes", "x" * 1000, "\t"):
         x = producer(s, suffix)
         x.ask(x.init())
@@ -83,7 +83,7 @@ def names_of_all_kinds(s: Peer) -> None:
 
 
 @scenario(since=RESUMES)
-def goes_on_with_its_epoch(s: Peer) -> None:
+def resumes_with_its_epoch(s: Peer) -> None:
     x = producer(s)
     x.ask(x.init(resume=True))
     x.ask(x.init(resume=True))
@@ -91,7 +91,7 @@ def goes_on_with_its_epoch(s: Peer) -> None:
 
 
 @scenario(since=RESUMES)
-def goes_on_and_the_answer_was_lost(s: Peer) -> None:
+def resumes_again_after_a_lost_answer(s: Peer) -> None:
     x = producer(s)
     lost = x.init(resume=True)
     s.ask(lost)
@@ -101,7 +101,7 @@ def goes_on_and_the_answer_was_lost(s: Peer) -> None:
 
 
 @scenario(since=RESUMES)
-def goes_on_with_an_older_epoch(s: Peer) -> None:
+def resumes_with_an_older_epoch(s: Peer) -> None:
     x = producer(s)
     old = x.init(resume=True)
     x.ask(x.init())
@@ -113,7 +113,7 @@ def goes_on_with_an_older_epoch(s: Peer) -> None:
 
 
 @scenario(since=RESUMES)
-def goes_on_with_an_epoch_of_the_future(s: Peer) -> None:
+def resumes_with_a_future_epoch(s: Peer) -> None:
     x = producer(s)
     for epoch in (x.epoch + 1, 32_766, 32_767):
         s.ask(init(x, producer_id=x.id, producer_epoch=epoch))
@@ -121,7 +121,7 @@ def goes_on_with_an_epoch_of_the_future(s: Peer) -> None:
 
 
 @scenario(since=RESUMES)
-def goes_on_with_another_producer_id(s: Peer) -> None:
+def resumes_with_another_producer_id(s: Peer) -> None:
     x, y = producer(s), producer(s, "y")
     s.ask(init(x, producer_id=y.id, producer_epoch=y.epoch))
     s.ask(init(x, producer_id=x.id + 5_000_000, producer_epoch=x.epoch))
@@ -129,14 +129,14 @@ def goes_on_with_another_producer_id(s: Peer) -> None:
 
 
 @scenario(since=RESUMES)
-def goes_on_where_nothing_was(s: Peer) -> None:
+def resumes_an_unknown_transactional_id(s: Peer) -> None:
     x = unknown(s)
     s.ask(init(x, producer_id=4_000_000, producer_epoch=3))
     s.ask(x.describe())
 
 
 @scenario(since=RESUMES)
-def half_a_producer(s: Peer) -> None:
+def an_id_without_epoch_and_an_epoch_without_id(s: Peer) -> None:
     x = producer(s)
     s.ask(init(x, producer_id=x.id))
     s.ask(init(x, producer_epoch=x.epoch))
@@ -150,7 +150,7 @@ def an_open_transaction_is_aborted(s: Peer) -> None:
     to, x = given.topic(s), producer(s)
     x.write(to, b"a", b"b")
     s.ask(x.init())
-    x.ask(x.init(), until=is_free)
+    x.ask(x.init(), until=is_no_longer_concurrent)
     x.aftermath(to)
 
 
@@ -159,7 +159,7 @@ def an_open_transaction_without_a_record_is_aborted(s: Peer) -> None:
     to, x = given.topic(s), producer(s).commit_offset(s.name("g"), given.topic(s, "u"), 5)
     x.join(to)
     s.ask(x.init())
-    x.ask(x.init(), until=is_free)
+    x.ask(x.init(), until=is_no_longer_concurrent)
     x.aftermath(to)
 
 
@@ -169,7 +169,7 @@ def an_open_transaction_is_aborted_by_its_own_producer(s: Peer) -> None:
     x.write(to)
     mine = x.init(resume=True)
     s.ask(mine)
-    s.ask(mine, until=is_free)
+    s.ask(mine, until=is_no_longer_concurrent)
     x.aftermath(to)
 
 
@@ -181,7 +181,7 @@ def an_open_transaction_and_older_producers(s: Peer) -> None:
     s.ask(init(x, producer_id=x.id + 5_000_000, producer_epoch=x.epoch))
     s.ask(x.describe())
     s.ask(old)
-    x.settle()
+    x.wait_until_ended()
     s.ask(old)
     x.aftermath(to)
 
@@ -204,7 +204,7 @@ def after_an_abort(s: Peer) -> None:
 
 
 @scenario(since=RESUMES)
-def goes_on_after_a_commit(s: Peer) -> None:
+def resumes_after_a_commit(s: Peer) -> None:
     to, x = given.topic(s), producer(s)
     x.write(to).finish()
     lost = x.init(resume=True)
@@ -214,7 +214,7 @@ def goes_on_after_a_commit(s: Peer) -> None:
 
 
 @scenario(since=RESUMES)
-def goes_on_with_the_epoch_before_the_commit(s: Peer) -> None:
+def resumes_with_the_epoch_before_the_commit(s: Peer) -> None:
     to, x = given.topic(s), producer(s)
     before = x.init(resume=True)
     x.write(to).finish()
@@ -232,7 +232,7 @@ def while_a_commit_is_under_way(s: Peer) -> None:
 
 
 @scenario(since=RESUMES)
-def goes_on_while_an_abort_is_under_way(s: Peer) -> None:
+def resumes_during_an_abort(s: Peer) -> None:
     to, x = given.topic(s), producer(s)
     x.write(to).freeze(to, committed=False)
     s.ask(x.init(resume=True))
@@ -252,7 +252,7 @@ def worn_it_gets_another_producer_id(s: Peer) -> None:
 
 
 @scenario(since=RESUMES, worn=True)
-def worn_it_goes_on_with_another_producer_id(s: Peer) -> None:
+def worn_it_resumes_with_another_producer_id(s: Peer) -> None:
     x = worn(s)
     x.ask(x.init(resume=True))
     lost = x.init(resume=True)
@@ -279,7 +279,7 @@ def worn_and_a_transaction_is_open(s: Peer) -> None:
     to, x = given.topic(s), worn(s)
     x.start().write(to)
     s.ask(x.init())
-    x.ask(x.init(), until=is_free)
+    x.ask(x.init(), until=is_no_longer_concurrent)
     x.aftermath(to)
     x.write(to, b"b").finish()
     x.aftermath(to)
@@ -293,6 +293,6 @@ def two_processes_share_a_transactional_id(s: Peer) -> None:
     old.ask(old.produce(to, b"late"))
     old.ask(old.add(to, 1))
     old.ask(old.end())
-    new.ask(new.init(), until=is_free)
+    new.ask(new.init(), until=is_no_longer_concurrent)
     new.write(to, b"of the newer").finish()
     new.aftermath(to)

@@ -15,7 +15,7 @@ INSTANCE_IDS = 5
 
 
 def enter(s: Peer, group: str, on: str = "main", **options: Any) -> given.Member:
-    """Joins on a connection, twice where the version asks for it."""
+    """Join on a connection, twice if the version requires it."""
     answer = s.ask(join(group, **options), on=on)
     if answer.error_code:
         answer = s.ask(join(group, answer.member_id, **options), on=on)
@@ -94,10 +94,10 @@ def session_timeouts_out_of_range(s: Peer) -> None:
 
 
 @scenario
-def a_member_that_nobody_knows(s: Peer) -> None:
+def an_unknown_member(s: Peer) -> None:
     me = given.member(s)
-    s.ask(join(me.group, "nobody"))
-    s.ask(join(s.name("new"), "nobody"))
+    s.ask(join(me.group, "unknown"))
+    s.ask(join(s.name("new"), "unknown"))
 
 
 @scenario(since=MEMBER_ID_REQUIRED)
@@ -128,7 +128,7 @@ def a_static_member_with_a_new_subscription(s: Peer) -> None:
 @scenario(since=INSTANCE_IDS)
 def an_unknown_static_member_with_a_member_id(s: Peer) -> None:
     me = given.member(s)
-    s.ask(join(me.group, "nobody", group_instance_id="unheard-of"))
+    s.ask(join(me.group, "unknown", group_instance_id="unheard-of"))
 
 
 @scenario

@@ -30,34 +30,34 @@ def the_only_member(s: Peer) -> None:
 
 
 @scenario
-def twice(s: Peer) -> None:
+def the_same_member_again(s: Peer) -> None:
     me = given.member(s)
     s.ask(leave(s, me.group, me.id))
     s.ask(leave(s, me.group, me.id))
 
 
 @scenario
-def a_member_that_nobody_knows(s: Peer) -> None:
+def an_unknown_member(s: Peer) -> None:
     me = given.member(s)
-    s.ask(leave(s, me.group, "nobody"))
+    s.ask(leave(s, me.group, "unknown"))
     s.ask(given.heartbeat(me))
 
 
 @scenario
-def a_group_that_nobody_knows(s: Peer) -> None:
-    s.ask(leave(s, s.name(), "nobody"))
-    s.ask(leave(s, "", "nobody"))
+def an_unknown_group(s: Peer) -> None:
+    s.ask(leave(s, s.name(), "unknown"))
+    s.ask(leave(s, "", "unknown"))
 
 
 @scenario(since=BATCHED)
-def several_of_whom_one_is_unknown(s: Peer) -> None:
+def several_and_an_unknown_one(s: Peer) -> None:
     me = given.member(s)
-    s.ask(leave(s, me.group, "nobody", me.id))
+    s.ask(leave(s, me.group, "unknown", me.id))
     s.ask(DescribeGroupsRequest(groups=[me.group]))
 
 
 @scenario(since=BATCHED)
-def nobody_at_all(s: Peer) -> None:
+def no_members(s: Peer) -> None:
     me = given.member(s)
     s.ask(leave(s, me.group))
     s.ask(given.heartbeat(me))
@@ -72,10 +72,10 @@ def a_static_member_by_its_instance(s: Peer) -> None:
 
 
 @scenario(since=BATCHED)
-def a_static_member_under_a_wrong_name(s: Peer) -> None:
+def a_static_member_with_a_wrong_member_id(s: Peer) -> None:
     me = given.member(s, group_instance_id="one")
     s.ask(LeaveGroupRequest(group_id=me.group, members=[instance("two")]))
-    s.ask(LeaveGroupRequest(group_id=me.group, members=[instance("one", "nobody")]))
+    s.ask(LeaveGroupRequest(group_id=me.group, members=[instance("one", "unknown")]))
     s.ask(LeaveGroupRequest(group_id=me.group, members=[instance("one", me.id)]))
 
 
@@ -89,7 +89,7 @@ def a_pending_member(s: Peer) -> None:
 
 @scenario
 def a_group_without_a_name(s: Peer) -> None:
-    s.ask(leave(s, "", "nobody"))
+    s.ask(leave(s, "", "unknown"))
     s.ask(leave(s, s.name(), ""))
 
 

@@ -17,7 +17,7 @@ scenario = Scenarios(API)
 
 
 def mine(s: Peer) -> Any:
-    """Leaves out what other scenarios made."""
+    """Select the resources of this scenario."""
 
     def pick(answer: Any) -> Any:
         kept = [
@@ -64,7 +64,7 @@ def client_metrics_and_groups(s: Peer) -> None:
 
 
 @scenario(since=1)
-def kinds_that_nobody_knows(s: Peer) -> None:
+def unknown_kinds(s: Peer) -> None:
     s.ask(ListConfigResourcesRequest(resource_types=[1]))
     s.ask(ListConfigResourcesRequest(resource_types=[99, TOPIC]))
 

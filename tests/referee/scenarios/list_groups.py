@@ -15,7 +15,7 @@ TYPES = 5
 
 
 def mine(s: Peer) -> Any:
-    """Leaves out the groups of other scenarios."""
+    """Select the groups of this scenario."""
 
     def pick(answer: Any) -> Any:
         answer.groups = [g for g in answer.groups if g.group_id.startswith(s.name(""))]

@@ -102,7 +102,7 @@ def offsets_of_tiers(s: Peer) -> None:
 
 
 @scenario
-def a_special_timestamp_that_nobody_knows(s: Peer) -> None:
+def an_unknown_special_timestamp(s: Peer) -> None:
     to = two_batches(s)
     s.ask(list_offsets(to.name, (0, -7)))
 
@@ -117,7 +117,7 @@ def as_a_replica_and_for_debugging(s: Peer) -> None:
 
 
 @scenario(since=2)
-def an_isolation_that_there_is_not(s: Peer) -> None:
+def an_invalid_isolation_level(s: Peer) -> None:
     to = given.topic(s)
     s.ask(given.list_offsets(to.name, (0, -1), isolation_level=2))
     s.ask(given.list_offsets(to.name, (0, -1), isolation_level=-1))

@@ -9,7 +9,7 @@ from tests.referee.transactions import COMMITTED, UNCOMMITTED, Producer, produce
 scenario = Scenarios(API, LEVELS)
 
 ISOLATION = 2
-"""Since this version a reader tells its isolation level."""
+"""The first version in which a consumer sends its isolation level."""
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 MAX_TIMESTAMPS = 7
 

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments where nothing moves."""
+"""ListPartitionReassignments without reassignments."""
 
 from barnabas.protocol.messages.list_partition_reassignments import (
     API,

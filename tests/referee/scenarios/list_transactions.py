@@ -10,7 +10,7 @@ from tests.referee.transactions import producer, worn
 scenario = Scenarios(API, LEVELS)
 
 DURATIONS, PATTERNS = 1, 2
-"""The versions that brought them."""
+"""The versions that introduced them."""
 STATES = (
     *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"),
     *("Dead", "PrepareEpochFence"),
@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 
 
 def ask(s: Peer, *states: str, producers: tuple[int, ...] = (), **options: Any) -> None:
-    """Asks, and looks at the scenario's own transactional ids alone."""
+    """Ask, and record only the scenario's own transactional ids."""
 
     def mine(answer: Any) -> Any:
         answer.transaction_states = [
@@ -61,7 +61,7 @@ def by_each_state(s: Peer) -> None:
 
 
 @scenario
-def what_is_under_way(s: Peer) -> None:
+def transactions_being_ended(s: Peer) -> None:
     a, b = given.topic(s, "a"), given.topic(s, "b")
     producer(s).write(a).freeze(a)
     producer(s, "y").write(b).freeze(b, committed=False)
@@ -70,7 +70,7 @@ def what_is_under_way(s: Peer) -> None:
 
 
 @scenario
-def states_that_there_are_not(s: Peer) -> None:
+def invalid_states(s: Peer) -> None:
     producer(s)
     ask(s, "Sleeping")
     ask(s, "Empty", "Sleeping", "", "empty")
@@ -107,7 +107,7 @@ def by_pattern(s: Peer) -> None:
 
 
 @scenario(since=PATTERNS)
-def patterns_that_are_none(s: Peer) -> None:
+def invalid_patterns(s: Peer) -> None:
     producer(s)
     for pattern in ("(", "[", "*", "a{2,1}"):
         ask(s, transactional_id_pattern=pattern)

@@ -1,17 +1,17 @@
-"""What no handler sees: versions that are not served and bodies that are cut off."""
+"""Requests that reach no handler: versions that are not served and bodies that are cut off."""
 
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.schema import Api
-from tests.referee.raw import APIS
 from tests.referee.scenario import Peer, Scenarios
+from tests.support.raw import APIS
 
 API_VERSIONS, LIST_GROUPS = 18, 16
 FIRST_WITH_A_BODY = {LIST_GROUPS: 3}
-"""Before this version the request is its header."""
+"""Before this version the request consists of its header."""
 
 
 def malformed(api: Api) -> Scenarios:
-    """Scenarios that every API but ApiVersions has."""
+    """Return the scenarios that every API but ApiVersions has."""
     scenario = Scenarios(api)
     first = FIRST_WITH_A_BODY.get(api.key)
 

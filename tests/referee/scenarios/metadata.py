@@ -1,4 +1,4 @@
-"""Metadata: brokers, topics by name and by id, and topics that asking creates."""
+"""Metadata: brokers, topics by name and by id, and topics that the request creates."""
 
 from typing import Any
 
@@ -51,18 +51,18 @@ def no_topics(s: Peer) -> None:
 
 
 @scenario(until=3)
-def asking_creates_the_topic(s: Peer) -> None:
+def the_request_creates_the_topic(s: Peer) -> None:
     name = s.name()
     s.ask(named(name))
     s.ask(named(name), until=has_leaders)
-    given.settle(s, name)
+    given.wait_for_leaders(s, name)
     to = given.Topic(name, s.do(named(name)).topics[0].topic_id)
     s.ask(given.produce(to, given.batch(b"a")))
     s.ask(given.fetch(to))
 
 
 @scenario(since=4)
-def asking_creates_the_topic_where_it_is_allowed(s: Peer) -> None:
+def the_request_creates_the_topic_if_allowed(s: Peer) -> None:
     s.ask(named(s.name(), create=False))
     s.ask(named(s.name()))
     s.ask(named(s.name()), until=has_leaders)
@@ -116,7 +116,7 @@ def an_unknown_id(s: Peer) -> None:
 
 
 @scenario(since=10, until=11)
-def an_id_before_ids_may_be_asked_for(s: Peer) -> None:
+def an_id_before_ids_are_supported(s: Peer) -> None:
     to = given.topic(s)
     s.ask(MetadataRequest(topics=[MetadataRequestTopic(name=to.name, topic_id=to.id)]))
 
@@ -152,6 +152,6 @@ def a_name_and_an_id(s: Peer) -> None:
 
 
 @scenario(since=12)
-def ids_of_whom_some_are_unknown_or_repeated(s: Peer) -> None:
+def some_ids_unknown_or_repeated(s: Peer) -> None:
     to, other = given.topic(s), given.topic(s, "other")
     s.ask(identified(to.id, b"0123456789abcdef", to.id, other.id))

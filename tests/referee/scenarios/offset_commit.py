@@ -35,10 +35,10 @@ def as_a_member(s: Peer) -> None:
 
 
 @scenario
-def as_a_stranger_to_a_group_with_members(s: Peer) -> None:
+def as_another_client_of_a_group_with_members(s: Peer) -> None:
     to, me = given.topic(s), given.member(s)
     s.ask(commit(me.group, to, 7))
-    s.ask(commit(me.group, to, 7, member_id="nobody", generation=me.generation))
+    s.ask(commit(me.group, to, 7, member_id="unknown", generation=me.generation))
     s.ask(fetched(me.group, to))
 
 
@@ -51,9 +51,9 @@ def another_generation(s: Peer) -> None:
 
 
 @scenario
-def a_generation_of_a_group_that_nobody_knows(s: Peer) -> None:
+def a_generation_of_an_unknown_group(s: Peer) -> None:
     to = given.topic(s)
-    s.ask(commit(s.name("unknown"), to, 1, member_id="nobody", generation=4))
+    s.ask(commit(s.name("unknown"), to, 1, member_id="unknown", generation=4))
 
 
 @scenario
@@ -127,7 +127,7 @@ def a_static_member_that_was_replaced(s: Peer) -> None:
 
 
 def several(*commits: OffsetCommitRequest) -> OffsetCommitRequest:
-    """One request with the topics of many."""
+    """Return one request with the topics of several."""
     whole = commits[0]
     whole.topics = [topic for each in commits for topic in each.topics]
     return whole
@@ -141,7 +141,7 @@ def the_same_partition_twice(s: Peer) -> None:
 
 
 @scenario
-def several_topics_of_whom_one_is_unknown(s: Peer) -> None:
+def several_topics_and_an_unknown_one(s: Peer) -> None:
     a, b, group = given.topic(s, "a"), given.topic(s, "b"), s.name("g")
     ghost = given.Topic(s.name("ghost"), b"0123456789abcdef")
     s.ask(several(commit(group, a, 1), commit(group, ghost, 2), commit(group, b, 3)))
@@ -160,7 +160,7 @@ def a_member_without_a_generation(s: Peer) -> None:
     to, me = given.topic(s), given.member(s)
     s.ask(commit(me.group, to, 7, member_id=me.id))
     s.ask(commit(me.group, to, 7, generation=me.generation))
-    s.ask(commit(s.name("new"), to, 7, member_id="nobody"))
+    s.ask(commit(s.name("new"), to, 7, member_id="unknown"))
     s.ask(fetched(me.group, to))
 
 

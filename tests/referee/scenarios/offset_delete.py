@@ -43,7 +43,7 @@ def the_last_offset_ends_the_group(s: Peer) -> None:
 
 
 @scenario
-def a_group_that_nobody_knows(s: Peer) -> None:
+def an_unknown_group(s: Peer) -> None:
     to = given.topic(s)
     s.ask(delete(s.name("unknown"), (to.name, [0])))
 

@@ -32,7 +32,7 @@ def what_was_committed(s: Peer) -> None:
 
 
 @scenario
-def a_group_that_nobody_knows(s: Peer) -> None:
+def an_unknown_group(s: Peer) -> None:
     to = given.topic(s)
     s.ask(offset_fetch(s.version, s.name("unknown"), (to, [0])))
 
@@ -95,7 +95,7 @@ def as_a_member_of_a_classic_group(s: Peer) -> None:
     request.groups[0].member_id = me.id
     request.groups[0].member_epoch = me.generation
     s.ask(request)
-    request.groups[0].member_id = "nobody"
+    request.groups[0].member_id = "unknown"
     s.ask(request)
 
 

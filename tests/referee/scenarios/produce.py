@@ -30,7 +30,7 @@ def damaged(data: bytes, at: int, value: bytes) -> bytes:
 
 
 def resealed(data: bytes, at: int, value: bytes) -> bytes:
-    """A batch with changed bytes and the checksum that fits them."""
+    """Return a batch with changed bytes and a matching CRC."""
     from crc32c import crc32c
 
     changed = damaged(data, at, value)
@@ -132,7 +132,7 @@ def a_last_offset_that_does_not_fit(s: Peer) -> None:
 
 
 @scenario
-def a_format_of_the_past(s: Peer) -> None:
+def an_old_message_format(s: Peer) -> None:
     to = given.topic(s)
     s.ask(produce(to, damaged(batch(b"a"), MAGIC_AT, b"\x01")))
     s.ask(list_offsets(to.name, (0, LATEST)))
@@ -227,7 +227,7 @@ def a_timestamp_too_far_away_inside_a_batch(s: Peer) -> None:
 
 
 @scenario
-def records_that_are_none(s: Peer) -> None:
+def invalid_records(s: Peer) -> None:
     to = given.topic(s)
     s.ask(produce(to, resealed(batch(b"a", b"b"), HEADER_SIZE, b"\xff\xff\xff\xff")))
     s.ask(list_offsets(to.name, (0, LATEST)))
@@ -332,4 +332,30 @@ def producer_fields_that_contradict_each_other(s: Peer) -> None:
     to = given.topic(s)
     s.ask(produce(to, batch(b"a", producer_id=7, producer_epoch=0, base_sequence=-1)))
     s.ask(produce(to, batch(b"a", producer_id=7, producer_epoch=-1, base_sequence=0)))
+    s.ask(list_offsets(to.name, (0, LATEST)))
+
+
+def counted(data: bytes, count: int) -> bytes:
+    """Return a batch whose header counts other records than it has."""
+    delta = resealed(data, LAST_OFFSET_DELTA_AT, struct.pack(">i", count - 1))
+    return resealed(delta, RECORD_COUNT_AT, struct.pack(">i", count))
+
+
+@scenario
+def more_records_than_the_bytes_can_hold(s: Peer) -> None:
+    to = given.topic(s)
+    for codec in (Compression.NONE, Compression.GZIP, Compression.LZ4):
+        for count in (2**31 - 1, 10_000_000):
+            s.ask(produce(to, counted(batch(b"a", b"b", compression=codec), count)))
+    s.ask(list_offsets(to.name, (0, LATEST)))
+
+
+@scenario
+def records_that_cannot_be_read(s: Peer) -> None:
+    """On a compacted topic, because there both look at every record."""
+    to = given.topic(s, configs={"cleanup.policy": "compact"})
+    good = batch(b"a", key=b"k")
+    s.ask(produce(to, counted(batch(b"a" * 20, key=b"k"), 2)))
+    for at, value in ((HEADER_SIZE, b"\x7e"), (HEADER_SIZE, b"\x01"), (HEADER_SIZE + 4, b"\x7e")):
+        s.ask(produce(to, resealed(good, at, value)))
     s.ask(list_offsets(to.name, (0, LATEST)))

@@ -1,4 +1,4 @@
-"""Produce: requests and batches whose fields say what a producer has no business to say."""
+"""Produce: requests and batches with values that a producer must not send."""
 
 import struct
 
@@ -48,7 +48,7 @@ def leader_epochs_are_the_brokers(s: Peer) -> None:
 
 
 @scenario
-def a_batch_that_says_the_broker_stamped_it(s: Peer) -> None:
+def a_batch_that_claims_log_append_time(s: Peer) -> None:
     to = given.topic(s)
     s.ask(produce(to, batch(b"a", timestamp_type=1)))
     s.ask(list_offsets(to.name, (0, LATEST)))
@@ -56,7 +56,7 @@ def a_batch_that_says_the_broker_stamped_it(s: Peer) -> None:
 
 
 @scenario
-def attributes_that_nobody_knows(s: Peer) -> None:
+def unknown_attributes(s: Peer) -> None:
     to = given.topic(s)
     for attributes in (0x40, 0x80, 0x4000):
         s.ask(produce(to, resealed(batch(b"a"), ATTRIBUTES_AT, struct.pack(">h", attributes))))
@@ -64,7 +64,7 @@ def attributes_that_nobody_knows(s: Peer) -> None:
 
 
 @scenario
-def a_codec_that_nobody_knows(s: Peer) -> None:
+def an_unknown_codec(s: Peer) -> None:
     to = given.topic(s)
     for codec in (5, 7):
         s.ask(produce(to, resealed(batch(b"a"), ATTRIBUTES_AT, struct.pack(">h", codec))))
@@ -72,7 +72,7 @@ def a_codec_that_nobody_knows(s: Peer) -> None:
 
 
 @scenario
-def times_before_all_time(s: Peer) -> None:
+def negative_timestamps(s: Peer) -> None:
     to = given.topic(s)
     for at in (-1, -2, 0):
         s.ask(produce(to, batch(b"a", since=at)))
@@ -141,7 +141,7 @@ def a_producer_without_sequence(s: Peer) -> None:
 
 
 @scenario
-def a_producer_whose_id_nobody_gave(s: Peer) -> None:
+def a_producer_id_that_was_never_assigned(s: Peer) -> None:
     to = given.topic(s)
     s.ask(produce(to, batch(b"a", producer_id=2**62, producer_epoch=3, base_sequence=0)))
     s.ask(produce(to, batch(b"b", producer_id=2**62, producer_epoch=2, base_sequence=1)))

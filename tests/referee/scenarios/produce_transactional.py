@@ -1,4 +1,4 @@
-"""Produce with transactional batches: whose, and in which transaction."""
+"""Produce with transactional batches: producers, transactional ids, and states of transactions."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ scenario = Scenarios(API, LEVELS)
 def several(
     transactional_id: str | None, *data: tuple[Topic, int, bytes], acks: int = -1
 ) -> ProduceRequest:
-    """One request for several partitions."""
+    """Return one request for several partitions."""
     topics: dict[str, TopicProduceData] = {}
     for to, partition, records in data:
         topic = TopicProduceData(name=to.name, topic_id=to.id, partition_data=[])
@@ -35,11 +35,11 @@ def several(
 
 
 def foreign(x: Producer, to: Topic, transactional_id: str | None, **options: Any) -> ProduceRequest:
-    """A batch of x under another transactional id."""
+    """Return a request with a batch of x under another transactional id."""
     return given.produce(to, x.batch(to, b"x", **options), transactional_id=transactional_id)
 
 
-# -- as it should be -----------------------------------------------------------------------------
+# -- valid requests ------------------------------------------------------------------------------
 
 
 @scenario
@@ -126,7 +126,7 @@ def others_write_meanwhile(s: Peer) -> None:
     x.aftermath(to)
 
 
-# -- whose it is ---------------------------------------------------------------------------------
+# -- producers and transactional ids -------------------------------------------------------------
 
 
 @scenario
@@ -155,7 +155,7 @@ def the_transactional_id_of_another_producer(s: Peer) -> None:
 
 
 @scenario
-def a_transactional_id_that_nobody_knows(s: Peer) -> None:
+def an_unknown_transactional_id(s: Peer) -> None:
     to, x = given.topic(s), producer(s)
     x.join(to)
     s.ask(foreign(x, to, s.name("unknown")))
@@ -222,7 +222,7 @@ def an_epoch_above_the_producers_own(s: Peer) -> None:
     x.aftermath(to)
 
 
-# -- in which transaction ------------------------------------------------------------------------
+# -- states of the transaction -------------------------------------------------------------------
 
 
 @scenario
@@ -303,7 +303,7 @@ def after_the_timeout(s: Peer) -> None:
     to, x = given.topic(s), producer(s, timeout_ms=150)
     x.write(to)
     s.do(x.describe(), until=lambda r: r.transaction_states[0].transaction_state != "Ongoing")
-    x.settle()
+    x.wait_until_ended()
     s.ask(x.produce(to, b"late"))
     x.aftermath(to)
 

@@ -1,4 +1,4 @@
-"""Produce with transactional batches: with which sequence."""
+"""Produce with transactional batches: their sequences."""
 
 from barnabas.protocol.messages.produce import API
 from tests.referee import given
@@ -8,6 +8,8 @@ from tests.referee.transactions import producer, worn
 scenario = Scenarios(API, LEVELS)
 
 MAX_SEQUENCE = 2**31 - 1
+REMEMBERED = 5
+"""The number of batches of a producer that a partition remembers."""
 
 
 @scenario
@@ -41,6 +43,19 @@ def the_next_transaction_begins_with_a_gap(s: Peer) -> None:
 
 
 @scenario
+def a_forgotten_batch_comes_again_before_the_next_transaction(s: Peer) -> None:
+    to, x = given.topic(s), producer(s)
+    for _ in range(REMEMBERED + 1):
+        x.write(to, b"a")
+    epoch = x.epoch
+    x.finish()
+    x.join(to)
+    s.ask(x.produce(to, b"a", base_sequence=0, producer_epoch=epoch))
+    s.ask(x.produce(to, b"b"))
+    x.aftermath(to)
+
+
+@scenario
 def a_newer_epoch_begins_in_the_middle(s: Peer) -> None:
     to, old = given.topic(s), producer(s)
     old.write(to, b"a").finish()
@@ -52,7 +67,7 @@ def a_newer_epoch_begins_in_the_middle(s: Peer) -> None:
 
 
 @scenario
-def a_half_of_a_batch_that_was_there(s: Peer) -> None:
+def half_of_a_batch_already_written(s: Peer) -> None:
     to, x = given.topic(s), producer(s)
     x.join(to)
     s.ask(x.produce(to, b"a", b"b", b"c"))
@@ -80,7 +95,7 @@ def no_sequence(s: Peer) -> None:
 
 
 @scenario
-def a_transactional_batch_of_nobody(s: Peer) -> None:
+def a_transactional_batch_without_producer_id(s: Peer) -> None:
     to, x = given.topic(s), producer(s)
     x.join(to)
     s.ask(x.produce(to, b"a", producer_id=-1, producer_epoch=-1, base_sequence=-1))

@@ -11,7 +11,7 @@ scenario = Scenarios(API)
 
 
 def joined(s: Peer, **options: Any) -> given.Member:
-    """The only member of a group that waits for its assignment."""
+    """Return the only member of a group that waits for its assignment."""
     group = s.name("g")
     id = given.member_id(s, group, **options)
     answer = s.do(join(group, id, **options))
@@ -34,15 +34,15 @@ def asked_again_in_the_stable_group(s: Peer) -> None:
 
 
 @scenario
-def the_leader_forgets_somebody(s: Peer) -> None:
+def the_leader_omits_a_member(s: Peer) -> None:
     me = joined(s)
     s.ask(sync(me.group, me.generation, me.id, {}))
 
 
 @scenario
-def an_assignment_for_nobody(s: Peer) -> None:
+def an_assignment_for_no_member(s: Peer) -> None:
     me = joined(s)
-    s.ask(sync(me.group, me.generation, me.id, {"nobody": b"x", me.id: b"mine"}))
+    s.ask(sync(me.group, me.generation, me.id, {"unknown": b"x", me.id: b"mine"}))
 
 
 @scenario
@@ -54,16 +54,16 @@ def another_generation(s: Peer) -> None:
 
 
 @scenario
-def a_member_that_nobody_knows(s: Peer) -> None:
+def an_unknown_member(s: Peer) -> None:
     me = joined(s)
-    s.ask(sync(me.group, me.generation, "nobody"))
+    s.ask(sync(me.group, me.generation, "unknown"))
     s.ask(sync(me.group, me.generation, ""))
 
 
 @scenario
-def a_group_that_nobody_knows(s: Peer) -> None:
-    s.ask(sync(s.name(), 1, "nobody"))
-    s.ask(sync("", 1, "nobody"))
+def an_unknown_group(s: Peer) -> None:
+    s.ask(sync(s.name(), 1, "unknown"))
+    s.ask(sync("", 1, "unknown"))
 
 
 @scenario(since=5)
@@ -96,12 +96,12 @@ def while_the_group_rebalances(s: Peer) -> None:
 
 @scenario
 def a_group_without_a_name(s: Peer) -> None:
-    s.ask(sync("", 1, "nobody"))
+    s.ask(sync("", 1, "unknown"))
     s.ask(sync(s.name(), -1, ""))
 
 
 @scenario
-def an_assignment_by_who_does_not_lead(s: Peer) -> None:
+def an_assignment_by_a_member_that_is_not_the_leader(s: Peer) -> None:
     me = given.member(s)
-    s.ask(sync(me.group, me.generation, me.id, {me.id: b"another", "nobody": b"x"}))
+    s.ask(sync(me.group, me.generation, me.id, {me.id: b"another", "unknown": b"x"}))
     s.ask(sync(me.group, me.generation, me.id))

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit, and what others are told of offsets in open transactions."""
+"""TxnOffsetCommit, and the answers of other APIs about offsets in open transactions."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -27,20 +27,20 @@ from barnabas.protocol.messages.txn_offset_commit import (
 from tests.referee import given
 from tests.referee.given import committed
 from tests.referee.scenario import LEVELS, Peer, Scenarios
-from tests.referee.transactions import is_settled
+from tests.referee.transactions import has_ended
 
 scenario = Scenarios(API, LEVELS)
 
 MEMBERS = 3
 OLDER = 4
-"""Of TxnOffsetCommit and of EndTxn: the last version for clusters with an older
-transaction.version. A newer one begins there what Kafka refuses (35), and it stays busy (51)."""
+"""The last versions of TxnOffsetCommit and EndTxn for clusters with an older transaction.version. A
+newer version begins a transaction there that Kafka refuses (35) and that stays busy (51)."""
 UNSTABLE = 88
 
 
 @dataclass
 class Producer:
-    """Who commits offsets in transactions."""
+    """A producer that commits offsets in transactions."""
 
     s: Peer
     transactional_id: str
@@ -49,7 +49,7 @@ class Producer:
     epoch: int = -1
 
     def init(self) -> "Producer":
-        """The next epoch of the transactional id."""
+        """Take the next epoch of the transactional id."""
         finding = FindCoordinatorRequest(coordinator_keys=[self.transactional_id], key_type=1)
         self.s.do(finding, until=lambda r: r.coordinators[0].error_code == 0)
         answer = self.s.do(
@@ -62,7 +62,7 @@ class Producer:
         return self
 
     def joins(self) -> "Producer":
-        """The group's partition is in the transaction."""
+        """Add the group's partition to the transaction."""
         request = AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer_id,
@@ -78,7 +78,7 @@ class Producer:
         metadata: str | None = "note",
         **options: Any,
     ) -> TxnOffsetCommitRequest:
-        """Topic, partition and offset of each."""
+        """Return the request that commits offsets, each for a topic and partition."""
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
         for to, partition, offset in wanted:
             topic = TxnOffsetCommitRequestTopic(name=to.name, partitions=[])
@@ -98,7 +98,7 @@ class Producer:
         return TxnOffsetCommitRequest(**(asked | options), topics=list(topics.values()))
 
     def end(self, *, committed: bool = True) -> None:
-        """The transaction is over, and its markers are written."""
+        """End the transaction; return when its markers are written."""
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer_id,
@@ -107,7 +107,7 @@ class Producer:
         )
         self.s.do(request, until=lambda r: r.error_code == 0, version=OLDER)
         asked = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
-        self.s.do(asked, until=is_settled)
+        self.s.do(asked, until=has_ended)
 
     def stable(self, *wanted: tuple[given.Topic, list[int]]) -> OffsetFetchRequest:
         return given.offset_fetch(10, self.group, *wanted, require_stable=True)
@@ -235,7 +235,7 @@ def another_producer_id(s: Peer) -> None:
 
 
 @scenario
-def a_transactional_id_that_nobody_knows(s: Peer) -> None:
+def an_unknown_transactional_id(s: Peer) -> None:
     to, x = given.topic(s), producer(s).joins()
     s.ask(x.commit((to, 0, 5), transactional_id=s.name("unknown")))
 
@@ -287,7 +287,7 @@ def a_group_without_a_name(s: Peer) -> None:
 
 
 @scenario
-def a_group_with_members_and_a_stranger(s: Peer) -> None:
+def a_group_with_members_and_another_client(s: Peer) -> None:
     to, me = given.topic(s), given.member(s)
     x = producer(s).joins()
     assert x.group == me.group
@@ -316,13 +316,13 @@ def as_a_member_of_another_generation(s: Peer) -> None:
 
 
 @scenario(since=MEMBERS)
-def as_a_member_that_nobody_knows(s: Peer) -> None:
+def as_an_unknown_member(s: Peer) -> None:
     to, me = given.topic(s), given.member(s)
     x = producer(s).joins()
-    s.ask(x.commit((to, 0, 5), member_id="nobody", generation_id=me.generation))
+    s.ask(x.commit((to, 0, 5), member_id="unknown", generation_id=me.generation))
     s.ask(x.commit((to, 0, 5), generation_id=me.generation))
-    s.ask(x.commit((to, 0, 5), member_id="nobody"))
-    s.ask(x.commit((to, 0, 5), group_instance_id="nobody"))
+    s.ask(x.commit((to, 0, 5), member_id="unknown"))
+    s.ask(x.commit((to, 0, 5), group_instance_id="unknown"))
 
 
 @scenario(since=MEMBERS)
@@ -336,7 +336,7 @@ def as_a_static_member(s: Peer) -> None:
 
 
 @scenario(since=MEMBERS)
-def a_generation_of_a_group_that_nobody_knows(s: Peer) -> None:
+def a_generation_of_an_unknown_group(s: Peer) -> None:
     to, x = given.topic(s), producer(s).joins()
     s.ask(x.commit((to, 0, 5), member_id="m", generation_id=3))
     s.ask(x.commit((to, 0, 5), member_id="m"))

@@ -1,6 +1,6 @@
-"""UpdateFeatures: levels that may be had, and those that may not.
+"""UpdateFeatures: possible levels and impossible ones.
 
-Both brokers begin and end at transaction.version 0, as other scenarios want it.
+Both brokers begin and end at transaction.version 0, which other scenarios require.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def update(*changes: FeatureUpdateKey, **options: Any) -> UpdateFeaturesRequest:
 
 @contextmanager
 def at(s: Peer, level: int) -> Iterator[None]:
-    """Inside, transactions have this level."""
+    """Set the level of transaction.version for the block."""
     s.do(update(change(level)))
     try:
         yield
@@ -40,7 +40,7 @@ def at(s: Peer, level: int) -> Iterator[None]:
 
 
 def told(s: Peer, level: int) -> None:
-    """What every client is told, sooner or later."""
+    """Wait until clients are told of the level."""
 
     def finalized(answer: Any) -> list[int]:
         return [
@@ -94,7 +94,7 @@ def unsafely_down(s: Peer) -> None:
 
 
 @scenario
-def down_without_leave(s: Peer) -> None:
+def down_without_permission(s: Peer) -> None:
     with at(s, 2):
         s.ask(update(change(1)))
         s.ask(update(change(0)))
@@ -102,14 +102,14 @@ def down_without_leave(s: Peer) -> None:
 
 
 @scenario(until=0)
-def leave_of_the_first_version(s: Peer) -> None:
+def permission_of_the_first_version(s: Peer) -> None:
     with at(s, 2):
         s.ask(update(change(1, allow_downgrade=True)))
         told(s, 2)
 
 
 @scenario(until=0)
-def up_with_leave_of_the_first_version(s: Peer) -> None:
+def up_with_permission_of_the_first_version(s: Peer) -> None:
     with at(s, 1):
         s.ask(update(change(2, allow_downgrade=True)))
         told(s, 2)
@@ -124,7 +124,7 @@ def up_as_a_downgrade(s: Peer) -> None:
 
 
 @scenario(since=1)
-def kinds_of_change_that_there_are_not(s: Peer) -> None:
+def invalid_upgrade_types(s: Peer) -> None:
     for kind in (0, 4, 127, -1, -128):
         s.ask(update(change(2, upgrade_type=kind)))
     told(s, 0)
@@ -144,14 +144,14 @@ def down_out_of_range(s: Peer) -> None:
 
 
 @scenario
-def a_feature_that_nobody_knows(s: Peer) -> None:
+def an_unknown_feature(s: Peer) -> None:
     for level in (-1, 0, 1):
         s.ask(update(change(level, "no.such.feature")))
         s.ask(update(change(level, "")))
 
 
 @scenario(since=1)
-def a_feature_that_nobody_knows_down(s: Peer) -> None:
+def an_unknown_feature_down(s: Peer) -> None:
     for level in (0, 1):
         s.ask(update(change(level, "no.such.feature", upgrade_type=SAFE)))
 
@@ -162,14 +162,14 @@ def no_feature(s: Peer) -> None:
 
 
 @scenario
-def one_of_two_cannot_be(s: Peer) -> None:
+def one_of_two_is_impossible(s: Peer) -> None:
     s.ask(update(change(1), change(1, "no.such.feature")))
     s.ask(update(change(1, "no.such.feature"), change(1)))
     told(s, 0)
 
 
 @scenario
-def two_of_two_cannot_be(s: Peer) -> None:
+def both_are_impossible(s: Peer) -> None:
     s.ask(update(change(7), change(-1, "no.such.feature")))
 
 
@@ -205,7 +205,7 @@ def a_dry_run(s: Peer) -> None:
 
 
 @scenario(since=1)
-def a_dry_run_of_what_cannot_be(s: Peer) -> None:
+def a_dry_run_of_an_impossible_change(s: Peer) -> None:
     with at(s, 1):
         s.ask(update(change(3), validate_only=True))
         s.ask(update(change(0), validate_only=True))

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: ends of transactions by epochs of producers and coordinators, old and new."""
+"""WriteTxnMarkers: markers by the epochs of producers and coordinators, older and newer ones."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from tests.referee.transactions import Producer, markers, producer, seen
 scenario = Scenarios(API, LEVELS)
 
 EPOCH_PER_TRANSACTION = 2
-"""The transaction_version of a marker whose epoch must be above that of its transaction."""
+"""The transaction_version of a marker whose epoch must be higher than that of its transaction."""
 
 
 def versions(s: Peer) -> tuple[int, ...]:
-    """What a marker can say of its protocol; up to version 1 nothing."""
+    """Return the transaction versions that a marker can have; up to version 1 it has none."""
     return (0, 1, EPOCH_PER_TRANSACTION) if s.version > 1 else (0,)
 
 
@@ -102,7 +102,7 @@ def an_epoch_below_that_of_the_transaction(s: Peer) -> None:
 
 
 @scenario(since=2)
-def versions_that_there_are_not(s: Peer) -> None:
+def unknown_transaction_versions(s: Peer) -> None:
     for version in (3, 127):
         to, x = given.topic(s, f"t{version}"), producer(s, f"x{version}")
         x.write(to)
@@ -148,7 +148,7 @@ def several_partitions_and_unknown_ones(s: Peer) -> None:
 def several_producers(s: Peer) -> None:
     to, x = begun(s)
     y = producer(s, "y").write(to, b"b")
-    # Who is who is settled first: the answer's order is nobody's promise.
+    # Both ids are seen first, one by one: the order within the answer is not defined.
     x.ask(x.describe())
     y.ask(y.describe())
     both = [*mark(x, to).markers, *mark(y, to, committed=False).markers]
@@ -172,7 +172,7 @@ def a_marker_for_no_partition(s: Peer) -> None:
 
 
 @scenario
-def producers_that_cannot_be(s: Peer) -> None:
+def impossible_producers(s: Peer) -> None:
     to, x = begun(s)
     x.id, x.epoch = -1, -1
     s.ask(mark(x, to))

@@ -1,4 +1,4 @@
-"""What must hold at every moment, seen from outside of all brokers at once."""
+"""The invariants of the simulated cluster, checked from outside of all brokers."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class _Batch(NamedTuple):
 
 
 class Audit:
-    """Looks into the brokers. Raises AssertionError where a promise is broken."""
+    """The invariants and the state of the brokers seen so far. Methods raise AssertionError."""
 
     def __init__(self) -> None:
         self._leaders: dict[tuple[Place, int], int] = {}
@@ -33,9 +33,9 @@ class Audit:
         self.turns = 0
 
     def glance(self, nodes: Sequence[Node]) -> None:
-        """After every turn: an epoch has one leader, and its offsets are in their order; no broker
-        tells of an older leader than before; when a leader has a new epoch or another in-sync set,
-        all members have what is committed."""
+        """Check after every iteration of the loop: an epoch has one leader, and its offsets are in
+        order; no broker reports an older leader than before; when a leader has a new epoch or
+        another ISR, all replicas of it have the committed records."""
         self.turns += 1
         changed = False
         assert not self._regressions, f"older metadata than before: {self._regressions}"
@@ -46,7 +46,7 @@ class Audit:
                     if partition.is_leader:
                         log = partition.log
                         assert log.high_watermark <= log.log_end_offset, partition.topic
-                        seen = partition.leader_epoch, partition.in_sync.isr
+                        seen = partition.leader_epoch, partition.isr_state.isr
                         if self._glanced.get(partition) != seen:
                             self._glanced[partition] = seen
                             self._check_leader(node, partition)
@@ -60,8 +60,8 @@ class Audit:
         assert known == node.id, f"{place}: {known} and {node.id} lead epoch {epoch}"
 
     def compare(self, nodes: Sequence[Node]) -> None:
-        """Now and then: every replica holds what was committed first, as far as it knows that it is
-        committed, and a replica in sync as far as its leader knows."""
+        """Check at intervals: every replica holds the records that were committed first, up to its
+        own high watermark, and a replica in sync up to the high watermark of its leader."""
         leaders: dict[Place, Partition] = {}
         for node in nodes:
             for partition in partitions_of(node) if node.running else ():
@@ -77,13 +77,13 @@ class Audit:
                 leader = leaders.get(Place(partition.topic, partition.index))
                 if leader is not None and node.id in leader.isr and _is_settled(leader, partition):
                     assert partition.log.log_end_offset >= leader.high_watermark, (
-                        f"{node.name} is in sync and lacks what is committed of {partition.topic}"
+                        f"{node.name} is in sync and lacks committed records of {partition.topic}"
                     )
                     end = max(end, leader.high_watermark)
                 self._compare(node, partition, end)
 
     def _listen(self, node: Node) -> None:
-        """What a broker tells of leaders is never older than what it has told."""
+        """Watch that a broker never reports an older leader than before."""
         life = node.id, len(node.hosts)
         if life in self._heard or not node.ready:
             return
@@ -104,7 +104,7 @@ class Audit:
         place = Place(partition.topic, partition.index)
         log = partition.log
         if log.truncating or log.log_dir.failure is not None:
-            # It is between two states, and says so to everybody; or its disk has failed.
+            # The log is being truncated and not served; or its disk has failed.
             return
         committed = self._committed.setdefault(place, {})
         key = node.id, place, len(node.hosts)
@@ -118,14 +118,14 @@ class Audit:
                 batch = _Batch(header.next_offset, data[position : position + header.size])
                 first = committed.setdefault(header.base_offset, batch)
                 assert first == batch, (
-                    f"{place}: {node.name} has something else at {header.base_offset}"
+                    f"{place}: {node.name} has another batch at {header.base_offset}"
                 )
                 offset = header.next_offset
         self._looked[key] = offset
 
 
 def _is_settled(leader: Partition, follower: Partition) -> bool:
-    """Whether both know of the same leader, and it has heard all that the other has."""
+    """Return whether both know of the same leader epoch, and the leader of the latest ISR."""
     return (
         follower.leader_epoch == leader.leader_epoch
         and follower.partition_epoch <= leader.partition_epoch
@@ -133,6 +133,6 @@ def _is_settled(leader: Partition, follower: Partition) -> bool:
 
 
 def partitions_of(node: Node) -> Iterable[Partition]:
-    """The replicas on a broker; none while it starts or has stopped."""
+    """Return the replicas on a broker; none while it starts or after it has stopped."""
     replication = getattr(node.broker, "_replication", None)
     return () if replication is None else replication.replicas

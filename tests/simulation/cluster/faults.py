@@ -1,4 +1,4 @@
-"""What goes wrong in a history: each fault strikes, lasts as long as it is drawn to, and ends."""
+"""The faults of a history: each begins, lasts for a random time, and ends."""
 
 import asyncio
 import errno
@@ -10,12 +10,12 @@ from tests.simulation.cluster.stage import BROKERS, CONVERGES_WITHIN, MOST_SKEW,
 from tests.simulation.cluster.workload import PARTITIONS
 
 _STRIKES_WITHIN = 10
-"""Halves of a second: a quiet broker may not write at all."""
+"""In units of half a second: an idle broker may not write at all."""
 _ENDS_WITHIN = 40.0
 
 
 class Faults(Stage):
-    """All there are, by name."""
+    """The faults, as methods `fault_NAME`."""
 
     async def _go_wrong(self) -> None:
         end = self.loop.time() + self._faulty_for
@@ -31,7 +31,7 @@ class Faults(Stage):
         return [node for node in self.nodes if node.running and not node.paused]
 
     def _victim(self) -> Node | None:
-        """Somebody, while the others can go on: what the promises are about."""
+        """Return a broker whose failure the others survive, None if one has failed already."""
         healthy = self._healthy()
         return self.random.choice(healthy) if len(healthy) == len(self.nodes) else None
 
@@ -63,12 +63,12 @@ class Faults(Stage):
 
     async def _lose(self, what: str, lose: Callable[[Node], None]) -> None:
         node = self._victim()
-        # What its disk may lose must be elsewhere: nobody promises more.
+        # The other replicas must have the data that the disk may lose: no more is promised.
         if node is not None and self._all_in_sync():
             self._note(f"{what} {node.name}")
             lose(node)
             await self._for_a_while(node.start)
-            # Nor that the others may go before they know that it has not all it had.
+            # The others must learn of the loss before they fail in turn: no more is promised.
             await self._within(
                 CONVERGES_WITHIN,
                 "in sync after a loss",
@@ -76,10 +76,10 @@ class Faults(Stage):
             )
 
     async def fault_bad_disk(self) -> None:
-        """Writes or fsyncs fail in a directory. Then it works again, or the machine is started anew
-        with it, or with an empty one."""
+        """Let writes or fsyncs fail in a directory. Then the disk works again, or the machine
+        restarts with it or with an empty one."""
         node = self._victim()
-        # What the disk may lose must be elsewhere, as above.
+        # The other replicas must have the data that the disk may lose, as above.
         if node is None or not self._all_in_sync():
             return
         fault = DirectoryFault(
@@ -117,7 +117,7 @@ class Faults(Stage):
             node.lose_directory(directory)
 
     async def fault_wrong_clock(self) -> None:
-        """Until it is another time, or all is mended."""
+        """Set a broker's wall clock wrong, until another fault sets it or all faults end."""
         node = self.random.choice(self.nodes)
         node.clock.skew = self.random.uniform(-MOST_SKEW, MOST_SKEW)
         self._note(f"clock {node.name} {node.clock.skew:+.1f}")
@@ -140,7 +140,8 @@ class Faults(Stage):
         await self._for_a_while(self.loop.mend)
 
     async def fault_minority(self) -> None:
-        """Clients still find it, and it does not know that it is the leader of nothing."""
+        """Cut a broker off from the others and the store; clients still reach it, and it takes
+        itself for the leader."""
         self._cut_off(self.random.choice(self.nodes), STORE)
         await self._for_a_while(self.loop.mend)
 
@@ -176,12 +177,12 @@ class Faults(Stage):
         await self._for_a_while(self._no_stalls)
 
     async def fault_prefer(self) -> None:
-        """Leaderships go home."""
+        """Move leaderships to the preferred replicas."""
         self._note("preferred leaders")
         await self._administer(lambda admin: admin.elect_leaders())
 
     async def fault_reassign(self) -> None:
-        """A partition gets its replicas in another order, or on two brokers for a while."""
+        """Reorder a partition's replicas, or place them on two brokers for a while."""
         topic, partition = self.random.choice(TOPICS), self.random.randrange(PARTITIONS)
         replicas = self.random.sample(BROKERS, self.random.choice((2, 3)))
         self._note(f"{topic}-{partition} to {replicas}")

@@ -1,7 +1,7 @@
-"""Hosts on one event loop of virtual time: each can die, stand still, and be cut from others.
+"""Hosts on one event loop of virtual time: each can be killed, paused and cut off from others.
 
-Whatever runs belongs to the host in whose context it was begun. When a host has died its tasks,
-timers and packets are dropped; while it stands still they gather, as they would under SIGSTOP.
+Every callback belongs to the host in whose context it was created. When a host is killed, its
+tasks, timers and packets are dropped; while it is paused they queue up, as under SIGSTOP.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _MOST_TASKS = 500
 
 
 class Host:
-    """One process on a machine of its own."""
+    """A process on its own machine."""
 
     def __init__(self, loop: "HostedLoop", name: str) -> None:
         self.name = name
@@ -38,24 +38,24 @@ class Host:
         return context
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Begin work on this host."""
+        """Start a coroutine on this host."""
         return self._loop.create_task(work, context=self.context)
 
     def run(self, callback: Callable[..., Any], args: tuple[Any, ...], context: Context) -> None:
-        """A turn of something that belongs here."""
+        """Run a callback of this host."""
         if self.paused and self.alive:
             self._backlog.append((callback, args, context))
         elif self.alive:
             callback(*args)
 
     def keep(self, task: "asyncio.Task[Any]") -> None:
-        # What a dead host had begun must not be finished by the garbage collector.
+        # The garbage collector must not finish coroutines of a dead host.
         if len(self.tasks) > _MOST_TASKS:
             self.tasks = [each for each in self.tasks if not each.done()]
         self.tasks.append(task)
 
     def kill(self, *, silently: bool = False) -> None:
-        """kill -9: its connections are closed by its system, or by nobody if the power fails."""
+        """Kill the host's process: the system closes its connections, unless the power fails."""
         self.alive = False
         self._backlog.clear()
         for wire in list(self.transports):
@@ -75,18 +75,18 @@ class Host:
 
 
 class HostedLoop(VirtualLoop):
-    """A loop whose callbacks belong to hosts, and whose network knows them."""
+    """An event loop whose callbacks belong to hosts, and whose network knows the hosts."""
 
     def __init__(self, seed: int) -> None:
         self._cut: set[tuple[str, str]] = set()
         self._held: dict[tuple[str, str], list[Callable[[], None]]] = {}
         self.after_turn: Callable[[], None] = lambda: None
         self.stalls = 0.0
-        """Share of packets that are lost once, and sent again after a while."""
+        """The share of packets that are lost once and retransmitted after a while."""
         super().__init__(seed)
         self.set_task_factory(_remembered)
 
-    # -- whose turn it is --------------------------------------------------------------------------
+    # -- the host of a callback --------------------------------------------------------------------
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -112,14 +112,14 @@ class HostedLoop(VirtualLoop):
         super()._run_once()  # type: ignore[misc]
         self.after_turn()
 
-    # -- who reaches whom --------------------------------------------------------------------------
+    # -- the links between hosts -------------------------------------------------------------------
 
     def cut(self, sender: str, receiver: str) -> None:
-        """Nothing more arrives on this way; what is sent waits, as TCP would send it again."""
+        """Deliver nothing more on this link; packets wait, as TCP would retransmit them."""
         self._cut.add((sender, receiver))
 
     def mend(self) -> None:
-        """Everybody reaches everybody."""
+        """Mend all links."""
         self._cut.clear()
         held, self._held = self._held, {}
         for thunks in held.values():
@@ -127,7 +127,7 @@ class HostedLoop(VirtualLoop):
                 thunk()
 
     def carry(self, way: tuple[str, str], arrive: Callable[[], None]) -> None:
-        """Let a packet travel, now or when the way is mended; in the order of each way."""
+        """Deliver a packet, now or when the link is mended, in the order of its link."""
         if way in self._cut or way in self._held:
             self._held.setdefault(way, []).append(arrive)
         else:
@@ -163,7 +163,7 @@ class HostedLoop(VirtualLoop):
         self.carry(there, lambda: self.carry(back, knock))
         server = await answered
         if server is None or not server.serving:
-            raise ConnectionRefusedError(111, f"nobody listens on {host}:{port}")
+            raise ConnectionRefusedError(111, f"no server listens on {host}:{port}")
         near = Wire(self, own, server.host, (host, 0))
         far = Wire(self, server.host, own, (own.name, 0))
         near.peer, far.peer = far, near
@@ -179,7 +179,9 @@ class HostedLoop(VirtualLoop):
 
 
 class HostServer:
-    """An address of a host."""
+    """The listening address of a host."""
+
+    starved = False
 
     def __init__(self, loop: HostedLoop, host: Host, factory: Factory, port: Any) -> None:
         self._loop = loop
@@ -193,17 +195,17 @@ class HostServer:
         self.serving = True
 
     def pause(self) -> None:
-        """There is no queue of the system's: the broker holds whoever comes."""
+        """Do nothing: there is no backlog here, the broker holds all connections."""
 
     def resume(self) -> None:
-        """Nothing was paused."""
+        """Do nothing: nothing was paused."""
 
     def close(self) -> None:
         self._loop.servers.pop(self.port, None)
 
 
 class HostNetwork:
-    """A broker's door to sockets."""
+    """The network of a broker's platform."""
 
     def __init__(self, loop: HostedLoop, host: Host) -> None:
         self._loop = loop
@@ -220,7 +222,7 @@ class HostNetwork:
 
 
 class Wire(ReceivingEnd):
-    """One end of a connection: bytes arrive later, on the other's host."""
+    """One end of a connection: bytes arrive later, on the host of the other end."""
 
     def __init__(
         self, loop: HostedLoop, host: Host, other: Host, peername: tuple[str, int]
@@ -244,7 +246,7 @@ class Wire(ReceivingEnd):
 
     def _send(self, arrived: Callable[[], None]) -> None:
         def travel() -> None:
-            # Later than the packet before: timers of one moment have no order.
+            # Later than the previous packet: timers of the same time have no order.
             self._arrival = max(self._arrival + 1e-8, self._loop.time() + self._loop.latency())
             self._loop.call_at(self._arrival, arrived, context=self.peer._context)
 
@@ -257,7 +259,7 @@ class Wire(ReceivingEnd):
         self._end(None, tell=True)
 
     def die(self, *, tell: bool) -> None:
-        """The process is gone."""
+        """Drop the connection because its process has ended; with `tell` the peer learns of it."""
         self._end(None, tell=tell)
 
     def _end(self, error: Exception | None, *, tell: bool) -> None:
@@ -268,7 +270,7 @@ class Wire(ReceivingEnd):
         if self._protocol is not None:
             self._loop.call_soon(self._protocol.connection_lost, error, context=self._context)
         if tell:
-            # What was written before the end still arrives before it.
+            # Data written before the end arrives before it.
             self._send(lambda: self.peer._end(None, tell=False))
 
 
@@ -283,7 +285,7 @@ def _remembered(
 
 
 def end_tasks(loop: HostedLoop, hosts: Iterable[Host]) -> None:
-    """The history is over: what goes on yet ends without a word, and whatever it has to say."""
+    """End the remaining tasks when the history is over, and discard their exceptions."""
     tasks = {task: None for host in hosts for task in host.tasks}
     tasks.update(dict.fromkeys(asyncio.all_tasks(loop)))
     with warnings.catch_warnings(action="ignore"):

@@ -1,4 +1,4 @@
-"""One broker of the simulated cluster: its disk outlives it, its host is new with every start."""
+"""One broker of the simulated cluster: its disk survives it, its host is new with every start."""
 
 import asyncio
 import os
@@ -7,14 +7,14 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from barnabas.broker.app import Broker
-from barnabas.broker.doors import Doors
-from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.metadata.cluster import BrokerIdInUse
-from barnabas.broker.metadata.store import StoreError
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.registration import BrokerIdInUse
 from barnabas.broker.offload import InlineOffload
+from barnabas.broker.platform import Platform
+from barnabas.broker.store.metadata_store import StoreError
 from barnabas.config.broker import BrokerConfig
-from barnabas.storage.cleaner_worker import InlineCleaner
-from barnabas.storage.mem_files import Fault, MemFiles
+from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
+from barnabas.storage.files.mem_files import Fault, MemFiles
 from tests.simulation.cluster.hosts import Host, HostedLoop, HostNetwork
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ class HostClock:
 
 @dataclass(slots=True)
 class DirectoryFault(Fault):
-    """A disk of several fails."""
+    """A fault of one of several disks."""
 
     directory: str = "/"
 
     def strikes(self, call: str, path: str) -> bool:
-        # The class is made anew with its slots, and `super()` would mean the old one.
+        # The class is rebuilt because of its slots, and `super()` would refer to the old one.
         return path.startswith(self.directory) and Fault.strikes(self, call, path)
 
 
@@ -80,22 +80,22 @@ class Node:
 
     @property
     def ended(self) -> bool:
-        """Whether the broker has ended by itself."""
+        """Return whether the broker has ended by itself."""
         return self._life is not None and self._life.done()
 
     @property
     def running(self) -> bool:
-        """Whether the process is there, paused or not."""
+        """Return whether the process exists, paused or not."""
         return self.host is not None and self.host.alive
 
     @property
     def ready(self) -> bool:
-        """Whether the cluster has taken it in."""
+        """Return whether the broker is registered and serves."""
         return self.running and self.broker is not None and not self.broker.not_ready()
 
     @property
     def cache(self) -> MetadataCache:
-        """What it tells its clients."""
+        """Return the metadata that the broker sends to its clients."""
         assert self.broker is not None
         return self.broker._core.cache
 
@@ -125,12 +125,13 @@ class Node:
             wait.cancel()
         await broker.stop()
         if broker.failed.is_set() and not self.files.faults:
-            raise AssertionError(f"{self.name} could not go on")
+            raise AssertionError(f"{self.name} has failed")
 
     async def _begin(self, host: Host) -> Broker:
-        """A broker that cannot start while its store is away is started again by its supervisor."""
+        """Start the broker; one that cannot start while its store is away is restarted by its
+        supervisor."""
         while True:
-            broker = self.broker = Broker(self._config(), doors=self._doors(host))
+            broker = self.broker = Broker(self._config(), platform=self._platform(host))
             try:
                 await broker.start()
                 return broker
@@ -140,7 +141,7 @@ class Node:
                 await asyncio.sleep(1.0)
 
     async def stop(self) -> None:
-        """SIGTERM; a process that does not end is killed, as its supervisor would."""
+        """Send SIGTERM; a process that does not end is killed, as its supervisor would do."""
         assert self.host is not None
         assert self._life is not None
         self._loop.note(f"{self.name} stops")
@@ -154,14 +155,14 @@ class Node:
         self.host.alive = False
 
     def kill(self) -> None:
-        """kill -9: the page cache stays."""
+        """Send SIGKILL: the page cache survives."""
         assert self.host is not None
         self._loop.note(f"{self.name} is killed")
         self.host.kill()
         self.files.kill()
 
     def lose_power(self) -> None:
-        """What was not synced may be lost."""
+        """Kill the broker; its disk may lose data that was not synced."""
         assert self.host is not None
         self._loop.note(f"{self.name} loses power")
         self.host.kill(silently=True)
@@ -169,19 +170,20 @@ class Node:
         self.boots += 1
 
     def fail_disk(self, fault: Fault) -> None:
-        """From now on, until the next start; with its only directory the broker ends by itself."""
+        """Let the disk fail until the next start; a broker with a single directory ends by
+        itself."""
         self._loop.note(f"{self.name}: {fault}")
         self.files.faults.append(fault)
 
     def lose_directory(self, path: str) -> None:
-        """The machine comes back with an empty disk instead of one that failed."""
+        """Replace the failed disk of the machine with an empty one."""
         self.lose_power()
         self.files.faults.clear()
         self.files.remove_tree(path)
         self.files.sync_dir(os.path.dirname(path))
 
     def lose_disk(self) -> None:
-        """The machine comes back with an empty one."""
+        """Replace the disk of the machine with an empty one."""
         assert self.host is not None
         self._loop.note(f"{self.name} loses its disk")
         self.host.kill(silently=True)
@@ -189,7 +191,7 @@ class Node:
         self.boots += 1
 
     def failure(self) -> BaseException | None:
-        """What ended a broker that nobody ended."""
+        """Return the error of a broker that ended by itself."""
         life = self._life
         if life is None or not life.done() or life.cancelled():
             return None
@@ -207,8 +209,8 @@ class Node:
         }
         return BrokerConfig.from_properties(properties)
 
-    def _doors(self, host: Host) -> Doors:
-        return Doors(
+    def _platform(self, host: Host) -> Platform:
+        return Platform(
             files=self.files,
             clock=self.clock,
             random=Random(self._random.getrandbits(64)),

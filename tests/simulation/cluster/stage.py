@@ -1,16 +1,16 @@
-"""Three whole brokers, their store and their clients on one loop, and what is true of them."""
+"""Three complete brokers, their store and their clients on one loop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from barnabas.broker.metadata.embedded import EmbeddedStore, open_store
-from barnabas.broker.metadata.served import StoreServer
 from barnabas.broker.offload import InlineOffload
+from barnabas.broker.store.embedded import EmbeddedStore, open_store
+from barnabas.broker.store.socket_server import StoreServer
 from barnabas.client.cluster import Cluster
 from barnabas.client.partition_admin import Outcomes, PartitionAdmin
 from barnabas.protocol.errors import KafkaError
-from barnabas.storage.mem_files import MemFiles
+from barnabas.storage.files.mem_files import MemFiles
 from tests.simulation.cluster.audit import Audit, partitions_of
 from tests.simulation.cluster.hosts import CLIENTS, STORE, Host, HostedLoop, HostServer
 from tests.simulation.cluster.node import BIRTHDAY_MS, STORE_PATH, Node
@@ -28,29 +28,30 @@ KEYS = {
     "group.initial.rebalance.delay.ms": "0",
 }
 FLUSHING = {"log.flush.interval.messages": "1"}
-"""What is acknowledged is on the disks of the in-sync set then, and all may lose power."""
+"""With it acknowledged records are on the disks of the whole ISR, and all brokers may lose
+power."""
 FAULTS = (
     "kill", "stop", "pause", "partition", "minority", "one way", "store", "expire", "lose power",
     "lose disk", "stalls", "prefer", "reassign",
 )  # fmt: skip
 WORN = ("bad disk", "wrong clock")
-"""Drawn apart from the others: the histories of seeds without them stayed what they had been."""
+"""Drawn separately, so that the histories of seeds without them stay as they were."""
 MOST_SKEW = 2.0
-"""By how many s a wrong clock is off at most, to either side."""
+"""The largest error of a wrong clock, in s, in both directions."""
 TWO_DISKS = {"log.dirs": "/data-0,/data-1"}
 TOPICS = (PLAIN, TRANSACTED, PROCESSED)
 _FLUSHING_SHARE = 0.25
 CONVERGES_WITHIN = 60.0
 CLIENTS_END_WITHIN = 300.0
-"""Each connection to a machine that lost power is waited on for a client's whole timeout."""
+"""A client waits for the whole timeout of each connection to a machine that lost power."""
 COMPARE_EVERY = 0.25
 
 
 class Stage:
-    """Where a history happens: how to look at it, and to ask the cluster for something."""
+    """The brokers, store and clients of a history, and checks of their state."""
 
     FLUSHES = False
-    """Whether every seed's cluster flushes before it acknowledges, not only some."""
+    """Whether the cluster of every seed flushes before it acknowledges, instead of some."""
 
     def __init__(self, seed: int, loop: HostedLoop, *, faulty_for: float = 15.0) -> None:
         self.random = Random(seed)
@@ -83,7 +84,7 @@ class Stage:
 
     @property
     def hosts(self) -> list[Host]:
-        """All there were."""
+        """Return all hosts that ever existed."""
         return [self._clients, self._store_host, *(h for n in self.nodes for h in n.hosts)]
 
     async def _serve_store(self) -> None:

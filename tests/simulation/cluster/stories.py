@@ -1,4 +1,4 @@
-"""Histories whose faults are told instead of drawn: what drawn ones meet too seldom."""
+"""Histories with given faults, for situations that random ones reach too seldom."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from tests.simulation.cluster.world import World
 
 
 class RestartsWhileTheStoreIsAway(World):
-    """Power fails, and the store refuses the next start."""
+    """A machine loses power, and the store refuses the next start."""
 
     async def _go_wrong(self) -> None:
         node = self.nodes[0]
@@ -23,12 +23,12 @@ class RestartsWhileTheStoreIsAway(World):
 
 
 class HearsAnOldControllerLate(World):
-    """What a controller says is held back by the network until there is another one."""
+    """The network holds back the messages of a controller until another controller is elected."""
 
     async def _go_wrong(self) -> None:
         controller = next(node for node in self.nodes if node.controls)
         listener, third = (node for node in self.nodes if node is not controller)
-        # Of a partition without a replica of its own a broker is told the metadata alone.
+        # A broker without a replica of the partition gets the metadata only.
         await self._move(controller.id, third.id)
         await asyncio.sleep(2.0)
         self._note(f"nothing from {controller.name} to {listener.name}")
@@ -44,8 +44,22 @@ class HearsAnOldControllerLate(World):
         await self._administer(lambda admin: admin.reassign({(PLAIN, 0): replicas}))
 
 
+class SessionsExpireInAQuietCluster(World):
+    """One session after another expires while clients write nothing. The brokers register again and
+    fetch on over connections that stay open, and packets are late."""
+
+    async def _go_wrong(self) -> None:
+        self.workload.stop()
+        await asyncio.sleep(2.0)
+        self.loop.stalls = 0.05
+        for _ in range(20):
+            await self.fault_expire()
+            await asyncio.sleep(self.random.uniform(0.0, 1.0))
+            await self._within(CONVERGES_WITHIN, "all in-sync sets full", self._all_in_sync)
+
+
 class InTheMinority(World):
-    """One broker after another is without the others and the store, but not without clients."""
+    """One broker after another is cut off from the others and the store, but not from clients."""
 
     async def _go_wrong(self) -> None:
         for alone in self.nodes:
@@ -56,7 +70,7 @@ class InTheMinority(World):
 
 
 class LosesPowerAfterAFailedFsync(World):
-    """A disk is well again, but what one fsync was to save is in the page cache alone."""
+    """A disk works again, but data that a failed fsync left behind is in the page cache only."""
 
     FLUSHES = True
 

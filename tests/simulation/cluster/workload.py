@@ -1,4 +1,5 @@
-"""What clients do to the simulated cluster, what they were told, and what must then be there."""
+"""The clients of the simulated cluster, the responses they got, and the records that must be
+there."""
 
 import asyncio
 from bisect import bisect
@@ -10,7 +11,7 @@ from random import Random
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer import Consumer, FetchSettings
-from barnabas.client.group_offsets import fetch_offsets
+from barnabas.client.groups.offsets import fetch_offsets
 from barnabas.client.offsets import EARLIEST
 from barnabas.client.producer import Producer, ProducerSettings
 from barnabas.client.transactional_producer import (
@@ -25,7 +26,7 @@ PLAIN, TRANSACTED, PROCESSED = "plain", "transacted", "processed"
 GROUP = "processors"
 TRANSACTION_TIMEOUT = 15.0
 _GIVE_UP = 20.0
-"""Seconds after which a producer takes a record for lost; it does not know, then."""
+"""Seconds after which a producer gives up a record, whose outcome is unknown then."""
 
 Values = dict[int, list[bytes]]
 """The records of a topic, by partition and in their order."""
@@ -33,27 +34,27 @@ Values = dict[int, list[bytes]]
 
 @dataclass
 class Told:
-    """What the clients know, by value."""
+    """The outcomes that the clients know, by value."""
 
     acknowledged: set[bytes] = field(default_factory=set)
     unknown: set[bytes] = field(default_factory=set)
     began: list[int] = field(default_factory=list)
-    """The number of the first record of each idempotent producer, one after the other."""
+    """The number of the first record of each idempotent producer, in order."""
     transactions: list[tuple[str, list[bytes]]] = field(default_factory=list)
-    """`committed`, `aborted` or `unknown`, and the values of each."""
+    """The outcome of each (`committed`, `aborted` or `unknown`) with its values."""
     fatal: list[str] = field(default_factory=list)
-    """Refusals that ended a producer for good, though its id was nobody else's and it had time."""
+    """Fatal refusals of a producer that shared its id with no other, and had not timed out."""
 
 
 class Workload:
-    """Producers that go on until told to stop."""
+    """Producers that write until `stop`."""
 
     def __init__(
         self, bootstrap: str, seed: int, now: Callable[[], float], clocks_differ: float
     ) -> None:
-        """`clocks_differ` is by how many s brokers may disagree on the time."""
+        """`clocks_differ` is the largest difference between the clocks of brokers, in s."""
         self.told = Told()
-        # Who takes over as coordinator has only wall clocks to tell how long it has been open.
+        # A new coordinator has only wall clocks to tell how long a transaction has been open.
         self._has_time = TRANSACTION_TIMEOUT - clocks_differ
         self._bootstrap = bootstrap
         self._random = Random(seed)
@@ -62,11 +63,11 @@ class Workload:
         self._finished = False
 
     def stop(self) -> None:
-        """Write nothing new; what was written is processed yet."""
+        """Write no new records; those that were written are still processed."""
         self._stopping = True
 
     async def idempotent(self, name: str) -> None:
-        """Records one after the other, a few of them under way at once."""
+        """Write records in order, with a few of them in flight."""
         told = self.told
         count = 0
         while not self._stopping:
@@ -94,7 +95,7 @@ class Workload:
                     await producer.abandon()
 
     async def transactional(self, name: str) -> None:
-        """Transactions of some records in some partitions; a fifth of them aborted."""
+        """Write transactions of a few records in some partitions; abort a fifth of them."""
         count = 0
         while not self._stopping:
             settings = ProducerSettings(delivery_timeout=_GIVE_UP)
@@ -114,7 +115,7 @@ class Workload:
                     await producer.abandon()
 
     async def pipeline(self, name: str) -> None:
-        """Consume, transform, produce: what was read is committed with what was made of it."""
+        """Consume, transform, produce: commit the offsets together with the results."""
         while not self._finished:
             settings = ProducerSettings(delivery_timeout=_GIVE_UP)
             async with Cluster(self._bootstrap) as cluster:
@@ -170,7 +171,7 @@ class Workload:
 
 
 async def read_everything(bootstrap: str, topic: str, *, read_committed: bool) -> Values:
-    """All values of a topic, as a new reader sees them."""
+    """Return all values of a topic, as a new consumer sees them."""
     settings = FetchSettings(max_wait=0.1, offset_reset=None, read_committed=read_committed)
     found: Values = {partition: [] for partition in range(PARTITIONS)}
     async with Cluster(bootstrap) as cluster:
@@ -187,8 +188,8 @@ async def read_everything(bootstrap: str, topic: str, *, read_committed: bool) -
 
 
 def judge(told: Told, plain: Values, transacted: Values, processed: Values) -> None:
-    """Raises AssertionError where the readers' truth is not what the writers were told."""
-    assert not told.fatal, f"refused for nothing: {told.fatal}"
+    """Compare the records that are read with the answers to the writers. Raises AssertionError."""
+    assert not told.fatal, f"refused without a reason: {told.fatal}"
     counts = _once(plain)
     lost = told.acknowledged - counts.keys()
     assert not lost, f"acknowledged and lost: {sorted(lost)[:5]} of {len(lost)}"
@@ -217,10 +218,11 @@ def _once(topic: Values) -> Counter[bytes]:
 
 
 def _judge_order(told: Told, plain: Values, transacted: Values) -> None:
-    """In each partition stands what a producer wrote as it was written.
+    """Check that each partition holds the records of a producer in the order in which it wrote
+    them.
 
-    What an idempotent producer had given up may come after the records of its successor; what a
-    transactional one had begun may not, for the successor has fenced it.
+    A record that an idempotent producer gave up may come after the records of its successor; one of
+    a transactional producer may not, for the successor has fenced it.
     """
     for values in plain.values():
         writers: dict[object, list[bytes]] = defaultdict(list)
@@ -243,5 +245,5 @@ def _in_order(writers: Mapping[object, list[bytes]]) -> None:
 
 
 def _numbers(value: bytes) -> tuple[int, ...]:
-    """Of `a-7`, or of `t-7-2`."""
+    """Return the numbers of `a-7` or `t-7-2`."""
     return tuple(map(int, value.split(b"-")[1:]))

@@ -1,6 +1,6 @@
-"""Three whole brokers, their store and their clients: one seed, one history with its faults.
+"""Three complete brokers, their store and their clients: one seed, one history with its faults.
 
-quiet start -> faults, drawn anew again and again -> everything mended -> all must be well
+quiet start -> random faults, repeatedly -> all faults end -> all invariants must hold
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class World(Faults):
     """One history."""
 
     async def run(self) -> "World":
-        """Raises AssertionError where a promise is broken."""
+        """Run the history. Raises AssertionError if an invariant is violated."""
         await self._store_host.spawn(self._serve_store())
         for node in self.nodes:
             node.start()
@@ -99,7 +99,7 @@ class World(Faults):
                 except (KafkaError, TimeoutError, OSError) as error:
                     if getattr(error, "code", None) is ErrorCode.TOPIC_ALREADY_EXISTS:
                         break
-                    assert self.loop.time() < CONVERGES_WITHIN, f"{topic} cannot be made"
+                    assert self.loop.time() < CONVERGES_WITHIN, f"{topic} cannot be created"
                     await asyncio.sleep(0.2)
 
     async def _compare(self) -> None:
@@ -108,7 +108,7 @@ class World(Faults):
             await asyncio.sleep(COMPARE_EVERY)
 
     async def _restore_replicas(self) -> None:
-        """Every partition on every broker again, whatever was asked for before."""
+        """Assign every partition to all brokers again, after any reassignment."""
         places = [(topic, index) for topic in TOPICS for index in range(PARTITIONS)]
         wanted = dict.fromkeys(places, BROKERS)
         for _ in range(int(CONVERGES_WITHIN)):
@@ -118,7 +118,7 @@ class World(Faults):
 
 
 def history(seed: int, kind: type[World] = World, **options: float) -> World:
-    """Runs the history of a seed."""
+    """Run the history of a seed."""
     loop = HostedLoop(seed)
     loop.set_exception_handler(lambda _loop, _context: None)
     world = kind(seed, loop, **options)

@@ -1,11 +1,11 @@
-"""What must be true of every partition of every broker: `transactions.audit`, seen by what is
-committed rather than by what some leader holds."""
+"""The invariants of `transactions.audit` for partitions on several brokers, checked on the
+committed records instead of a leader's log."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, cast
 
-from barnabas.broker.metadata.topic_names import TRANSACTION_STATE
-from barnabas.coordinator.transaction.metadata import Transaction
+from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
+from barnabas.coordinator.transaction.metadata import TransactionMetadata
 from barnabas.coordinator.transaction.records import decode_record
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.record import iter_records
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Committed:
-    """What `Audit` looks at of `Brokers`."""
+    """The part of `Brokers` that `Audit` uses."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -34,7 +34,7 @@ class _Committed:
 
 
 class ClusterAudit(Audit):
-    """Sees what is committed, as nobody in the simulation does."""
+    """The audit of the committed records, which no broker of the simulation sees."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(cast(Brokers, _Committed(world)))
@@ -42,7 +42,7 @@ class ClusterAudit(Audit):
         self._read: Counter[TopicPartition] = Counter()
 
     def look(self, partition: "Replicated | None" = None) -> None:
-        """More of a partition is committed."""
+        """Check the records of a partition that were committed since the last call."""
         if partition is None or partition.place[0] != TRANSACTION_STATE:
             return
         try:
@@ -64,5 +64,5 @@ class ClusterAudit(Audit):
                 self._step(decoded.value)
 
     @property
-    def transactions(self) -> dict[str, Transaction]:
+    def transactions(self) -> dict[str, TransactionMetadata]:
         return self._known

@@ -1,13 +1,15 @@
-"""Lines between brokers that lose requests, lose answers, and hold what was given up long ago."""
+"""Links between brokers that lose requests, lose responses, and deliver requests after their
+timeout."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.peers.peer import PeerUnreachable
+from barnabas.broker.cluster.peers import PeerUnreachable
 from barnabas.broker.server.context import RequestContext
-from barnabas.coordinator.soon import settled
+from barnabas.coordinator.soon import wait
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.schema import Api
+from tests.support.steps import all_taken
 
 if TYPE_CHECKING:
     from tests.simulation.coordination.world import World
@@ -16,7 +18,7 @@ LONGEST_STALL_S = 15.0
 
 
 class Line:
-    """What coordination needs of a `Peer`. Requests go through the codec, there and back."""
+    """The part of `Peer` that coordination uses. Requests and responses go through the codec."""
 
     def __init__(self, world: "World", source: int, target: int) -> None:
         self._world = world
@@ -80,7 +82,7 @@ class Line:
         node = world.nodes[self._target]
         version = context.api_version
         body = decode(api.request, version, bytes(b"".join(_parts(frame))))
-        answer = await settled(node.handlers[api.key](body, context))
+        answer = await wait(all_taken(node.handlers[api.key](body, context)))
         encoded = bytes(b"".join(_parts(encode(answer, version))))
         await asyncio.sleep(world.latency())
         if fate == "unanswered" or not node.alive:

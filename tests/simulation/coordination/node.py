@@ -1,15 +1,16 @@
-"""A broker of the simulation: its coordination is real, its partitions and sockets are not."""
+"""A broker of the simulation, with real coordination on fake partitions and sockets."""
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.coordination.admission import batch_of
-from barnabas.broker.coordination.transactions import TransactionCoordination
+from barnabas.broker.cluster.cache import FULL, MetadataCache
+from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
 from barnabas.broker.handlers import add_partitions_to_txn, write_txn_markers
-from barnabas.broker.metadata.cache import FULL, MetadataCache
-from barnabas.broker.metadata.topic_names import TRANSACTION_STATE
-from barnabas.coordinator.soon import settled
+from barnabas.broker.server.slices import Slicer
+from barnabas.broker.transactions.coordination import TransactionCoordination
+from barnabas.coordinator.soon import wait
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
@@ -21,6 +22,7 @@ from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.protocol.topic_partition import TopicPartition
 from tests.simulation.coordination.network import Line
@@ -34,7 +36,7 @@ NEWER, OLDER = 12, 11
 
 
 class Snapshot:
-    """What the controller tells of the cluster."""
+    """The metadata that the controller sends to brokers."""
 
     def __init__(
         self, number: int, leaders: dict[TopicPartition, tuple[int, int]], alive: set[int]
@@ -72,7 +74,7 @@ class Snapshot:
 
 
 class Node:
-    """One broker. When it dies another object takes its place."""
+    """One broker. When it crashes, another object takes its place."""
 
     def __init__(self, world: "World", node_id: int, version: int) -> None:
         self.id = node_id
@@ -97,24 +99,26 @@ class Node:
             partition_exists=world.exists,
             clock=world,
             offload=world,  # type: ignore[arg-type]
+            slicer=Slicer(world.monotonic),
             metrics=BrokerMetrics(Registry()).transactions,
         )
         coordinator = self.coordination.coordinator
-        adding = add_partitions_to_txn.AddPartitionsToTxnHandler(
+        adding = add_partitions_to_txn.Parts(
             coordinator,
             None,  # type: ignore[arg-type]
             self.cache,
         )
-        marking = write_txn_markers.WriteTxnMarkersHandler(self.coordination.writer)
+        senders = write_txn_markers.Senders(self.cache)
+        marking = write_txn_markers.Parts(self.coordination.writer, senders)
         self.handlers: dict[int, Callable[..., Any]] = {
-            add_partitions_to_txn.API.key: adding.handle,
-            write_txn_markers.API.key: marking.handle,
+            add_partitions_to_txn.API.key: partial(add_partitions_to_txn.handle, adding),
+            write_txn_markers.API.key: partial(write_txn_markers.handle, marking),
         }
 
     def _connect(self, broker_id: int) -> Line:
         return Line(self._world, self.id, broker_id)
 
-    # -- as the replica manager ------------------------------------------------------------------
+    # -- as the replica manager --------------------------------------------------------------------
 
     def observe(self, topic: str, observer: Any) -> None:
         self._observers[topic] = observer
@@ -125,10 +129,10 @@ class Node:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return replica
 
-    # -- what the controller says ----------------------------------------------------------------
+    # -- messages of the controller ----------------------------------------------------------------
 
     def told_leader(self, term: Term) -> None:
-        """LeaderAndIsr, which may come late, but not after a later one."""
+        """Apply a LeaderAndIsr, which may come late, but not after a later one."""
         if not self.alive or term.epoch <= self.epochs.get(term.place, -1):
             return
         self.epochs[term.place] = term.epoch
@@ -145,7 +149,7 @@ class Node:
             observer.resigned(before)
 
     def told_metadata(self, snapshot: Snapshot) -> None:
-        """UpdateMetadata, which may come late as well."""
+        """Apply an UpdateMetadata, which may come late too."""
         if self.alive and snapshot.number > self._snapshot:
             self._snapshot = snapshot.number
             self.cache.apply(snapshot.request())
@@ -171,7 +175,7 @@ class Node:
         *,
         adds: bool,
     ) -> None:
-        """One transactional batch, as the handler takes it; acks=all."""
+        """Append one transactional batch as the Produce handler does, with acks=all."""
         version = NEWER if adds else OLDER
         batch = build_batch(
             [Record(0, self._world.now_ms(), None, value)],
@@ -181,8 +185,11 @@ class Node:
             transactional=True,
         )
         try:
-            verdicts = await settled(
-                self.coordination.admission.ask(transactional_id, version, [batch_of(place, batch)])
+            header = read_header(batch)
+            verdicts = await wait(
+                self.coordination.produce_verification.ask(
+                    transactional_id, version, [(TopicPartition(*place), header)]
+                )
             )
             verdict = verdicts[place]
             if isinstance(verdict, KafkaError):

@@ -1,17 +1,17 @@
-"""Partitions whose leaders change: what is committed stays, what is not may go, and a leader that
-has not heard of the next one goes on for itself."""
+"""Partitions whose leaders change: committed records stay, others may be truncated, and a deposed
+leader that has not learned of its successor continues."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import read_header, set_base_offset_and_epoch
+from barnabas.protocol.records.batch import iter_headers, read_header, set_base_offset_and_epoch
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.log_parts import Appended
-from barnabas.storage.producer_state import ProducerStateManager
-from barnabas.storage.validator import Origin
-from barnabas.storage.verification import Guard
+from barnabas.storage.log.log_parts import LogAppendInfo
+from barnabas.storage.log.validator import Origin
+from barnabas.storage.producers.state import ProducerStateManager
+from barnabas.storage.producers.verification import VerificationGuard
 from tests.simulation.transactions.broker import DataPartition
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def end_of(batches: list[bytes]) -> int:
 
 
 class Term(NamedTuple):
-    """Who leads a partition from some moment on, and what the log is then."""
+    """The leader of a partition since an election, and the log at that moment."""
 
     place: TopicPartition
     leader: int
@@ -35,7 +35,7 @@ class Term(NamedTuple):
 
 
 class Replicated:
-    """A partition as nobody sees it: its log as the leader of the latest epoch has it."""
+    """The true state of a partition: its log on the leader of the latest epoch."""
 
     def __init__(self, world: "World", place: TopicPartition) -> None:
         self.place = place
@@ -44,11 +44,12 @@ class Replicated:
         self.batches: list[bytes] = []
         self.committed = 0
         self.slow = False
-        """Followers have stopped: what is appended is committed when they are back."""
+        """Whether followers are stopped: appended records are committed when the followers
+        return."""
         self._world = world
 
     def elect(self, leader: int) -> Term:
-        """Of what is not committed the new leader has a part."""
+        """Elect a leader that has a part of the uncommitted records."""
         tail = sum(read_header(each).next_offset > self.committed for each in self.batches)
         del self.batches[len(self.batches) - self._world.rng.randint(0, tail) :]
         self.leader = leader
@@ -56,7 +57,7 @@ class Replicated:
         return Term(self.place, leader, self.epoch, tuple(self.batches))
 
     def replicate(self, epoch: int, end: int, told: Callable[[int], None]) -> None:
-        """Followers will have what lies before `end`, if nobody else leads until then."""
+        """Have followers copy the records before `end`, unless another leader is elected before."""
 
         def arrived() -> None:
             if epoch != self.epoch:
@@ -72,7 +73,7 @@ class Replicated:
         self._world.later(self._world.latency(), arrived)
 
     def replayed(self, end: int) -> DataPartition:
-        """What the log says, up to an offset."""
+        """Return the state of the log's producers up to an offset."""
         view = DataPartition(self.place, lambda _: None)
         for batch in self.batches:
             if read_header(batch).next_offset <= end:
@@ -81,9 +82,11 @@ class Replicated:
 
 
 class Replica:
-    """What one broker leads, as `Partition` and `Log` at once; in one leader epoch."""
+    """A partition that one broker leads in one leader epoch; stands in for `Partition` and
+    `Log`."""
 
     log_start_offset = 0
+    commits_at_once = False
 
     def __init__(self, truth: Replicated, term: Term) -> None:
         self._truth = truth
@@ -99,7 +102,7 @@ class Replica:
             header = read_header(batch)
             update = self.producers.prepare(batch, [(0, header)], Origin.REPLICATION)
             self.producers.commit(update, header.next_offset)
-        # The high watermark lags until the followers have asked again.
+        # The high watermark lags until the followers have fetched again.
         truth.replicate(self.leader_epoch, self.log_end_offset, self._advance)
 
     @property
@@ -115,7 +118,7 @@ class Replica:
             [each for each in self._batches if offset < read_header(each).next_offset <= limit]
         )
 
-    def begin_verification(self, claim: Claim) -> Guard | None:
+    def begin_verification(self, claim: Claim) -> VerificationGuard | None:
         self._require_leader()
         return self.producers.begin_verification(claim)
 
@@ -125,27 +128,27 @@ class Replica:
         *,
         now_ms: int,  # noqa: ARG002
         origin: Origin = Origin.CLIENT,
-        guard: Guard | None = None,
+        guard: VerificationGuard | None = None,
         transaction_version: int = 0,
-    ) -> Appended:
+    ) -> LogAppendInfo:
         self._require_leader()
         if self.refusal is not None:
             raise KafkaError(self.refusal)
-        batch, offset = bytearray(data), self.log_end_offset
-        update = self.producers.prepare(
-            batch, [(0, read_header(batch))], origin, offset, guard, transaction_version
-        )
+        offset, headers = self.log_end_offset, list(iter_headers(data))
+        update = self.producers.prepare(data, headers, origin, offset, guard, transaction_version)
         if update.duplicate is not None:
             first, last = update.duplicate.first_offset, update.duplicate.last_offset
-            return Appended(first, last, -1, 0, duplicate=True)
-        set_base_offset_and_epoch(batch, 0, offset, self.leader_epoch)
-        self._batches.append(bytes(batch))
-        self.producers.commit(update, self.log_end_offset)
+            return LogAppendInfo(first, last, -1, 0, duplicate=True)
         truth = self._truth
-        if self.leader_epoch == truth.epoch:
-            truth.batches.append(bytes(batch))
+        for pos, header in headers:
+            batch = bytearray(data[pos : pos + header.size])
+            set_base_offset_and_epoch(batch, 0, self.log_end_offset, self.leader_epoch)
+            self._batches.append(bytes(batch))
+            if self.leader_epoch == truth.epoch:
+                truth.batches.append(bytes(batch))
+        self.producers.commit(update, self.log_end_offset)
         truth.replicate(self.leader_epoch, self.log_end_offset, self._advance)
-        return Appended(offset, self.log_end_offset - 1, -1, 0)
+        return LogAppendInfo(offset, self.log_end_offset - 1, -1, 0)
 
     def add_waiter(self, offset: int, waiter: Waiter) -> None:
         if self._high_watermark >= offset:
@@ -175,11 +178,11 @@ class Replica:
 
 
 class _Read:
-    """What was found, to be read by a thread."""
+    """Batches that were found, for a thread to read."""
 
     def __init__(self, batches: list[bytes]) -> None:
         self._batches = batches
 
     def read_bytes(self) -> bytes:
-        # A few at a time: a load takes its time, and may be overtaken.
+        # A few at a time: a load takes time, and an election may overtake it.
         return b"".join(self._batches[:3])

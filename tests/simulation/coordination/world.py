@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, cast
 
-from barnabas.broker.metadata.topic_names import TRANSACTION_STATE
+from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
 from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -22,14 +22,14 @@ from tests.simulation.transactions.client import TIMEOUT_MS, Client, LostError
 NODES = (1, 2, 3)
 WALL_MS = 1_700_000_000_000
 PATIENCE_S = 3.0
-"""Until a client asks again on another connection."""
+"""Seconds until a client retries on another connection."""
 LONGEST_S = 600.0
-"""A history that is not over then will never be."""
+"""The virtual seconds after which a history has failed to end."""
 CALM_S = 3 * TIMEOUT_MS / 1000
 
 
 class World:
-    """Everything, and what happens next. Call `run` once, on a virtual loop."""
+    """The whole state of a history, and its next event. Call `run` once, on a virtual loop."""
 
     def __init__(self, loop: VirtualLoop, seed: int, *, faults: bool = True) -> None:
         self.rng = rng = Random(seed)
@@ -38,7 +38,7 @@ class World:
         self.places: list[TopicPartition] = [("t", index) for index in range(3)]
         self._logs = [(TRANSACTION_STATE, index) for index in range(2)]
         self.partitions = {place: Replicated(self, place) for place in self.places + self._logs}
-        # What producers of `tests.simulation.transactions` look at.
+        # Attributes that the producers of `tests.simulation.transactions` use.
         self.registers = rng.random() < 0.3
         self.bumps = rng.random() < 0.5
         self.abandons = 0.1 if faults else 0.0
@@ -62,7 +62,7 @@ class World:
         self.clients: list[Client] = []
         self.audit = ClusterAudit(self)
 
-    # -- doors -----------------------------------------------------------------------------------
+    # -- the platform ------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
         return WALL_MS + int(self._loop.time() * 1000)
@@ -71,7 +71,7 @@ class World:
         return self._loop.time()
 
     async def submit(self, _lane: str, work: Callable[[], Any]) -> Any:
-        """As the offload: a thread takes its time."""
+        """Run the work later: the offload's thread takes time."""
         await asyncio.sleep(self.latency())
         return work()
 
@@ -95,7 +95,7 @@ class World:
             self.faults.append(fault)
 
     def fate(self) -> str:
-        """What happens to a request."""
+        """Draw the fate of a request."""
         draw = self.rng.random() if self._faults else 1.0
         return (
             "lost"
@@ -114,15 +114,15 @@ class World:
         self._loop.note(what)
 
     def committed(self, partition: Replicated) -> None:
-        """Something more of a partition is there to stay."""
+        """Audit the records of a partition that were committed."""
         self._loop.note(f"{partition.place} {partition.epoch} {partition.committed}")
         self.audit.look(partition)
 
-    # -- what producers ask ----------------------------------------------------------------------
+    # -- requests of producers ---------------------------------------------------------------------
 
     @property
     def version(self) -> int:
-        """As some broker tells it."""
+        """Return the transaction.version that some broker reports."""
         return self.rng.choice([each for each in self.nodes.values() if each.alive]).version
 
     def connect(self) -> int:
@@ -133,7 +133,7 @@ class World:
         return cast(TransactionCoordinator, _Coordinators(self))
 
     def node_for(self, place: TopicPartition) -> Node:
-        """Where a client believes the leader is; raises where nobody answers."""
+        """Return the broker that a client takes for the leader. Raises LostError if it is dead."""
         leader = self.partitions[place].leader
         if leader == NOBODY or self.rng.random() < 0.1:
             leader = self.rng.choice(NODES)
@@ -152,7 +152,7 @@ class World:
         return asyncio.sleep(self.rng.uniform(0.01, 0.2))
 
     def way_back(self) -> None:
-        """Leaders have lines of their own here."""
+        """Do nothing: leaders have links of their own here."""
 
     def post_request(
         self,
@@ -204,7 +204,7 @@ class World:
     # -- a run -----------------------------------------------------------------------------------
 
     async def run(self) -> "World":
-        """Let everything happen, then calm down, and judge. Raises AssertionError."""
+        """Run all events, end the faults, and judge. Raises AssertionError."""
         for place in self.partitions:
             self._move(place, self.rng.choice(NODES))
         names = self.rng.choice((("x", "x"), ("x", "y"), ("x", "y", "z")))
@@ -244,7 +244,7 @@ class World:
                 self._move(place, self.rng.choice(NODES))
         await asyncio.sleep(CALM_S)
 
-    # -- troubles --------------------------------------------------------------------------------
+    # -- faults ------------------------------------------------------------------------------------
 
     async def _trouble(self) -> None:
         while True:
@@ -299,12 +299,12 @@ class World:
                 self._restart(node.id)
 
     def _finalize(self, version: int) -> None:
-        """Each broker hears of it from the store at its own pace."""
+        """Let each broker learn of the version from the store after its own delay."""
         for node in self.nodes.values():
             self.later(self.rng.uniform(0, 3), lambda node=node: setattr(node, "version", version))
 
     def _move(self, place: TopicPartition, leader: int) -> None:
-        """An election; every broker hears of it, sooner or later, in two messages."""
+        """Elect a leader; every broker learns of it in two messages, sooner or later."""
         term = self.partitions[place].elect(leader)
         snapshot = self._snapshot()
         for node in self.nodes.values():
@@ -338,16 +338,18 @@ class World:
 
 
 class _Coordinators:
-    """The coordinator of whichever id is asked about, wherever the client thinks that it is."""
+    """The coordinator of a request's transactional id, at the broker where the client expects
+    it."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def ask(key: str, *args: Any, **options: Any) -> Any:
+        def ask(request: Any) -> Any:
+            key = request.transactional_id
             index = partition_for(key, self._world.config.transaction_state_log_num_partitions)
             node = self._world.node_for((TRANSACTION_STATE, index))
-            return getattr(node.coordination.coordinator, name)(key, *args, **options)
+            return getattr(node.coordination.coordinator, name)(request)
 
         return ask
 

@@ -1,8 +1,14 @@
-"""What must be true after every event, and at the end, whoever did what."""
+"""The invariants of the simulated transactions, after every event and at the end."""
 
 from typing import TYPE_CHECKING, Any
 
-from barnabas.coordinator.transaction.metadata import LAST_CLIENT_EPOCH, Producer, Transaction
+from barnabas.coordinator.transaction.metadata import (
+    LAST_CLIENT_EPOCH,
+    TV2,
+    Producer,
+    TransactionMetadata,
+)
+from barnabas.coordinator.transaction.producers import Initialised
 from barnabas.coordinator.transaction.records import decode_record
 from barnabas.coordinator.transaction.states import (
     COMPLETED,
@@ -25,18 +31,18 @@ _OUTCOME = {
 
 
 class Audit:
-    """Sees what is committed, as nobody in the simulation does."""
+    """The audit of one coordinator and its partitions, by the committed records."""
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
         self._seen = 0
-        self._known: dict[str, Transaction] = {}
+        self._known: dict[str, TransactionMetadata] = {}
         self._holders: dict[Producer, str] = {}
         self.story: list[str] = []
-        """What happened, for whoever looks for the cause."""
+        """The events so far, for the message of a failure."""
 
     def look(self) -> None:
-        """After every event."""
+        """Check the invariants after an event."""
         assert not self._brokers.faults, self._brokers.faults
         log = self._brokers.log
         while self._seen < len(log.batches):
@@ -51,22 +57,28 @@ class Audit:
                 assert decoded.value is not None
                 self._step(decoded.value)
 
-    def _step(self, after: Transaction) -> None:
+    def _step(self, after: TransactionMetadata) -> None:
         before = self._known.get(after.transactional_id)
         self._known[after.transactional_id] = after
         if before is None:
             return
         assert after.state in TRANSITIONS[before.state], f"{before.state} -> {after.state}"
-        if before.producer_id == after.producer_id:
-            assert after.epoch >= before.epoch, "an epoch went back"
+        if before.client.producer_id == after.client.producer_id:
+            assert after.client.epoch >= before.client.epoch, "an epoch went back"
         else:
-            assert after.epoch == 0, "another producer id begins with epoch 0"
-            assert before.epoch >= LAST_CLIENT_EPOCH, "a producer id was changed too early"
+            assert after.client.epoch == 0, "another producer id begins with epoch 0"
+            assert before.client.epoch >= LAST_CLIENT_EPOCH, "a producer id was changed too early"
+        if before.state is TransactionState.ONGOING:
+            bumps = after.state in PREPARED and (before.is_kept or after.client_version >= TV2)
+            ongoing = before.producer._replace(epoch=before.epoch + bumps)
+            fenced = before.producer._replace(epoch=before.epoch + 1)
+            assert after.producer in (ongoing, fenced), "the producer of open records changed"
+            assert after.state in PREPARED or after.producer == before.producer
         if before.state in PREPARED:
             assert after.state is _OUTCOME[before.state], "a decided outcome changed"
             self._completed(before)
 
-    def _completed(self, decided: Transaction) -> None:
+    def _completed(self, decided: TransactionMetadata) -> None:
         committed = decided.state is TransactionState.PREPARE_COMMIT
         for place, partition in self._brokers.partitions.items():
             entry = partition.producers.entry(decided.producer_id)
@@ -79,16 +91,18 @@ class Audit:
                 )
 
     def answered(self, client: "Client", what: str, result: Any) -> None:
-        """A broker has said something to a client, whether it arrives or not."""
+        """Record a broker's response to a client, which may be lost on the way."""
+        if isinstance(result, Initialised):
+            result = result.producer
         if isinstance(result, Producer) and not what.startswith("end"):
-            assert result.epoch <= LAST_CLIENT_EPOCH, "an epoch that nobody may hold"
+            assert result.epoch <= LAST_CLIENT_EPOCH, "an epoch that no producer may have"
             holder = self._holders.setdefault(result, client.name)
             assert holder == client.name, f"{result} is {holder}'s and {client.name}'s"
 
     # -- at the end ------------------------------------------------------------------------------
 
     def judge(self, clients: list["Client"]) -> None:
-        """When nothing happens any more."""
+        """Check the invariants at the end of the history."""
         for key, txn in self._known.items():
             assert txn.state in SETTLED, f"{key} is left in {txn.state.value}"
             assert txn.state not in COMPLETED or not txn.partitions
@@ -107,9 +121,10 @@ class Audit:
                 assert len(found) <= 1, f"{txn.name} ({ended}) is torn"
                 if txn.told is not None:
                     assert found <= {txn.told}, f"{txn.name} ({ended}) was told {txn.told}"
+                txn.judge(found)
 
     def _found(self, name: str) -> set[bool]:
-        """The outcomes of all records of a transaction."""
+        """Return the outcomes of all records of a transaction."""
         prefix = f"{name}.".encode()
         return {
             committed

@@ -1,39 +1,49 @@
-"""The brokers of the simulation: a transaction coordinator and partitions, real but for their
-disks, and what carries markers from the one to the others."""
+"""The brokers of the simulation: a transaction coordinator and partitions, real except for their
+disks, and the carrier of markers between them."""
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Any
 
+from barnabas.broker.server.slices import Slicer
 from barnabas.coordinator.runtime import CoordinatorRuntime
-from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
-from barnabas.coordinator.transaction.ending import Markers
-from barnabas.coordinator.transaction.metadata import Producer
+from barnabas.coordinator.transaction.coordinator import (
+    TransactionCoordinator,
+    TransactionRuntime,
+    TransactionShard,
+)
+from barnabas.coordinator.transaction.metadata import TV2, Markers, Producer
+from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.coordinator.transaction.settings import TransactionSettings
-from barnabas.coordinator.transaction.shard import TransactionShard
-from barnabas.coordinator.transaction.waiting import WaitingRoom
+from barnabas.coordinator.transaction.table import TransactionTable
+from barnabas.coordinator.transaction.waiters import TransactionWaiters
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.claim import Claim
-from barnabas.protocol.records.control import ControlType, Marker, build_marker, read_marker
+from barnabas.protocol.records.control import TxnMarker, read_marker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.producer_state import ProducerStateManager
-from barnabas.storage.validator import Origin
-from barnabas.storage.verification import Guard
-from tests.unit.coordinator.harness import FakeLog, Time
+from barnabas.storage.log.validator import Origin
+from barnabas.storage.producers.state import ProducerStateManager
+from barnabas.storage.producers.verification import VerificationGuard
+from tests.support.coordinator.harness import FakeLog, Time
 
 WriteSpoken = Callable[[str], None]
-"""Told of each write, when it is in the log and before it is committed; may end the process."""
+"""Called for each write when it is in the log and before it is committed; may end the process."""
 _FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 
 class CoordinatorLog(FakeLog):
-    """The log of the transaction topic. What is not committed may be lost in a crash."""
+    """The log of the transaction topic. Uncommitted records may be lost in a crash."""
 
-    def __init__(self, batches: list[bytes], leader_epoch: int, wrote: WriteSpoken) -> None:
-        super().__init__(batches=batches, leader_epoch=leader_epoch)
+    def __init__(
+        self, batches: list[bytes], leader_epoch: int, wrote: WriteSpoken, *, commits_at_once: bool
+    ) -> None:
+        super().__init__(
+            batches=batches, leader_epoch=leader_epoch, commits_at_once=commits_at_once
+        )
         self.committed = self.end_offset
         self._wrote = wrote
 
@@ -56,7 +66,7 @@ class CoordinatorLog(FakeLog):
 
 
 class DataPartition:
-    """One partition: what it knows of producers is real, and survives as its batches do."""
+    """One partition: its producer state is real, and survives as its batches do."""
 
     def __init__(self, place: TopicPartition, wrote: WriteSpoken) -> None:
         self.place = place
@@ -75,7 +85,7 @@ class DataPartition:
         batch: bytes,
         *,
         origin: Origin,
-        guard: Guard | None = None,
+        guard: VerificationGuard | None = None,
         transaction_version: int = 0,
     ) -> None:
         header = read_header(batch)
@@ -104,14 +114,14 @@ class DataPartition:
             return
         marker = read_marker(batch, 0, header)
         assert marker is not None
-        committed = marker.type is ControlType.COMMIT
+        committed = marker.committed
         self.markers[header.producer_id] = header.producer_epoch, committed
         for value in self.open.pop(header.producer_id, ()):
             assert value not in self.outcomes, f"{value!r} is in the log twice"
             self.outcomes[value] = committed
 
     def reload(self) -> None:
-        """Another leader, or the same one again: what was never written down is gone."""
+        """Restart or move the partition: state that was never written is lost."""
         self.producers = ProducerStateManager()
         offset = 0
         for batch in self.batches:
@@ -125,7 +135,7 @@ class DataPartition:
 
 
 class Unfinished:
-    """A decided transaction, as its coordinator of one election carries it on."""
+    """A decided transaction, as the coordinator of one election completes it."""
 
     def __init__(self, coordinator_epoch: int, markers: Markers) -> None:
         self.coordinator_epoch = coordinator_epoch
@@ -153,15 +163,17 @@ class Brokers:
         *,
         settings: TransactionSettings,
         wait_ms: int,
+        gathers: bool,
         wrote: WriteSpoken,
         post_marker: Callable[[Unfinished, TopicPartition], None],
     ) -> None:
+        """With `gathers`, decisions are appended together when time passes."""
         self.time = Time()
         self.version = 2
         self.partitions = {place: DataPartition(place, wrote) for place in places}
         self.unfinished: dict[str, Unfinished] = {}
         self.faults: list[BaseException] = []
-        self.log = CoordinatorLog([], 0, wrote)
+        self.log = CoordinatorLog([], 0, wrote, commits_at_once=not gathers)
         self._settings = settings
         self._wait_ms = wait_ms
         self._wrote = wrote
@@ -170,25 +182,32 @@ class Brokers:
         self._start()
 
     def _start(self) -> None:
-        room = WaitingRoom(self.time, lambda: self._wait_ms)
-        runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
-            lambda: TransactionShard(
-                self._settings,
-                take_producer_id=self._ids.take,
-                transaction_version=lambda: self.version,
-                settled=room.wake,
-            ),
+        self.waiters = TransactionWaiters(self.time, lambda: self._wait_ms)
+
+        def new_shard(_index: int, leader_epoch: int) -> TransactionShard:
+            return TransactionShard(
+                TransactionTable(
+                    self._settings,
+                    take_producer_id=self._ids.take,
+                    transaction_version=lambda: self.version,
+                    verification=lambda: True,
+                    send_markers=partial(self._send, leader_epoch),
+                    free=self.waiters.wake,
+                )
+            )
+
+        self.runtime: TransactionRuntime = CoordinatorRuntime(
+            new_shard,
             clock=self.time,
             timers=self.time,
+            slices=Slicer(self.time.monotonic),
             write_timeout_ms=5000,
             load_buffer_bytes=1 << 20,
-            send=self._send,
             report=lambda _, error: self.faults.append(error),
         )
-        self.runtime, self.room = runtime, room
         self.coordinator = TransactionCoordinator(
-            runtime,
-            room,
+            self.runtime,
+            self.waiters,
             settings=self._settings,
             producer_ids=self._ids,
             clock=self.time,
@@ -197,16 +216,19 @@ class Brokers:
         )
 
     async def elect(self, surviving: int) -> None:
-        """The coordinator is gone; another one has what was committed and `surviving` batches
-        of what was not."""
+        """Replace the coordinator; the next one has the committed batches and `surviving`
+        others."""
         self.runtime.resigned(0)
-        self.room.wake_all()
+        self.waiters.wake_all()
         self.time.forget()
         self.unfinished.clear()
         old = self.log
         kept = sum(read_header(each).next_offset <= old.committed for each in old.batches)
         self.log = CoordinatorLog(
-            old.batches[: kept + surviving], old.leader_epoch + 1, self._wrote
+            old.batches[: kept + surviving],
+            old.leader_epoch + 1,
+            self._wrote,
+            commits_at_once=old.commits_at_once,
         )
         self._start()
         self.runtime.elected(0, self.log)
@@ -215,24 +237,22 @@ class Brokers:
 
     # -- markers ---------------------------------------------------------------------------------
 
-    def _send(self, _index: int, coordinator_epoch: int, markers: Markers) -> None:
+    def _send(self, coordinator_epoch: int, markers: Markers) -> None:
         unfinished = Unfinished(coordinator_epoch, markers)
         self.unfinished[markers.transactional_id] = unfinished
         for place in sorted(markers.partitions):
             self._post_marker(unfinished, place)
 
     def write_marker(self, unfinished: Unfinished, place: TopicPartition) -> bool:
-        """A partition gets a marker, perhaps from a coordinator that is not one any more; whether
-        it takes it."""
+        """Write a marker, perhaps of a deposed coordinator; return whether the partition takes
+        it."""
         markers = unfinished.markers
-        kind = ControlType.COMMIT if markers.committed else ControlType.ABORT
-        batch = build_marker(
-            Marker(kind, unfinished.coordinator_epoch),
-            offset=0,
-            timestamp=self.time.now_ms(),
-            producer_id=markers.producer.producer_id,
-            producer_epoch=markers.producer.epoch,
-        )
+        batch = TxnMarker(
+            markers.producer.producer_id,
+            markers.producer.epoch,
+            unfinished.coordinator_epoch,
+            markers.committed,
+        ).batch(self.time.now_ms())
         try:
             self.partitions[place].append(
                 batch,
@@ -246,7 +266,7 @@ class Brokers:
         return True
 
     def marked(self, unfinished: Unfinished, place: TopicPartition) -> None:
-        """The coordinator hears of a marker that is written."""
+        """Tell the coordinator of a marker that was written."""
         unfinished.waiting.discard(place)
         if self._carries_on(unfinished) and not unfinished.waiting:
             markers = unfinished.markers
@@ -269,10 +289,11 @@ class Brokers:
         adds: bool,
         pause: Callable[[], Any],
     ) -> None:
-        """Verified or added as by a broker; `pause` is the way back from the coordinator."""
+        """Verify or add the partition as a broker does, and append; `pause` is the response's way
+        back."""
         partition = self.partitions[place]
 
-        def begin() -> Guard | None:
+        def begin() -> VerificationGuard | None:
             claim = Claim(transactional_id, *producer, sequence, adds)
             return partition.producers.begin_verification(claim)
 
@@ -293,10 +314,12 @@ class Brokers:
     async def _admit(
         self, transactional_id: str, producer: Producer, place: TopicPartition, *, adds: bool
     ) -> bool:
-        """Whether it had to wait, perhaps for a marker that has taken the guard away."""
+        """Return whether it had to wait, perhaps for a marker that has removed the guard."""
         try:
             if adds:
-                answer = self.coordinator.add_for_leader(transactional_id, producer, [place])
+                answer = self.coordinator.add_partitions(
+                    AddPartitions(transactional_id, producer, [place], TV2)
+                )
                 if isinstance(answer, asyncio.Future):
                     await answer
                     return True

@@ -1,11 +1,15 @@
-"""Producers of the simulation: they repeat what is not answered, on a newer connection, until they
-know; both protocols, as Apache Kafka's Java client speaks them."""
+"""Producers of the simulation: they retry unanswered requests on a newer connection until they know
+the outcome, in both protocols, as Apache Kafka's Java client does."""
 
 import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from barnabas.coordinator.soon import map_answer
+from barnabas.coordinator.transaction.ending import EndTxn
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
+from barnabas.coordinator.transaction.partitions import AddPartitions
+from barnabas.coordinator.transaction.producers import InitProducerId
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -22,26 +26,30 @@ _ABORTABLE = (
 
 
 class LostError(Exception):
-    """No answer in time."""
+    """No response in time."""
 
 
 class GaveUpError(Exception):
-    """A batch was not answered in time, and is not sent again; it may arrive all the same."""
+    """A batch was not answered in time and is not retried; it may arrive all the same."""
 
 
 class Transaction:
-    """What a producer has done in one transaction, and what it was told of its end."""
+    """The writes of a producer in one transaction, and the response to its end."""
 
     def __init__(self, name: str, *, newer: bool) -> None:
         self.name = name
         self.newer = newer
         self.acknowledged: list[tuple[TopicPartition, bytes]] = []
         self.told: bool | None = None
-        """Committed, aborted, or nothing."""
+        """Whether it was committed or aborted; None if the client does not know."""
+
+    def judge(self, found: set[bool]) -> None:
+        """Check the outcomes of its records, at the end of the history."""
 
 
 class Client:
-    """One instance of a producer. It ends when it is fenced, or all its transactions are over."""
+    """One instance of a producer. It ends when it is fenced, or when all its transactions are
+    over."""
 
     def __init__(self, world: "World", name: str, transactional_id: str, todo: int) -> None:
         self.world = world
@@ -70,8 +78,11 @@ class Client:
         coordinator = self.world.coordinator
         return await self._ask(  # type: ignore[no-any-return]
             "init",
-            lambda _: coordinator().init_producer_id(
-                self.transactional_id, TIMEOUT_MS, expected, self.name
+            lambda _: map_answer(
+                coordinator().init_producer_id(
+                    InitProducerId(self.transactional_id, TIMEOUT_MS, expected, self.name)
+                ),
+                lambda given: given.producer,
             ),
         )
 
@@ -79,7 +90,7 @@ class Client:
         world, rng = self.world, self._rng
         newer = world.brokers.version >= TV2
         if newer and world.bumps and self.transactions and not self.transactions[-1].newer:
-            # Markers of the same epoch may still be on their way (KAFKA-18227).
+            # Markers of the same epoch may still be in flight (KAFKA-18227).
             producer = await self._init(producer)
             self._sequences.clear()
         txn = Transaction(f"{self.name}.{len(self.transactions)}", newer=newer)
@@ -121,7 +132,7 @@ class Client:
         await self._ask(
             f"add {places}",
             lambda connection: coordinator().add_partitions(
-                self.transactional_id, producer, places, connection=connection
+                AddPartitions(self.transactional_id, producer, places, TV0, connection)
             ),
         )
 
@@ -151,19 +162,21 @@ class Client:
         after: Producer = await self._ask(
             f"end {commits}",
             lambda connection: coordinator().end(
-                self.transactional_id,
-                producer,
-                commits,
-                client_version=TV2 if txn.newer else TV0,
-                written=written if self.world.registers else None,
-                connection=connection,
+                EndTxn(
+                    self.transactional_id,
+                    producer,
+                    commits,
+                    TV2 if txn.newer else TV0,
+                    written if self.world.registers else None,
+                    connection,
+                )
             ),
         )
         txn.told = commits
         return after
 
     async def _ask(self, what: str, ask: Callable[[int], Any], *, to_leader: bool = False) -> Any:
-        """Send a request until there is a final answer to it."""
+        """Retry a request until it has a final response, and return that."""
         while True:
             self.waits = asyncio.get_running_loop().create_future()
             self.world.post_request(self, what, ask, self._connection, to_leader=to_leader)

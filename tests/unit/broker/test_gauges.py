@@ -1,4 +1,4 @@
-"""Gauges that are read when somebody scrapes them."""
+"""Gauges that are computed at each scrape."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -8,8 +8,8 @@ from barnabas.metrics.catalogue import GroupMetrics
 from barnabas.metrics.registry import Registry
 
 
-def test_a_replica_that_is_not_in_sync_says_nothing_of_a_groups_lag() -> None:
-    """Its high watermark may be an old one: a group far behind would seem to have read all."""
+def test_replica_out_of_sync_reports_no_group_lag() -> None:
+    """Its high watermark may be old: a group far behind would seem to have read all records."""
     committed = [("g", "t", index, SimpleNamespace(offset=3)) for index in range(2)]
     coordinator: Any = SimpleNamespace(
         offsets=lambda: committed, states=dict, count_offsets=lambda: 2

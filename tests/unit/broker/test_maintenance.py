@@ -1,22 +1,22 @@
-"""The chores: what they do when their round comes, and that one failure stops none of them."""
+"""The periodic tasks of a broker: their effects, and the failure of one of them."""
 
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 
 from barnabas.broker.clock import SystemClock
-from barnabas.broker.maintenance import CleanerChore, LogChores
+from barnabas.broker.maintenance import CleanerTask, LogTasks
 from barnabas.broker.offload import InlineOffload, Offload, ThreadOffload
+from barnabas.broker.periodic_tasks import PeriodicTasks
 from barnabas.broker.replication.partition import Partition
-from barnabas.broker.rounds import Rounds
 from barnabas.config.broker import BrokerConfig
 from barnabas.metrics.registry import Cell
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.checkpoints import read_offsets
-from barnabas.storage.cleaner import LogCleaner
-from barnabas.storage.cleaner_worker import InlineCleaner
-from barnabas.storage.mem_files import Fault, MemFiles
-from barnabas.storage.verification import UNVERIFIED
+from barnabas.storage.cleaning.cleaner import LogCleaner
+from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
+from barnabas.storage.files.checkpoints import read_offsets
+from barnabas.storage.files.mem_files import Fault, MemFiles
+from barnabas.storage.producers.verification import UNVERIFIED
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 
 
@@ -29,8 +29,8 @@ class SteppedClock(SystemClock):
         return self.now
 
 
-class Kept:
-    """The chores over one replica that this broker leads."""
+class Rig:
+    """The log tasks of one replica that this broker leads."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Kept:
         self.clock = SteppedClock()
         self.config = BrokerConfig.from_properties({"log.dirs": "/data", **(broker or {})})
         self.transactions_passed = Cell()
-        self.chores = LogChores(
+        self.tasks = LogTasks(
             self.replicas.logs,
             self.replicas.manager,
             self.replicas.flusher,
@@ -55,7 +55,7 @@ class Kept:
             self.transactions_passed,
         )
         files = self.replicas.files
-        self.cleaner = CleanerChore(
+        self.cleaner = CleanerTask(
             LogCleaner(files, InlineCleaner(files).clean),
             self.replicas.logs,
             self.replicas.manager,
@@ -78,90 +78,90 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_retention_drops_what_is_too_old_and_removal_unlinks_it_later() -> None:
-    kept = Kept(retention_ms="1000", file_delete_delay_ms="500")
-    partition = await kept.partition()
-    kept.append(partition)
-    kept.clock.now += 2000
-    await kept.chores.retain()
+async def test_retention_drops_old_segments_and_removal_unlinks_them_later() -> None:
+    rig = Rig(retention_ms="1000", file_delete_delay_ms="500")
+    partition = await rig.partition()
+    rig.append(partition)
+    rig.clock.now += 2000
+    await rig.tasks.retain()
     assert partition.log.log_start_offset == 1
-    assert any(name.endswith(".deleted") for name in kept.replicas.files.listdir("/data/t-0"))
+    assert any(name.endswith(".deleted") for name in rig.replicas.files.listdir("/data/t-0"))
 
 
-async def test_retention_passes_a_hanging_transaction_and_says_so() -> None:
-    kept = Kept(retention_ms="1000", file_delete_delay_ms="500")
-    partition = await kept.partition()
+async def test_retention_passes_hanging_transaction_and_logs_it() -> None:
+    rig = Rig(retention_ms="1000", file_delete_delay_ms="500")
+    partition = await rig.partition()
     batch = build_batch(
-        [Record(0, kept.clock.now, None, b"x")],
+        [Record(0, rig.clock.now, None, b"x")],
         producer_id=7,
         producer_epoch=0,
         base_sequence=0,
         transactional=True,
     )
-    partition.append_as_leader(bytearray(batch), now_ms=kept.clock.now, guard=UNVERIFIED)
-    kept.append(partition)
-    kept.clock.now += 2000
-    await kept.chores.retain()
+    partition.append_as_leader(bytearray(batch), now_ms=rig.clock.now, guard=UNVERIFIED)
+    rig.append(partition)
+    rig.clock.now += 2000
+    await rig.tasks.retain()
     assert (partition.log.log_start_offset, partition.log.last_stable_offset) == (2, 2)
-    assert kept.transactions_passed.value == 1
-    await kept.chores.retain()
-    assert kept.transactions_passed.value == 1
+    assert rig.transactions_passed.value == 1
+    await rig.tasks.retain()
+    assert rig.transactions_passed.value == 1
 
 
-async def test_retention_of_many_logs_leaves_turns_of_the_loop_to_others() -> None:
-    kept = Kept()
-    config = kept.replicas.config("t")
+async def test_retention_of_many_logs_yields_to_the_loop() -> None:
+    rig = Rig()
+    config = rig.replicas.config("t")
     for partition in range(500):
-        kept.replicas.logs.create("t", partition, TOPIC_ID, config)
-    chore = asyncio.create_task(kept.chores.retain())
+        rig.replicas.logs.create("t", partition, TOPIC_ID, config)
+    task = asyncio.create_task(rig.tasks.retain())
     others = 0
-    while not chore.done():
+    while not task.done():
         await asyncio.sleep(0)
         others += 1
     assert others > 2
 
 
-async def test_checkpoints_tell_the_next_start_where_to_begin() -> None:
-    kept = Kept(flush_messages="1")
-    partition = await kept.partition()
-    kept.append(partition)
+async def test_checkpoints_set_the_recovery_point_of_the_next_start() -> None:
+    rig = Rig(flush_messages="1")
+    partition = await rig.partition()
+    rig.append(partition)
     await turns()
-    await kept.chores.checkpoint()
-    files = kept.replicas.files
+    await rig.tasks.checkpoint()
+    files = rig.replicas.files
     assert read_offsets(files, "/data/recovery-point-offset-checkpoint") == {("t", 0): 1}
     assert read_offsets(files, "/data/replication-offset-checkpoint") == {("t", 0): 1}
 
 
-async def test_a_rolled_log_is_flushed() -> None:
-    kept = Kept()
-    partition = await kept.partition()
-    kept.append(partition)
-    await kept.chores.flush_rolled()
+async def test_rolled_log_is_flushed() -> None:
+    rig = Rig()
+    partition = await rig.partition()
+    rig.append(partition)
+    await rig.tasks.flush_rolled()
     await turns()
     assert partition.log.flushed_offset == 0
-    partition.log.roll(now_ms=kept.clock.now)
-    await kept.chores.flush_rolled()
+    partition.log.roll(now_ms=rig.clock.now)
+    await rig.tasks.flush_rolled()
     await turns()
     assert partition.log.flushed_offset == 1
 
 
-async def test_flush_ms_is_counted_from_when_a_record_was_first_seen_waiting() -> None:
-    kept = Kept(flush_ms="100")
-    partition = await kept.partition()
-    kept.append(partition)
-    await kept.chores.flush_by_time()
-    kept.clock.now += 99
-    await kept.chores.flush_by_time()
+async def test_flush_ms_counts_from_the_first_sight_of_a_waiting_record() -> None:
+    rig = Rig(flush_ms="100")
+    partition = await rig.partition()
+    rig.append(partition)
+    await rig.tasks.flush_by_time()
+    rig.clock.now += 99
+    await rig.tasks.flush_by_time()
     await turns()
     assert partition.log.flushed_offset == 0
-    kept.clock.now += 1
-    await kept.chores.flush_by_time()
+    rig.clock.now += 1
+    await rig.tasks.flush_by_time()
     await turns()
     assert partition.log.flushed_offset == 1
 
 
-class Intervals(Rounds):
-    """Notes how often instead of doing it."""
+class Intervals(PeriodicTasks):
+    """A recorder of intervals that runs no task."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,48 +171,48 @@ class Intervals(Rounds):
         self,
         name: str,
         interval_ms: Callable[[], int],
-        chore: Callable[[], Awaitable[None]],  # noqa: ARG002
+        task: Callable[[], Awaitable[None]],  # noqa: ARG002
     ) -> None:
         self.interval_ms[name] = interval_ms()
 
 
-async def test_flush_ms_holds_without_a_second_key() -> None:
+async def test_flush_ms_needs_no_second_key() -> None:
     rounds = Intervals()
     for scheduler, expected in ((None, 1000), ("100", 100), ("60000", 1000)):
         keys = {} if scheduler is None else {"log.flush.scheduler.interval.ms": scheduler}
-        Kept(keys).chores.schedule(rounds)
+        Rig(keys).tasks.schedule(rounds)
         assert rounds.interval_ms["flush by time"] == expected
 
 
-async def test_silent_producers_are_forgotten() -> None:
-    kept = Kept({"producer.id.expiration.ms": "1000"})
-    partition = await kept.partition()
-    records = [Record(0, kept.clock.now, b"k", b"v", ())]
+async def test_idle_producers_expire() -> None:
+    rig = Rig({"producer.id.expiration.ms": "1000"})
+    partition = await rig.partition()
+    records = [Record(0, rig.clock.now, b"k", b"v", ())]
     batch = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0)
-    partition.append_as_leader(batch, now_ms=kept.clock.now)
+    partition.append_as_leader(batch, now_ms=rig.clock.now)
     assert len(partition.log.producers) == 1
-    kept.clock.now += 1001
-    await kept.chores.expire_producers()
+    rig.clock.now += 1001
+    await rig.tasks.expire_producers()
     assert len(partition.log.producers) == 0
 
 
-async def test_compaction_keeps_the_last_value_and_does_not_wait_for_the_next_checkpoint() -> None:
-    kept = Kept(cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", flush_messages="1")
-    partition = await kept.partition()
+async def test_compaction_keeps_last_values_without_the_periodic_checkpoint() -> None:
+    rig = Rig(cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", flush_messages="1")
+    partition = await rig.partition()
     for number in range(20):
-        kept.append(partition, key=b"%d" % (number % 2))
+        rig.append(partition, key=b"%d" % (number % 2))
     await turns()
-    partition.log.roll(now_ms=kept.clock.now)
-    kept.append(partition, key=b"in the active segment")
+    partition.log.roll(now_ms=rig.clock.now)
+    rig.append(partition, key=b"in the active segment")
     await turns()
     before = partition.log.size
-    await kept.cleaner.clean()
+    await rig.cleaner.clean()
     assert partition.log.size < before / 5
     assert partition.log.log_end_offset == 21
 
 
 class WatchedFiles(MemFiles):
-    """Notes what the thread of the event loop asks of the disk."""
+    """A recorder of the disk operations of the event loop's thread."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -231,41 +231,41 @@ class WatchedFiles(MemFiles):
         return super().exists(path)
 
 
-async def test_the_loop_never_waits_for_the_disk_while_segments_are_swapped_and_dropped() -> None:
+async def test_loop_never_waits_for_the_disk_during_swap_and_drop() -> None:
     files, offload = WatchedFiles(), ThreadOffload()
-    kept = Kept(files=files, offload=offload, cleanup_policy="compact,delete", flush_messages="1")
-    partition = await kept.partition()
-    # The cleaner's checkpoint is read once, at the first look.
-    await kept.cleaner.clean()
+    rig = Rig(files=files, offload=offload, cleanup_policy="compact,delete", flush_messages="1")
+    partition = await rig.partition()
+    # The cleaner's checkpoint is read once, at the first check.
+    await rig.cleaner.clean()
     for number in range(20):
-        kept.append(partition, key=b"%d" % (number % 2))
-        partition.log.roll(now_ms=kept.clock.now)
+        rig.append(partition, key=b"%d" % (number % 2))
+        partition.log.roll(now_ms=rig.clock.now)
     await turns()
-    await kept.chores.checkpoint()
+    await rig.tasks.checkpoint()
     before = len(partition.log.segments)
     files.loop_thread = threading.get_ident()
-    await kept.cleaner.clean()
+    await rig.cleaner.clean()
     assert "rename" in files.elsewhere
     assert len(partition.log.segments) < before
     files.elsewhere.clear()
     partition.log.delete_records_before(19)
-    await kept.chores.retain()
+    await rig.tasks.retain()
     assert "rename" in files.elsewhere
     assert partition.log.log_start_offset == 19
-    # Whether a segment has an index of aborted transactions is asked when a job is made, and
-    # answered from the kernel's memory.
+    # The existence of an index of aborted transactions is checked when a job is made; the kernel
+    # answers from memory.
     assert set(files.on_loop) <= {"exists"}
     offload.close()
 
 
-async def test_a_chore_that_fails_is_done_again_and_stopping_ends_it() -> None:
-    rounds, runs = Rounds(), []
+async def test_failed_task_runs_again_until_stopped() -> None:
+    rounds, runs = PeriodicTasks(), []
 
-    async def chore() -> None:
+    async def task() -> None:
         runs.append(None)
         raise ValueError("a bug")
 
-    rounds.every("failing", lambda: 1, chore)
+    rounds.every("failing", lambda: 1, task)
     async with asyncio.timeout(5):
         while len(runs) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""What a parent reads from its children."""
+"""The pipes from children to a parent."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def child(program: str) -> "subprocess.Popen[bytes]":
     )
 
 
-def test_lines_come_until_the_end_of_the_pipe() -> None:
+def test_lines_arrive_until_the_pipe_ends() -> None:
     async def read(process: "subprocess.Popen[bytes]") -> list[bytes]:
         assert process.stdout is not None
         lines = read_pipe(process.stdout.fileno())
@@ -34,7 +34,7 @@ def test_lines_come_until_the_end_of_the_pipe() -> None:
     process.communicate(timeout=DEADLINE)
 
 
-def test_an_output_that_was_taken_ends_with_its_process_though_a_child_of_it_lives_on() -> None:
+def test_taken_output_ends_with_its_process_although_a_child_lives() -> None:
     process = child(
         """
         import os, subprocess, sys

@@ -1,4 +1,4 @@
-"""How people write delimiters and formats, and what comes of it."""
+"""Delimiters and kcat formats on the command line."""
 
 import click
 import pytest
@@ -26,23 +26,23 @@ NULLS = Message("t", 0, 0, 0, 0, None, None, ())
         ("", ""),
     ],
 )
-def test_a_format_is_filled_in(text: str, line: str) -> None:
+def test_format_prints_the_fields_of_a_record(text: str, line: str) -> None:
     assert compile_format(text)(MESSAGE) == line.encode()
 
 
-def test_null_is_shown_as_wanted_and_has_length_minus_1() -> None:
+def test_null_is_printed_as_given_and_has_length_minus_1() -> None:
     assert compile_format("%k|%s|%K|%S")(NULLS) == b"||-1|-1"
     assert compile_format("%k|%s", null=b"NULL")(NULLS) == b"NULL|NULL"
 
 
 @pytest.mark.parametrize("text", ["%x", "%", "%\\n", "\\x1", "\\"])
-def test_what_cannot_be_read_is_wrong_usage(text: str) -> None:
+def test_invalid_format_is_a_usage_error(text: str) -> None:
     with pytest.raises(click.UsageError):
         compile_format(text)
 
 
 @given(st.text(st.characters(exclude_characters="\\", exclude_categories=["Cs"])))
-def test_text_without_escapes_stays_as_it_is(text: str) -> None:
+def test_text_without_escapes_is_unchanged(text: str) -> None:
     assert unescape(text) == text.encode()
 
 

@@ -1,4 +1,4 @@
-"""The parent of several brokers: what it hears of them, and how it stops."""
+"""The supervisor of several broker processes: restart, stop and messages."""
 
 import asyncio
 import os
@@ -8,21 +8,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.cli import supervisor
-from barnabas.cli.supervisor import Child, Orders, Supervisor
-from tests.waiting import eventually
+from barnabas.cli.processes import supervisor
+from barnabas.cli.processes.supervisor import Child, StartCommand, Supervisor
+from tests.support.waiting import eventually
 
 PROGRAM = """
 read orders
 case "$orders" in *starts.for.ever*) ;; *) echo '{"serves": "here"}';; esac
 exec cat
 """
-"""A broker, as far as its parent sees one."""
+"""A shell script that behaves like a broker process towards its parent."""
 
 
 @pytest.fixture
 def spawned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """The processes that stand for brokers, in the order in which they were started."""
+    """Return the stand-in processes of the brokers, in the order of their start."""
     processes: list[subprocess.Popen[bytes]] = []
 
     def spawn() -> "subprocess.Popen[bytes]":
@@ -36,7 +36,7 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list["subprocess.Popen[
         return process
 
     monkeypatch.setattr(supervisor, "_spawn", spawn)
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(supervisor, "FIRST_BACKOFF", 0.0)
     yield processes
     for process in processes:
         process.kill()
@@ -45,18 +45,19 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list["subprocess.Popen[
         process.stdin.close()
 
 
-def child(broker: int, **properties: str) -> Child:
+def child(broker_id: int, **properties: str) -> Child:
     named = {name.replace("_", "."): value for name, value in properties.items()}
-    return Child(broker, Orders(named, strict=True, log_level="warn", cluster_id=""))
+    return Child(broker_id, StartCommand(named, strict=True, log_level="warn", cluster_id=""))
 
 
-def test_more_brokers_than_the_loop_has_threads_are_watched_and_stopped(
+def test_supervisor_handles_more_brokers_than_loop_threads(
     spawned: list["subprocess.Popen[bytes]"], capsys: pytest.CaptureFixture[str]
 ) -> None:
     count = min(32, (os.cpu_count() or 1) + 4) + 1
 
     async def run() -> None:
-        several = Supervisor([child(broker) for broker in range(count)])
+        several = Supervisor([child(number) for number in range(count)])
+        several.handle_signals()
         await several.start()
         running = asyncio.create_task(several.run(asyncio.Event()))
         try:
@@ -66,7 +67,7 @@ def test_more_brokers_than_the_loop_has_threads_are_watched_and_stopped(
             async with asyncio.timeout(supervisor.STOP_SECONDS / 2):
                 await running
         finally:
-            # A wait that is left over would keep the loop from closing.
+            # A wait for a live process would keep the loop from closing.
             for process in spawned:
                 process.kill()
 
@@ -75,7 +76,7 @@ def test_more_brokers_than_the_loop_has_threads_are_watched_and_stopped(
     assert all(process.poll() is not None for process in spawned)
 
 
-def test_brokers_that_are_stopped_before_they_serve_are_not_said_to_serve(
+def test_no_greeting_if_stopped_before_brokers_serve(
     spawned: list["subprocess.Popen[bytes]"], capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def run() -> None:

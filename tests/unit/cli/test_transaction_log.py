@@ -1,20 +1,21 @@
-"""What of the transaction log is read, and which records are of a producer id."""
+"""The reader of the transaction log: partitions that it reads, records that it selects."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, cast
 
 import pytest
 
-from barnabas.cli import transaction_log
-from barnabas.cli.transaction_log import TOPIC, histories
+from barnabas.cli.transactions import log as transaction_log
+from barnabas.cli.transactions.log import TOPIC, histories
 from barnabas.client.cluster import Cluster
-from barnabas.coordinator.transaction.metadata import Transaction
+from barnabas.coordinator.transaction.metadata import Producer, TransactionMetadata
 from barnabas.protocol.java_hash import partition_for
 
 PARTITIONS = 50
-X = Transaction("x", 7, 0, 60_000, 1)
-Y = Transaction("y", 8, 0, 60_000, 2)
+X = TransactionMetadata("x", 7, 0, 60_000, 1)
+Y = TransactionMetadata("y", 8, 0, 60_000, 2)
 ROTATED = X._replace(producer_id=9, epoch=0, previous_producer_id=7)
+KEPT = X._replace(producer_id=9, epoch=4, previous_producer_id=9, ended=Producer(7, 0))
 
 
 class FakeCluster:
@@ -25,16 +26,16 @@ class FakeCluster:
 
 async def read(
     monkeypatch: pytest.MonkeyPatch,
-    records: Iterable[Transaction],
+    records: Iterable[TransactionMetadata],
     wanted: Iterable[int],
     known: Mapping[int, str],
-) -> tuple[dict[int, list[Transaction]], set[int]]:
-    """What is found, and in which partitions it was looked for."""
+) -> tuple[dict[int, list[TransactionMetadata]], set[int]]:
+    """Return the histories, and the partitions that were read."""
     asked: set[int] = set()
 
     async def scripted(
         _: Cluster, partitions: Iterable[tuple[str, int]]
-    ) -> AsyncIterator[Transaction]:
+    ) -> AsyncIterator[TransactionMetadata]:
         asked.update(index for _, index in partitions)
         for each in records:
             yield each
@@ -44,21 +45,25 @@ async def read(
     return found, asked
 
 
-async def test_only_partitions_of_known_ids_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_histories_reads_only_partitions_of_known_ids(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found, asked = await read(monkeypatch, [Y, X, Y, X], [7], {7: "x"})
     assert found == {7: [X, X]}
     assert asked == {partition_for("x", PARTITIONS)}
 
 
-async def test_an_unknown_one_may_be_in_any(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_histories_reads_all_partitions_for_an_unknown_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found, asked = await read(monkeypatch, [Y, X], [7, 8], {7: "x"})
     assert found == {7: [X], 8: [Y]}
     assert asked == set(range(PARTITIONS))
 
 
-@pytest.mark.parametrize("records", [[ROTATED], [X, ROTATED]])
-async def test_a_producer_id_that_was_used_up_is_found_with_its_successor(
-    monkeypatch: pytest.MonkeyPatch, records: list[Transaction]
+@pytest.mark.parametrize("records", [[ROTATED], [X, ROTATED], [KEPT], [X, KEPT]])
+async def test_histories_finds_former_producer_id_by_its_successor(
+    monkeypatch: pytest.MonkeyPatch, records: list[TransactionMetadata]
 ) -> None:
     found, _ = await read(monkeypatch, [Y, *records], [7], {})
     assert found == {7: records}

@@ -1,11 +1,11 @@
-"""The assignors against aiokafka's: members of both kinds may share a group."""
+"""The assignors compared with aiokafka's: members of both clients may be in the same group."""
 
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.client.assignors import Assignment, assign_range, assign_round_robin
+from barnabas.client.groups.assignors import Assignment, assign_range, assign_round_robin
 
 TOPICS = ["a", "b", "c"]
 members = st.dictionaries(

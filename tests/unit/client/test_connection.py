@@ -1,7 +1,9 @@
-"""Closing a connection: what was sent leaves first, however slowly the broker reads."""
+"""A connection: requests that leave together, and a close that sends written data first."""
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -9,12 +11,13 @@ from barnabas.client import connection as module
 from barnabas.client.connection import Connection
 from barnabas.protocol.codec import encode
 from barnabas.protocol.messages import api_versions, produce
+from barnabas.protocol.records.varint import Buffer
 
 MORE_THAN_SOCKETS_HOLD = 32 << 20
 
 
 class SlowReader:
-    """A broker that says what it serves, and reads on when it is told."""
+    """A broker that answers ApiVersions, and then reads only when the test says so."""
 
     def __init__(self) -> None:
         self.read_on = asyncio.Event()
@@ -38,7 +41,7 @@ class SlowReader:
 
 
 async def sent(peer: SlowReader) -> Connection:
-    """A connection on which more was sent than the sockets take."""
+    """Return a connection with more written data than the socket buffers can hold."""
     server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
     connection = await Connection.open(*server.sockets[0].getsockname(), timeout=5)
     server.close()
@@ -49,7 +52,7 @@ async def sent(peer: SlowReader) -> Connection:
     return connection
 
 
-async def test_closing_waits_until_what_acks_0_wrote_has_left() -> None:
+async def test_close_waits_until_written_data_is_sent() -> None:
     peer = SlowReader()
     connection = await sent(peer)
     closing = asyncio.create_task(connection.close())
@@ -60,8 +63,8 @@ async def test_closing_waits_until_what_acks_0_wrote_has_left() -> None:
     assert await asyncio.wait_for(peer.read, 10) > MORE_THAN_SOCKETS_HOLD
 
 
-async def test_what_a_broker_does_not_read_is_given_up_in_time() -> None:
-    """A broker that is stopped in the middle must not hold up those who would ask another."""
+async def test_close_drops_data_that_broker_does_not_read_after_timeout() -> None:
+    """A stopped broker must not delay requests to another broker."""
     peer = SlowReader()
     connection = await sent(peer)
     request = connection.request(api_versions.API, api_versions.ApiVersionsRequest(), timeout=0.05)
@@ -74,7 +77,7 @@ async def test_what_a_broker_does_not_read_is_given_up_in_time() -> None:
     await asyncio.wait_for(peer.read, 10)
 
 
-async def test_closing_does_not_wait_for_ever_for_a_broker_that_reads_nothing(
+async def test_close_does_not_hang_if_broker_reads_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     peer = SlowReader()
@@ -83,3 +86,79 @@ async def test_closing_does_not_wait_for_ever_for_a_broker_that_reads_nothing(
     await asyncio.wait_for(connection.close(), 5)
     peer.read_on.set()
     assert await asyncio.wait_for(peer.read, 10) < MORE_THAN_SOCKETS_HOLD
+
+
+class Transport(asyncio.Transport):
+    """A transport that keeps what each call wrote."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+        self.writes: list[int] = []
+        """By call, the number of requests."""
+
+    def writelines(self, parts: Iterable[Buffer]) -> None:
+        data, requests = b"".join(parts), 0
+        while data:
+            data = data[4 + int.from_bytes(data[:4], "big") :]
+            requests += 1
+        self.writes.append(requests)
+
+    def close(self) -> None:
+        self._connection.connection_lost(None)
+
+    abort = close
+
+
+@pytest.fixture
+async def transport() -> Transport:
+    connection = Connection("test")
+    connection.broker_versions = {api_versions.API.key: range(4)}
+    transport = Transport(connection)
+    connection.connection_made(transport)
+    return transport
+
+
+async def ask(transport: Transport, requests: int) -> list[asyncio.Task[Any]]:
+    """Send requests in one iteration of the event loop."""
+    request, asking = api_versions.ApiVersionsRequest(), transport._connection.request
+    tasks = [asyncio.create_task(asking(api_versions.API, request)) for _ in range(requests)]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_requests_of_one_iteration_behind_an_unanswered_one_are_one_write(
+    transport: Transport,
+) -> None:
+    tasks = await ask(transport, 3)
+    assert transport.writes == [1]
+    await asyncio.sleep(0)
+    assert transport.writes == [1, 2]
+    transport.close()
+    await asyncio.wait(tasks)
+
+
+async def test_many_gathered_bytes_are_written_at_once(
+    transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GATHERED_BYTES", 1)
+    tasks = await ask(transport, 3)
+    assert transport.writes == [1, 1, 1]
+    transport.close()
+    await asyncio.wait(tasks)
+
+
+async def test_close_writes_gathered_requests_first(
+    transport: Transport,
+) -> None:
+    tasks = await ask(transport, 2)
+    await transport._connection.close()
+    assert transport.writes == [1, 1]
+    await asyncio.wait(tasks)
+
+
+async def test_abort_drops_gathered_requests(transport: Transport) -> None:
+    tasks = await ask(transport, 2)
+    transport._connection.abort()
+    await asyncio.wait(tasks)
+    assert transport.writes == [1]

@@ -1,11 +1,11 @@
-"""The cooperative assignor's promises, for any group: one owner each, balance, few moves."""
+"""The cooperative assignor for random groups: one owner per partition, balance, few moves."""
 
 from itertools import pairwise
 
 import hypothesis.strategies as st
 from hypothesis import given
 
-from barnabas.client.assignors import (
+from barnabas.client.groups.assignors import (
     Subscription,
     assign_cooperative_sticky,
     assign_sticky,
@@ -24,7 +24,7 @@ def partitions(parts: dict[str, int]) -> list[TopicPartition]:
 
 @st.composite
 def groups(draw: st.DrawFn, *, equal: bool) -> tuple[dict[str, Subscription], dict[str, int]]:
-    """Members with what each owns, no partition twice, and how many partitions topics have."""
+    """Generate members with owned partitions, none owned twice, and partition counts of topics."""
     parts = draw(counts)
     some = st.lists(st.sampled_from(TOPICS), min_size=1, unique=True)
     names = draw(st.lists(st.sampled_from(MEMBERS), min_size=1, unique=True))
@@ -37,7 +37,7 @@ def groups(draw: st.DrawFn, *, equal: bool) -> tuple[dict[str, Subscription], di
 
 
 @given(groups(equal=True))
-def test_members_of_equal_wants_are_balanced_and_keep_all_they_can(
+def test_sticky_with_equal_subscriptions_is_balanced_and_moves_least(
     group: tuple[dict[str, Subscription], dict[str, int]],
 ) -> None:
     members, parts = group
@@ -52,7 +52,7 @@ def test_members_of_equal_wants_are_balanced_and_keep_all_they_can(
 
 
 @given(groups(equal=False))
-def test_members_of_different_wants_get_each_partition_once_and_as_even_as_they_allow(
+def test_sticky_with_different_subscriptions_assigns_each_partition_once(
     group: tuple[dict[str, Subscription], dict[str, int]],
 ) -> None:
     members, parts = group
@@ -72,19 +72,19 @@ def test_members_of_different_wants_get_each_partition_once_and_as_even_as_they_
 
 
 def rebalance(owned: Owned, ages: dict[str, int], parts: dict[str, int]) -> tuple[Owned, set[str]]:
-    """What members then own, and who must join again as it has lost something."""
+    """Return the partitions that members then own, and the members that must join again."""
     members = {name: Subscription(TOPICS, owned[name], ages[name]) for name in owned}
     shares = assign_cooperative_sticky(members, parts)
     for name, share in shares.items():
         for other in owned.keys() - {name}:
             if ages[other] == max(ages.values()):
-                # The other may be the last to hear of it.
+                # The other member may learn of the rebalance last.
                 assert not set(share) & set(owned[other])
     return shares, {name for name in owned if set(owned[name]) - set(shares[name])}
 
 
 @given(st.lists(st.sets(st.sampled_from(MEMBERS), min_size=1), min_size=1, max_size=6), counts)
-def test_through_joins_and_leaves_nothing_has_two_owners_and_who_stays_reads_on(
+def test_cooperative_rebalances_never_give_a_partition_two_owners(
     present: list[set[str]], parts: dict[str, int]
 ) -> None:
     owned: Owned = {}
@@ -111,7 +111,7 @@ def test_through_joins_and_leaves_nothing_has_two_owners_and_who_stays_reads_on(
     st.sets(st.sampled_from(partitions(dict.fromkeys(TOPICS, 7)))),
     st.booleans(),
 )
-def test_what_a_member_claims_that_was_away_stops_nobody(
+def test_stale_claim_does_not_revoke_partitions_of_others(
     group: tuple[dict[str, Subscription], dict[str, int]], claimed: set[TopicPartition], last: bool
 ) -> None:
     members, parts = group
@@ -129,7 +129,7 @@ def test_what_a_member_claims_that_was_away_stops_nobody(
     assert sorted(tp for share in owned.values() for tp in share) == sorted(partitions(parts))
 
 
-def test_a_partition_that_two_claim_alike_is_taken_from_both_before_it_is_given() -> None:
+def test_partition_with_two_equal_claims_is_revoked_from_both_first() -> None:
     both = Subscription(["a"], [("a", 0)], 1)
     shares = assign_cooperative_sticky({"m0": both, "m1": both}, {"a": 1})
     assert shares == {"m0": [], "m1": []}

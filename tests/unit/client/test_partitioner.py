@@ -1,10 +1,10 @@
-"""Keys land where Java's and librdkafka's clients put them."""
+"""The partitioner chooses the partition that the Java client and librdkafka choose."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as foreign_murmur2
 
-from barnabas.client.partitioner import murmur2, partition_for
+from barnabas.client.producer import murmur2, partition_for
 
 
 @given(st.binary(max_size=40))

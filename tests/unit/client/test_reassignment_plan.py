@@ -1,4 +1,4 @@
-"""Plans in the JSON of Kafka's tool, and what their throttles cover."""
+"""Reassignment plans in the JSON format of Kafka's tool, and their throttles."""
 
 import json
 
@@ -18,7 +18,7 @@ def text(*rows: dict[str, object], **fields: object) -> str:
     return json.dumps({"version": 1, "partitions": list(rows), **fields})
 
 
-def test_a_plan_of_kafkas_tool_is_read() -> None:
+def test_plan_of_kafkas_tool_is_parsed() -> None:
     plan = parse_plan(
         '{"version":1,"partitions":[{"topic":"a","partition":1,"replicas":[3,1],'
         '"log_dirs":["any","any"]},{"topic":"b","partition":0,"replicas":[2]}]}'
@@ -40,13 +40,13 @@ def test_a_plan_of_kafkas_tool_is_read() -> None:
         (text(row(replicas=[])), "t-0 needs different broker ids"),
         (text(row(replicas=[1, 1])), "t-0 needs different broker ids"),
         (text(row(partition=-1)), "t--1 needs different broker ids"),
-        (text(row(replicas=[1, "2"])), "t-0 needs numbers of brokers"),
-        (text(row(replicas=[1 << 31])), "t-0 needs numbers of brokers"),
-        (text(row(replicas=[-1])), "t-0 needs numbers of brokers"),
+        (text(row(replicas=[1, "2"])), "t-0 needs broker ids that are numbers"),
+        (text(row(replicas=[1 << 31])), "t-0 needs broker ids that are numbers"),
+        (text(row(replicas=[-1])), "t-0 needs broker ids that are numbers"),
         (text(row(log_dirs=["/data", "any"])), "log_dirs"),
     ],
 )
-def test_what_is_no_plan_is_refused_with_a_reason(plan: str, reason: str) -> None:
+def test_invalid_plan_is_refused_with_a_reason(plan: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse_plan(plan)
 
@@ -59,11 +59,11 @@ PLANS = st.dictionaries(
 
 
 @given(PLANS)
-def test_a_plan_comes_back_as_it_was_written(plan: dict[tuple[str, int], tuple[int, ...]]) -> None:
+def test_plan_text_round_trips(plan: dict[tuple[str, int], tuple[int, ...]]) -> None:
     assert parse_plan(plan_text(plan)) == plan
 
 
-def test_a_throttle_covers_who_sends_and_who_fetches() -> None:
+def test_throttle_lists_current_replicas_as_leaders_and_new_ones_as_followers() -> None:
     plan = {("a", 0): (2, 3), ("a", 1): (1, 2), ("b", 0): (4,)}
     here = {("a", 0): (1, 2), ("a", 1): (2, 1), ("b", 0): (1,)}
     throttle = throttle_for(plan, here, {})
@@ -72,7 +72,7 @@ def test_a_throttle_covers_who_sends_and_who_fetches() -> None:
     assert throttle.brokers == [1, 2, 3, 4]
 
 
-def test_what_is_on_its_way_already_still_has_to_fetch() -> None:
+def test_throttle_covers_replicas_of_a_running_reassignment() -> None:
     plan = {("a", 0): (3, 4)}
     here = {("a", 0): (3, 4, 1, 2)}
     running = {("a", 0): Reassignment((3, 4, 1, 2), adding=(3, 4), removing=(1, 2))}
@@ -81,6 +81,6 @@ def test_what_is_on_its_way_already_still_has_to_fetch() -> None:
     assert throttle.followers == {"a": ["0:3", "0:4"]}
 
 
-def test_what_only_changes_its_order_is_not_throttled() -> None:
+def test_changed_order_of_replicas_is_not_throttled() -> None:
     throttle = throttle_for({("a", 0): (2, 1)}, {("a", 0): (1, 2)}, {})
     assert throttle == ({}, {}, [])

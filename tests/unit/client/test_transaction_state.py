@@ -1,19 +1,19 @@
-"""The table of a transactional producer's states, and what each error does to it."""
+"""The state machine of a transactional producer and the classification of errors."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.client.transaction_state import (
+from barnabas.client.transactions.state import (
     TRANSITIONS,
     AbortableError,
+    ErrorKind,
     FatalError,
-    Machine,
     State,
+    StateMachine,
     TransactionStateError,
-    Verdict,
     as_error,
-    judge,
+    classify,
 )
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import (
@@ -38,10 +38,10 @@ FATAL = FatalError(ErrorCode.PRODUCER_FENCED)
 
 
 @given(st.lists(st.sampled_from([*State, ABORTABLE, FATAL]), max_size=30))
-def test_only_the_tables_ways_are_gone_and_a_fatal_error_ends_them(
+def test_state_machine_follows_its_table_until_a_fatal_error(
     steps: list[State | AbortableError | FatalError],
 ) -> None:
-    machine = Machine()
+    machine = StateMachine()
     for step in steps:
         before = machine.state
         if isinstance(step, KafkaError):
@@ -53,15 +53,15 @@ def test_only_the_tables_ways_are_gone_and_a_fatal_error_ends_them(
             else:
                 assert machine.state is before
         elif step in TRANSITIONS[before]:
-            machine.to(step)
+            machine.move_to(step)
             assert machine.state is step
         else:
             with pytest.raises((TransactionStateError, KafkaError)):
-                machine.to(step)
+                machine.move_to(step)
             assert machine.state is before
 
 
-def test_every_state_but_the_fatal_one_leads_back_to_ready() -> None:
+def test_ready_is_reachable_from_every_state_but_fatal_error() -> None:
     for start in State:
         reached, ahead = {start}, [start]
         while ahead:
@@ -71,67 +71,69 @@ def test_every_state_but_the_fatal_one_leads_back_to_ready() -> None:
         assert (State.READY in reached) is (start is not State.FATAL_ERROR)
 
 
-def test_calls_in_an_error_state_raise_its_first_error() -> None:
-    machine = Machine()
+def test_error_state_raises_its_first_error() -> None:
+    machine = StateMachine()
     for state in (State.INITIALISING, State.READY, State.IN_TRANSACTION):
-        machine.to(state)
+        machine.move_to(state)
     machine.fail(AbortableError(ErrorCode.MESSAGE_TOO_LARGE))
     machine.fail(AbortableError(ErrorCode.TRANSACTION_ABORTABLE))
     with pytest.raises(AbortableError, match="MESSAGE_TOO_LARGE"):
         machine.expect(State.IN_TRANSACTION)
-    machine.to(State.ABORTING)
+    machine.move_to(State.ABORTING)
     assert machine.error is None
 
 
-def test_a_commit_whose_outcome_is_unknown_cannot_be_aborted() -> None:
-    machine = Machine()
+def test_commit_with_unknown_outcome_cannot_be_aborted() -> None:
+    machine = StateMachine()
     for state in (State.INITIALISING, State.READY, State.IN_TRANSACTION, State.COMMITTING):
-        machine.to(state)
+        machine.move_to(state)
     with pytest.raises(TransactionStateError):
-        machine.to(State.ABORTING)
-    machine.to(State.COMMITTING)
+        machine.move_to(State.ABORTING)
+    machine.move_to(State.COMMITTING)
 
 
 @pytest.mark.parametrize("api", COORDINATOR, ids=lambda api: api.name)
 @pytest.mark.parametrize(
     ("code", "verdict"),
     [
-        (ErrorCode.NOT_COORDINATOR, Verdict.RETRY),
-        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Verdict.RETRY),
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Verdict.RETRY),
-        (ErrorCode.CONCURRENT_TRANSACTIONS, Verdict.RETRY),
-        (ErrorCode.TRANSACTION_ABORTABLE, Verdict.ABORTABLE),
-        (ErrorCode.PRODUCER_FENCED, Verdict.FATAL),
-        (ErrorCode.INVALID_PRODUCER_EPOCH, Verdict.FATAL),
-        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, Verdict.FATAL),
-        (ErrorCode.INVALID_TXN_STATE, Verdict.FATAL),
-        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Verdict.FATAL),
+        (ErrorCode.NOT_COORDINATOR, ErrorKind.RETRY),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorKind.RETRY),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorKind.RETRY),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorKind.RETRY),
+        (ErrorCode.TRANSACTION_ABORTABLE, ErrorKind.ABORTABLE),
+        (ErrorCode.PRODUCER_FENCED, ErrorKind.FATAL),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorKind.FATAL),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorKind.FATAL),
+        (ErrorCode.INVALID_TXN_STATE, ErrorKind.FATAL),
+        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorKind.FATAL),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_what_coordinators_say(api: Api, code: ErrorCode, verdict: Verdict) -> None:
-    assert judge(api, code) is verdict
+def test_errors_of_coordinators_are_classified(
+    api: Api, code: ErrorCode, verdict: ErrorKind
+) -> None:
+    assert classify(api, code) is verdict
 
 
 @pytest.mark.parametrize(
     ("code", "verdict"),
     [
-        (ErrorCode.INVALID_PRODUCER_EPOCH, Verdict.ABORTABLE),  # KIP-588
-        (ErrorCode.INVALID_TXN_STATE, Verdict.ABORTABLE),
-        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, Verdict.ABORTABLE),
-        (ErrorCode.NOT_ENOUGH_REPLICAS, Verdict.ABORTABLE),
-        (ErrorCode.MESSAGE_TOO_LARGE, Verdict.ABORTABLE),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Verdict.ABORTABLE),
-        (ErrorCode.PRODUCER_FENCED, Verdict.FATAL),
-        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, Verdict.FATAL),  # KAFKA-18019
-        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Verdict.FATAL),
-        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, Verdict.FATAL),
-        (ErrorCode.UNSUPPORTED_VERSION, Verdict.FATAL),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorKind.ABORTABLE),  # KIP-588
+        (ErrorCode.INVALID_TXN_STATE, ErrorKind.ABORTABLE),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorKind.ABORTABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorKind.ABORTABLE),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorKind.ABORTABLE),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorKind.ABORTABLE),
+        (ErrorCode.PRODUCER_FENCED, ErrorKind.FATAL),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorKind.FATAL),  # KAFKA-18019
+        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorKind.FATAL),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorKind.FATAL),
+        (ErrorCode.UNSUPPORTED_VERSION, ErrorKind.FATAL),
     ],
     ids=lambda value: value.name,
 )
-def test_what_leaders_say(code: ErrorCode, verdict: Verdict) -> None:
-    assert judge(produce.API, code) is verdict
+def test_errors_of_leaders_are_classified(code: ErrorCode, verdict: ErrorKind) -> None:
+    assert classify(produce.API, code) is verdict
 
 
 @pytest.mark.parametrize(
@@ -139,11 +141,11 @@ def test_what_leaders_say(code: ErrorCode, verdict: Verdict) -> None:
     [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID],
     ids=lambda code: code.name,
 )
-def test_a_member_that_is_gone_may_abort_and_join_again(code: ErrorCode) -> None:
-    assert judge(txn_offset_commit.API, code) is Verdict.ABORTABLE
+def test_errors_of_removed_members_are_abortable(code: ErrorCode) -> None:
+    assert classify(txn_offset_commit.API, code) is ErrorKind.ABORTABLE
 
 
-def test_an_old_epoch_at_the_coordinator_reads_as_fenced() -> None:
+def test_invalid_epoch_from_coordinator_becomes_producer_fenced() -> None:
     error = as_error(end_txn.API, KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "older"))
     assert isinstance(error, FatalError)
     assert error.code is ErrorCode.PRODUCER_FENCED

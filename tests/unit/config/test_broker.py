@@ -112,7 +112,7 @@ def test_without_properties_every_key_has_its_default():
         ),
     ],
 )
-def test_a_bad_value_is_refused_in_kafkas_words(key, value, message):
+def test_invalid_value_is_refused_with_kafkas_text(key, value, message):
     with pytest.raises(ConfigError) as refused:
         BrokerConfig.from_properties({key: value})
     assert str(refused.value) == message
@@ -121,8 +121,9 @@ def test_a_bad_value_is_refused_in_kafkas_words(key, value, message):
 @pytest.mark.parametrize(
     "key", ["transaction.state.log.segment.bytes", "offsets.topic.segment.bytes"]
 )
-def test_a_segment_size_that_no_topic_may_have_is_refused_at_the_start(key):
-    """Accepted, it kept the brokers' own topic from being made, and every coordinator away."""
+def test_segment_size_outside_the_topic_limits_is_refused_at_the_start(key):
+    """If it were accepted, the internal topics could not be created, and no coordinator would
+    start."""
     with pytest.raises(ConfigError, match="at least 1048576"):
         BrokerConfig.from_properties({key: "2000"})
 
@@ -130,7 +131,7 @@ def test_a_segment_size_that_no_topic_may_have_is_refused_at_the_start(key):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("ssl.keystore.location", "/etc/keystore.jks"),
+        ("ssl.engine.factory.class", "a.Factory"),
         ("sasl.enabled.mechanisms", "SCRAM-SHA-256"),
         ("listener.name.external.ssl.truststore.location", "/etc/truststore.jks"),
         ("listener.name.external.plain.sasl.jaas.config", "x"),
@@ -141,13 +142,13 @@ def test_a_segment_size_that_no_topic_may_have_is_refused_at_the_start(key):
         ("client.quota.callback.class", "a.Callback"),
     ],
 )
-def test_a_key_that_asks_for_security_is_refused_and_named(key, value):
+def test_key_of_a_security_feature_is_refused_and_named(key, value):
     with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
         BrokerConfig.from_properties({key: value})
 
 
-def test_a_listener_that_asks_for_encryption_is_refused():
-    with pytest.raises(ConfigError, match="OUTSIDE asks for SASL_SSL"):
+def test_listener_with_encryption_is_refused():
+    with pytest.raises(ConfigError, match="OUTSIDE has the security protocol SASL_SSL"):
         BrokerConfig.from_properties(
             {
                 "listeners": "PLAINTEXT://:9092,OUTSIDE://:9093",
@@ -156,11 +157,46 @@ def test_a_listener_that_asks_for_encryption_is_refused():
         )
 
 
-def test_keys_of_security_that_ask_for_nothing_are_only_named():
+SSL_CLUSTER = {
+    "listeners": "CLIENTS://:9092,SSL://:9093",
+    "listener.security.protocol.map": "CLIENTS:PLAINTEXT,SSL:SSL",
+    "metadata.socket": "/m",
+}
+
+
+def test_inter_broker_protocol_names_the_listener():
+    config = BrokerConfig.from_properties(SSL_CLUSTER | {"security.inter.broker.protocol": "SSL"})
+    assert config.inter_broker_listener().name == "SSL"
+    with pytest.raises(ConfigError, match="Only one of"):
+        BrokerConfig.from_properties(
+            SSL_CLUSTER
+            | {
+                "security.inter.broker.protocol": "SSL",
+                "inter.broker.listener.name": "SSL",
+            }
+        )
+
+
+def test_keys_of_tls_of_a_listener_come_before_the_general_ones():
     config = BrokerConfig.from_properties(
-        {"security.inter.broker.protocol": "PLAINTEXT", "ssl.client.auth": "none"}
+        {
+            "listeners": "PLAINTEXT://:9092,SSL://:9093",
+            "ssl.keystore.location": "general",
+            "ssl.key.password": "secret",
+            "listener.name.ssl.ssl.keystore.location": "own",
+        }
     )
-    assert "ssl.client.auth" in config.warnings[0]
+    assert config.tls_of("SSL").ssl_keystore_location == "own"
+    assert config.tls_of("SSL").ssl_key_password == "secret"
+    assert config.tls_of("PLAINTEXT").ssl_keystore_location == "general"
+    assert "secret" not in repr(config) + repr(config.tls_of("SSL"))
+
+
+def test_security_keys_that_enable_no_feature_cause_a_warning_only():
+    config = BrokerConfig.from_properties(
+        {"security.inter.broker.protocol": "PLAINTEXT", "ssl.provider": ""}
+    )
+    assert "ssl.provider" in config.warnings[0]
 
 
 def test_broker_id_and_node_id_are_one_key():
@@ -198,6 +234,8 @@ def test_the_flush_interval_falls_back_to_the_schedulers():
         {"inter.broker.listener.name": "INSIDE"},
         {"max.connections.per.ip.overrides": "localhost"},
         {"metrics.listener": "9464"},
+        {"metrics.listener.certificate.file": "a.pem"},
+        {"metrics.listener.key.file": "a.key"},
     ],
 )
 def test_contradictions_between_keys_are_refused(given):
@@ -213,7 +251,7 @@ def test_a_configuration_cannot_be_changed_in_place():
         BrokerConfig(no_such_key=1)
 
 
-def test_a_key_of_one_listener_holds_there_alone():
+def test_key_of_one_listener_applies_to_it_only():
     config = BrokerConfig.from_properties(
         {
             "listeners": "PLAINTEXT://:9092,OUTSIDE://:9093",

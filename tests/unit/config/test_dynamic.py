@@ -1,4 +1,4 @@
-"""Dynamic layers, and how DescribeConfigs explains them."""
+"""Dynamic layers, and their description in DescribeConfigs."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from barnabas.config.describe import (
     describe_cluster_defaults,
     describe_topic,
 )
-from barnabas.config.dynamic import DynamicConfig
+from barnabas.config.dynamic import DynamicConfig, LocksOut
 from barnabas.config.key import ConfigError, Type
 
 
@@ -38,14 +38,29 @@ def test_a_brokers_override_wins_over_the_clusters_default_over_the_file():
     assert config.current.log_retention_ms == 1
 
 
-def test_followers_hear_of_changes_and_of_nothing_else():
+def test_subscribers_are_called_after_changes_only():
     config, heard = dynamic(), []
-    config.follow(lambda current: heard.append(current.max_connections))
+    config.subscribe(lambda current: heard.append(current.max_connections))
 
     config.apply(cluster_defaults={"max.connections": "5"}, overrides={})
     config.apply(cluster_defaults={}, overrides={"max.connections": "5"})
 
     assert heard == [5]
+
+
+def test_value_that_keeps_all_clients_out_may_be_in_the_file_only():
+    config = dynamic(max_connections="0")
+    config.apply(cluster_defaults={}, overrides={"log.retention.ms": "1"})
+    assert config.current.max_connections == 0
+    with pytest.raises(LocksOut, match="no client could connect"):
+        config.apply(cluster_defaults={"max.connections": "0"}, overrides={})
+    with pytest.raises(ConfigError, match="can be set to zero only if"):
+        dynamic(max_connections_per_ip="0")
+
+
+def test_dedupe_buffer_has_room_for_a_cleaner():
+    with pytest.raises(ConfigError, match="must be at least 1MB per cleaner thread"):
+        dynamic(log_cleaner_dedupe_buffer_size=str(1 << 20))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +123,7 @@ def test_the_resource_without_a_name_shows_only_the_clusters_defaults():
     assert only.source is Source.DYNAMIC_DEFAULT_BROKER_CONFIG
 
 
-def test_a_topic_key_stands_over_the_brokers_keys():
+def test_topic_key_overrides_the_broker_keys():
     config = dynamic(log_retention_hours="1")
 
     inherited = entry(describe_topic({}, config), "retention.ms")
@@ -121,11 +136,11 @@ def test_a_topic_key_stands_over_the_brokers_keys():
 
 
 LIMITS = ("max.connections", "max.connections.per.ip", "log.cleaner.backoff.ms")
-layer = st.dictionaries(st.sampled_from(LIMITS), st.integers(0, 99).map(str))
+layer = st.dictionaries(st.sampled_from(LIMITS), st.integers(1, 99).map(str))
 
 
 @given(file=layer, cluster=layer, broker=layer)
-def test_the_first_synonym_is_where_the_value_comes_from(file, cluster, broker):
+def test_first_synonym_is_the_source_of_the_value(file, cluster, broker):
     config = DynamicConfig(BrokerConfig.from_properties(file))
     config.apply(cluster_defaults=cluster, overrides=broker)
 
@@ -137,7 +152,7 @@ def test_the_first_synonym_is_where_the_value_comes_from(file, cluster, broker):
         assert strongest in (None, described.value)
 
 
-def test_a_key_of_a_listener_is_described_over_the_brokers():
+def test_key_of_a_listener_is_described_above_the_broker_key():
     own, key = "listener.name.plaintext.max.connections", "max.connections"
     config = DynamicConfig(BrokerConfig.from_properties({key: "9", own: "5"}))
     config.apply(cluster_defaults={own: "4"}, overrides={own: "3"})

@@ -1,4 +1,4 @@
-"""Values and their texts: Java's way of writing them, and every key's own default."""
+"""Values and their texts: Java's notation, and the default of every key."""
 
 import pytest
 from hypothesis import given
@@ -12,13 +12,13 @@ KEYS = [*BrokerConfig.KEYS.values(), *TopicConfig.KEYS.values()]
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
-def test_a_default_is_a_value_that_its_key_takes(key):
+def test_default_is_a_valid_value_of_its_key(key):
     if key.default is not None:
         assert key.parse(key.text(key.default)) == key.default
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
-def test_every_key_says_what_it_means(key):
+def test_every_key_has_documentation(key):
     assert key.doc.endswith(".")
     assert key.attribute == key.name.replace(".", "_")
 
@@ -42,7 +42,7 @@ def test_values_are_written_as_java_writes_them(value, text):
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_no_double_changes_by_being_written(value):
+def test_doubles_round_trip_through_their_text(value):
     assert float(java_text(value)) == value
 
 
@@ -57,5 +57,5 @@ def test_every_topic_key_inherits_from_broker_keys_or_from_none():
         assert set(synonyms) <= set(BrokerConfig.KEYS)
 
 
-def test_topic_defaults_of_an_untouched_broker_are_the_topic_tables_own():
+def test_topic_defaults_of_a_default_broker_equal_the_topic_tables():
     assert TopicConfig.resolve({}, BrokerConfig()) == TopicConfig()

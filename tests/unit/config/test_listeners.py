@@ -1,4 +1,4 @@
-"""Listeners, what they advertise, and the mistakes people make with them."""
+"""Listeners, their advertised addresses, and common mistakes with them."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from barnabas.config.listeners import (
 MAP = ("PLAINTEXT:PLAINTEXT", "INSIDE:PLAINTEXT", "OUTSIDE:PLAINTEXT")
 
 
-def test_a_listener_advertises_itself_unless_told_otherwise():
+def test_listener_advertises_itself_unless_configured_otherwise():
     assert resolve_listeners(["PLAINTEXT://localhost:9092"], None, MAP) == (
         Listener("PLAINTEXT", "PLAINTEXT", Address("localhost", 9092), Address("localhost", 9092)),
     )
@@ -54,7 +54,7 @@ def test_free_ports_and_one_port_of_both_families_are_no_conflict():
     ("listeners", "advertised", "message"),
     [
         (["9092"], None, "NAME://host:port"),
-        (["PLAINTEXT://:70000"], None, "70000 is no port"),
+        (["PLAINTEXT://:70000"], None, "70000 is not a port"),
         (["PLAINTEXT://::1:9092"], None, "NAME://host:port"),
         (["INSIDE://:1", "inside://:2"], None, "different name"),
         (["INSIDE://:1", "OUTSIDE://:1"], None, "different port"),
@@ -64,7 +64,7 @@ def test_free_ports_and_one_port_of_both_families_are_no_conflict():
         (["ELSEWHERE://:1"], None, "No security protocol defined for listener ELSEWHERE"),
     ],
 )
-def test_mistakes_are_named(listeners, advertised, message):
+def test_mistakes_are_named_in_the_error(listeners, advertised, message):
     with pytest.raises(ConfigError, match=message):
         resolve_listeners(listeners, advertised, MAP)
 

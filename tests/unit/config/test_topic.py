@@ -1,9 +1,9 @@
-"""Topic overrides: what wins, what is refused."""
+"""Topic overrides: precedence and refusals."""
 
 import pytest
 
 from barnabas.config.broker import BrokerConfig
-from barnabas.config.group import validate_group_overrides
+from barnabas.config.group_keys import validate_group_overrides
 from barnabas.config.key import ConfigError
 from barnabas.config.topic import TopicConfig, validate_topic_overrides
 
@@ -38,7 +38,7 @@ def test_an_override_wins_over_the_brokers_default():
         ),
     ],
 )
-def test_an_override_that_cannot_be_taken_is_refused(overrides, message):
+def test_invalid_override_is_refused(overrides, message):
     with pytest.raises(ConfigError) as refused:
         validate_topic_overrides(overrides, BrokerConfig())
     assert str(refused.value) == message
@@ -70,13 +70,13 @@ def test_cleanup_policies_combine(policy, compacted, deleted):
     assert (topic.compacted, topic.deleted) == (compacted, deleted)
 
 
-def test_a_throttled_replica_list_is_taken():
+def test_throttled_replica_list_is_accepted():
     for replicas in ("*", "0:1,1:2", ""):
         validate_topic_overrides(
             {"follower.replication.throttled.replicas": replicas}, BrokerConfig()
         )
 
 
-def test_no_group_key_is_taken_while_none_has_an_effect():
+def test_every_group_key_is_refused_while_none_has_an_effect():
     with pytest.raises(ConfigError, match="Unknown group config name"):
         validate_group_overrides({"share.auto.offset.reset": "earliest"})

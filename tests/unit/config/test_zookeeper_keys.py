@@ -1,4 +1,4 @@
-"""What a broker is told of ZooKeeper, and what of it is refused."""
+"""The keys of ZooKeeper: parsing and refusals."""
 
 import pytest
 
@@ -6,13 +6,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.config.describe import describe_broker
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.config.key import ConfigError
-
-CLUSTER = {
-    "zookeeper.connect": "zk1:2181",
-    "listeners": "PLAINTEXT://:9092,REPLICATION://:9192",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,REPLICATION:PLAINTEXT",
-    "inter.broker.listener.name": "REPLICATION",
-}
+from tests.unit.config.zookeeper_keys import CLUSTER
 
 
 @pytest.mark.parametrize(
@@ -26,7 +20,7 @@ CLUSTER = {
         ("[::1]:2181,[fe80::2]", ("[::1]:2181", "[fe80::2]:2181"), ""),
     ],
 )
-def test_where_zookeeper_is(connect: str, servers: tuple[str, ...], chroot: str) -> None:
+def test_zookeeper_connect_is_parsed(connect: str, servers: tuple[str, ...], chroot: str) -> None:
     config = BrokerConfig.from_properties(CLUSTER | {"zookeeper.connect": connect})
     assert config.zookeeper_address() == (servers, chroot)
     assert config.in_cluster
@@ -37,7 +31,7 @@ def test_where_zookeeper_is(connect: str, servers: tuple[str, ...], chroot: str)
     "connect",
     ["zk1:0", "zk1:70000", "zk1:x", "zk1:2181,", ":2181", "zk 1:2181", "zk1:2181/a//b", "zk1/.."],
 )
-def test_an_address_that_is_none_is_refused(connect: str) -> None:
+def test_malformed_zookeeper_address_is_refused(connect: str) -> None:
     with pytest.raises(ConfigError, match=r"configuration zookeeper\.connect"):
         BrokerConfig.from_properties(CLUSTER | {"zookeeper.connect": connect})
 
@@ -45,23 +39,23 @@ def test_an_address_that_is_none_is_refused(connect: str) -> None:
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"metadata.socket": "/run/b.sock"}, "name two stores"),
-        ({"zookeeper.set.acl": "true"}, "needs a broker that ZooKeeper knows"),
+        ({"metadata.socket": "/run/b.sock"}, "exclude each other"),
+        ({"zookeeper.set.acl": "true"}, "requires the broker to authenticate itself"),
         ({"zookeeper.ssl.truststore.location": "/ca.pem"}, "client.enable is true"),
         (
             {"zookeeper.ssl.truststore.password": "x"},
-            r"not set by zookeeper\.ssl\.truststore\.pass",
+            r"not supported: zookeeper\.ssl\.truststore\.pass",
         ),
-        ({"zookeeper.ssl.protocol": "TLSv1"}, r"not set by zookeeper\.ssl\.protocol\."),
-        ({"zookeeper.ssl.crl.enable": "true"}, r"not set by zookeeper\.ssl\.crl\.enable\."),
+        ({"zookeeper.ssl.protocol": "TLSv1"}, r"not supported: zookeeper\.ssl\.protocol\."),
+        ({"zookeeper.ssl.crl.enable": "true"}, r"not supported: zookeeper\.ssl\.crl\.enable\."),
     ],
 )
-def test_what_does_not_go_together_is_refused(more: dict[str, str], reason: str) -> None:
+def test_contradicting_keys_are_refused(more: dict[str, str], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         BrokerConfig.from_properties(CLUSTER | more)
 
 
-def test_a_password_is_shown_to_nobody() -> None:
+def test_password_is_never_shown() -> None:
     key = "zookeeper.ssl.keystore.password"
     config = BrokerConfig.from_properties(CLUSTER | {key: "s3cret"})
     assert config.zookeeper_ssl_keystore_password == "s3cret"

@@ -1,19 +1,20 @@
-"""A coordinator that is out of touch may have a successor: what it knows ends nobody's work."""
+"""An isolated coordinator may have a successor: it never answers with an error that is final."""
 
 import pytest
 
 from barnabas.coordinator.transaction.metadata import Producer
-from tests.unit.coordinator.harness import Groups, code_of
+from tests.support.coordinator.harness import Groups, code_of
 from tests.unit.coordinator.transactions import CLIENT_VERSIONS, FIRST_ID, A, B, Transactions
 
 LATER = "COORDINATOR_NOT_AVAILABLE"
 
 
 @pytest.mark.parametrize("version", CLIENT_VERSIONS)
-async def test_a_deposed_coordinator_told_a_committing_producer_that_nothing_was_open(
+async def test_isolated_coordinator_answers_end_txn_with_retriable_error(
     version: int,
 ) -> None:
-    """Its successor had begun the transaction: INVALID_TXN_STATE ended the producer for good."""
+    """INVALID_TXN_STATE would end the producer for good, though the successor had begun its
+    transaction."""
     here = await Transactions().load()
     producer: Producer = here.init()
     assert code_of(lambda: here.end(producer, version=version)) == "INVALID_TXN_STATE"
@@ -28,7 +29,7 @@ async def test_a_deposed_coordinator_told_a_committing_producer_that_nothing_was
         (Producer(FIRST_ID + 9, 0), "INVALID_PRODUCER_ID_MAPPING"),
     ],
 )
-async def test_nobody_is_fenced_by_one_who_may_be_deposed(other: Producer, refusal: str) -> None:
+async def test_isolated_coordinator_fences_no_producer(other: Producer, refusal: str) -> None:
     here = await Transactions().load()
     here.ongoing(A)
     here.in_touch = False
@@ -39,7 +40,16 @@ async def test_nobody_is_fenced_by_one_who_may_be_deposed(other: Producer, refus
     assert code_of(lambda: here.verify(other, A)) == refusal
 
 
-async def test_what_is_not_refused_goes_on() -> None:
+async def test_isolated_coordinator_denies_no_two_phase_commit() -> None:
+    """The level of transaction.version may have been raised since."""
+    here = await Transactions(version=1).load()
+    here.in_touch = False
+    assert code_of(here.keep) == LATER
+    here.in_touch = True
+    assert code_of(here.keep) == "UNSUPPORTED_VERSION"
+
+
+async def test_isolated_coordinator_still_verifies_and_ends_transactions() -> None:
     here = await Transactions().load()
     producer = here.ongoing(A)
     here.in_touch = False
@@ -48,7 +58,7 @@ async def test_what_is_not_refused_goes_on() -> None:
     assert here.state == "PrepareCommit"
 
 
-async def test_a_static_member_is_fenced_by_nobody_who_may_be_deposed() -> None:
+async def test_isolated_coordinator_fences_no_static_member() -> None:
     groups = await Groups().load()
     (old,) = await groups.stable(instance="i")
     groups.in_touch = False

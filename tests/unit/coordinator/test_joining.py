@@ -1,9 +1,13 @@
-"""JoinGroup: who comes into a group, who waits, and who is turned away."""
+"""JoinGroup: members that are admitted, that wait, and that are refused."""
+
+import gc
+from contextlib import suppress
 
 import pytest
 
-from barnabas.protocol.errors import ErrorCode
-from tests.unit.coordinator.harness import Groups, code_of
+from barnabas.coordinator.group.group import GROUP_BYTES
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from tests.support.coordinator.harness import Groups, code_of
 
 
 @pytest.fixture
@@ -18,7 +22,7 @@ async def loaded(**settings: int) -> Groups:
 # -- joining -----------------------------------------------------------------------------------
 
 
-async def test_the_first_member_waits_for_others_and_leads(groups: Groups) -> None:
+async def test_first_member_waits_for_others_and_becomes_leader(groups: Groups) -> None:
     first = groups.join()
     groups.time.pass_ms(2_999)
     assert not first.done()
@@ -43,7 +47,7 @@ async def test_newcomers_extend_the_initial_delay_up_to_the_rebalance_timeout() 
     assert len((await first).members) == 3
 
 
-async def test_only_the_leader_hears_who_the_members_are(groups: Groups) -> None:
+async def test_only_leader_receives_list_of_members(groups: Groups) -> None:
     leader, follower = groups.join(), groups.join()
     groups.time.pass_ms(6_000)
     assert len((await leader).members) == 2
@@ -51,24 +55,24 @@ async def test_only_the_leader_hears_who_the_members_are(groups: Groups) -> None
     assert (await follower).leader == (await leader).member_id
 
 
-async def test_from_version_4_a_member_id_is_given_out_before_the_join(groups: Groups) -> None:
+async def test_join_from_version_4_returns_member_id_before_membership(groups: Groups) -> None:
     answer = groups.join(version=4)
     assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert answer.protocol_name == ""
-    assert groups.group.pending_joins == {answer.member_id}
+    assert groups.group.pending_joins.keys() == {answer.member_id}
     joined = groups.join(answer.member_id, version=4)
     groups.time.pass_ms(3_000)
     assert (await joined).member_id == answer.member_id
 
 
-async def test_a_member_id_that_is_not_used_expires(groups: Groups) -> None:
+async def test_unused_member_id_expires(groups: Groups) -> None:
     given = groups.join(version=4, session_ms=10_000)
     groups.time.pass_ms(10_000)
-    assert groups.group.pending_joins == set()
+    assert groups.group.pending_joins.keys() == set()
     assert code_of(lambda: groups.join(given.member_id)) == "UNKNOWN_MEMBER_ID"
 
 
-async def test_a_rebalance_waits_for_an_id_that_was_given_out(groups: Groups) -> None:
+async def test_rebalance_waits_for_member_id_that_has_not_joined(groups: Groups) -> None:
     (leader,) = await groups.stable()
     given = groups.join(version=4)
     rejoin = groups.join(leader)
@@ -78,18 +82,18 @@ async def test_a_rebalance_waits_for_an_id_that_was_given_out(groups: Groups) ->
 
 
 @pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
-async def test_session_timeouts_have_limits(groups: Groups, session_ms: int) -> None:
+async def test_session_timeout_out_of_range_is_refused(groups: Groups, session_ms: int) -> None:
     code = code_of(lambda: groups.join(session_ms=session_ms))
     assert code == "INVALID_SESSION_TIMEOUT"
 
 
-async def test_a_group_needs_a_name(groups: Groups) -> None:
+async def test_empty_group_id_is_refused(groups: Groups) -> None:
     assert code_of(lambda: groups.join(group_id="")) == "INVALID_GROUP_ID"
 
 
-async def test_nobody_joins_a_group_that_does_not_exist_by_an_id_of_its_own(groups: Groups) -> None:
+async def test_join_of_unknown_group_with_own_member_id_is_refused(groups: Groups) -> None:
     assert code_of(lambda: groups.join("made-up")) == "UNKNOWN_MEMBER_ID"
-    assert not groups.shard.groups
+    assert not groups.table.groups
 
 
 @pytest.mark.parametrize(
@@ -99,9 +103,11 @@ async def test_nobody_joins_a_group_that_does_not_exist_by_an_id_of_its_own(grou
         {"protocols": ()},
     ],
 )
-async def test_the_first_member_needs_protocols(groups: Groups, options: dict[str, object]) -> None:
+async def test_first_member_without_protocols_is_refused(
+    groups: Groups, options: dict[str, object]
+) -> None:
     assert code_of(lambda: groups.join(**options)) == "INCONSISTENT_GROUP_PROTOCOL"
-    assert not groups.shard.groups
+    assert not groups.table.groups
 
 
 @pytest.mark.parametrize(
@@ -111,7 +117,7 @@ async def test_the_first_member_needs_protocols(groups: Groups, options: dict[st
         {"protocols": (("sticky", b""),)},
     ],
 )
-async def test_a_member_must_have_a_protocol_in_common(
+async def test_member_without_common_protocol_is_refused(
     groups: Groups, options: dict[str, object]
 ) -> None:
     await groups.stable()
@@ -130,18 +136,18 @@ async def test_the_protocol_with_the_most_votes_wins(groups: Groups) -> None:
     assert {each.metadata for each in answer.members} == {b"sticky"}
 
 
-async def test_a_full_group_turns_newcomers_away() -> None:
+async def test_full_group_refuses_new_members() -> None:
     groups = await loaded(max_size=2)
     await groups.stable(2)
     assert code_of(groups.join) == "GROUP_MAX_SIZE_REACHED"
 
 
-async def test_while_a_group_gathers_the_slowest_of_too_many_are_turned_away() -> None:
+async def test_rebalance_of_oversized_group_refuses_slowest_members() -> None:
     groups = await loaded(max_size=2)
     leader, _ = await groups.stable(2)
     # The group has both members still, but one place is open until the other has rejoined.
     groups.join(leader)
-    groups.group.members.pop(next(reversed(groups.group.members)))
+    groups.group.remove(next(reversed(groups.group.members)))
     groups.join()
     assert code_of(groups.join) == "GROUP_MAX_SIZE_REACHED"
 
@@ -149,7 +155,7 @@ async def test_while_a_group_gathers_the_slowest_of_too_many_are_turned_away() -
 # -- rejoining ---------------------------------------------------------------------------------
 
 
-async def test_a_new_member_makes_everybody_rejoin(groups: Groups) -> None:
+async def test_new_member_makes_all_members_rejoin(groups: Groups) -> None:
     (leader,) = await groups.stable()
     newcomer = groups.join()
     assert groups.state == "PreparingRebalance"
@@ -159,7 +165,7 @@ async def test_a_new_member_makes_everybody_rejoin(groups: Groups) -> None:
     assert rejoined.leader == leader
 
 
-async def test_a_follower_that_rejoins_unchanged_is_told_the_generation(groups: Groups) -> None:
+async def test_unchanged_follower_that_rejoins_gets_current_generation(groups: Groups) -> None:
     _, follower = await groups.stable(2)
     answer = groups.join(follower)
     assert (answer.generation_id, answer.members) == (1, [])
@@ -187,7 +193,7 @@ async def test_a_member_that_lost_its_answer_gets_it_again(groups: Groups) -> No
     assert len(again.members) == 1
 
 
-async def test_members_that_do_not_rejoin_in_time_are_left_behind(groups: Groups) -> None:
+async def test_members_that_do_not_rejoin_in_time_are_removed(groups: Groups) -> None:
     leader, lost = await groups.stable(2, session_ms=300_000, rebalance_ms=30_000)
     rejoined = groups.join(leader, session_ms=300_000, rebalance_ms=30_000)
     groups.time.pass_ms(29_999)
@@ -198,8 +204,30 @@ async def test_members_that_do_not_rejoin_in_time_are_left_behind(groups: Groups
     assert code_of(lambda: groups.heartbeat(lost, 2)) == "UNKNOWN_MEMBER_ID"
 
 
-async def test_a_leader_that_is_left_behind_is_followed_by_one_who_rejoined(groups: Groups) -> None:
+async def test_removed_leader_is_replaced_by_member_that_rejoined(groups: Groups) -> None:
     _, follower = await groups.stable(2)
     rejoined = groups.join(follower, protocols=(("range", b"new"),))
     groups.time.pass_ms(60_000)
     assert (await rejoined).leader == follower
+
+
+async def test_memory_of_all_members_is_bounded_and_comes_free_with_them(groups: Groups) -> None:
+    """Members' metadata, of up to 100 MB each, had no limit but the number of members."""
+    groups.memory.limit = 20_000
+    large = (("range", bytes(10_000)),)
+    first = groups.join(protocols=large)
+    refused = "COORDINATOR_NOT_AVAILABLE"
+    assert code_of(lambda: groups.join(protocols=large)) == refused
+    groups.time.pass_ms(3_000)
+    member_id = (await first).member_id
+    larger = (("range", bytes(18_500)),)
+    assert code_of(lambda: groups.join(member_id, protocols=larger)) == refused
+    assert groups.memory.used < 20_000
+    with suppress(KafkaError):
+        for _ in range(20):
+            groups.join(version=4)
+    assert 1 < len(groups.group.pending_joins) < 10
+    assert code_of(lambda: groups.join(version=4)) == refused
+    groups.time.pass_ms(10_000)
+    gc.collect()
+    assert groups.memory.used == GROUP_BYTES

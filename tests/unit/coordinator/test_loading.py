@@ -1,4 +1,4 @@
-"""A long load: what others feel of it, and what is left of it when leadership has gone."""
+"""A long load: its effect on other tasks, and its memory after a resignation."""
 
 import asyncio
 import gc
@@ -8,17 +8,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from barnabas.coordinator.decision import Decision, Turn
+from barnabas.broker.server.slices import Slicer
+from barnabas.coordinator.decision import Decision, Instant
 from barnabas.coordinator.loading import SLICE_SECONDS
 from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.protocol.records.record import Record, build_batch
-from tests.unit.coordinator.harness import FakeLog, Time
+from tests.support.coordinator.harness import FakeLog, Time
 
 BATCHES, RECORDS = 60, 1_000
 
 
 class Entry(NamedTuple):
-    """Something that the garbage collector has to look at."""
+    """An object that the garbage collector tracks."""
 
     value: bytes
 
@@ -40,15 +41,19 @@ class Table:
     def replay(self, record: tuple[bytes, Entry], producer_id: int) -> None:  # noqa: ARG002
         key, self.entries[key] = record
 
-    def replay_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
+    def replay_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> Any:
         raise NotImplementedError
 
-    def loaded(self, _turn: Turn) -> Decision[None]:
+    @property
+    def state(self) -> "Table":
+        return self
+
+    def loaded(self, _now: Instant) -> Decision[Any, None]:
         return Decision(None)
 
 
 class TickingTime(Time):
-    """Every look at the clock costs time, and how long the loop was held is noted."""
+    """A clock that advances with every read, and notes for how long the loop was held."""
 
     TICK = SLICE_SECONDS / 50
 
@@ -69,7 +74,7 @@ class TickingTime(Time):
 
 
 def full_log() -> FakeLog:
-    """Many more records than the collector leaves alone."""
+    """Return a log with many more objects than the collector's youngest generation holds."""
     log = FakeLog()
     for batch in range(BATCHES):
         keys = [b"%d-%d" % (batch, number) for number in range(RECORDS)]
@@ -77,11 +82,12 @@ def full_log() -> FakeLog:
     return log
 
 
-async def loaded(time: Time) -> CoordinatorRuntime[Table]:
+async def loaded(time: Time) -> CoordinatorRuntime[Table, Any]:
     runtime = CoordinatorRuntime(
-        Table,
+        lambda *_: Table(),
         clock=time,
         timers=time,
+        slices=Slicer(time.monotonic),
         write_timeout_ms=5000,
         load_buffer_bytes=1 << 20,
         report=lambda _, error: pytest.fail(str(error)),
@@ -94,7 +100,7 @@ async def loaded(time: Time) -> CoordinatorRuntime[Table]:
 
 @pytest.fixture
 def collections() -> Iterator[list[int]]:
-    """The generations that the garbage collector goes through; nothing stays frozen."""
+    """Record the generations that the garbage collector goes through; nothing stays frozen."""
     seen: list[int] = []
 
     def note(phase: str, info: dict[str, int]) -> None:
@@ -112,14 +118,14 @@ def collections() -> Iterator[list[int]]:
     gc.unfreeze()
 
 
-async def test_a_long_load_is_no_work_for_the_garbage_collector(collections: list[int]) -> None:
+async def test_long_load_triggers_no_full_garbage_collection(collections: list[int]) -> None:
     runtime = await loaded(TickingTime())
     assert runtime.read(0, lambda table: len(table.entries)) == BATCHES * RECORDS
     assert 0 in collections
     assert 2 not in collections
 
 
-async def test_a_load_leaves_the_loop_to_others_after_every_slice() -> None:
+async def test_load_yields_event_loop_after_every_slice() -> None:
     time = TickingTime()
     await loaded(time)
     gc.unfreeze()
@@ -127,7 +133,7 @@ async def test_a_load_leaves_the_loop_to_others_after_every_slice() -> None:
     assert max(time.held) < SLICE_SECONDS + 3 * time.TICK
 
 
-async def test_what_was_loaded_goes_with_the_leadership_though_it_was_frozen() -> None:
+async def test_frozen_objects_of_load_are_freed_after_resignation() -> None:
     runtime = await loaded(TickingTime())
     assert gc.get_freeze_count() > BATCHES * RECORDS / 2
     table = runtime.read(0, weakref.ref)

@@ -1,13 +1,14 @@
-"""Committed offsets: who may commit, what is found, and when an offset is forgotten."""
+"""Committed offsets: the right to commit, visibility, deletion and expiration."""
 
 import asyncio
 
 import pytest
 
 from barnabas.coordinator.group.settings import GroupSettings
+from barnabas.coordinator.soon import wait
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.types import ZERO_UUID
-from tests.unit.coordinator.harness import GROUP, Groups, code_of, subscription
+from tests.support.coordinator.harness import GROUP, Groups, code_of, delete, subscription
 
 RETENTION_MS = GroupSettings().offsets_retention_ms
 HOUR_MS = 3_600_000
@@ -19,17 +20,11 @@ async def groups() -> Groups:
     return await Groups().load()
 
 
-def delete(groups: Groups, topic: str = "t", group_id: str = GROUP) -> int:
-    """OffsetDelete of partition 0; its error."""
-    code: int = groups.delete_offset(topic, group_id).topics[0].partitions[0].error_code
-    return code
-
-
 # -- committing --------------------------------------------------------------------------------
 
 
 async def test_a_simple_consumer_commits_without_a_group(groups: Groups) -> None:
-    assert groups.commit(42).topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert groups.commit(42)[0] is ErrorCode.NONE
     assert groups.offset() == 42
     assert groups.state == "Empty"
 
@@ -45,7 +40,7 @@ async def test_a_member_commits_in_its_generation(groups: Groups) -> None:
     assert groups.offset() == 5
 
 
-async def test_commits_of_others_are_refused(groups: Groups) -> None:
+async def test_commit_with_other_member_or_generation_is_refused(groups: Groups) -> None:
     (member,) = await groups.stable()
     assert code_of(lambda: groups.commit(1)) == "UNKNOWN_MEMBER_ID"
     assert code_of(lambda: groups.commit(1, member_id="x", generation=1)) == "UNKNOWN_MEMBER_ID"
@@ -53,13 +48,13 @@ async def test_commits_of_others_are_refused(groups: Groups) -> None:
     assert groups.offset() is None
 
 
-async def test_a_generation_of_no_group_is_refused(groups: Groups) -> None:
+async def test_commit_with_generation_to_unknown_group_is_refused(groups: Groups) -> None:
     code = code_of(lambda: groups.commit(1, member_id="m", generation=3))
     assert code == "GROUP_ID_NOT_FOUND"
-    assert not groups.shard.groups
+    assert not groups.table.groups
 
 
-async def test_nobody_commits_between_join_and_assignment(groups: Groups) -> None:
+async def test_commit_between_join_and_assignment_is_refused(groups: Groups) -> None:
     joined = groups.join()
     groups.time.pass_ms(3_000)
     member = (await joined).member_id
@@ -75,16 +70,16 @@ async def test_a_commit_keeps_the_session_alive(groups: Groups) -> None:
     assert groups.state == "Stable"
 
 
-async def test_metadata_has_a_limit(groups: Groups) -> None:
+async def test_oversized_offset_metadata_is_refused(groups: Groups) -> None:
     answer = groups.commit(1, metadata="x" * 4097)
-    code = answer.topics[0].partitions[0].error_code
+    (code,) = answer
     assert code == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert groups.offset() is None
     groups.commit(1, metadata="x" * 4096)
     assert groups.offset() == 1
 
 
-async def test_an_offset_is_visible_when_it_is_committed(groups: Groups) -> None:
+async def test_offset_is_visible_once_committed(groups: Groups) -> None:
     groups.commit(1)
     groups.log.held = True
     first, second = groups.commit(2), groups.commit(3)
@@ -95,7 +90,7 @@ async def test_an_offset_is_visible_when_it_is_committed(groups: Groups) -> None
     assert groups.offset() == 3
 
 
-async def test_a_group_name_that_no_record_can_hold_is_refused(groups: Groups) -> None:
+async def test_oversized_group_id_is_refused(groups: Groups) -> None:
     assert code_of(lambda: groups.commit(1, group_id="g" * 40_000)) == "INVALID_REQUEST"
     assert groups.faults == []
 
@@ -103,7 +98,7 @@ async def test_a_group_name_that_no_record_can_hold_is_refused(groups: Groups) -
 # -- forgetting --------------------------------------------------------------------------------
 
 
-async def test_offsets_of_topics_that_members_read_stay(groups: Groups) -> None:
+async def test_offsets_of_subscribed_topics_are_not_deleted(groups: Groups) -> None:
     (member,) = await groups.stable(protocols=READS_T)
     groups.commit(1, member_id=member, generation=1)
     groups.commit(1, member_id=member, generation=1, topic="left")
@@ -112,7 +107,7 @@ async def test_offsets_of_topics_that_members_read_stay(groups: Groups) -> None:
     assert (groups.offset(), groups.offset(topic="left")) == (1, None)
 
 
-async def test_offsets_of_other_kinds_of_groups_are_deleted_only_when_empty(groups: Groups) -> None:
+async def test_offsets_of_non_consumer_group_are_deleted_only_when_empty(groups: Groups) -> None:
     await groups.stable(protocol_type="connect")
     assert code_of(lambda: delete(groups)) == "NON_EMPTY_GROUP"
     assert code_of(lambda: delete(groups, group_id="none")) == "GROUP_ID_NOT_FOUND"
@@ -122,16 +117,16 @@ async def test_a_group_is_deleted_with_its_offsets_when_empty(groups: Groups) ->
     (member,) = await groups.stable()
     groups.commit(1, member_id=member, generation=1)
     with pytest.raises(KafkaError, match="NON_EMPTY_GROUP"):
-        await groups.coordinator.delete(GROUP)
+        await wait(groups.coordinator.delete(GROUP))
     groups.leave(member)
-    await groups.coordinator.delete(GROUP)
+    await wait(groups.coordinator.delete(GROUP))
     assert groups.offset() is None
-    assert not groups.shard.groups
+    assert not groups.table.groups
     with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
-        await groups.coordinator.delete(GROUP)
+        await wait(groups.coordinator.delete(GROUP))
 
 
-async def test_a_deletion_waits_for_commits_on_their_way_and_forgets_them_too(
+async def test_group_deletion_waits_for_commits_in_flight_and_deletes_them(
     groups: Groups,
 ) -> None:
     groups.log.held = True
@@ -142,10 +137,10 @@ async def test_a_deletion_waits_for_commits_on_their_way_and_forgets_them_too(
     groups.log.release()
     await asyncio.gather(committed, deleted)
     assert groups.offset() is None
-    assert not groups.shard.groups
+    assert not groups.table.groups
 
 
-async def test_offsets_of_deleted_topics_go(groups: Groups) -> None:
+async def test_offsets_of_deleted_topics_are_deleted(groups: Groups) -> None:
     old, new = b"o" * 16, b"n" * 16
     groups.commit(1, topic_id=old)
     groups.commit(1, topic="kept")
@@ -155,11 +150,11 @@ async def test_offsets_of_deleted_topics_go(groups: Groups) -> None:
     assert found == [None, 1, 1]
 
 
-async def test_an_offset_belongs_to_a_topic_not_to_its_name(groups: Groups) -> None:
+async def test_offset_of_earlier_topic_with_same_name_is_not_found(groups: Groups) -> None:
     groups.commit(1, topic_id=b"o" * 16)
-    assert groups.coordinator.committed(GROUP, "t", 0, b"n" * 16) is None
-    assert groups.coordinator.committed(GROUP, "t", 0, b"o" * 16) is not None
-    assert groups.coordinator.committed(GROUP, "t", 0, ZERO_UUID) is not None
+    assert groups.table.offsets.find(GROUP, "t", 0, b"n" * 16) is None
+    assert groups.table.offsets.find(GROUP, "t", 0, b"o" * 16) is not None
+    assert groups.table.offsets.find(GROUP, "t", 0, ZERO_UUID) is not None
 
 
 # -- expiring (KIP-211) ------------------------------------------------------------------------
@@ -173,7 +168,7 @@ async def test_a_simple_consumers_offset_expires_after_its_last_commit(groups: G
     groups.time.pass_ms(1)
     await groups.coordinator.expire()
     assert groups.offset() is None
-    assert not groups.shard.groups
+    assert not groups.table.groups
 
 
 async def test_an_empty_groups_offsets_expire_from_when_it_became_empty(groups: Groups) -> None:
@@ -186,10 +181,10 @@ async def test_an_empty_groups_offsets_expire_from_when_it_became_empty(groups: 
     assert groups.offset() == 1
     groups.time.pass_ms(1)
     await groups.coordinator.expire()
-    assert not groups.shard.groups
+    assert not groups.table.groups
 
 
-async def test_a_stable_group_forgets_only_what_it_stopped_reading(groups: Groups) -> None:
+async def test_stable_group_expires_only_offsets_of_unsubscribed_topics(groups: Groups) -> None:
     (member,) = await groups.stable(protocols=READS_T, session_ms=1_800_000)
     groups.commit(1, member_id=member, generation=1)
     groups.commit(1, member_id=member, generation=1, topic="left")
@@ -202,7 +197,7 @@ async def test_a_stable_group_forgets_only_what_it_stopped_reading(groups: Group
     assert groups.state == "Stable"
 
 
-async def test_the_retention_that_old_clients_bring_is_kept(groups: Groups) -> None:
+async def test_retention_of_old_clients_is_respected(groups: Groups) -> None:
     groups.commit(1, retention_ms=1_000)
     groups.time.pass_ms(999)
     await groups.coordinator.expire()
@@ -212,7 +207,7 @@ async def test_the_retention_that_old_clients_bring_is_kept(groups: Groups) -> N
     assert groups.offset() is None
 
 
-async def test_what_cannot_be_forgotten_now_is_forgotten_later(groups: Groups) -> None:
+async def test_refused_expiration_is_repeated_by_next_sweep(groups: Groups) -> None:
     groups.commit(1)
     groups.time.pass_ms(RETENTION_MS)
     groups.log.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)

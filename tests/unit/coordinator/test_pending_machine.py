@@ -1,8 +1,8 @@
-"""Any story of offsets and transactions: the machine holds what a plain reading of its log gives,
-after every step and after a reload.
+"""Any sequence of offset commits and transactions: after every step and after a reload, the state
+machine holds the same as a plain reading of its log.
 
 The reading is Kafka's: of all that is committed the record at the greatest log offset counts. The
-machine does without log offsets, so the two are different programs.
+state machine uses no log offsets, so the two are different programs.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from barnabas.coordinator.group.records import OffsetRecord, decode_record
 from barnabas.protocol.records.batch import BatchHeader, iter_headers
 from barnabas.protocol.records.control import ControlType, read_marker
 from barnabas.protocol.records.record import iter_records
-from tests.unit.coordinator.harness import FakeLog, Groups
+from tests.support.coordinator.harness import FakeLog, Groups
 
 Place = tuple[str, str]
 
@@ -29,7 +29,7 @@ PRODUCERS = st.sampled_from([1, 2])
 
 
 class Reading:
-    """What a log says, record by record."""
+    """A reading of a log, record by record."""
 
     def __init__(self, log: FakeLog) -> None:
         self.committed: dict[Place, tuple[int, int]] = {}
@@ -73,7 +73,7 @@ def _offsets(
 
 
 class OffsetsMachine(RuleBasedStateMachine):
-    """Commits, transactions and deletions in any order, on a log that may lag."""
+    """A group with commits, transactions and deletions in any order, on a log that may lag."""
 
     @initialize()
     def begin(self) -> None:
@@ -92,7 +92,7 @@ class OffsetsMachine(RuleBasedStateMachine):
         return self.loop.run_until_complete(story)
 
     def ask(self, request: Any) -> None:
-        """What waits is left to the moment when the log is released."""
+        """Send a request; one that waits is answered when the log is released."""
 
         async def asked() -> None:
             answer = request()
@@ -135,12 +135,12 @@ class OffsetsMachine(RuleBasedStateMachine):
     @rule(place=A_PLACE)
     def delete_offset(self, place: Place) -> None:
         group, topic = place
-        if group in self.groups.shard.groups:
+        if group in self.groups.table.groups:
             self.ask(lambda: self.groups.delete_offset(topic, group))
 
     @rule(group=GROUPS)
     def delete_group(self, group: str) -> None:
-        if group in self.groups.shard.groups:
+        if group in self.groups.table.groups:
             self.ask(lambda: self.groups.coordinator.delete(group))
 
     @rule()
@@ -170,5 +170,5 @@ class OffsetsMachine(RuleBasedStateMachine):
         assert self.groups.faults == []
 
 
-OffsetsMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+OffsetsMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestOffsetsMachine = OffsetsMachine.TestCase

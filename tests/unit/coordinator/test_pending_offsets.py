@@ -1,4 +1,4 @@
-"""Offsets in transactions: who may commit them, when they count, and what keeps them."""
+"""Offsets in transactions: the right to commit, visibility, deletion and expiration."""
 
 import asyncio
 
@@ -12,20 +12,22 @@ from barnabas.coordinator.group.records import (
     encode_record,
 )
 from barnabas.coordinator.group.settings import GroupSettings
+from barnabas.coordinator.group.table import GroupTable
+from barnabas.coordinator.soon import wait
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.internal.group_metadata import GroupMetadataValue
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.record import Record, build_batch, iter_records
-from tests.unit.coordinator.harness import (
+from tests.support.coordinator.harness import (
     EPOCH,
     GROUP,
     PRODUCER,
     WALL_MS,
     Groups,
     code_of,
+    delete,
     subscription,
 )
-from tests.unit.coordinator.test_offsets import delete
 
 RETENTION_MS = GroupSettings().offsets_retention_ms
 OTHER = 10
@@ -39,10 +41,10 @@ async def groups() -> Groups:
 # -- when they count ---------------------------------------------------------------------------
 
 
-async def test_a_pending_offset_counts_with_the_commit_marker(groups: Groups) -> None:
+async def test_pending_offset_counts_once_commit_marker_is_replayed(groups: Groups) -> None:
     groups.commit(1)
     answer = groups.commit_transactional(5)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert answer[0] is ErrorCode.NONE
     assert (groups.offset(), groups.is_pending()) == (1, True)
     groups.end()
     assert (groups.offset(), groups.is_pending()) == (5, False)
@@ -55,7 +57,7 @@ async def test_an_abort_marker_drops_pending_offsets(groups: Groups) -> None:
     assert (groups.offset(), groups.is_pending()) == (1, False)
 
 
-async def test_a_transaction_ends_in_all_its_groups_and_in_no_other_producers(
+async def test_marker_ends_transaction_in_all_its_groups_but_no_other_producer(
     groups: Groups,
 ) -> None:
     groups.commit_transactional(5)
@@ -66,14 +68,14 @@ async def test_a_transaction_ends_in_all_its_groups_and_in_no_other_producers(
     assert groups.is_pending("i")
 
 
-async def test_the_last_offset_of_a_transaction_counts(groups: Groups) -> None:
+async def test_last_offset_of_transaction_counts(groups: Groups) -> None:
     groups.commit_transactional(5)
     groups.commit_transactional(3)
     groups.end()
     assert groups.offset() == 3
 
 
-async def test_a_plain_commit_after_a_pending_one_stands(groups: Groups) -> None:
+async def test_plain_commit_supersedes_earlier_pending_offset(groups: Groups) -> None:
     groups.commit_transactional(5)
     groups.commit(2)
     assert (groups.offset(), groups.is_pending()) == (2, True)
@@ -90,7 +92,7 @@ async def test_the_later_record_counts_though_its_transaction_ended_first(groups
     assert groups.offset() == 6
 
 
-async def test_an_aborted_offset_takes_the_place_of_none(groups: Groups) -> None:
+async def test_aborted_offset_replaces_no_committed_offset(groups: Groups) -> None:
     groups.commit_transactional(5, PRODUCER)
     groups.commit_transactional(6, OTHER)
     groups.end(OTHER, committed=False)
@@ -128,7 +130,7 @@ async def test_records_of_a_transaction_carry_its_producer_and_no_topic_id(group
 # -- after a reload ----------------------------------------------------------------------------
 
 
-async def test_a_reload_brings_back_open_committed_and_aborted_transactions(
+async def test_reload_restores_open_committed_and_aborted_transactions(
     groups: Groups,
 ) -> None:
     groups.commit_transactional(5, PRODUCER)
@@ -143,7 +145,7 @@ async def test_a_reload_brings_back_open_committed_and_aborted_transactions(
     assert groups.offset() == 5
 
 
-async def test_kafka_9307_a_load_that_was_interrupted_leaves_nothing_half_loaded(
+async def test_kafka_9307_interrupted_load_leaves_no_partial_state(
     groups: Groups,
 ) -> None:
     for offset in range(20):
@@ -159,7 +161,7 @@ async def test_kafka_9307_a_load_that_was_interrupted_leaves_nothing_half_loaded
     assert (groups.offset(), groups.is_pending()) == (19, False)
 
 
-async def test_kafka_8069_nothing_expires_with_the_load() -> None:
+async def test_kafka_8069_load_expires_no_offset() -> None:
     """Records of old brokers: a group without the time of its state, and an offset with the
     expiry that a client brought. Both count from the commit, not from the beginning of time."""
     groups = Groups()
@@ -181,7 +183,7 @@ async def test_kafka_8069_nothing_expires_with_the_load() -> None:
     assert (groups.offset(), groups.offset(topic="u")) == (1, 2)
     groups.time.pass_ms(RETENTION_MS - 1)
     await groups.coordinator.expire()
-    assert not groups.shard.groups
+    assert not groups.table.groups
 
 
 # -- who may commit them (KIP-447) -------------------------------------------------------------
@@ -194,7 +196,7 @@ async def test_a_member_commits_in_its_generation(groups: Groups) -> None:
     assert groups.offset() == 5
 
 
-async def test_members_are_held_to_their_generation(groups: Groups) -> None:
+async def test_transactional_commit_with_wrong_generation_is_refused(groups: Groups) -> None:
     (member,) = await groups.stable(instance="i")
 
     def code(**options: object) -> str:
@@ -210,17 +212,17 @@ async def test_members_are_held_to_their_generation(groups: Groups) -> None:
     assert groups.log.open_transactions == {}
 
 
-async def test_who_names_no_member_is_not_checked(groups: Groups) -> None:
+async def test_transactional_commit_without_member_is_not_checked(groups: Groups) -> None:
     await groups.stable()
     groups.commit_transactional(5)
     groups.end()
     assert groups.offset() == 5
 
 
-async def test_a_generation_of_no_group_is_refused(groups: Groups) -> None:
+async def test_commit_with_generation_to_unknown_group_is_refused(groups: Groups) -> None:
     code = code_of(lambda: groups.commit_transactional(1, member_id="m", generation=3))
     assert code == "ILLEGAL_GENERATION"
-    assert not groups.shard.groups
+    assert not groups.table.groups
 
 
 async def test_a_member_commits_between_join_and_assignment(groups: Groups) -> None:
@@ -232,7 +234,7 @@ async def test_a_member_commits_between_join_and_assignment(groups: Groups) -> N
     assert groups.is_pending()
 
 
-async def test_a_transactional_commit_is_no_sign_of_life(groups: Groups) -> None:
+async def test_transactional_commit_does_not_extend_session(groups: Groups) -> None:
     (member,) = await groups.stable(session_ms=10_000)
     groups.time.pass_ms(6_000)
     groups.commit_transactional(1, member_id=member, generation=1)
@@ -240,9 +242,9 @@ async def test_a_transactional_commit_is_no_sign_of_life(groups: Groups) -> None
     assert groups.state == "Empty"
 
 
-async def test_metadata_has_a_limit(groups: Groups) -> None:
+async def test_oversized_offset_metadata_is_refused(groups: Groups) -> None:
     answer = groups.commit_transactional(1, metadata="x" * 4097)
-    code = answer.topics[0].partitions[0].error_code
+    (code,) = answer
     assert code == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert not groups.is_pending()
 
@@ -255,9 +257,7 @@ async def test_metadata_has_a_limit(groups: Groups) -> None:
         (ErrorCode.NOT_ENOUGH_REPLICAS, "COORDINATOR_NOT_AVAILABLE"),
     ],
 )
-async def test_what_the_log_refuses_is_not_pending(
-    groups: Groups, fault: ErrorCode, told: str
-) -> None:
+async def test_refused_commit_is_not_pending(groups: Groups, fault: ErrorCode, told: str) -> None:
     groups.log.refusal = KafkaError(fault)
     assert code_of(lambda: groups.commit_transactional(1)) == told
     groups.log.refusal = None
@@ -276,10 +276,10 @@ async def test_an_offset_with_a_pending_one_does_not_expire(groups: Groups) -> N
     groups.end(committed=False)
     await groups.coordinator.expire()
     assert groups.offset() is None
-    assert not groups.shard.groups
+    assert not groups.table.groups
 
 
-async def test_a_group_of_pending_offsets_alone_stays_until_they_are_decided(
+async def test_group_with_only_pending_offsets_is_kept_until_their_transactions_end(
     groups: Groups,
 ) -> None:
     groups.commit_transactional(5)
@@ -288,7 +288,7 @@ async def test_a_group_of_pending_offsets_alone_stays_until_they_are_decided(
     assert groups.state == "Empty"
     groups.end(committed=False)
     await groups.coordinator.expire()
-    assert not groups.shard.groups
+    assert not groups.table.groups
 
 
 async def test_a_group_is_deleted_with_its_pending_offsets(groups: Groups) -> None:
@@ -296,17 +296,17 @@ async def test_a_group_is_deleted_with_its_pending_offsets(groups: Groups) -> No
     groups.commit_transactional(5)
     groups.commit_transactional(6, topic="u")
     written = groups.log.record_count
-    await groups.coordinator.delete(GROUP)
+    await wait(groups.coordinator.delete(GROUP))
     assert groups.log.record_count == written + 3
-    assert not groups.coordinator.has_any_pending(GROUP)
+    assert GROUP not in groups.table.offsets.pending
     groups.end()
     assert (groups.offset(), groups.offset(topic="u")) == (None, None)
-    assert not groups.shard.groups
+    assert not groups.table.groups
     await groups.load()
-    assert not groups.shard.groups
+    assert not groups.table.groups
 
 
-async def test_an_offset_is_deleted_with_what_is_pending_for_it(groups: Groups) -> None:
+async def test_offset_is_deleted_with_its_pending_offsets(groups: Groups) -> None:
     groups.commit_transactional(5)
     groups.commit_transactional(6, topic="u")
     assert delete(groups) == ErrorCode.NONE
@@ -315,14 +315,14 @@ async def test_an_offset_is_deleted_with_what_is_pending_for_it(groups: Groups) 
     assert (groups.offset(), groups.offset(topic="u")) == (None, 6)
 
 
-async def test_what_members_read_keeps_its_pending_offset(groups: Groups) -> None:
+async def test_pending_offset_of_subscribed_topic_is_not_deleted(groups: Groups) -> None:
     (member,) = await groups.stable(protocols=(("range", subscription("t")),))
     groups.commit_transactional(5, member_id=member, generation=1)
     assert delete(groups) == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     assert groups.is_pending()
 
 
-async def test_pending_offsets_of_deleted_topics_go(groups: Groups) -> None:
+async def test_pending_offsets_of_deleted_topics_are_deleted(groups: Groups) -> None:
     groups.commit_transactional(5)
     groups.commit_transactional(6, topic="kept")
     await groups.coordinator.topics_deleted({"t": b"o" * 16})
@@ -330,24 +330,24 @@ async def test_pending_offsets_of_deleted_topics_go(groups: Groups) -> None:
     assert (groups.offset(), groups.offset(topic="kept")) == (None, 6)
 
 
-async def test_a_superseded_offset_is_pending_no_less(groups: Groups) -> None:
-    """Whoever asks for stable offsets waits for every transaction that wrote one."""
+async def test_superseded_offset_remains_pending(groups: Groups) -> None:
+    """A read of stable offsets waits for every transaction that wrote one."""
     groups.commit_transactional(5)
     groups.commit(2)
     await groups.load()
     assert groups.is_pending()
-    await groups.coordinator.delete(GROUP)
-    assert not groups.coordinator.has_any_pending(GROUP)
+    await wait(groups.coordinator.delete(GROUP))
+    assert GROUP not in groups.table.offsets.pending
 
 
-async def test_the_count_of_offsets_leaves_pending_ones_out(groups: Groups) -> None:
+async def test_count_of_offsets_excludes_pending_ones(groups: Groups) -> None:
     groups.commit_transactional(5)
     assert groups.coordinator.count_offsets() == 0
     groups.end()
     assert groups.coordinator.count_offsets() == 1
 
 
-async def test_what_becomes_of_offsets_is_counted_over_reloads(groups: Groups) -> None:
+async def test_counts_of_offsets_survive_reloads(groups: Groups) -> None:
     groups.commit(1)
     groups.commit_transactional(5, topic="u")
     groups.end()
@@ -361,18 +361,23 @@ async def test_what_becomes_of_offsets_is_counted_over_reloads(groups: Groups) -
 # -- reading what is stable --------------------------------------------------------------------
 
 
-async def test_a_stable_look_waits_for_commits_on_their_way(groups: Groups) -> None:
-    """A member of the generation before may have been allowed to write what is not seen yet."""
+def is_pending(table: GroupTable) -> bool:
+    return table.offsets.pending.has(GROUP, "t", 0)
+
+
+async def test_stable_read_waits_for_commits_in_flight(groups: Groups) -> None:
+    """A member of the previous generation may have been allowed to write an offset that is not
+    visible yet."""
     groups.commit(1)
     groups.log.held = True
     groups.commit_transactional(5)
-    look = groups.coordinator.look_when_settled(GROUP, groups.is_pending)
+    look = groups.coordinator.look_when_committed(GROUP, is_pending)
     assert not look.done()
-    assert groups.coordinator.look(GROUP, groups.is_pending) is False
+    assert groups.coordinator.look(GROUP, is_pending) is False
     groups.log.release()
     assert await look is True
 
 
-async def test_a_stable_look_at_what_rests_is_answered_at_once(groups: Groups) -> None:
+async def test_stable_read_without_commits_in_flight_is_answered_at_once(groups: Groups) -> None:
     groups.commit_transactional(5)
-    assert groups.coordinator.look_when_settled(GROUP, groups.is_pending) is True
+    assert groups.coordinator.look_when_committed(GROUP, is_pending) is True

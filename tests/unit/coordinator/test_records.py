@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.coordinator.group.group import Group, Member
+from barnabas.coordinator.group.group import Group, Member, MemberMemory
 from barnabas.coordinator.group.records import (
     GroupRecord,
     OffsetAndMetadata,
@@ -63,11 +63,11 @@ def test_a_group_has_the_bytes_that_kafka_writes() -> None:
         ),
     )
 )  # fmt: skip
-def test_offsets_come_back_as_they_were(record: OffsetRecord) -> None:
+def test_offset_record_round_trips(record: OffsetRecord) -> None:
     assert decode_record(*encode_record(record)) == record
 
 
-def test_tombstones_come_back_as_they_were() -> None:
+def test_tombstones_round_trip() -> None:
     for record in (OffsetRecord("g", "t", 1, None), GroupRecord("g", None)):
         key, value = encode_record(record)
         assert value is None
@@ -88,11 +88,11 @@ def test_values_of_old_brokers_are_read() -> None:
     found = decode_record(b"\0\x02\0\x01g", group)
     assert isinstance(found, GroupRecord)
     assert found.value is not None
-    member = restored("g", found.value).members["m"]
+    member = restored("g", found.value, MemberMemory()).members["m"]
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (10, 10)
 
 
-def test_kinds_of_other_protocols_are_passed_over() -> None:
+def test_records_of_other_protocols_are_skipped() -> None:
     assert decode_record(b"\0\x03\0\x01g", b"\0\0\0\0\0\x01") is None
 
 

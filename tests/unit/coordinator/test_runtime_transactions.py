@@ -1,21 +1,19 @@
-"""Transactional writes and markers through the shell around coordinators, and their loading."""
+"""Transactional writes and markers in the runtime of coordinators, and their loading."""
 
 import asyncio
+from collections.abc import Iterable
+from functools import partial
 from itertools import count
 
 import pytest
 
-from barnabas.coordinator.decision import (
-    Decision,
-    Send,
-    Transaction,
-)
+from barnabas.coordinator.decision import Call, Decision, TransactionalProducer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import NO_SEQUENCE, read_header
-from barnabas.protocol.records.control import ControlType, Marker, build_marker, read_marker
+from barnabas.protocol.records.control import TxnMarker, read_marker
 from barnabas.protocol.records.record import Record, build_batch, rewrite_batch
-from tests.unit.coordinator.harness import EPOCH, PRODUCER
-from tests.unit.coordinator.numbers_host import LANE, Host, code_of_future
+from tests.support.coordinator.harness import EPOCH, PRODUCER
+from tests.support.coordinator.numbers_host import KEY, Host, Numbers, code_of_future
 
 
 @pytest.fixture
@@ -25,7 +23,7 @@ async def host() -> Host:
 
 async def test_records_of_a_transaction_are_one_batch_of_its_producer(host: Host) -> None:
     guard = object()
-    host.write(1, 2, transaction=Transaction(PRODUCER, EPOCH, guard))
+    host.write(1, 2, producer=TransactionalProducer(PRODUCER, EPOCH, guard))
     header = read_header(host.log.batches[0])
     assert header.is_transactional
     assert not header.is_control
@@ -37,15 +35,15 @@ async def test_records_of_a_transaction_are_one_batch_of_its_producer(host: Host
 
 @pytest.mark.parametrize(("committed", "numbers"), [(True, [1, 2]), (False, [])])
 async def test_a_marker_ends_a_transaction(host: Host, committed: bool, numbers: list[int]) -> None:
-    host.write(1, transaction=Transaction(PRODUCER, EPOCH))
-    host.write(2, transaction=Transaction(PRODUCER, EPOCH))
+    host.write(1, producer=TransactionalProducer(PRODUCER, EPOCH))
+    host.write(2, producer=TransactionalProducer(PRODUCER, EPOCH))
     assert host.end(committed=committed) is None
     assert host.numbers == numbers
     assert host.pending == {}
     batch = host.log.batches[-1]
     header = read_header(batch)
     assert header[9:] == (PRODUCER, EPOCH, NO_SEQUENCE, 1)
-    assert read_marker(batch, 0, header) == (ControlType(committed), 7)
+    assert read_marker(batch, 0, header) == TxnMarker(PRODUCER, EPOCH, 7, committed)
     assert host.log.transaction_versions == [0, 0, 2]
 
 
@@ -53,15 +51,15 @@ async def test_kafka_17507_a_marker_is_answered_when_the_shard_shows_it(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.log.held = True
-    written = host.write(1, transaction=Transaction(PRODUCER, EPOCH))
+    written = host.write(1, producer=TransactionalProducer(PRODUCER, EPOCH))
     answer = host.end()
     assert isinstance(answer, asyncio.Future)
     answered_before: list[bool] = []
     replay = host.shard.replay_marker
 
-    def watched(producer_id: int, producer_epoch: int, committed: bool) -> None:
+    def watched(producer_id: int, producer_epoch: int, committed: bool) -> Iterable[None]:
         answered_before.append(answer.done())
-        replay(producer_id, producer_epoch, committed)
+        return replay(producer_id, producer_epoch, committed)
 
     monkeypatch.setattr(host.shard, "replay_marker", watched)
     host.log.commit(1)
@@ -76,7 +74,7 @@ async def test_kafka_17507_a_marker_is_answered_when_the_shard_shows_it(
 
 
 async def test_a_slow_marker_times_out_the_answer_and_may_be_written_again(host: Host) -> None:
-    host.write(1, transaction=Transaction(PRODUCER, EPOCH))
+    host.write(1, producer=TransactionalProducer(PRODUCER, EPOCH))
     host.log.held = True
     answer = host.end()
     host.time.pass_ms(5_000)
@@ -99,7 +97,7 @@ async def test_a_slow_marker_times_out_the_answer_and_may_be_written_again(host:
 async def test_a_marker_that_the_log_refuses_changes_nothing(
     host: Host, fault: ErrorCode, told: ErrorCode
 ) -> None:
-    host.write(1, transaction=Transaction(PRODUCER, EPOCH))
+    host.write(1, producer=TransactionalProducer(PRODUCER, EPOCH))
     host.log.refusal = KafkaError(fault)
     with pytest.raises(KafkaError) as refused:
         host.end()
@@ -107,7 +105,7 @@ async def test_a_marker_that_the_log_refuses_changes_nothing(
     assert host.pending == {PRODUCER: [1]}
 
 
-async def test_who_waits_for_a_marker_is_sent_away_with_the_lead(host: Host) -> None:
+async def test_resignation_answers_waiting_marker_with_not_coordinator(host: Host) -> None:
     host.log.held = True
     answer = host.end()
     host.runtime.resigned(0)
@@ -118,7 +116,7 @@ async def test_who_waits_for_a_marker_is_sent_away_with_the_lead(host: Host) -> 
 
 
 async def test_a_marker_that_cannot_be_replayed_stops_the_partition(host: Host) -> None:
-    host.write(667, transaction=Transaction(PRODUCER, EPOCH))
+    host.write(667, producer=TransactionalProducer(PRODUCER, EPOCH))
     host.log.held = True
     answer = host.end()
     host.log.release()
@@ -126,9 +124,9 @@ async def test_a_marker_that_cannot_be_replayed_stops_the_partition(host: Host) 
     assert isinstance(host.faults[0][1], ArithmeticError)
 
 
-async def test_a_load_brings_back_what_is_open_committed_and_aborted(host: Host) -> None:
+async def test_load_restores_open_committed_and_aborted_transactions(host: Host) -> None:
     for number, producer in enumerate((PRODUCER, 10, 11, PRODUCER)):
-        host.write(number, transaction=Transaction(producer, EPOCH))
+        host.write(number, producer=TransactionalProducer(producer, EPOCH))
     host.write(9)
     host.end(10, committed=False)
     host.end(11)
@@ -147,31 +145,23 @@ async def test_an_idempotent_batch_belongs_to_no_transaction() -> None:
     assert host.numbers == [5]
 
 
-async def test_what_compaction_left_of_a_marker_is_passed_over() -> None:
+async def test_marker_batch_emptied_by_compaction_is_skipped() -> None:
     host = Host()
     host.log.append(build_batch([Record(0, 0, b"number", b"5")]), 0)
-    marker = build_marker(
-        Marker(ControlType.COMMIT, 1), offset=0, timestamp=0, producer_id=1, producer_epoch=0
-    )
+    marker = TxnMarker(1, 0, 1, True).batch(0)
     host.log.append(rewrite_batch(read_header(marker), []), 0)
     await host.load()
     assert host.numbers == [5]
     assert host.faults == []
 
 
-async def test_a_long_load_of_markers_leaves_the_loop_to_others(
+async def test_long_load_of_markers_yields_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     host = Host()
     for _ in range(5):
         host.log.append(
-            build_marker(
-                Marker(ControlType.ABORT, 1),
-                offset=0,
-                timestamp=0,
-                producer_id=PRODUCER,
-                producer_epoch=EPOCH,
-            ),
+            TxnMarker(PRODUCER, EPOCH, 1, False).batch(0),
             0,
         )
     host.log.batches = [b"".join(host.log.batches)]
@@ -184,10 +174,18 @@ async def test_a_long_load_of_markers_leaves_the_loop_to_others(
     assert turns > 5
 
 
-async def test_messages_are_handed_over_with_partition_and_epoch() -> None:
-    sent: list[tuple[int, int, object]] = []
-    host = Host(send=lambda *message: sent.append(message))
+async def test_a_shard_is_made_for_a_partition_and_its_leader_epoch() -> None:
+    made: list[tuple[int, int]] = []
+    host = Host()
     host.log.leader_epoch = 4
+    host.runtime._new_shard = lambda *of: made.append(of) or Numbers()  # type: ignore[func-returns-value]
     await host.load()
-    host.runtime.write(0, LANE, lambda _: Decision(effects=[Send("markers")]))
-    assert sent == [(0, 4, "markers")]
+    assert made == [(0, 4)]
+
+
+async def test_call_effects_run_when_decision_is_carried_out() -> None:
+    called: list[str] = []
+    host = await Host().load()
+    effects = [Call(partial(called.append, "markers"))]
+    host.runtime.write(0, KEY, lambda *_: Decision(None, effects=effects))
+    assert called == ["markers"]

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
+from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from tests.unit.coordinator.harness import code_of
+from tests.support.coordinator.harness import code_of
 from tests.unit.coordinator.transactions import FIRST_ID, A, B, Transactions
 
 STALLED, RETRIED = 1, 2
@@ -26,7 +27,8 @@ STORY: list[tuple[str, Step]] = [
 
 
 async def story(until: int, *, guarded: bool = True) -> tuple[Transactions, Producer]:
-    """A transaction that was ended on a stalled connection, and what the producer did since."""
+    """Return a transaction whose EndTxn stalled on a connection, after `until` later steps of its
+    producer."""
     here = await Transactions(version=1, fences_older_connections=guarded).load()
     producer = here.init()
     here.add(producer, A, connection=STALLED)
@@ -36,7 +38,7 @@ async def story(until: int, *, guarded: bool = True) -> tuple[Transactions, Prod
 
 
 @pytest.mark.parametrize("until", range(1, len(STORY) + 1))
-async def test_the_stalled_request_changes_nothing_wherever_it_arrives(until: int) -> None:
+async def test_stalled_end_txn_is_fenced_after_every_later_step(until: int) -> None:
     here, producer = await story(until)
     before, markers = here.txn, list(here.sent)
     stalled = code_of(lambda: here.end(producer, version=TV0, connection=STALLED))
@@ -47,19 +49,19 @@ async def test_the_stalled_request_changes_nothing_wherever_it_arrives(until: in
         step(here, producer)
 
 
-async def test_without_the_guard_it_commits_what_is_to_be_aborted() -> None:
-    """The flaw that the guard is for, as Apache Kafka has it."""
+async def test_stalled_end_txn_without_guard_commits_next_transaction() -> None:
+    """Apache Kafka has this flaw; the guard prevents it."""
     here, producer = await story(3, guarded=False)
     assert here.end(producer, version=TV0, connection=STALLED) == producer
     assert here.state == "PrepareCommit"
 
 
-async def test_the_stalled_request_alone_is_the_producers_own() -> None:
+async def test_end_txn_is_accepted_if_no_newer_connection_was_used() -> None:
     here, producer = await story(0)
     assert here.end(producer, version=TV0, connection=STALLED) == producer
 
 
-async def test_a_client_that_reconnects_again_and_again_is_never_refused() -> None:
+async def test_client_that_reconnects_often_is_never_refused() -> None:
     here = await Transactions(version=1).load()
     producer = here.init()
     for connection in range(1, 20):
@@ -70,8 +72,8 @@ async def test_a_client_that_reconnects_again_and_again_is_never_refused() -> No
         assert here.end(producer, version=TV0, connection=connection + 1) == producer
 
 
-async def test_a_retry_that_is_told_to_come_later_counts_as_well() -> None:
-    """Markers were on their way, or the step was being written, when it came."""
+async def test_retry_refused_with_concurrent_transactions_still_fences_older_connection() -> None:
+    """The retry came while the step or its markers were being written."""
     here, producer = await story(0)
     here.log.held = True
     here.end(producer, version=TV0, connection=STALLED)
@@ -84,15 +86,15 @@ async def test_a_retry_that_is_told_to_come_later_counts_as_well() -> None:
 
 
 @pytest.mark.parametrize("resumes", [True, False])
-async def test_a_producer_that_starts_anew_may_use_any_connection(resumes: bool) -> None:
+async def test_init_producer_id_allows_any_connection(resumes: bool) -> None:
     here, producer = await story(2)
     anew = here.init(producer if resumes else None)
     assert here.add(anew, A, connection=0) is None
     assert here.end(anew, version=TV0, connection=0) == anew
 
 
-async def test_a_producer_that_asks_for_its_epoch_again_starts_anew() -> None:
-    """KIP-360: the same epoch, for the answer was lost."""
+async def test_repeated_init_producer_id_allows_any_connection() -> None:
+    """KIP-360: the answer was lost, and the producer gets the same epoch again."""
     here, producer = await story(2)
     resumed = here.init(producer)
     here.add(resumed, A, connection=9)
@@ -102,15 +104,16 @@ async def test_a_producer_that_asks_for_its_epoch_again_starts_anew() -> None:
     assert here.add(resumed, A, connection=5) is None
 
 
-async def test_after_a_failover_every_connection_is_new() -> None:
+async def test_failover_allows_any_connection() -> None:
     here, producer = await story(5)
     await here.load()
     assert here.end(producer, version=TV0, connection=0) == producer
 
 
 @pytest.mark.parametrize("stranger", [Producer(7, 0), Producer(FIRST_ID, 9)])
-async def test_strangers_do_not_weaken_the_guard(stranger: Producer) -> None:
-    """A zombie on a newer connection is refused for its epoch, and must not put the guard out."""
+async def test_refused_producer_does_not_change_newest_connection(stranger: Producer) -> None:
+    """A zombie on a newer connection is refused for its epoch, and must not replace the connection
+    of the current producer."""
     here, producer = await story(5)
     with pytest.raises(KafkaError):
         here.end(stranger, version=TV0, connection=99)
@@ -122,29 +125,29 @@ async def test_strangers_do_not_weaken_the_guard(stranger: Producer) -> None:
     assert here.end(producer, version=TV0, connection=RETRIED) == producer
 
 
-async def test_unknown_ids_take_no_memory() -> None:
+async def test_unknown_transactional_ids_store_no_connection() -> None:
     here = await Transactions().load()
     for number in range(100):
         with pytest.raises(KafkaError):
             here.coordinator.add_partitions(
-                f"unknown{number}", Producer(7, 0), [A], connection=number
+                AddPartitions(f"unknown{number}", Producer(7, 0), [A], TV0, number)
             )
-    assert not here.shard.ledger.connections._newest
+    assert not here.table.connections._newest
 
 
-async def test_what_expires_is_forgotten() -> None:
+async def test_expired_id_forgets_its_connection() -> None:
     here = await Transactions(id_expiration_ms=1000).load()
     producer = here.ongoing(A, version=TV0)
     here.end(producer, version=TV0)
     here.mark()
-    assert here.shard.ledger.connections._newest
+    assert here.table.connections._newest
     here.time.pass_ms(1000)
     await here.coordinator.expire()
-    assert not here.shard.ledger.connections._newest
+    assert not here.table.connections._newest
 
 
-async def test_the_newer_protocol_and_leaders_are_exempt() -> None:
-    """Their epochs tell one transaction from the next."""
+async def test_newer_protocol_and_leaders_are_not_guarded() -> None:
+    """Each of their transactions has an epoch of its own."""
     here = await Transactions().load()
     producer = here.ongoing(A)
     here.add(producer, B, connection=5)
@@ -154,8 +157,8 @@ async def test_the_newer_protocol_and_leaders_are_exempt() -> None:
     assert here.lead(after, A) is None
 
 
-async def test_another_epoch_has_connections_of_its_own() -> None:
-    """A client that goes back from the newer protocol, on a connection that was there before."""
+async def test_connections_are_compared_within_one_epoch() -> None:
+    """A client returns from the newer protocol to the older one, on an older connection."""
     here = await Transactions().load()
     producer = here.ongoing(A)
     here.add(producer, B, connection=5)
@@ -164,8 +167,8 @@ async def test_another_epoch_has_connections_of_its_own() -> None:
     assert here.add(after, A, connection=1) is None
 
 
-async def test_a_wait_for_markers_does_not_hide_an_older_connection() -> None:
-    """It is checked again on waking (KIP-609)."""
+async def test_request_on_older_connection_is_fenced_after_its_wait() -> None:
+    """A woken request is decided from the beginning, with the check of its connection (KIP-609)."""
     here = await Transactions(version=1, wait_ms=100).load()
     producer = here.ongoing(A, version=TV0)
     here.end(producer, version=TV0, connection=1)

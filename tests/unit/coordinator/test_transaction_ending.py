@@ -2,11 +2,18 @@
 
 import pytest
 
-from barnabas.coordinator.transaction.ending import COMPLETION_RETRY_MS
+from barnabas.coordinator.transaction.ending import (
+    COMPLETION_RETRY_MS,
+    NEWER_CLIENTS,
+    OLDER_CLIENTS,
+    Epoch,
+    Replies,
+    Reply,
+)
 from barnabas.coordinator.transaction.metadata import LAST_CLIENT_EPOCH, TV0, TV2, Producer
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from tests.unit.coordinator.harness import code_of
+from tests.support.coordinator.harness import code_of
 from tests.unit.coordinator.transactions import (
     CLIENT_VERSIONS,
     EXHAUSTED,
@@ -34,7 +41,7 @@ async def standing(state: TransactionState) -> Transactions:
 
 
 def said(here: Transactions, epoch: int, commits: bool, version: int) -> object:
-    """The answer, by name where it is an error."""
+    """Return the answer, or the name of the error."""
     try:
         return here.end(Producer(OLD, epoch), commits=commits, version=version)
     except KafkaError as error:
@@ -52,8 +59,10 @@ def said(here: Transactions, epoch: int, commits: bool, version: int) -> object:
         (ABORTED, INVALID, SAME),
     ],
 )
-async def test_older_protocol(state: TransactionState, commit: object, abort: object) -> None:
-    """As in Kafka 4.3: the same epoch again means the same transaction again."""
+async def test_replies_of_older_protocol_match_kafka(
+    state: TransactionState, commit: object, abort: object
+) -> None:
+    """As in Kafka 4.3: the same epoch means the same transaction."""
     for commits, answer in ((True, commit), (False, abort)):
         here = await standing(state)
         before = here.txn
@@ -75,15 +84,15 @@ async def test_older_protocol(state: TransactionState, commit: object, abort: ob
         (ABORTED, INVALID, NEXT, INVALID, SAME),
     ],
 )
-async def test_newer_protocol(
+async def test_replies_of_newer_protocol_match_kafka(
     state: TransactionState,
     commit: object,
     abort: object,
     commit_again: object,
     abort_again: object,
 ) -> None:
-    """As in Kafka 4.3: the current epoch means the current transaction, even where it has no
-    partitions; the one before means the one before."""
+    """As in Kafka 4.3: the current epoch means the current transaction, even if it has no
+    partitions; the previous epoch means the previous transaction."""
     for commits, answer, again in ((True, commit, commit_again), (False, abort, abort_again)):
         assert said(await standing(state), EPOCH, commits, TV2) == answer
         here = await standing(state)
@@ -96,10 +105,10 @@ async def test_newer_protocol(
 
 
 @pytest.mark.parametrize("commits", [True, False])
-async def test_a_zombie_is_not_given_the_epoch_of_its_successor_of_the_older_protocol(
+async def test_zombie_does_not_get_epoch_of_older_protocol_successor(
     commits: bool,
 ) -> None:
-    """Otherwise than in Kafka 4.3, which takes that for the zombie's EndTxn, sent again."""
+    """Unlike Kafka 4.3, which takes the request for a repeated EndTxn of the zombie."""
     here = await Transactions().load()
     zombie = here.init()
     _, successor = here.completed(commits=commits, version=TV0)
@@ -113,13 +122,15 @@ async def test_a_zombie_is_not_given_the_epoch_of_its_successor_of_the_older_pro
 
 @pytest.mark.parametrize("version", CLIENT_VERSIONS)
 @pytest.mark.parametrize("state", [EMPTY, ONGOING, COMMITTED, ABORTED])
-async def test_another_producers_transaction(state: TransactionState, version: int) -> None:
+async def test_end_txn_of_other_producer_id_is_refused(
+    state: TransactionState, version: int
+) -> None:
     here = await standing(state)
     stranger = Producer(OLD + 1, EPOCH)
     assert code_of(lambda: here.end(stranger, version=version)) == "INVALID_PRODUCER_ID_MAPPING"
 
 
-async def test_in_the_older_protocol_whose_it_is_comes_before_what_is_under_way() -> None:
+async def test_older_protocol_checks_producer_before_pending_step() -> None:
     """As in Kafka 4.3: only TV2 looks at pending steps first."""
     here = await Transactions().load()
     producer = here.ongoing()
@@ -131,6 +142,33 @@ async def test_in_the_older_protocol_whose_it_is_comes_before_what_is_under_way(
     assert code_of(lambda: here.end(producer, version=TV0)) == LATER
     for each in (stranger, stale, producer):
         assert code_of(lambda p=each: here.end(p, version=TV2)) == LATER
+
+
+STATES = [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMMITTED, ABORTED]
+EPOCHS = {Epoch.CURRENT: EPOCH, Epoch.PREVIOUS: EPOCH - 1, Epoch.OTHER: EPOCH + 1}
+ENDED = {Reply.DECIDE: NEXT, Reply.REPEAT: SAME}
+
+
+@pytest.mark.parametrize("version", CLIENT_VERSIONS)
+@pytest.mark.parametrize("epoch", Epoch)
+@pytest.mark.parametrize(
+    "state", [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMMITTED, ABORTED]
+)
+async def test_replies_to_end_txn_are_those_of_the_table(
+    state: TransactionState, epoch: Epoch, version: int
+) -> None:
+    """The two tests above compare the same cases with the answers of Kafka 4.3."""
+    table = NEWER_CLIENTS if version == TV2 else OLDER_CLIENTS
+    fenced = Replies(Reply.FENCED, Reply.FENCED)
+    replies = table.get((state, epoch), fenced)
+    for commits, reply in ((True, replies.commit), (False, replies.abort)):
+        ended = SAME if version < TV2 and reply is Reply.DECIDE else ENDED.get(reply, reply.value)
+        assert said(await standing(state), EPOCHS[epoch], commits, version) == ended
+
+
+def test_table_of_replies_has_a_row_for_every_current_epoch() -> None:
+    for table in (OLDER_CLIENTS, NEWER_CLIENTS):
+        assert {state for state, epoch in table if epoch is Epoch.CURRENT} == set(STATES)
 
 
 # -- what a decision does ------------------------------------------------------------------------
@@ -154,7 +192,8 @@ async def test_a_decision_of_the_older_protocol_keeps_the_epoch(commits: bool) -
 
 @pytest.mark.parametrize("commits", [True, False])
 async def test_a_decision_of_the_newer_protocol_uses_up_the_epoch(commits: bool) -> None:
-    """As in Kafka 4.3: bumped when PREPARE is logged, markers carry the bumped epoch."""
+    """As in Kafka 4.3: the epoch is bumped when PREPARE is logged, and markers carry the bumped
+    epoch."""
     here = await Transactions().load()
     producer = here.ongoing(A, B)
     after = here.end(producer, commits=commits)
@@ -173,7 +212,7 @@ async def test_a_decision_of_the_newer_protocol_uses_up_the_epoch(commits: bool)
     assert here.txn.state is ONGOING
 
 
-async def test_a_transaction_of_nothing_is_aborted_without_markers() -> None:
+async def test_abort_without_partitions_sends_no_markers() -> None:
     """KAFKA-18464: it uses up an epoch all the same."""
     here = await Transactions().load()
     producer = here.init()
@@ -247,7 +286,7 @@ async def test_a_commit_never_follows_an_abort_of_the_same_transaction() -> None
 # -- slow and failing logs -----------------------------------------------------------------------
 
 
-async def test_a_late_commit_is_not_available_but_stands() -> None:
+async def test_late_commit_times_out_answer_but_not_decision() -> None:
     """The answer times out; the decision does not."""
     here = await Transactions().load()
     producer = here.ongoing()
@@ -265,7 +304,7 @@ async def test_a_late_commit_is_not_available_but_stands() -> None:
     assert here.end(producer) == Producer(FIRST_ID, 1)
 
 
-async def test_a_refused_decision_is_none() -> None:
+async def test_refused_decision_leaves_transaction_open() -> None:
     here = await Transactions().load()
     producer = here.ongoing()
     here.log.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -276,7 +315,7 @@ async def test_a_refused_decision_is_none() -> None:
 
 
 async def test_a_completion_that_the_log_refuses_is_written_later() -> None:
-    """KAFKA-9777: never left in PREPARE."""
+    """KAFKA-9777: the transaction must not stay in PREPARE."""
     here = await Transactions().load()
     here.end(here.ongoing())
     here.log.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -309,7 +348,7 @@ async def test_markers_of_another_transaction_complete_nothing() -> None:
     here = await Transactions().load()
     producer = here.ongoing()
     here.coordinator.markers_written("x", producer)
-    here.coordinator.markers_written("nobody", producer)
+    here.coordinator.markers_written("stranger", producer)
     assert here.state == "Ongoing"
     after = here.end(producer)
     here.coordinator.markers_written("x", producer)
@@ -324,7 +363,7 @@ async def test_markers_of_another_transaction_complete_nothing() -> None:
     assert here.state == "CompleteCommit"
 
 
-async def test_markers_that_are_written_when_nobody_coordinates_here() -> None:
+async def test_markers_written_after_resignation_complete_nothing() -> None:
     here = await Transactions().load()
     here.end(here.ongoing())
     here.runtime.resigned(0)
@@ -334,8 +373,8 @@ async def test_markers_that_are_written_when_nobody_coordinates_here() -> None:
     assert len(here.sent) == 2
 
 
-async def test_the_fate_of_a_completion_that_nobody_waits_for_is_no_noise() -> None:
-    """The loop would be told of an exception that was never retrieved."""
+async def test_failed_completion_reports_no_unretrieved_exception() -> None:
+    """Otherwise the event loop reports an exception that was never retrieved."""
     import asyncio
     import gc
 

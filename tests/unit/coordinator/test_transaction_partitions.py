@@ -1,11 +1,11 @@
-"""Partitions that join a transaction, and the questions of their leaders (KIP-98, KIP-890)."""
+"""Partitions that are added to a transaction or verified by their leaders (KIP-98, KIP-890)."""
 
 import pytest
 
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from tests.unit.coordinator.harness import code_of
+from tests.support.coordinator.harness import code_of
 from tests.unit.coordinator.transactions import FIRST_ID, NONE, A, B, C, Transactions, transaction
 
 PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
@@ -28,7 +28,7 @@ async def test_the_first_partitions_begin_the_transaction(version: int) -> None:
     assert here.txn.client_version == version
 
 
-async def test_partitions_that_are_in_it_already_are_not_written_again() -> None:
+async def test_known_partitions_are_not_written_again() -> None:
     """As in Kafka 4.3."""
     here = await Transactions().load()
     producer = here.ongoing(A, B)
@@ -39,7 +39,7 @@ async def test_partitions_that_are_in_it_already_are_not_written_again() -> None
     assert here.log.record_count == written
 
 
-async def test_whose_the_transaction_is() -> None:
+async def test_request_of_other_producer_is_refused() -> None:
     here = await Transactions().load()
     here.init()
     for ask in (here.add, here.lead, here.verify):
@@ -48,16 +48,19 @@ async def test_whose_the_transaction_is() -> None:
             assert code_of(lambda a=ask, o=other: a(o, A)) == "PRODUCER_FENCED"
 
 
-async def test_an_unknown_transactional_id() -> None:
+async def test_unknown_transactional_id_is_refused() -> None:
     here = await Transactions().load()
     for ask in (here.add, here.lead, here.verify, lambda p, _: here.end(p)):
         assert code_of(lambda a=ask: a(STALE, A)) == "INVALID_PRODUCER_ID_MAPPING"
-    assert not here.shard.ledger.connections._newest
+    assert not here.table.connections._newest
 
 
 @pytest.mark.parametrize("state", PREPARED)
-async def test_while_markers_are_on_their_way_nobody_joins(state: TransactionState) -> None:
-    """As in Kafka 4.3: before id and epoch are looked at, a TV2 client may hold the next ones."""
+async def test_adding_partitions_is_refused_while_markers_are_written(
+    state: TransactionState,
+) -> None:
+    """As in Kafka 4.3: this check precedes those of id and epoch, because a TV2 client may hold the
+    next ones."""
     here = await Transactions().write(transaction(state, partitions=frozenset({A}))).load()
     future = here.txn.producer._replace(epoch=9)
     for who in (here.txn.producer, STRANGER, future):
@@ -68,7 +71,7 @@ async def test_while_markers_are_on_their_way_nobody_joins(state: TransactionSta
     assert code_of(lambda: here.verify(future, A)) == "PRODUCER_FENCED"
 
 
-async def test_while_a_step_is_being_written_nobody_joins() -> None:
+async def test_every_step_is_refused_while_another_is_written() -> None:
     here = await Transactions().load()
     producer = here.init()
     here.log.held = True
@@ -82,7 +85,7 @@ async def test_while_a_step_is_being_written_nobody_joins() -> None:
     assert here.lead(producer, B) is None
 
 
-async def test_what_is_not_committed_is_not_in_the_transaction() -> None:
+async def test_uncommitted_partition_is_not_in_transaction() -> None:
     """Redpanda #6018: a coordinator that answers before it has written loses it in a fail-over."""
     here = await Transactions().load()
     producer = here.init()
@@ -96,7 +99,7 @@ async def test_what_is_not_committed_is_not_in_the_transaction() -> None:
     await answer
 
 
-async def test_a_refused_step_leaves_everything_as_it_was() -> None:
+async def test_refused_step_changes_nothing() -> None:
     here = await Transactions().load()
     producer = here.ongoing(A)
     here.log.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -109,7 +112,7 @@ async def test_a_refused_step_leaves_everything_as_it_was() -> None:
 # -- verification --------------------------------------------------------------------------------
 
 
-async def test_only_what_was_added_is_verified() -> None:
+async def test_only_added_partitions_are_verified() -> None:
     """KIP-890 part 1."""
     here = await Transactions().load()
     producer = here.ongoing(A, version=TV0)
@@ -117,14 +120,15 @@ async def test_only_what_was_added_is_verified() -> None:
 
 
 @pytest.mark.parametrize("commits", [True, False])
-async def test_nothing_is_verified_for_a_transaction_that_is_over(commits: bool) -> None:
-    """KAFKA-12671, KAFKA-14402: a Produce that comes after its marker hangs nothing."""
+async def test_verification_fails_after_end_of_transaction(commits: bool) -> None:
+    """KAFKA-12671, KAFKA-14402: a Produce that comes after its marker must not open a hanging
+    transaction."""
     here = await Transactions().load()
     _, producer = here.completed(commits=commits, version=TV0)
     assert here.verify(producer, A) == {A: "TRANSACTION_ABORTABLE"}
 
 
-async def test_a_step_under_way_does_not_disturb_a_verification() -> None:
+async def test_verification_ignores_pending_step() -> None:
     """As in Kafka 4.3: pending state is ignored."""
     here = await Transactions().load()
     producer = here.ongoing(A, version=TV0)
@@ -144,8 +148,8 @@ async def test_a_step_under_way_does_not_disturb_a_verification() -> None:
 # -- who coordinates -----------------------------------------------------------------------------
 
 
-async def test_nobody_is_answered_before_the_log_is_loaded() -> None:
-    """KAFKA-9307 and its like: never from half a state."""
+async def test_requests_are_refused_until_log_is_loaded() -> None:
+    """KAFKA-9307: no request is answered from partly loaded state."""
     here = Transactions()
     assert code_of(here.init) == "NOT_COORDINATOR"
     here.runtime.elected(0, here.log)
@@ -160,6 +164,6 @@ async def test_nobody_is_answered_before_the_log_is_loaded() -> None:
 
 
 async def test_an_unknown_id_is_not_described() -> None:
-    """As in Kafka 4.3: 105."""
+    """As in Kafka 4.3: error 105."""
     here = await Transactions().load()
     assert code_of(lambda: here.txn) == "TRANSACTIONAL_ID_NOT_FOUND"

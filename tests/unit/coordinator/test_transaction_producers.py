@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from barnabas.coordinator.transaction.metadata import LAST_CLIENT_EPOCH, TV0, TV2, Producer
+from barnabas.coordinator.transaction.producers import InitProducerId
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from tests.unit.coordinator.harness import code_of
+from tests.support.coordinator.harness import code_of
 from tests.unit.coordinator.transactions import (
     EXHAUSTED,
     FIRST_ID,
@@ -22,7 +23,7 @@ EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 OLD = EXHAUSTED.producer_id
 
 
-async def test_a_fresh_id_begins_at_epoch_zero_and_every_init_bumps_it() -> None:
+async def test_fresh_id_begins_at_epoch_zero_and_every_init_bumps_it() -> None:
     here = await Transactions().load()
     assert here.init() == Producer(FIRST_ID, 0)
     assert here.init() == Producer(FIRST_ID, 1)
@@ -38,15 +39,15 @@ async def test_the_latest_timeout_counts() -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-async def test_a_timeout_out_of_bounds(timeout_ms: int) -> None:
+async def test_timeout_out_of_range_is_refused(timeout_ms: int) -> None:
     """As in Kafka 4.3: over transaction.max.timeout.ms, or <= 0."""
     here = await Transactions().load()
     assert code_of(lambda: here.init(timeout_ms=timeout_ms)) == "INVALID_TRANSACTION_TIMEOUT"
     assert here.init(timeout_ms=900_000)
 
 
-async def test_a_timeout_out_of_bounds_is_said_by_any_broker() -> None:
-    """As Kafka does: before it looks who coordinates."""
+async def test_timeout_out_of_range_is_refused_by_any_broker() -> None:
+    """As in Kafka, which checks the timeout before it looks for the coordinator."""
     assert code_of(lambda: Transactions().init(timeout_ms=0)) == "INVALID_TRANSACTION_TIMEOUT"
     assert code_of(lambda: Transactions().init()) == "NOT_COORDINATOR"
 
@@ -54,14 +55,15 @@ async def test_a_timeout_out_of_bounds_is_said_by_any_broker() -> None:
 async def test_an_empty_transactional_id_is_invalid() -> None:
     here = await Transactions().load()
     assert (
-        code_of(lambda: here.coordinator.init_producer_id("", 0, None, "host")) == "INVALID_REQUEST"
+        code_of(lambda: here.coordinator.init_producer_id(InitProducerId("", 0, None, "host")))
+        == "INVALID_REQUEST"
     )
 
 
 # -- KIP-360 -------------------------------------------------------------------------------------
 
 
-async def test_a_producer_resumes_with_its_epoch_and_may_ask_again() -> None:
+async def test_resuming_producer_gets_next_epoch_and_same_answer_again() -> None:
     here = await Transactions().load()
     producer = here.init()
     resumed = here.init(producer)
@@ -73,7 +75,7 @@ async def test_a_producer_resumes_with_its_epoch_and_may_ask_again() -> None:
     assert code_of(lambda: here.init(producer)) == "PRODUCER_FENCED", "two epochs ago"
 
 
-async def test_a_plain_init_ends_the_right_to_ask_again() -> None:
+async def test_plain_init_fences_producer_that_resumes() -> None:
     """A newer process has the id: the old one must not get its epoch (KIP-360)."""
     here = await Transactions().load()
     producer = here.init()
@@ -90,8 +92,8 @@ async def test_a_foreign_producer_id_is_fenced() -> None:
     assert code_of(lambda: here.init(future)) == "PRODUCER_FENCED"
 
 
-async def test_an_expired_id_comes_back_with_a_fresh_producer_id() -> None:
-    """After UNKNOWN_PRODUCER_ID or expiry, whatever epoch is told."""
+async def test_resume_of_unknown_id_gets_fresh_producer_id() -> None:
+    """After UNKNOWN_PRODUCER_ID or expiry, regardless of the epoch in the request."""
     here = await Transactions().load()
     assert here.init(Producer(5, 5)) == Producer(FIRST_ID, 0)
 
@@ -107,7 +109,7 @@ async def test_the_last_epoch_is_given_and_then_the_producer_id_rotates() -> Non
     assert here.txn.last_epoch == -1
 
 
-async def test_a_resumed_rotation_may_be_asked_for_again() -> None:
+async def test_resumed_rotation_repeats_its_answer() -> None:
     """The answer with the fresh id was lost: the old id and epoch are still known."""
     here = await Transactions().write(transaction(epoch=LAST_CLIENT_EPOCH)).load()
     assert here.init(EXHAUSTED) == Producer(FIRST_ID, 0)
@@ -116,14 +118,14 @@ async def test_a_resumed_rotation_may_be_asked_for_again() -> None:
     assert code_of(lambda: here.init(EXHAUSTED)) == "PRODUCER_FENCED"
 
 
-async def test_only_the_last_epoch_of_the_id_before_is_known() -> None:
+async def test_older_epoch_of_previous_producer_id_is_fenced() -> None:
     """Epoch 0 of the old id and of the fresh one are not the same."""
     here = await Transactions().write(transaction(epoch=LAST_CLIENT_EPOCH)).load()
     here.init(EXHAUSTED)
     assert code_of(lambda: here.init(Producer(OLD, 0))) == "PRODUCER_FENCED"
 
 
-async def test_a_rotation_may_be_asked_for_again_after_a_failover() -> None:
+async def test_resumed_rotation_repeats_its_answer_after_failover() -> None:
     """KAFKA-20357: the last epoch and the previous id are in the log."""
     here = await Transactions().write(transaction(epoch=LAST_CLIENT_EPOCH)).load()
     rotated = here.init(EXHAUSTED)
@@ -131,13 +133,13 @@ async def test_a_rotation_may_be_asked_for_again_after_a_failover() -> None:
     assert here.init(EXHAUSTED) == rotated
 
 
-async def test_nobody_asks_again_for_a_rotation_that_was_not_theirs() -> None:
+async def test_rotation_by_plain_init_fences_old_producer() -> None:
     here = await Transactions().write(transaction(epoch=LAST_CLIENT_EPOCH)).load()
     here.init()
     assert code_of(lambda: here.init(EXHAUSTED)) == "PRODUCER_FENCED"
 
 
-async def test_the_bump_to_the_last_epoch_may_be_asked_for_again() -> None:
+async def test_bump_to_last_epoch_repeats_its_answer() -> None:
     """Kafka throws IllegalStateException here: the id is exhausted, but the answer is known."""
     here = await Transactions().write(transaction(epoch=LAST_CLIENT_EPOCH - 1)).load()
     before = Producer(OLD, LAST_CLIENT_EPOCH - 1)
@@ -146,7 +148,7 @@ async def test_the_bump_to_the_last_epoch_may_be_asked_for_again() -> None:
     assert code_of(lambda: here.init(Producer(OLD, 7))) == "PRODUCER_FENCED"
 
 
-# -- whoever had the id --------------------------------------------------------------------------
+# -- the producer before --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -191,7 +193,7 @@ async def test_kafka_9666_refused_fencing_uses_up_no_epoch() -> None:
     assert here.txn.producer == producer
     assert here.state == "Ongoing"
     here.log.refusal = None
-    assert here.end(producer) == Producer(FIRST_ID, 1), "nobody was fenced"
+    assert here.end(producer) == Producer(FIRST_ID, 1), "no producer was fenced"
 
 
 async def test_kafka_9666_refused_init_uses_up_no_epoch() -> None:
@@ -203,7 +205,7 @@ async def test_kafka_9666_refused_init_uses_up_no_epoch() -> None:
     assert here.init() == Producer(producer.producer_id, 1)
 
 
-async def test_the_epoch_that_is_given_to_nobody_opens_nothing() -> None:
+async def test_client_that_names_epoch_32767_is_fenced() -> None:
     """A client may name 32767 after a fencing of 32766: a bump of it would not fit the log."""
     done = transaction(TransactionState.COMPLETE_ABORT, LAST_CLIENT_EPOCH + 1)
     here = await Transactions().write(done).load()
@@ -218,8 +220,8 @@ async def test_the_epoch_that_is_given_to_nobody_opens_nothing() -> None:
     assert code_of(lambda: here.verify(forged, A)) == "PRODUCER_FENCED"
 
 
-async def test_asking_again_never_gives_the_epoch_that_nobody_may_hold() -> None:
-    """TV2 abort of a transaction at 32766 that the coordinator has aborted meanwhile."""
+async def test_repeated_abort_at_last_epoch_returns_next_producer_id() -> None:
+    """A TV2 client aborts a transaction at epoch 32766 that the coordinator has aborted before."""
     here = (
         await Transactions()
         .write(transaction(ONGOING, LAST_CLIENT_EPOCH, partitions=frozenset({A}), start_ms=0))
@@ -231,8 +233,9 @@ async def test_asking_again_never_gives_the_epoch_that_nobody_may_hold() -> None
     assert here.end(EXHAUSTED, commits=False) == Producer(FIRST_ID, 0)
 
 
-async def test_an_older_cluster_leaves_nothing_to_go_on_with_after_the_last_epoch() -> None:
-    """Its aborts choose no next id: a TV2 client that asks again must not get 32767."""
+async def test_repeated_abort_at_last_epoch_is_fenced_by_older_cluster() -> None:
+    """An abort by an older cluster chooses no next id; a TV2 client that repeats it must not get
+    32767."""
     log = transaction(ONGOING, LAST_CLIENT_EPOCH, partitions=frozenset({A}), start_ms=0)
     here = await Transactions(version=1).write(log).load()
     await here.sweep()
@@ -244,23 +247,26 @@ async def test_an_older_cluster_leaves_nothing_to_go_on_with_after_the_last_epoc
 # -- ids that have to be fetched -----------------------------------------------------------------
 
 
-async def test_an_id_that_must_be_fetched_is_waited_for() -> None:
+async def test_init_waits_for_fetch_of_producer_ids() -> None:
     here = await Transactions().load()
     here.ids.dry = True
     assert await here.init() == Producer(FIRST_ID, 0)
     assert here.ids.refills == 1
 
 
-async def test_somebody_else_takes_what_was_fetched() -> None:
+async def test_concurrent_inits_get_different_producer_ids() -> None:
     here = await Transactions().load()
     here.ids.dry = True
     first = here.init()
     assert isinstance(first, asyncio.Future)
-    other = here.coordinator.init_producer_id("other", TIMEOUT_MS, None, "host")
-    assert {(await first).producer_id, (await other).producer_id} == {FIRST_ID, FIRST_ID + 1}
+    other = here.coordinator.init_producer_id(InitProducerId("other", TIMEOUT_MS, None, "host"))
+    assert {(await first).producer_id, (await other).producer.producer_id} == {
+        FIRST_ID,
+        FIRST_ID + 1,
+    }
 
 
-async def test_the_end_of_epochs_waits_for_an_id_too() -> None:
+async def test_end_txn_at_last_epoch_waits_for_fetch_of_producer_ids() -> None:
     here = await Transactions().write(transaction(epoch=LAST_CLIENT_EPOCH)).load()
     here.lead(EXHAUSTED, A)
     here.ids.dry = True

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.coordinator.transaction.metadata import TV2, Producer, Transaction
+from barnabas.coordinator.transaction.metadata import TV2, Producer, TransactionMetadata
 from barnabas.coordinator.transaction.records import (
     TransactionRecord,
     decode_record,
@@ -24,6 +24,7 @@ FULL = transaction(
     previous_producer_id=999,
     next_producer_id=1234,
     next_epoch=0,
+    ended=Producer(77, 3),
 )
 ADDED_BY_TAGS = {
     "last_epoch": -1,
@@ -31,31 +32,32 @@ ADDED_BY_TAGS = {
     "previous_producer_id": -1,
     "next_producer_id": -1,
     "next_epoch": -1,
+    "ended": None,
 }
 
 
-def there_and_back(txn: Transaction, *, flexible: bool) -> TransactionRecord | None:
+def there_and_back(txn: TransactionMetadata, *, flexible: bool) -> TransactionRecord | None:
     return decode_record(*encode_record(TransactionRecord(ID, txn, flexible)))
 
 
-def test_the_newer_format_keeps_everything() -> None:
+def test_newer_format_round_trips_every_field() -> None:
     assert there_and_back(FULL, flexible=True) == TransactionRecord(ID, FULL, True)
 
 
-def test_the_older_format_keeps_what_kip_98_knows() -> None:
+def test_older_format_keeps_fields_of_kip_98() -> None:
     plain = FULL._replace(**ADDED_BY_TAGS)
     assert there_and_back(FULL, flexible=False) == TransactionRecord(ID, plain, False)
 
 
 @pytest.mark.parametrize("flexible", [True, False])
 @pytest.mark.parametrize("state", TransactionState)
-def test_every_state_of_the_log(state: TransactionState, flexible: bool) -> None:
+def test_every_state_round_trips(state: TransactionState, flexible: bool) -> None:
     read = there_and_back(transaction(state), flexible=flexible)
     assert read is not None
     assert read.value == transaction(state)
 
 
-def test_the_older_format_byte_by_byte() -> None:
+def test_older_format_has_bytes_of_kafka() -> None:
     """TransactionLogKey and TransactionLogValue v0 of Kafka's message definitions."""
     txn = transaction(
         TransactionState.ONGOING, 3, producer_id=1, updated_ms=6, start_ms=7, timeout_ms=5
@@ -84,7 +86,8 @@ def test_an_empty_transaction_has_null_partitions() -> None:
 
 
 def test_defaults_are_left_out_of_the_newer_format() -> None:
-    """Tagged fields at their defaults cost nothing, and ours has a number Kafka will not use."""
+    """Tagged fields at their defaults take no bytes, and our own field has a number that Kafka will
+    not use."""
     _, bare = encode_record(TransactionRecord(ID, transaction(), True))
     _, tagged = encode_record(TransactionRecord(ID, transaction(last_epoch=4), True))
     assert bare is not None
@@ -93,13 +96,13 @@ def test_defaults_are_left_out_of_the_newer_format() -> None:
     assert tagged.endswith(b"\1\x90\x4e\2\0\4"), "tag 10000, two bytes, epoch 4"
 
 
-def test_a_tombstone() -> None:
+def test_tombstone_round_trips() -> None:
     key, value = encode_record(TransactionRecord(ID, None))
     assert value is None
     assert decode_record(key, None) == TransactionRecord(ID, None)
 
 
-def test_what_only_a_newer_broker_knows() -> None:
+def test_unknown_kind_is_skipped_and_unknown_version_is_refused() -> None:
     key, value = encode_record(TransactionRecord(ID, transaction()))
     assert value is not None
     assert decode_record(b"\0\1" + key[2:], value) is None
@@ -116,7 +119,7 @@ def test_what_only_a_newer_broker_knows() -> None:
 
 @pytest.mark.parametrize(("version", "flexible"), [(0, False), (1, True), (2, True)])
 async def test_the_finalized_version_rules_the_format(version: int, flexible: bool) -> None:
-    """transaction.version 0 is for brokers that know the older one only."""
+    """transaction.version 0 is for brokers that know only the older format."""
     here = await Transactions(version=version).load()
     here.init()
     (batch,) = here.log.batches
@@ -127,7 +130,7 @@ async def test_the_finalized_version_rules_the_format(version: int, flexible: bo
     assert read.flexible is flexible
 
 
-async def test_a_log_of_both_formats_is_one_history() -> None:
+async def test_log_with_both_formats_is_loaded() -> None:
     here = await Transactions(version=0).load()
     producer = here.ongoing(version=0)
     here.version = 2

@@ -1,4 +1,5 @@
-"""The table of states (KIP-98, KIP-890): every way in it is walked, every other one raises."""
+"""The table of states (KIP-98, KIP-890): every transition in it is taken, every other one
+raises."""
 
 import pytest
 
@@ -19,12 +20,12 @@ Way = tuple[TransactionState, TransactionState]
 
 
 class Witness(Transactions):
-    """Writes down every way that the coordinator's log has gone."""
+    """A coordinator that records every transition of its log."""
 
     def ways(self) -> set[Way]:
         found: set[Way] = set()
         state = TransactionState.EMPTY
-        shard = self._new_shard()
+        shard = self._new_shard(0, 0)
         for batch in self.log.batches:
             for position, header in iter_headers(batch):
                 for record in iter_records(batch, position, header):
@@ -37,7 +38,7 @@ class Witness(Transactions):
         return found
 
 
-async def test_every_way_of_the_table_is_walked() -> None:
+async def test_every_transition_of_table_is_taken() -> None:
     walked: set[Way] = set()
     for commits in (True, False):
         for version in (TV0, TV2):
@@ -65,7 +66,7 @@ async def test_every_way_of_the_table_is_walked() -> None:
 
 @pytest.mark.parametrize("source", TransactionState)
 @pytest.mark.parametrize("target", TransactionState)
-def test_a_way_that_is_not_in_the_table_raises(
+def test_transition_outside_table_raises(
     source: TransactionState, target: TransactionState
 ) -> None:
     if target in TRANSITIONS[source]:
@@ -75,8 +76,8 @@ def test_a_way_that_is_not_in_the_table_raises(
             check_transition(source, target)
 
 
-def test_what_is_decided_has_one_way_to_go() -> None:
-    """KIP-98: from PREPARE_x on, whoever coordinates rolls forward."""
+def test_prepared_state_has_one_transition() -> None:
+    """KIP-98: from PREPARE_x on, every coordinator rolls forward."""
     assert set(TRANSITIONS[TransactionState.PREPARE_COMMIT]) == {TransactionState.COMPLETE_COMMIT}
     assert set(TRANSITIONS[TransactionState.PREPARE_ABORT]) == {TransactionState.COMPLETE_ABORT}
 

@@ -4,11 +4,14 @@ import asyncio
 
 import pytest
 
-from barnabas.coordinator.transaction import shard as shard_module
-from barnabas.coordinator.transaction.metadata import LAST_CLIENT_EPOCH, TV0, Producer
+from barnabas.coordinator.transaction import producers
+from barnabas.coordinator.transaction.metadata import LAST_CLIENT_EPOCH, TV0, TV2, Producer
+from barnabas.coordinator.transaction.partitions import AddPartitions
+from barnabas.coordinator.transaction.producers import InitProducerId
+from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from tests.unit.coordinator.harness import WALL_MS, code_of
+from tests.support.coordinator.harness import WALL_MS, code_of
 from tests.unit.coordinator.transactions import (
     EXHAUSTED,
     FIRST_ID,
@@ -25,8 +28,8 @@ HOUR_MS = 3_600_000
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_a_transaction_is_aborted_when_its_time_is_over(version: int) -> None:
-    """And its producer is fenced (KIP-98), by the cluster's transaction.version."""
+async def test_timed_out_transaction_is_aborted_and_fenced(version: int) -> None:
+    """The producer is fenced too (KIP-98), by the cluster's transaction.version."""
     here = await Transactions(version=version).load()
     producer = here.ongoing(A, B, version=TV0)
     here.time.pass_ms(TIMEOUT_MS - 1)
@@ -45,7 +48,7 @@ async def test_a_transaction_is_aborted_when_its_time_is_over(version: int) -> N
     assert len(here.sent) == 1
 
 
-async def test_more_partitions_give_no_more_time() -> None:
+async def test_added_partition_does_not_extend_timeout() -> None:
     here = await Transactions().load()
     producer = here.ongoing(A)
     here.time.pass_ms(TIMEOUT_MS - 1)
@@ -56,7 +59,7 @@ async def test_more_partitions_give_no_more_time() -> None:
     assert here.state == "PrepareAbort"
 
 
-async def test_each_transaction_has_its_own_time() -> None:
+async def test_next_transaction_has_whole_timeout() -> None:
     here = await Transactions().load()
     producer = here.ongoing()
     here.time.pass_ms(TIMEOUT_MS - 1)
@@ -85,10 +88,8 @@ async def test_a_jump_of_the_wall_clock_aborts_nothing(monkeypatch: pytest.Monke
     ("age_ms", "left_ms"),
     [(0, TIMEOUT_MS), (20_000, 40_000), (TIMEOUT_MS, 0), (HOUR_MS, 0), (-HOUR_MS, TIMEOUT_MS)],
 )
-async def test_after_a_load_a_transaction_has_the_time_it_had_left(
-    age_ms: int, left_ms: int
-) -> None:
-    """By the wall clock, which may be an hour off: never less than none, never more than all."""
+async def test_loaded_transaction_keeps_its_remaining_time(age_ms: int, left_ms: int) -> None:
+    """The wall clock may be an hour off: the time left is at least 0, at most the whole timeout."""
     began = transaction(ONGOING, partitions=frozenset({A}), start_ms=WALL_MS - age_ms)
     here = await Transactions().write(began).load()
     assert here.left_ms == left_ms
@@ -100,7 +101,7 @@ async def test_after_a_load_a_transaction_has_the_time_it_had_left(
     assert here.state == "PrepareAbort"
 
 
-async def test_a_refused_abort_is_found_by_the_next_sweep() -> None:
+async def test_refused_abort_is_repeated_by_next_sweep() -> None:
     here = await Transactions().load()
     producer = here.ongoing()
     here.time.pass_ms(TIMEOUT_MS)
@@ -112,7 +113,7 @@ async def test_a_refused_abort_is_found_by_the_next_sweep() -> None:
     assert here.txn.epoch == producer.epoch + 1, "one epoch, however often it was tried"
 
 
-async def test_a_timeout_does_not_overtake_a_decision_under_way() -> None:
+async def test_timeout_does_not_overtake_pending_decision() -> None:
     here = await Transactions().load()
     producer = here.ongoing()
     here.log.held = True
@@ -125,8 +126,8 @@ async def test_a_timeout_does_not_overtake_a_decision_under_way() -> None:
         await answer
 
 
-async def test_a_timeout_of_the_last_epoch() -> None:
-    """KAFKA-18660, 20090: 32767 is written, given to nobody, and the id rotates."""
+async def test_timeout_at_last_epoch_rotates_producer_id() -> None:
+    """KAFKA-18660, 20090: 32767 is written, given to no client, and the id rotates."""
     log = transaction(ONGOING, LAST_CLIENT_EPOCH, partitions=frozenset({A}), start_ms=0)
     here = await Transactions().write(log).load()
     await here.sweep()
@@ -135,12 +136,12 @@ async def test_a_timeout_of_the_last_epoch() -> None:
     assert here.txn.producer == Producer(FIRST_ID, 0)
 
 
-async def test_a_timeout_of_the_last_epoch_may_have_to_fetch_an_id() -> None:
-    """With TV2 the abort chooses the next producer id; others are not kept waiting for it."""
+async def test_timeout_at_last_epoch_fetches_id_without_delaying_others() -> None:
+    """With TV2 the abort chooses the next producer id; other transactions do not wait for it."""
     log = transaction(ONGOING, LAST_CLIENT_EPOCH, partitions=frozenset({A}), start_ms=0)
     here = await Transactions().write(log).load()
-    other = here.coordinator.init_producer_id("other", TIMEOUT_MS, None, "host")
-    here.coordinator.add_for_leader("other", other, [A])
+    other = here.coordinator.init_producer_id(InitProducerId("other", TIMEOUT_MS, None, "host"))
+    here.coordinator.add_partitions(AddPartitions("other", other.producer, [A], TV2))
     here.time.pass_ms(TIMEOUT_MS)
     here.ids.dry = True
     await here.sweep()
@@ -158,8 +159,8 @@ async def test_one_forged_epoch_does_not_stop_the_sweep_for_others() -> None:
     )
     forged = Producer(EXHAUSTED.producer_id, LAST_CLIENT_EPOCH + 1)
     assert code_of(lambda: here.lead(forged, A)) == "PRODUCER_FENCED"
-    other = here.coordinator.init_producer_id("other", TIMEOUT_MS, None, "host")
-    here.coordinator.add_for_leader("other", other, [A])
+    other = here.coordinator.init_producer_id(InitProducerId("other", TIMEOUT_MS, None, "host"))
+    here.coordinator.add_partitions(AddPartitions("other", other.producer, [A], TV2))
     here.time.pass_ms(TIMEOUT_MS)
     await here.sweep()
     assert here.coordinator.describe("other").state is TransactionState.PREPARE_ABORT
@@ -180,7 +181,7 @@ async def test_a_decided_transaction_is_rolled_forward_after_a_load(commits: boo
     assert here.state == ("CompleteCommit" if commits else "CompleteAbort")
 
 
-async def test_a_decided_transaction_of_nothing_is_completed_after_a_load() -> None:
+async def test_decided_transaction_without_partitions_is_completed_after_load() -> None:
     log = transaction(TransactionState.PREPARE_ABORT, 4, start_ms=0)
     here = await Transactions().write(log).load()
     here.time.pass_ms(0)
@@ -196,7 +197,7 @@ async def test_an_open_transaction_goes_on_after_a_load() -> None:
 
 
 async def test_an_epoch_that_goes_back_takes_the_partition_offline() -> None:
-    """Kafka logs it and serves half a state; nothing in such a log can be trusted."""
+    """Kafka logs the error and serves part of the state; a log like this cannot be trusted."""
     log = Transactions().write(transaction(epoch=5), transaction(epoch=4))
     here = await log.load()
     assert code_of(here.init) == "NOT_COORDINATOR"
@@ -211,7 +212,7 @@ async def test_another_producer_id_may_begin_at_epoch_zero() -> None:
 
 
 @pytest.mark.parametrize("marker", [True, False])
-async def test_transactions_never_write_to_the_log_of_transactions(marker: bool) -> None:
+async def test_transactional_record_or_marker_in_transaction_log_raises(marker: bool) -> None:
     here = await Transactions().load()
     if marker:
         with pytest.raises(Exception, match="a marker"):
@@ -222,16 +223,14 @@ async def test_transactions_never_write_to_the_log_of_transactions(marker: bool)
 
 
 def _record() -> tuple[bytes, bytes | None]:
-    return (
-        Transactions()._new_shard().encode(shard_module.TransactionRecord(ID, transaction(), True))
-    )
+    return Transactions()._new_shard(0, 0).encode(TransactionRecord(ID, transaction(), True))
 
 
 # -- expiry --------------------------------------------------------------------------------------
 
 
-async def test_an_idle_id_is_forgotten() -> None:
-    """transactional.id.expiration.ms; KAFKA-18019: both old instances are told 49."""
+async def test_idle_transactional_id_expires() -> None:
+    """After transactional.id.expiration.ms; KAFKA-18019: both old instances get error 49."""
     here = await Transactions(id_expiration_ms=1000).load()
     producer, after = here.completed()
     here.time.pass_ms(999)
@@ -250,7 +249,7 @@ async def test_an_idle_id_is_forgotten() -> None:
 @pytest.mark.parametrize(
     "state", [ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT]
 )
-async def test_what_is_not_over_never_expires(state: TransactionState) -> None:
+async def test_id_with_unfinished_transaction_never_expires(state: TransactionState) -> None:
     log = transaction(state, partitions=frozenset({A}), start_ms=WALL_MS)
     here = await Transactions(id_expiration_ms=1000).write(log).load()
     here.time.pass_ms(HOUR_MS)
@@ -258,21 +257,21 @@ async def test_what_is_not_over_never_expires(state: TransactionState) -> None:
     assert here.txn.state is state
 
 
-async def test_an_id_that_is_being_forgotten_begins_nothing_meanwhile() -> None:
+async def test_expiring_id_refuses_new_transaction() -> None:
     here = await Transactions(id_expiration_ms=1000, max_timeout_ms=900_000).load()
     producer = here.init()
     here.time.pass_ms(1000)
     here.log.held = True
-    expiring = here.shard.expire
-    answer = here.runtime.write(0, "", expiring)
+    answer = here.runtime.write(0, "", producers.expire)
+    assert isinstance(answer, asyncio.Future)
     assert code_of(lambda: here.lead(producer, A)) == "CONCURRENT_TRANSACTIONS"
     here.log.release()
     assert await answer == 1
     assert code_of(lambda: here.lead(producer, A)) == "INVALID_PRODUCER_ID_MAPPING"
 
 
-async def test_an_id_that_is_in_use_again_is_not_forgotten() -> None:
-    """Its step is being written when the sweep comes by."""
+async def test_id_with_pending_step_does_not_expire() -> None:
+    """A step of the id is being written when the sweep runs."""
     here = await Transactions(id_expiration_ms=1000).load()
     producer = here.init()
     here.time.pass_ms(1000)
@@ -284,7 +283,7 @@ async def test_an_id_that_is_in_use_again_is_not_forgotten() -> None:
     assert here.state == "Ongoing"
 
 
-async def test_refused_tombstones_forget_nothing() -> None:
+async def test_refused_tombstones_expire_nothing() -> None:
     here = await Transactions(id_expiration_ms=1000).load()
     producer = here.init()
     here.time.pass_ms(1000)
@@ -294,11 +293,11 @@ async def test_refused_tombstones_forget_nothing() -> None:
     assert here.lead(producer, A) is None
 
 
-async def test_many_ids_are_forgotten_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_module, "EXPIRED_AT_ONCE", 2)
+async def test_many_ids_expire_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "EXPIRED_AT_ONCE", 2)
     here = await Transactions(id_expiration_ms=1000).load()
     for each in "abcde":
-        here.coordinator.init_producer_id(each, TIMEOUT_MS, None, "host")
+        here.coordinator.init_producer_id(InitProducerId(each, TIMEOUT_MS, None, "host"))
     batches = len(here.log.batches)
     here.time.pass_ms(1000)
     await here.coordinator.expire()
@@ -306,8 +305,8 @@ async def test_many_ids_are_forgotten_in_batches(monkeypatch: pytest.MonkeyPatch
     assert len(here.log.batches) == batches + 3
 
 
-async def test_how_many_ids_are_in_each_state() -> None:
+async def test_states_counts_ids_by_state() -> None:
     here = await Transactions().load()
     here.completed()
-    here.coordinator.init_producer_id("other", TIMEOUT_MS, None, "host")
-    assert here.shard.states() == {"CompleteCommit": 1, "Empty": 1}
+    here.coordinator.init_producer_id(InitProducerId("other", TIMEOUT_MS, None, "host"))
+    assert here.coordinator.states() == {"CompleteCommit": 1, "Empty": 1}

@@ -1,21 +1,22 @@
-"""KIP-609: waiting for the transaction before, and registering partitions in advance."""
+"""KIP-609: requests that wait for the previous transaction, and partitions registered in
+advance."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from barnabas.coordinator.transaction import waiting
+from barnabas.coordinator.transaction import waiters
 from barnabas.coordinator.transaction.metadata import TV0, Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from tests.unit.coordinator.harness import code_of
+from tests.support.coordinator.harness import code_of
 from tests.unit.coordinator.transactions import FIRST_ID, ID, NONE, A, B, C, Transactions
 
 WAIT_MS = 100
 
 
 async def decided(**settings: Any) -> tuple[Transactions, Producer]:
-    """Markers are on their way; and the producer to go on with."""
+    """Return a coordinator whose markers are being written, and the producer to go on with."""
     here = await Transactions(wait_ms=WAIT_MS, **settings).load()
     return here, here.end(here.ongoing())
 
@@ -31,20 +32,20 @@ async def error_of(answer: "asyncio.Future[Any]") -> str:
     return refused.value.code.name
 
 
-async def test_whoever_waits_goes_on_when_the_markers_are_written() -> None:
+async def test_waiting_requests_are_answered_once_markers_are_written() -> None:
     here, producer = await decided()
     waits = [here.lead(producer, A), here.add(producer, B)]
     await settle()
     assert not any(each.done() for each in waits)
-    assert here.room.count == 2
+    assert here.waiters.count == 2
     here.mark()
     await asyncio.gather(*waits)
     assert here.txn.partitions == {A, B}
-    assert (here.room.count, here.time.running) == (0, 0)
+    assert (here.waiters.count, here.time.running) == (0, 0)
 
 
-async def test_a_new_producer_waits_for_the_end_of_the_one_it_fences() -> None:
-    """One InitProducerId where Kafka's client asks several times."""
+async def test_init_producer_id_waits_for_end_of_fenced_transaction() -> None:
+    """One InitProducerId is enough; with Kafka the client has to send it several times."""
     here = await Transactions(wait_ms=WAIT_MS).load()
     old = here.ongoing()
     answer = here.init()
@@ -54,8 +55,8 @@ async def test_a_new_producer_waits_for_the_end_of_the_one_it_fences() -> None:
     assert await answer == Producer(FIRST_ID, old.epoch + 2)
 
 
-async def test_a_wake_up_in_the_same_turn_of_the_loop_is_not_missed() -> None:
-    """Nobody waits for the rest of the bound because its task had not begun."""
+async def test_wake_before_waiting_task_has_begun_is_not_missed() -> None:
+    """A request whose task has not begun is woken too, and does not wait for the longest time."""
     here, producer = await decided()
     answer = here.lead(producer, A)
     here.mark()
@@ -67,7 +68,7 @@ async def test_a_wake_up_in_the_same_turn_of_the_loop_is_not_missed() -> None:
     assert (await fenced).epoch == producer.epoch + 2
 
 
-async def test_a_wait_is_bounded() -> None:
+async def test_wait_ends_after_longest_time() -> None:
     here, producer = await decided()
     answer = here.lead(producer, A)
     await settle()
@@ -76,32 +77,32 @@ async def test_a_wait_is_bounded() -> None:
     assert not answer.done()
     here.time.pass_ms(1)
     assert await error_of(answer) == "CONCURRENT_TRANSACTIONS"
-    assert (here.room.count, here.room._places) == (0, {})
+    assert (here.waiters.count, here.waiters._waiters) == (0, {})
 
 
-async def test_steps_in_between_do_not_make_the_wait_longer() -> None:
+async def test_early_wake_does_not_extend_wait() -> None:
     here, producer = await decided()
     answer = here.lead(producer, A)
     await settle()
     here.time.pass_ms(WAIT_MS // 2)
-    here.room.wake(ID)
+    here.waiters.wake(ID)
     await settle()
     assert not answer.done(), "still busy: it waits on"
     here.time.pass_ms(WAIT_MS // 2)
     assert await error_of(answer) == "CONCURRENT_TRANSACTIONS"
 
 
-async def test_who_was_woken_too_early_is_woken_again() -> None:
+async def test_request_woken_too_early_is_woken_again() -> None:
     here, producer = await decided()
     answer = here.lead(producer, A)
-    here.room.wake(ID)
+    here.waiters.wake(ID)
     await settle()
     assert not answer.done()
     here.mark()
     assert await answer is None
 
 
-async def test_only_what_is_busy_is_waited_for() -> None:
+async def test_request_for_free_id_does_not_wait() -> None:
     here = await Transactions(wait_ms=WAIT_MS).load()
     producer = here.init()
     stranger = producer._replace(producer_id=7)
@@ -109,7 +110,7 @@ async def test_only_what_is_busy_is_waited_for() -> None:
     assert here.lead(producer, A) is None
 
 
-async def test_switched_off_nobody_waits() -> None:
+async def test_wait_of_zero_refuses_at_once() -> None:
     here, producer = await decided()
     here.wait_ms = 0
     assert code_of(lambda: here.lead(producer, A)) == "CONCURRENT_TRANSACTIONS"
@@ -121,8 +122,8 @@ async def test_switched_off_nobody_waits() -> None:
     assert await error_of(answer) == "CONCURRENT_TRANSACTIONS"
 
 
-async def test_the_crowd_is_capped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "MAX_WAITERS", 2)
+async def test_number_of_waiting_requests_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiters, "MAX_WAITERS", 2)
     here, producer = await decided()
     waits = [here.lead(producer, A) for _ in range(2)]
     await settle()
@@ -132,40 +133,41 @@ async def test_the_crowd_is_capped(monkeypatch: pytest.MonkeyPatch) -> None:
     after = here.end(producer)
     waits = [here.lead(after, A), here.lead(after, A)]
     await settle()
-    assert here.room.count == 2, "who has gone makes room"
+    assert here.waiters.count == 2, "who has gone makes room"
     here.mark()
     await asyncio.gather(*waits)
 
 
-async def test_the_cap_holds_where_many_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All in one turn of the loop, before any of them has begun to wait."""
-    monkeypatch.setattr(waiting, "MAX_WAITERS", 2)
+async def test_limit_counts_requests_that_arrive_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The requests arrive in one iteration of the event loop, before any of them has begun to
+    wait."""
+    monkeypatch.setattr(waiters, "MAX_WAITERS", 2)
     here, producer = await decided()
     waits = [here.lead(producer, A) for _ in range(2)]
     assert code_of(lambda: here.lead(producer, A)) == "CONCURRENT_TRANSACTIONS"
     for each in waits:
         each.cancel()
     await settle()
-    assert here.room.count == 0
+    assert here.waiters.count == 0
 
 
-async def test_a_closed_connection_leaves_the_queue() -> None:
-    """Its answer is cancelled. Many that come and go while markers cannot be written must not
-    fill the memory."""
+async def test_cancelled_request_stops_waiting() -> None:
+    """A closed connection cancels its answer. Requests that come and go while markers cannot be
+    written must not fill the memory."""
     here, producer = await decided()
     for _ in range(50):
         answer = here.lead(producer, A)
         await settle()
         answer.cancel()
         await settle()
-    assert (here.room.count, here.room._places, here.time.running) == (0, {}, 0)
+    assert (here.waiters.count, here.waiters._waiters, here.time.running) == (0, {}, 0)
     last = here.lead(producer, B)
     here.mark()
     assert await last is None
     assert here.txn.partitions == {B}, "the one that hung up has added nothing"
 
 
-async def test_who_was_fenced_meanwhile_hears_so_on_waking() -> None:
+async def test_producer_fenced_while_waiting_gets_producer_fenced() -> None:
     here, producer = await decided()
     answer = here.lead(producer, A)
     await settle()
@@ -175,18 +177,19 @@ async def test_who_was_fenced_meanwhile_hears_so_on_waking() -> None:
     assert await error_of(answer) == "PRODUCER_FENCED"
 
 
-async def test_a_coordinator_that_resigns_sends_everybody_away() -> None:
+async def test_resignation_answers_waiting_requests_with_not_coordinator() -> None:
     here, producer = await decided()
     answer = here.lead(producer, A)
     await settle()
     here.runtime.resigned(0)
-    here.room.wake_all()
+    here.waiters.wake_all()
     assert await error_of(answer) == "NOT_COORDINATOR"
-    assert here.room.count == 0
+    assert here.waiters.count == 0
 
 
-async def test_a_step_that_lands_late_is_seen_through() -> None:
-    """A fencing is answered with CONCURRENT_TRANSACTIONS when it is committed; then one waits."""
+async def test_fencing_that_is_committed_late_waits_for_markers() -> None:
+    """The fencing answers CONCURRENT_TRANSACTIONS only when it is committed; the wait begins
+    then."""
     here = await Transactions(wait_ms=WAIT_MS).load()
     here.ongoing()
     here.log.held = True
@@ -198,7 +201,7 @@ async def test_a_step_that_lands_late_is_seen_through() -> None:
     assert await answer == Producer(FIRST_ID, 2)
 
 
-async def test_a_refused_step_wakes_whoever_waits() -> None:
+async def test_committed_step_wakes_waiting_request() -> None:
     here = await Transactions(wait_ms=WAIT_MS).load()
     producer = here.ongoing()
     here.log.held = True
@@ -213,7 +216,7 @@ async def test_a_refused_step_wakes_whoever_waits() -> None:
 # -- registered in advance -----------------------------------------------------------------------
 
 
-async def test_partitions_that_nobody_wrote_to_need_no_marker() -> None:
+async def test_registered_partitions_without_writes_get_no_marker() -> None:
     here = await Transactions().load()
     producer = here.ongoing(A, B, C, version=TV0)
     here.end(producer, version=TV0, written=[A])
@@ -221,27 +224,28 @@ async def test_partitions_that_nobody_wrote_to_need_no_marker() -> None:
     assert here.txn.partitions == {A}
 
 
-async def test_what_the_client_does_not_say_needs_all_markers() -> None:
+async def test_end_without_list_of_writes_marks_every_partition() -> None:
     here = await Transactions().load()
     here.end(here.ongoing(A, B, version=TV0), version=TV0)
     assert here.sent[0].partitions == {A, B}
 
 
-async def test_nothing_written_is_over_at_once() -> None:
+async def test_end_without_writes_completes_at_once() -> None:
     here = await Transactions().load()
     producer = here.ongoing(A, B, version=TV0)
     assert here.end(producer, version=TV0, written=[]) == producer
     assert (here.state, here.sent) == ("CompleteCommit", [])
 
 
-async def test_what_was_never_registered_gets_no_marker() -> None:
+async def test_unregistered_partition_gets_no_marker() -> None:
     here = await Transactions().load()
     here.end(here.ongoing(A, version=TV0), version=TV0, written=[A, C])
     assert here.sent[0].partitions == {A}
 
 
-async def test_a_marker_is_never_left_out_where_a_leader_has_asked() -> None:
-    """Whatever the client says: its batch may have been written, or be about to be."""
+async def test_partition_that_its_leader_verified_gets_marker() -> None:
+    """The client's report lacks the partition, but its batch may have been written, or be about to
+    be."""
     here = await Transactions().load()
     producer = here.ongoing(A, B, C, version=TV0)
     here.verify(producer, B)
@@ -249,7 +253,7 @@ async def test_a_marker_is_never_left_out_where_a_leader_has_asked() -> None:
     assert here.sent[0].partitions == {A, B}
 
 
-async def test_a_marker_is_never_left_out_where_a_leader_has_added() -> None:
+async def test_partition_that_its_leader_added_gets_marker() -> None:
     here = await Transactions().load()
     producer = here.init()
     here.add(producer, A, B)
@@ -259,7 +263,7 @@ async def test_a_marker_is_never_left_out_where_a_leader_has_added() -> None:
     assert here.sent[0].partitions == {A, B, C}
 
 
-async def test_what_leaders_asked_is_of_this_transaction_only() -> None:
+async def test_witnessed_partitions_belong_to_one_transaction() -> None:
     here = await Transactions().load()
     producer = here.ongoing(A, B, version=TV0)
     here.verify(producer, B)
@@ -270,17 +274,17 @@ async def test_what_leaders_asked_is_of_this_transaction_only() -> None:
     assert here.sent[1].partitions == {A}
 
 
-async def test_what_leaders_asked_is_forgotten_with_the_transaction() -> None:
+async def test_witnessed_partitions_are_forgotten_at_end() -> None:
     here = await Transactions().load()
     producer = here.ongoing(A, version=TV0)
     here.verify(producer, A)
-    assert here.shard.ledger.witnessed(ID) == {A}
+    assert here.table.witnessed(ID) == {A}
     here.end(producer, version=TV0)
-    assert here.shard.ledger.witnessed(ID) is None
+    assert here.table.witnessed(ID) is None
 
 
-async def test_a_coordinator_that_was_elected_meanwhile_leaves_no_marker_out() -> None:
-    """Leaders may have asked the one before."""
+async def test_coordinator_elected_during_transaction_marks_every_partition() -> None:
+    """Leaders may have asked the previous coordinator."""
     here = await Transactions().load()
     producer = here.ongoing(A, B, version=TV0)
     await here.load()
@@ -293,7 +297,7 @@ async def test_a_coordinator_that_was_elected_meanwhile_leaves_no_marker_out() -
     assert here.sent[1].partitions == {A}, "the next one began here"
 
 
-async def test_nobody_may_write_where_an_end_under_way_leaves_the_marker_out() -> None:
+async def test_verification_fails_where_pending_end_writes_no_marker() -> None:
     """The leader would be told that the transaction is open, and no marker would ever come."""
     here = await Transactions().load()
     producer = here.ongoing(A, B, version=TV0)
@@ -305,7 +309,7 @@ async def test_nobody_may_write_where_an_end_under_way_leaves_the_marker_out() -
     assert here.sent[0].partitions == {A}
 
 
-async def test_a_refused_end_forgets_nothing_of_what_leaders_asked() -> None:
+async def test_refused_end_keeps_witnessed_partitions() -> None:
     here = await Transactions().load()
     producer = here.ongoing(A, B, version=TV0)
     here.verify(producer, B)
@@ -318,7 +322,44 @@ async def test_a_refused_end_forgets_nothing_of_what_leaders_asked() -> None:
     assert here.sent[0].partitions == {B}
 
 
-async def test_a_timeout_marks_everything() -> None:
+async def test_without_verification_every_registered_partition_gets_its_marker() -> None:
+    """With transaction.partition.verification.enable=false leaders do not ask the coordinator: the
+    report of a client cannot be checked, and a partition without its marker blocks its readers."""
+    here = Transactions()
+    here.verification = None
+    await here.load()
+    producer = here.ongoing(A, B, version=TV0)
+    here.end(producer, version=TV0, written=[A])
+    assert here.sent[0].partitions == {A, B}
+
+
+@pytest.mark.parametrize("again", [None, object()])
+async def test_a_change_of_verification_during_a_transaction_marks_every_partition(
+    again: object | None,
+) -> None:
+    """Leaders may have written without asking in between."""
+    here = await Transactions().load()
+    producer = here.ongoing(A, B, version=TV0)
+    here.verification = again
+    here.end(producer, version=TV0, written=[A])
+    assert here.sent[0].partitions == {A, B}
+
+
+async def test_verification_that_begins_during_a_transaction_marks_every_partition() -> None:
+    here = Transactions()
+    here.verification = None
+    await here.load()
+    producer = here.ongoing(A, B, version=TV0)
+    here.verification = object()
+    here.end(producer, version=TV0, written=[A])
+    assert here.sent[0].partitions == {A, B}
+    here.mark()
+    here.add(producer, A, B)
+    here.end(producer, version=TV0, written=[A])
+    assert here.sent[1].partitions == {A}, "the next one was verified from its beginning"
+
+
+async def test_timeout_marks_every_partition() -> None:
     here = await Transactions().load()
     here.ongoing(A, B, version=TV0)
     here.time.pass_ms(60_000)

@@ -1,30 +1,36 @@
-"""A transaction coordinator over one partition's log, with short words for what it is asked."""
+"""A transaction coordinator over one partition's log, with a short method for each request."""
 
 import asyncio
 from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
+from barnabas.broker.server.slices import Slicer
+from barnabas.coordinator.ports import Shard
 from barnabas.coordinator.runtime import CoordinatorRuntime
-from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
-from barnabas.coordinator.transaction.ending import Markers
+from barnabas.coordinator.soon import map_answer
+from barnabas.coordinator.transaction.coordinator import TransactionCoordinator, TransactionShard
+from barnabas.coordinator.transaction.ending import EndTxn
 from barnabas.coordinator.transaction.metadata import (
     LAST_CLIENT_EPOCH,
     TV0,
     TV2,
+    Markers,
     Producer,
-    Transaction,
+    TransactionMetadata,
 )
+from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.coordinator.transaction.producer_ids import ProducerIdNeeded
+from barnabas.coordinator.transaction.producers import InitProducerId
 from barnabas.coordinator.transaction.records import TransactionRecord, encode_record
 from barnabas.coordinator.transaction.settings import TransactionSettings
-from barnabas.coordinator.transaction.shard import TransactionShard
 from barnabas.coordinator.transaction.states import TransactionState
-from barnabas.coordinator.transaction.waiting import WaitingRoom
+from barnabas.coordinator.transaction.table import TransactionTable
+from barnabas.coordinator.transaction.waiters import TransactionWaiters
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.protocol.topic_partition import TopicPartition
-from tests.unit.coordinator.harness import WALL_MS, FakeLog, Time
+from tests.support.coordinator.harness import WALL_MS, FakeLog, Time
 
 ID = "x"
 TIMEOUT_MS = 60_000
@@ -38,13 +44,16 @@ class Ids:
 
     def __init__(self) -> None:
         self._next = count(FIRST_ID)
+        self.last = -1
+        """The latest one that was taken."""
         self.dry = False
         self.refills = 0
 
     def take(self) -> int:
         if self.dry:
             raise ProducerIdNeeded
-        return next(self._next)
+        self.last = next(self._next)
+        return self.last
 
     async def refill(self) -> None:
         await asyncio.sleep(0)
@@ -62,23 +71,25 @@ class Transactions:
         self.version = version
         self.wait_ms = wait_ms
         self.in_touch = True
+        self.verification: object | None = object()
+        """None while leaders do not ask before the first record of a transaction."""
         self.sent: list[Markers] = []
         self.faults: list[BaseException] = []
-        self.room = WaitingRoom(self.time, lambda: self.wait_ms)
+        self.waiters = TransactionWaiters(self.time, lambda: self.wait_ms)
         self.settings = TransactionSettings(**settings)
         self.runtime = CoordinatorRuntime(
             self._new_shard,
             clock=self.time,
             timers=self.time,
+            slices=Slicer(self.time.monotonic),
             write_timeout_ms=WRITE_TIMEOUT_MS,
             load_buffer_bytes=1 << 20,
-            send=lambda _index, _epoch, markers: self.sent.append(markers),
             in_touch=lambda: self.in_touch,
             report=lambda _index, error: self.faults.append(error),
         )
         self.coordinator = TransactionCoordinator(
             self.runtime,
-            self.room,
+            self.waiters,
             settings=self.settings,
             producer_ids=self.ids,
             clock=self.time,
@@ -86,22 +97,26 @@ class Transactions:
             partitions=lambda: 1,
         )
 
-    def _new_shard(self) -> TransactionShard:
+    def _new_shard(self, _index: int, _leader_epoch: int) -> TransactionShard:
         return TransactionShard(
-            self.settings,
-            take_producer_id=self.ids.take,
-            transaction_version=lambda: self.version,
-            settled=self.room.wake,
+            TransactionTable(
+                self.settings,
+                take_producer_id=self.ids.take,
+                transaction_version=lambda: self.version,
+                verification=lambda: self.verification,
+                send_markers=self.sent.append,
+                free=self.waiters.wake,
+            )
         )
 
     async def load(self) -> "Transactions":
-        """Become the coordinator of whatever the log holds, as after an election."""
+        """Become the coordinator of the records in the log, as after an election."""
         self.runtime.elected(0, self.log)
         while self.runtime.loading:  # noqa: ASYNC110
             await asyncio.sleep(0)
         return self
 
-    def write(self, *steps: Transaction, flexible: bool = True) -> "Transactions":
+    def write(self, *steps: TransactionMetadata, flexible: bool = True) -> "Transactions":
         """Put records into the log, as an earlier coordinator has written them."""
         for step in steps:
             key, value = encode_record(TransactionRecord(step.transactional_id, step, flexible))
@@ -110,16 +125,36 @@ class Transactions:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def init(self, expected: Producer | None = None, timeout_ms: int = TIMEOUT_MS) -> Any:
-        return self.coordinator.init_producer_id(ID, timeout_ms, expected, "host")
+    def init(
+        self,
+        expected: Producer | None = None,
+        timeout_ms: int = TIMEOUT_MS,
+        *,
+        two_phase: bool = False,
+    ) -> Any:
+        asked = InitProducerId(ID, timeout_ms, expected, "host", two_phase)
+        return map_answer(self.coordinator.init_producer_id(asked), lambda given: given.producer)
+
+    def keep(
+        self,
+        expected: Producer | None = None,
+        timeout_ms: int = TIMEOUT_MS,
+        *,
+        two_phase: bool = False,
+    ) -> Any:
+        """Take the id over, and keep its open transaction (KIP-939)."""
+        asked = InitProducerId(ID, timeout_ms, expected, "keeper", two_phase, keeps=True)
+        return self.coordinator.init_producer_id(asked)
 
     def add(self, producer: Producer, *partitions: TopicPartition, connection: int = 1) -> Any:
-        """A client of the older protocol."""
-        return self.coordinator.add_partitions(ID, producer, partitions, connection=connection)
+        """Add partitions as a client of the older protocol."""
+        return self.coordinator.add_partitions(
+            AddPartitions(ID, producer, partitions, TV0, connection)
+        )
 
     def lead(self, producer: Producer, *partitions: TopicPartition) -> Any:
-        """A leader, for a client of the newer protocol."""
-        return self.coordinator.add_for_leader(ID, producer, partitions)
+        """Add partitions as their leader does for a client of the newer protocol."""
+        return self.coordinator.add_partitions(AddPartitions(ID, producer, partitions, TV2))
 
     def verify(self, producer: Producer, *partitions: TopicPartition) -> dict[TopicPartition, str]:
         answers = self.coordinator.verify(ID, producer, partitions)
@@ -134,17 +169,11 @@ class Transactions:
         written: Iterable[TopicPartition] | None = None,
         connection: int = 1,
     ) -> Any:
-        return self.coordinator.end(
-            ID,
-            producer,
-            commits,
-            client_version=version,
-            written=None if written is None else frozenset(written),
-            connection=connection,
-        )
+        reported = None if written is None else frozenset(written)
+        return self.coordinator.end(EndTxn(ID, producer, commits, version, reported, connection))
 
     def mark(self) -> None:
-        """The markers asked for last are written."""
+        """Report the latest markers as written."""
         markers = self.sent[-1]
         self.coordinator.markers_written(markers.transactional_id, markers.producer)
 
@@ -154,7 +183,7 @@ class Transactions:
     # -- what has become of it -------------------------------------------------------------------
 
     @property
-    def txn(self) -> Transaction:
+    def txn(self) -> TransactionMetadata:
         return self.coordinator.describe(ID)
 
     @property
@@ -163,23 +192,27 @@ class Transactions:
 
     @property
     def left_ms(self) -> int | None:
-        """Until the open transaction is aborted."""
-        return self.shard.time_left_ms(ID, self.time.passed_ms)
+        """The time until the open transaction is aborted."""
+        return self.coordinator.events(ID).time_left_ms
 
     @property
-    def shard(self) -> TransactionShard:
-        return self.runtime.read(0, lambda shard: shard)
+    def table(self) -> TransactionTable:
+        return self.runtime.read(0, lambda table: table)
+
+    @property
+    def shard(self) -> Shard[TransactionTable, TransactionRecord]:
+        return self.runtime._hosted[0].shard
 
     # -- whole stories ---------------------------------------------------------------------------
 
     def ongoing(self, *partitions: TopicPartition, version: int = TV2) -> Producer:
-        """A producer with an open transaction."""
+        """Return a producer with an open transaction."""
         producer: Producer = self.init()
         (self.lead if version >= TV2 else self.add)(producer, *(partitions or (A,)))
         return producer
 
     def completed(self, *, commits: bool = True, version: int = TV2) -> tuple[Producer, Producer]:
-        """A producer with a finished transaction: as it ended it, and as it goes on."""
+        """Return a producer with a finished transaction: as it ended it, and as it goes on."""
         producer = self.ongoing(version=version)
         after = self.end(producer, commits=commits, version=version)
         self.mark()
@@ -188,10 +221,10 @@ class Transactions:
 
 def transaction(
     state: TransactionState = TransactionState.EMPTY, epoch: int = 0, **fields: Any
-) -> Transaction:
-    """A transactional id as a log may hold it."""
+) -> TransactionMetadata:
+    """Return a transactional id as a log may hold it."""
     fields = {"producer_id": FIRST_ID - 1, "timeout_ms": TIMEOUT_MS, "updated_ms": WALL_MS} | fields
-    return Transaction(ID, epoch=epoch, state=state, **fields)
+    return TransactionMetadata(ID, epoch=epoch, state=state, **fields)
 
 
 EXHAUSTED = Producer(FIRST_ID - 1, LAST_CLIENT_EPOCH)

@@ -1,4 +1,4 @@
-"""The Grafana dashboard shows metrics that exist."""
+"""The metrics of the Grafana dashboard exist."""
 
 import json
 import re
@@ -11,7 +11,7 @@ DASHBOARD = Path(__file__).parents[3] / "docs" / "grafana-dashboard.json"
 _METRIC = re.compile(r"\b((?:kafka|barnabas)_\w+?)(?:_bucket)?\{")
 
 
-def test_every_panel_asks_for_metrics_of_the_catalogue():
+def test_every_panel_queries_metrics_of_the_catalogue():
     registry = Registry()
     BrokerMetrics(registry)
     known = {family.name for family in registry.snapshot()}

@@ -1,4 +1,4 @@
-"""Cells, families, and what a scrape makes of them."""
+"""Cells and families of metrics, and their text in a scrape."""
 
 import pytest
 from hypothesis import given
@@ -62,7 +62,7 @@ def test_a_bound_belongs_to_the_bucket_below_it_and_buckets_add_up():
     assert "time_ms_sum 17.5" in lines
 
 
-def test_a_removed_cell_is_reported_no_more():
+def test_removed_cell_is_no_longer_reported():
     registry = Registry()
     family = registry.gauge("lag", "Lag.", ("topic",))
     family.cell("gone").value = 3

@@ -1,13 +1,19 @@
-"""Every declared message with every version, and Hypothesis strategies for their values."""
+"""All declared messages with their versions, and Hypothesis strategies for their values."""
 
 from collections.abc import Iterator
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
+import pytest
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
+from barnabas.protocol import messages as modules
+from barnabas.protocol.compile import Form
+from barnabas.protocol.compile_decode import decoder
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.schema import APIS, Field, Schema, Type, api, fields_of
+from barnabas.protocol.schema import Api, Field, Schema, Type, fields_of
 
 INTERNAL = ("consumer_protocol", "end_txn_marker", "group_metadata", "offset_commit",
             "producer_snapshot", "transaction_log")  # fmt: skip
@@ -22,19 +28,39 @@ _INTEGERS = {
 }
 
 
+def declared_apis() -> list[tuple[str, Api]]:
+    """Return every module of messages by name, with its API, also if no broker serves it yet."""
+    names = [module.name for module in iter_modules(modules.__path__)]
+    found = [(name, import_module(f"{modules.__name__}.{name}").API) for name in names]
+    return sorted(found, key=lambda each: each[1].key)
+
+
 def schemas() -> Iterator[Schema]:
-    """Requests and responses of every API, and the records of internal topics."""
-    for key in APIS:
-        yield api(key).request._schema
-        yield api(key).response._schema
+    """Return requests and responses of every API, and the records of internal topics."""
+    for _, api in declared_apis():
+        yield api.request._schema
+        yield api.response._schema
     for name in INTERNAL:
         module = import_module(f"barnabas.protocol.internal.{name}")
         yield from (value for value in vars(module).values() if isinstance(value, Schema))
 
 
+def finish(steps: Iterator[None]) -> Any:
+    """Run a sliced codec to its end; return its result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def sliced_decode(cls: type[Any], version: int, data: bytes, most: int = 1 << 20) -> Any:
+    """Decode with the sliced form, and as `decode` does."""
+    return finish(decoder(cls, version, Form.SLICED)(data, 0, True, most))
+
+
 def versions() -> list[Any]:
-    """(class, version) of everything that has a codec, with readable test ids."""
-    import pytest
+    """Return (class, version) of everything that has a codec, with readable test ids."""
 
     return [
         pytest.param(schema.cls, version, id=f"{schema.cls.__name__}-v{version}")
@@ -44,7 +70,8 @@ def versions() -> list[Any]:
 
 
 def messages(cls: type[Any], version: int) -> st.SearchStrategy[Any]:
-    """Messages whose every field can travel in `version`; absent fields keep their defaults."""
+    """Return a strategy of messages with all fields of `version`; other fields keep their
+    defaults."""
     return st.builds(
         cls,
         **{
@@ -57,7 +84,7 @@ def _values(field: Field, version: int) -> st.SearchStrategy[Any]:
     if field.name.endswith("error_code"):
         return st.sampled_from([int(code) for code in ErrorCode])
     if field.name.endswith("_ms") or "timestamp" in field.name:
-        # What foreign implementations can turn into a point or a span of time.
+        # The range that foreign implementations can convert to a point or a span of time.
         return st.integers(0, 2**31 - 1 if field.type.kind == "int32" else 4 * 10**12)
     nullable = field.nullable(version) and field.spec.tag is None
     return _of(field.type, nullable or field.default() is None, version)
@@ -68,7 +95,7 @@ def _of(kind: Type, nullable: bool, version: int) -> st.SearchStrategy[Any]:
 
 
 def _flat(kind: Type, version: int) -> bool:
-    """Whether this is a struct without strings, arrays and other structs."""
+    """Return whether this is a struct without strings, arrays and other structs."""
     if kind.struct is None:
         return False
     inline = [f.type for f in fields_of(kind.struct) if f.exists(version) and f.spec.tag is None]
@@ -93,8 +120,16 @@ def _present(kind: Type, version: int) -> st.SearchStrategy[Any]:
         if kind.item.kind in _INTEGERS:
             return st.lists(item, max_size=3) | st.just([7] * 40)
         few = st.lists(item, max_size=3)
-        # Beyond a few, structs of one size take a way of their own.
+        # The decoder has a path of its own for more than a few structs of one size.
         return few | item.map(lambda one: [one] * 7) if _flat(kind.item, version) else few
     if kind.struct is not None:
         return messages(kind.struct, version)
     return st.binary(max_size=20) | st.just(b"r" * 200)
+
+
+FEW = settings(
+    max_examples=3,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)

@@ -1,22 +1,15 @@
-"""Every message in every version: round trips, the slow referee, and what must be refused."""
+"""Every message in every version: round trips, the second codec, and refusals."""
 
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.protocol.codec import decode, encode, encode_parts
+from barnabas.protocol.codec import decode, decoder, encode, encode_parts, encoder
+from barnabas.protocol.compile import Form
 from barnabas.protocol.interpret import interpret_decode, interpret_encode
-from tests.unit.protocol.declared import messages, versions
-
-FEW = settings(
-    max_examples=3,
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+from tests.unit.protocol.declared import FEW, finish, messages, sliced_decode, versions
 
 
 @pytest.mark.parametrize(("cls", "version"), versions())
@@ -31,3 +24,8 @@ def test_round_trips_and_agrees_with_the_interpreter(
     assert b"".join(encode_parts(message, version)) == encoded
     assert decode(cls, version, encoded) == message
     assert interpret_decode(cls, version, encoded) == message
+    assert sliced_decode(cls, version, encoded) == message
+    assert decoder(cls, version, Form.SMALL)(encoded) == message
+    parts = encode_parts(message, version)
+    assert encoder(cls, version, Form.SMALL)(message) == parts
+    assert finish(encoder(cls, version, Form.SLICED)(message)) == parts

@@ -1,6 +1,6 @@
-"""Errors are found wherever an answer carries them."""
+"""Error codes are found at every depth of a response."""
 
-from barnabas.protocol.error_codes import errors_of
+from barnabas.protocol.errors import errors_of
 from barnabas.protocol.messages import (
     add_partitions_to_txn,
     create_topics,
@@ -12,7 +12,7 @@ from barnabas.protocol.messages import (
 )
 
 
-def test_the_error_of_a_whole_answer() -> None:
+def test_error_of_a_whole_response() -> None:
     found = errors_of(heartbeat.HeartbeatResponse)
     assert found(heartbeat.HeartbeatResponse(error_code=25)) == [25]
     assert found(heartbeat.HeartbeatResponse(error_code=0)) == []
@@ -49,7 +49,7 @@ def test_errors_of_the_whole_and_of_its_parts() -> None:
     assert errors_of(fetch.FetchResponse)(answer) == [70, 1]
 
 
-def test_an_answer_whose_arrays_are_null_or_defaulted_has_none() -> None:
+def test_response_with_null_or_default_arrays_has_no_errors() -> None:
     assert errors_of(offset_fetch.OffsetFetchResponse)(offset_fetch.OffsetFetchResponse()) == []
 
 

@@ -1,4 +1,4 @@
-"""The error table beside kio's, and what old clients are told instead."""
+"""The error table compared with kio's, and the errors that older clients get instead."""
 
 import pytest
 from kio.schema.errors import ErrorCode as ForeignErrorCode
@@ -57,7 +57,7 @@ def test_an_error_reads_as_its_name_and_message() -> None:
         (12, 0, ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR),
     ],
 )
-def test_old_clients_are_told_what_they_understand(
+def test_old_clients_get_an_error_that_they_understand(
     key: int, version: int, code: ErrorCode, told: ErrorCode
 ) -> None:
     assert downgrade(key, version, code) is told

@@ -1,4 +1,4 @@
-"""Cutting frames out of a byte stream, and the memory that takes."""
+"""Framing of a byte stream, and the memory that it takes."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ def drain(reader: FrameReader) -> list[bytes]:
     bodies=st.lists(st.binary(max_size=40) | st.just(b"b" * 20_000), max_size=6),
     pieces=st.lists(st.integers(1, 30_000), max_size=12),
 )
-def test_yields_the_frames_however_the_stream_is_cut(
+def test_frames_do_not_depend_on_how_the_stream_is_cut(
     bodies: list[bytes], pieces: list[int]
 ) -> None:
     stream, reader, found = framed(*bodies), FrameReader(1 << 20), []
@@ -54,7 +54,7 @@ def test_reads_like_a_socket_writes_into_its_buffer(bodies: list[bytes], size: i
 
 
 @given(bodies=st.lists(st.binary(max_size=3_000), min_size=5, max_size=30))
-def test_keeps_frames_that_nobody_has_asked_for_yet(bodies: list[bytes]) -> None:
+def test_keeps_frames_that_are_not_read_yet(bodies: list[bytes]) -> None:
     reader = FrameReader(1 << 20)
     reader.feed(framed(*bodies))
     assert drain(reader) == bodies
@@ -68,7 +68,7 @@ def test_refuses_a_size_that_is_negative_or_too_large(size: int) -> None:
         reader.next_frame()
 
 
-def test_believes_a_claimed_size_only_as_far_as_bytes_have_come() -> None:
+def test_buffer_grows_with_received_bytes_not_with_the_claimed_size() -> None:
     reader = FrameReader(100 << 20)
     reader.feed((100 << 20).to_bytes(4, "big") + bytes(1000))
     reader.writable()
@@ -115,7 +115,7 @@ def test_a_large_frame_that_comes_in_small_pieces_is_not_copied_with_each() -> N
     assert len(drain(reader)[0]) == 64 << 20
 
 
-def test_the_memory_of_a_large_frame_goes_back_before_the_peer_speaks_again() -> None:
+def test_memory_of_a_large_frame_is_returned_before_more_bytes_arrive() -> None:
     reader = FrameReader(10 << 20)
     reader.feed(framed(bytes(5 << 20)) + b"\0")
     assert len(drain(reader)[0]) == 5 << 20
@@ -127,7 +127,7 @@ def test_the_memory_of_a_large_frame_goes_back_before_the_peer_speaks_again() ->
 
 
 @given(size=st.integers(1, 12 << 20), piece=st.integers(30_000, 5 << 20))
-def test_says_beforehand_what_it_will_borrow(size: int, piece: int) -> None:
+def test_borrowed_gives_the_size_of_the_next_buffer(size: int, piece: int) -> None:
     reader, stream = FrameReader(16 << 20), framed(bytes(size))
     while stream:
         borrowed = reader.borrowed

@@ -1,4 +1,4 @@
-"""Headers by API and version, their quirks, and malformed ones."""
+"""Headers by API and version, their exceptions, and malformed ones."""
 
 import pytest
 from hypothesis import given
@@ -89,7 +89,7 @@ def test_malformed_request_headers_raise_only_protocol_error(malformed: bytes) -
         decode_request_header(malformed)
 
 
-def test_a_client_id_that_is_no_text_does_not_close_the_connection() -> None:
+def test_client_id_that_is_not_utf8_does_not_close_the_connection() -> None:
     header, body = decode_request_header(bytes.fromhex("0003 0009 00000007 0002 c328 00"))
     assert (header, body) == ((3, 9, 7, "\N{REPLACEMENT CHARACTER}("), 13)
 

@@ -1,4 +1,4 @@
-"""What must be refused: damaged bytes, values that cannot travel, and greed for memory."""
+"""Refusals: damaged bytes, values that a version cannot carry, and excessive memory."""
 
 import tracemalloc
 from collections.abc import Sequence
@@ -30,8 +30,7 @@ from barnabas.protocol.messages.offset_commit import (
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas.protocol.messages.produce import ProduceRequest, ProduceResponse
 from barnabas.protocol.schema import Schema, Type, fields_of
-from tests.unit.protocol.declared import messages, schemas, versions
-from tests.unit.protocol.test_codec import FEW
+from tests.unit.protocol.declared import FEW, messages, schemas, sliced_decode, versions
 
 
 def outcome(read: Any, cls: type[Any], version: int, data: bytes) -> Any:
@@ -44,7 +43,7 @@ def outcome(read: Any, cls: type[Any], version: int, data: bytes) -> Any:
 @pytest.mark.parametrize(("cls", "version"), versions())
 @FEW
 @given(data=st.data())
-def test_damaged_bytes_raise_only_protocol_error_and_as_the_interpreter_says(
+def test_damaged_bytes_raise_only_protocol_error_like_the_interpreter(
     cls: type[Any], version: int, data: st.DataObject
 ) -> None:
     encoded = bytearray(encode(data.draw(messages(cls, version)), version))
@@ -52,6 +51,7 @@ def test_damaged_bytes_raise_only_protocol_error_and_as_the_interpreter_says(
     assert outcome(decode, cls, version, damaged) == outcome(
         interpret_decode, cls, version, damaged
     )
+    assert outcome(sliced_decode, cls, version, damaged) == outcome(decode, cls, version, damaged)
     if len(damaged) < len(encoded):
         with pytest.raises(ProtocolError):
             decoder(cls, version)(damaged, 0, False)
@@ -59,9 +59,11 @@ def test_damaged_bytes_raise_only_protocol_error_and_as_the_interpreter_says(
         if encoded:
             where = data.draw(st.integers(0, len(encoded) - 1))
             encoded[where] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))
-    assert outcome(decode, cls, version, bytes(encoded)) == outcome(
-        interpret_decode, cls, version, bytes(encoded)
+    damaged = bytes(encoded)
+    assert outcome(decode, cls, version, damaged) == outcome(
+        interpret_decode, cls, version, damaged
     )
+    assert outcome(sliced_decode, cls, version, damaged) == outcome(decode, cls, version, damaged)
 
 
 @pytest.mark.parametrize("schema", list(schemas()), ids=lambda schema: schema.cls.__name__)
@@ -192,7 +194,7 @@ def test_a_version_outside_the_range_is_refused_in_both_directions() -> None:
         encode(ProduceResponse(responses=[]), 2)
 
 
-def test_null_travels_only_in_versions_that_allow_it() -> None:
+def test_null_is_encoded_only_in_versions_that_allow_it() -> None:
     assert decode(MetadataRequest, 1, encode(MetadataRequest(topics=None), 1)).topics is None
     with pytest.raises(ProtocolError):
         encode(MetadataRequest(topics=None), 0)
@@ -202,7 +204,7 @@ def test_null_travels_only_in_versions_that_allow_it() -> None:
         encode(MetadataRequest(topics=[MetadataRequestTopic(name=None)]), 9)
 
 
-def test_a_value_that_an_old_version_would_lose_is_refused_unless_ignorable() -> None:
+def test_value_that_a_version_lacks_is_refused_unless_ignorable() -> None:
     with pytest.raises(ProtocolError, match="cannot carry groups"):
         encode(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g")]), 7)
     ignorable = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[], rack_id="r")

@@ -1,4 +1,4 @@
-"""Records of `__transaction_state` beside the bytes that Kafka 4.3's own classes write."""
+"""Records of `__transaction_state`, compared with the bytes that Kafka 4.3's own classes write."""
 
 from typing import Any
 
@@ -20,7 +20,11 @@ TAGS = {
     "client_transaction_version": (2, "02 02 0002"),
     "next_producer_epoch": (9, "03 02 0009"),
 }
-OURS = {"last_producer_epoch": (4, "904e 02 0004")}
+OURS = {
+    "last_producer_epoch": (4, "904e 02 0004"),
+    "ended_producer_id": (5, "914e 08 0000000000000005"),
+    "ended_producer_epoch": (6, "924e 02 0006"),
+}
 
 
 def value(**changed: Any) -> TransactionLogValue:
@@ -56,7 +60,7 @@ def section(*tables: dict[str, tuple[int, str]]) -> str:
         (
             tagged(TAGS, OURS),
             1,
-            f"{HEAD} 02 02 74 03 00000000 00000003 00 {TIMES} 05 {section(TAGS, OURS)}",
+            f"{HEAD} 02 02 74 03 00000000 00000003 00 {TIMES} 07 {section(TAGS, OURS)}",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""A broker's logs on a disk that crashes: a seeded workload, and what must be true afterwards."""
+"""A seeded workload on a broker's logs, on a disk that crashes, and checks of its promises."""
 
 import sys
 from dataclasses import dataclass, field
@@ -7,14 +7,15 @@ from random import Random
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.records.batch import BatchHeader, iter_headers
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.dir_marks import BrokerIdentity
-from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.log import Log
-from barnabas.storage.log_manager import LogManager
-from barnabas.storage.mem_files import Fault, MemFile, MemFiles
-from barnabas.storage.producer_state import ProducerStateManager
-from barnabas.storage.trim import drop_old_segments
-from barnabas.storage.truncation import start_again, truncate
+from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.mem_files import Fault, MemFile, MemFiles
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.record_steps import at_once
+from barnabas.storage.log.trim import drop_old_segments
+from barnabas.storage.log.truncation import start_again, truncate
+from barnabas.storage.opening.dir_marks import BrokerIdentity
+from barnabas.storage.opening.log_manager import LogManager
+from barnabas.storage.producers.state import ProducerStateManager
 
 SMALL = TopicConfig(
     segment_bytes=1200,
@@ -31,7 +32,7 @@ HOUR = 3_600_000
 
 @dataclass
 class Expected:
-    """What the history of one partition says its log must hold."""
+    """The content that a partition's log must have, by the history of the workload."""
 
     batches: list[tuple[BatchHeader, bytes]] = field(default_factory=list)
     start: int = 0
@@ -56,7 +57,7 @@ class Expected:
 
 
 class Rig:
-    """Runs a workload; `Violation` names the broken promise."""
+    """A workload and its checks; `Violation` names the broken promise."""
 
     def __init__(self, seed: int, files: MemFiles | None = None, *, faulty: bool = False) -> None:
         self.seed = seed
@@ -86,7 +87,7 @@ class Rig:
             producer_expiration_ms=lambda: HOUR * 1000,
         )
         self.manager.open(self.config)
-        self.manager.settle()
+        self.manager.acknowledge_last_run()
         for topic, partition in PARTITIONS:
             self.log(topic, partition)
         return self.manager
@@ -95,7 +96,7 @@ class Rig:
         expected = self.expected.setdefault((topic, partition), Expected())
         log = self.manager.get(topic, partition)
         if log is not None and log.topic_id != expected.topic_id:
-            # Deleted before the crash: the broker knows it by its id.
+            # The log was deleted before the crash: the broker knows it by its id.
             self.manager.delete(topic, partition)
             log = None
         if log is None:
@@ -123,7 +124,8 @@ class Rig:
                 action(*key)
             except LogDirFailed:
                 self.counts["failed"] = self.counts.get("failed", 0) + 1
-                # The disk failed in the middle: what is there now may be the old or the new.
+                # The disk failed in the middle of the action: the log may be the old or the new
+                # one.
                 self.unsure, self.unsure_action = key, action.__name__
                 self.rng.choice((self.kill, self.power_loss))(*key)
 
@@ -171,7 +173,7 @@ class Rig:
     def retention(self, topic: str, partition: int) -> None:
         log, expected = self.log(topic, partition), self.expected[topic, partition]
         dropped = drop_old_segments(log, now_ms=self.now_ms)
-        # Also half-way: whoever changes the log next completes it, or a crash leaves it.
+        # Also half-way: the next change of the log completes it, or a crash leaves it there.
         if dropped is not None and self.now_ms % 3:
             dropped.run()
             if self.now_ms % 3 == 2:
@@ -195,7 +197,7 @@ class Rig:
         truncate(log, offset, now_ms=self.now_ms).complete()
         check(log.log_end_offset <= offset, f"{log} was not truncated to {offset}")
         expected.cut(offset)
-        # A batch that reaches over the log's start goes whole.
+        # A batch that reaches over the log start is dropped whole.
         expected.start = min(expected.start, log.log_end_offset)
         expected.durable = min(expected.durable, expected.end)
         expected.epoch += 1
@@ -250,7 +252,7 @@ class Rig:
             if self.unsure == (topic, partition):
                 self.adopt(log, expected)
             self.verify(log, expected, exact=exact)
-            # The log's start is checkpointed now and then only: it may be an older one.
+            # The log start is checkpointed only now and then: it may be an older one.
             expected.start = log.log_start_offset
             expected.cut(log.log_end_offset)
             expected.epoch += 1
@@ -261,7 +263,7 @@ class Rig:
             self.files.faults.append(random_fault(self.rng))
 
     def adopt(self, log: Log, expected: Expected) -> None:
-        """Takes what was found for what was written, unless durable records are missing."""
+        """Take the log as it is for what was written, unless durable records are missing."""
         found = log.read(log.log_start_offset, 2**31, limit=log.log_end_offset).read_bytes()
         batches = [(h, found[pos : pos + h.size]) for pos, h in iter_headers(found)]
         if self.unsure_action == "append":
@@ -308,7 +310,7 @@ class Rig:
         offset = max(log.log_start_offset, self.rng.randint(header.base_offset, header.last_offset))
         got = log.read(offset, 1, limit=log.log_end_offset).read_bytes()
         check(got == data, f"{log} read something else at {offset}")
-        found = log.offset_for_timestamp(header.max_timestamp)
+        found = at_once(log.offset_for_timestamp(header.max_timestamp))
         check(
             header.base_offset < log.log_start_offset
             or (found is not None and found.timestamp >= header.max_timestamp),
@@ -337,7 +339,7 @@ class Rig:
 
 
 class Violation(AssertionError):
-    """A promise was broken."""
+    """A broken promise."""
 
 
 def check(kept: bool, promise: str) -> None:
@@ -357,15 +359,15 @@ def random_fault(rng: Random) -> Fault:
     )
 
 
-_GO_BETWEENS = {"write_atomic", "write_lines", "write_offsets", "LogDir._write"}
+_HELPERS = {"write_atomic", "write_lines", "write_offsets", "LogDir._write"}
 
 
 class WatchedFiles(MemFiles):
-    """Notes who asks for durability, and turns a deaf ear to one of them."""
+    """Files that record which code asks for durability, and that ignore the calls of one site."""
 
-    def __init__(self, deaf_to: str = "") -> None:
+    def __init__(self, ignored: str = "") -> None:
         super().__init__()
-        self.deaf_to = deaf_to
+        self.ignored = ignored
         self.sites: set[str] = set()
 
     def open(self, path: str, *, create: bool = False) -> MemFile:
@@ -373,16 +375,16 @@ class WatchedFiles(MemFiles):
         return WatchedFile(self, path, file._content)
 
     def sync_dir(self, path: str) -> None:
-        if self.hears("sync_dir"):
+        if self.is_obeyed("sync_dir"):
             super().sync_dir(path)
 
-    def hears(self, call: str) -> bool:
+    def is_obeyed(self, call: str) -> bool:
         frame = sys._getframe(2)
-        while frame.f_code.co_qualname in _GO_BETWEENS and frame.f_back is not None:
+        while frame.f_code.co_qualname in _HELPERS and frame.f_back is not None:
             frame = frame.f_back
         site = f"{call} in {frame.f_code.co_qualname}"
         self.sites.add(site)
-        return site != self.deaf_to
+        return site != self.ignored
 
 
 class WatchedFile(MemFile):
@@ -391,9 +393,9 @@ class WatchedFile(MemFile):
     _files: WatchedFiles
 
     def sync(self) -> None:
-        if self._files.hears("sync"):
+        if self._files.is_obeyed("sync"):
             super().sync()
 
     def truncate(self, size: int) -> None:
-        if self._files.hears("truncate"):
+        if self._files.is_obeyed("truncate"):
             super().truncate(size)

@@ -1,14 +1,14 @@
-"""One log on a disk in memory, and batches to put into it."""
+"""One log on a disk in memory, and batches to append to it."""
 
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.log import Log
-from barnabas.storage.log_dir import LogDir
-from barnabas.storage.log_parts import LogOptions, LogPlace
-from barnabas.storage.mem_files import MemFiles
-from barnabas.storage.recovery import load_log
-from barnabas.storage.trim import drop_old_segments
+from barnabas.storage.files.mem_files import MemFiles
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_parts import LogLocation, LogOptions
+from barnabas.storage.log.trim import drop_old_segments
+from barnabas.storage.opening.log_dir import LogDir
+from barnabas.storage.opening.recovery import load_log
 
 NOW = 1_700_000_000_000
 DIRECTORY = "/data/orders-0"
@@ -34,7 +34,7 @@ def load(
 ) -> Log:
     log_dir = LogDir(files, "/data")
     log = load_log(
-        LogPlace(files, log_dir, DIRECTORY, "orders", 0, bytes(16)),
+        LogLocation(files, log_dir, DIRECTORY, "orders", 0, bytes(16)),
         config,
         LogOptions(
             producer_expiration_ms=lambda: 86_400_000,
@@ -56,7 +56,7 @@ def batch(*values: bytes, timestamp: int = NOW, **producer: int) -> bytearray:
 
 
 def retain(log: Log, now_ms: int) -> int:
-    """Applies retention on the spot; how many segments went."""
+    """Apply retention at once; return how many segments were dropped."""
     before = len(log.segments)
     dropped = drop_old_segments(log, now_ms=now_ms)
     if dropped is not None:
@@ -65,7 +65,7 @@ def retain(log: Log, now_ms: int) -> int:
 
 
 def put(log: Log, *values: bytes, epoch: int = 0, timestamp: int = NOW, **producer: int) -> int:
-    """Appends one batch; its first offset."""
+    """Append one batch; return its first offset."""
     data = batch(*values, timestamp=timestamp, **producer)
     first = log.append_as_leader(data, leader_epoch=epoch, now_ms=NOW).first_offset
     log.advance_high_watermark(log.log_end_offset)
@@ -73,7 +73,15 @@ def put(log: Log, *values: bytes, epoch: int = 0, timestamp: int = NOW, **produc
 
 
 def offsets(log: Log, start: int | None = None, max_bytes: int = 1 << 20) -> list[int]:
-    """Base offsets of the batches that a read returns."""
+    """Return the base offsets of the batches that a read returns."""
     at = log.log_start_offset if start is None else start
     data = log.read(at, max_bytes, limit=log.high_watermark).read_bytes()
     return [header.base_offset for _, header in iter_headers(data)]
+
+
+def damage(files: MemFiles, name: str, position: int = -1) -> None:
+    file = files.open(name)
+    data = bytearray(file.read(1 << 20, 0))
+    data[position] ^= 0x55
+    file.truncate(0)
+    file.append(data)

@@ -3,11 +3,11 @@
 from random import Random
 
 from barnabas.config.topic import TopicConfig
-from barnabas.storage.dir_marks import BrokerIdentity
-from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.files import Files
-from barnabas.storage.log import Log
-from barnabas.storage.log_manager import LogManager
+from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.files import Files
+from barnabas.storage.log.log import Log
+from barnabas.storage.opening.dir_marks import BrokerIdentity
+from barnabas.storage.opening.log_manager import LogManager
 from tests.unit.storage.log_bench import SMALL
 
 TOPIC_ID = bytes(range(16))
@@ -42,7 +42,7 @@ def make(
     )
     manager.open(lambda _: config)
     if settled:
-        manager.settle()
+        manager.acknowledge_last_run()
     return manager
 
 

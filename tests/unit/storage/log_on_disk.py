@@ -1,13 +1,13 @@
-"""Segment files on a real disk and what compaction makes of them, for tests of it."""
+"""Segment files on a real disk, and their compaction."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from barnabas.protocol.records.batch import BatchHeader, crc_matches, iter_headers
 from barnabas.protocol.records.record import Record, build_batch, iter_records
-from barnabas.storage.compaction import compact
-from barnabas.storage.compaction_job import CleanedGroup, Compacted, CompactionJob
-from barnabas.storage.files import OsFile, OsFiles
+from barnabas.storage.cleaning.compaction import compact
+from barnabas.storage.cleaning.compaction_job import CleanedGroup, CompactionJob, CompactionResult
+from barnabas.storage.files.files import OsFile, OsFiles
 
 NOW = 1_000_000
 DAY = 86_400_000
@@ -21,7 +21,7 @@ class _UnsyncedFile(OsFile):
 
 
 class Unsynced(OsFiles):
-    """Real files without the waiting for the disk."""
+    """Real files that are never synced."""
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
         file = super().open(path, create=create)
@@ -36,7 +36,7 @@ FILES = Unsynced()
 
 
 class LogOnDisk:
-    """Segment files, and what is put in their place: a log reduced to what compaction sees."""
+    """Segment files without a log: the part of a log that compaction reads and replaces."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -70,13 +70,14 @@ class LogOnDisk:
             segment_bytes=1 << 20,
             index_bytes=1 << 20,
             index_interval=0,
+            max_message_bytes=1 << 20,
             max_keys=1000,
             bytes_per_second=1e18,
             producers={},
         )
         return job._replace(**changes)  # type: ignore[arg-type]
 
-    def compact(self, **changes: object) -> Compacted:
+    def compact(self, **changes: object) -> CompactionResult:
         job = self.job(**changes)
         done = None
         for result in compact(FILES, job):
@@ -116,7 +117,7 @@ class LogOnDisk:
         ]
 
     def table(self) -> dict[bytes | None, bytes]:
-        """What a reader from the beginning ends with."""
+        """Return the last value of each key, as a reader from the beginning finds it."""
         table: dict[bytes | None, bytes] = {}
         for record in self.records():
             if record.value is None:
@@ -127,5 +128,5 @@ class LogOnDisk:
 
 
 def put(log: LogOnDisk, *pairs: tuple[bytes | None, bytes | None], **kind: int) -> None:
-    """A segment of one batch."""
+    """Add a segment of one batch."""
     log.add_segment([log.batch(*pairs, base=log.end, **kind)])

@@ -1,15 +1,15 @@
-"""Producer state on its own: batches without a log."""
+"""The producer state of a partition: batches without a log."""
 
 import pytest
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import BatchHeader, read_header
-from barnabas.protocol.records.control import ControlType, Marker, build_marker
+from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.producer_entry import BatchMetadata, Update
-from barnabas.storage.producer_state import ProducerStateManager
-from barnabas.storage.txn_index import AbortedTxn
-from barnabas.storage.validator import Origin
+from barnabas.storage.log.txn_index import AbortedTxn
+from barnabas.storage.log.validator import Origin
+from barnabas.storage.producers.entry import BatchMetadata, ProducerUpdate
+from barnabas.storage.producers.state import ProducerStateManager
 
 PID = 7
 
@@ -34,17 +34,17 @@ def header(
 
 
 class Partition:
-    """A log that only counts offsets, over the state under test."""
+    """A log that only counts offsets, on top of the state under test."""
 
     def __init__(self) -> None:
         self.state = ProducerStateManager()
         self.end = 0
 
-    def prepare(self, batch: BatchHeader, origin: Origin = Origin.CLIENT) -> Update:
+    def prepare(self, batch: BatchHeader, origin: Origin = Origin.CLIENT) -> ProducerUpdate:
         return self.state.prepare(b"", [(0, batch)], origin=origin, base_offset=self.end)
 
     def append(self, batch: BatchHeader, origin: Origin = Origin.CLIENT) -> BatchMetadata | None:
-        """The duplicate that `batch` is; None once it is in the log."""
+        """Append `batch`; return the batch that it repeats, None if it was appended."""
         update = self.prepare(batch, origin)
         if update.duplicate is None:
             self.end += batch.last_offset_delta + 1
@@ -60,13 +60,7 @@ class Partition:
         coordinator_epoch: int = 0,
         origin: Origin = Origin.COORDINATOR,
     ) -> list[AbortedTxn]:
-        marker = build_marker(
-            Marker(kind, coordinator_epoch),
-            offset=0,
-            timestamp=2000,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-        )
+        marker = TxnMarker(producer_id, epoch, coordinator_epoch, bool(kind)).batch(2000)
         batches = [(0, read_header(marker))]
         update = self.state.prepare(marker, batches, origin=origin, base_offset=self.end)
         self.end += 1
@@ -81,7 +75,7 @@ class Partition:
 
 
 def load(state: ProducerStateManager, *, windows_known: bool, now_ms: int = 0) -> Partition:
-    """Another partition that knows what a snapshot of `state` says."""
+    """Return another partition, whose state is loaded from a snapshot of `state`."""
     entries = [
         entry if windows_known else entry._replace(batches=entry.batches[-1:]) for entry in state
     ]

@@ -1,4 +1,4 @@
-"""Checkpoint files: Kafka's text, and how a torn one is told from a missing one."""
+"""Checkpoint files: Kafka's text, and the difference between a torn and a missing one."""
 
 from pathlib import Path
 
@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.storage.checkpoints import (
+from barnabas.storage.files.checkpoints import (
     CorruptCheckpointError,
     read_lines,
     read_offsets,
     write_offsets,
 )
-from barnabas.storage.files import OsFiles
+from barnabas.storage.files.files import OsFiles
 
 FILES = OsFiles()
 
@@ -22,12 +22,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "recovery-point-offset-checkpoint"
 
 
-def test_the_text_is_kafkas(path: Path) -> None:
+def test_checkpoint_has_kafkas_text(path: Path) -> None:
     write_offsets(FILES, str(path), {("orders", 1): 300, ("orders", 0): 1500})
     assert path.read_text() == "0\n2\norders 0 1500\norders 1 300\n"
 
 
-def test_nothing_else_is_left_behind(path: Path) -> None:
+def test_write_leaves_no_temporary_file(path: Path) -> None:
     write_offsets(FILES, str(path), {("orders", 1): 300})
     write_offsets(FILES, str(path), {})
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -49,7 +49,7 @@ def test_offsets_read_back(
     assert read_offsets(FILES, path) == table
 
 
-def test_a_missing_file_is_an_empty_one(path: Path) -> None:
+def test_missing_checkpoint_reads_as_empty(path: Path) -> None:
     assert read_lines(FILES, str(path)) == []
     assert read_offsets(FILES, str(path)) == {}
 
@@ -70,7 +70,7 @@ def test_a_missing_file_is_an_empty_one(path: Path) -> None:
     ],
     ids=repr,
 )
-def test_what_is_not_a_checkpoint_is_named(path: Path, text: str) -> None:
+def test_error_names_the_file_that_is_not_a_checkpoint(path: Path, text: str) -> None:
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(CorruptCheckpointError, match=path.name):
         read_offsets(FILES, str(path))

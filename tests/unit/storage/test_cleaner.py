@@ -1,4 +1,4 @@
-"""Which log is compacted, how far, and how the result comes into a log that is in use."""
+"""The cleaner: the choice of a log, the end of its clean part, and the swap in a log in use."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,24 +8,24 @@ import pytest
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.records.batch import iter_headers
-from barnabas.protocol.records.control import ControlType, Marker, build_marker
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
-from barnabas.storage.cleaner import (
+from barnabas.storage.cleaning.cleaner import (
     CHECKPOINT_NAME,
-    Cleaning,
-    Dirt,
+    CompactionRun,
+    DirtyPart,
     Limits,
     LogCleaner,
     measure,
 )
-from barnabas.storage.cleaner_worker import InlineCleaner
-from barnabas.storage.compaction_job import CompactionFailed
-from barnabas.storage.files import OsFiles
-from barnabas.storage.log import Log
-from barnabas.storage.log_dir import LogDir
-from barnabas.storage.log_parts import LogOptions, LogPlace
-from barnabas.storage.recovery import load_log
-from barnabas.storage.validator import Origin
+from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
+from barnabas.storage.cleaning.compaction_job import CompactionFailed
+from barnabas.storage.files.files import OsFiles
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_parts import LogLocation, LogOptions
+from barnabas.storage.log.validator import Origin
+from barnabas.storage.opening.log_dir import LogDir
+from barnabas.storage.opening.recovery import load_log
 from tests.unit.storage.log_bench import retain
 
 FILES = OsFiles()
@@ -47,14 +47,14 @@ def log_dir(tmp_path: Path) -> LogDir:
 
 @pytest.fixture
 def make(log_dir: LogDir, tmp_path: Path) -> Make:
-    """Opens the log of a compacted topic."""
+    """Return a function that opens the log of a compacted topic."""
 
     def make(topic: str = "t", **overrides: object) -> Log:
         directory = tmp_path / f"{topic}-0"
         directory.mkdir(exist_ok=True)
         keys = {key.replace("_", "."): str(value) for key, value in overrides.items()}
         return load_log(
-            LogPlace(FILES, log_dir, str(directory), topic, 0, bytes(16)),
+            LogLocation(FILES, log_dir, str(directory), topic, 0, bytes(16)),
             TopicConfig.resolve({"cleanup.policy": "compact", **keys}, DEFAULTS),
             LogOptions(lambda: 10**9, lambda _: 0, lambda _: None),
             clean=False,
@@ -67,7 +67,7 @@ def make(log_dir: LogDir, tmp_path: Path) -> Make:
 
 
 def append(log: Log, *keys: str, at: int = NOW, roll: bool = True, **kind: int) -> None:
-    """A batch of one record per key, in a segment of its own."""
+    """Append a batch of one record per key, in a segment of its own."""
     value = str(log.log_end_offset).encode()
     records = [Record(i, at, key.encode(), value) for i, key in enumerate(keys)]
     log.append_as_leader(
@@ -77,12 +77,12 @@ def append(log: Log, *keys: str, at: int = NOW, roll: bool = True, **kind: int) 
     if roll:
         log.roll(now_ms=NOW)
     log.flush()
-    # As a checkpoint does that is written later, when there is more in the log.
+    # As a checkpoint does that is written later, when the log is longer.
     log.recovery_point = log.flushed_offset + 1
 
 
 def offsets(log: Log) -> list[int]:
-    """What a consumer from the beginning gets."""
+    """Return the offsets that a consumer reads from the beginning."""
     data = log.read(log.log_start_offset, 1 << 20, limit=log.high_watermark).read_bytes()
     return [
         record.offset
@@ -92,7 +92,7 @@ def offsets(log: Log) -> list[int]:
     ]
 
 
-def run(cleaner: LogCleaner, cleaning: Cleaning | None) -> None:
+def run(cleaner: LogCleaner, cleaning: CompactionRun | None) -> None:
     assert cleaning is not None
     while (group := cleaning.next_group()) is not None:
         cleaner.swap(cleaning, group).complete()
@@ -125,9 +125,7 @@ def test_compaction_survives_a_restart(make: Make) -> None:
     assert offsets(again) == [4, 5, 6]
 
 
-def test_the_checkpoint_is_kafkas_and_spares_the_next_start_the_work(
-    make: Make, tmp_path: Path
-) -> None:
+def test_checkpoint_has_kafkas_text_and_keeps_clean_logs_clean(make: Make, tmp_path: Path) -> None:
     log, cleaner = make(), LogCleaner(FILES, here)
     append(log, "a")
     append(log, "a")
@@ -137,14 +135,14 @@ def test_the_checkpoint_is_kafkas_and_spares_the_next_start_the_work(
     assert LogCleaner(FILES, here).start([log], LIMITS, NOW) is None
 
 
-def test_a_torn_checkpoint_costs_only_the_work(make: Make, tmp_path: Path) -> None:
+def test_torn_cleaner_checkpoint_only_repeats_the_compaction(make: Make, tmp_path: Path) -> None:
     (tmp_path / CHECKPOINT_NAME).write_text("0\n1\nt")
     log = make()
     append(log, "a")
     assert LogCleaner(FILES, here).start([log], LIMITS, NOW) is not None
 
 
-def test_the_dirtiest_log_is_first(make: Make) -> None:
+def test_dirtiest_log_is_compacted_first(make: Make) -> None:
     cleaner = LogCleaner(FILES, here)
     logs = [make("one"), make("two")]
     for log in logs:
@@ -158,7 +156,7 @@ def test_the_dirtiest_log_is_first(make: Make) -> None:
     assert cleaning.log is logs[1]
 
 
-def test_logs_that_need_nothing_are_left_alone(make: Make) -> None:
+def test_deleted_closed_and_empty_logs_are_not_compacted(make: Make) -> None:
     deleted = make("deleted", cleanup_policy="delete")
     closed = make("closed")
     empty = make("empty")
@@ -168,7 +166,7 @@ def test_logs_that_need_nothing_are_left_alone(make: Make) -> None:
     assert LogCleaner(FILES, here).start([deleted, closed, empty], LIMITS, NOW) is None
 
 
-def test_a_little_dirt_can_wait(make: Make) -> None:
+def test_log_below_the_dirty_ratio_is_not_compacted(make: Make) -> None:
     log, cleaner = make(min_cleanable_dirty_ratio=0.5), LogCleaner(FILES, here)
     append(log, "a", "b", "c")
     run(cleaner, cleaner.start([log], LIMITS, NOW))
@@ -178,24 +176,26 @@ def test_a_little_dirt_can_wait(make: Make) -> None:
     assert cleaner.start([log], LIMITS, NOW) is not None
 
 
-def test_but_not_longer_than_the_maximal_lag(make: Make) -> None:
+def test_max_compaction_lag_overrides_the_dirty_ratio(make: Make) -> None:
     log = make(min_cleanable_dirty_ratio=1, max_compaction_lag_ms=1000)
     append(log, "a")
     assert LogCleaner(FILES, here).start([log], LIMITS, NOW + 1000) is None
     assert LogCleaner(FILES, here).start([log], LIMITS, NOW + 1001) is not None
 
 
-def test_the_age_of_a_segment_is_read_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_timestamp_of_a_segment_is_read_once(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log, cleaner = make(max_compaction_lag_ms=1000), LogCleaner(FILES, here)
     append(log, "a")
     append(log, "b")
     run(cleaner, cleaner.start([log], LIMITS, NOW))
     assert not measure(log, 0, NOW + 1000).overdue
-    monkeypatch.setattr(OsFiles, "open", lambda *_, **__: pytest.fail("the disk is asked again"))
+    monkeypatch.setattr(OsFiles, "open", lambda *_, **__: pytest.fail("the disk is read again"))
     assert measure(log, 0, NOW + 1001).overdue
 
 
-def test_the_active_segment_and_what_is_not_durable_are_never_touched(make: Make) -> None:
+def test_active_and_unflushed_segments_are_never_compacted(make: Make) -> None:
     log = make()
     append(log, "a")
     append(log, "a")
@@ -213,15 +213,13 @@ def test_an_open_transaction_holds_compaction_back(make: Make) -> None:
     append(log, "a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     append(log, "a")
     assert measure(log, 0, NOW).end_offset == 1
-    marker = build_marker(
-        Marker(ControlType.COMMIT, 0), offset=0, timestamp=NOW, producer_id=1, producer_epoch=0
-    )
+    marker = TxnMarker(1, 0, 0, True).batch(NOW)
     log.append_as_leader(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     log.advance_high_watermark(4)
     assert measure(log, 0, NOW).end_offset == 3
 
 
-def test_young_records_stay_as_they_were_written(make: Make) -> None:
+def test_records_younger_than_the_min_lag_are_not_compacted(make: Make) -> None:
     log = make(min_compaction_lag_ms=1000)
     append(log, "a", at=NOW - 1001)
     append(log, "a", at=NOW - 999)
@@ -230,9 +228,7 @@ def test_young_records_stay_as_they_were_written(make: Make) -> None:
 
 
 @pytest.mark.parametrize("clean_until", [3, 10**6])
-def test_a_clean_point_that_cannot_be_this_logs_is_not_believed(
-    make: Make, clean_until: int
-) -> None:
+def test_clean_offset_outside_the_log_is_ignored(make: Make, clean_until: int) -> None:
     log = make()
     append(log, "a")
     append(log, "a")
@@ -244,11 +240,11 @@ def test_clean_and_dirty_bytes_add_up_to_the_closed_segments(make: Make) -> None
     for _ in range(3):
         append(log, "a")
     size = log.size // 3
-    assert measure(log, 1, NOW) == Dirt(1, 3, size, 2 * size, overdue=False)
+    assert measure(log, 1, NOW) == DirtyPart(1, 3, size, 2 * size, overdue=False)
     assert measure(log, 1, NOW).ratio == pytest.approx(2 / 3)
 
 
-def test_segments_that_changed_under_the_worker_are_not_replaced(make: Make) -> None:
+def test_segments_that_changed_during_compaction_are_not_replaced(make: Make) -> None:
     log, cleaner = make(cleanup_policy="compact,delete"), LogCleaner(FILES, here)
     for _ in range(3):
         append(log, "a")
@@ -269,7 +265,7 @@ def test_segments_that_changed_under_the_worker_are_not_replaced(make: Make) -> 
     assert offsets(log) == [2]
 
 
-def test_a_damaged_log_is_left_alone_and_others_are_not(make: Make, tmp_path: Path) -> None:
+def test_damaged_log_is_skipped_and_others_are_compacted(make: Make, tmp_path: Path) -> None:
     cleaner = LogCleaner(FILES, here)
     logs = [make("bad"), make("good")]
     for log in logs:
@@ -287,7 +283,9 @@ def test_a_damaged_log_is_left_alone_and_others_are_not(make: Make, tmp_path: Pa
     assert cleaner.start(logs, LIMITS, NOW) is None
 
 
-def test_a_deleted_log_leaves_nothing_to_the_next_of_its_name(make: Make, tmp_path: Path) -> None:
+def test_clean_offset_of_a_deleted_log_does_not_apply_to_a_new_one_of_its_name(
+    make: Make, tmp_path: Path
+) -> None:
     old, cleaner = make(), LogCleaner(FILES, here)
     append(old, "a")
     append(old, "a")

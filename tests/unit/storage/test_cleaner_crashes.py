@@ -1,4 +1,4 @@
-"""Compaction and a disk that fails or loses its power in the middle of it."""
+"""Compaction on a disk that fails or loses power in the middle of it."""
 
 from collections import Counter
 from random import Random
@@ -8,15 +8,15 @@ import pytest
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.record import Record, build_batch, iter_records
-from barnabas.storage.cleaner import Limits, LogCleaner
-from barnabas.storage.cleaner_worker import InlineCleaner
-from barnabas.storage.compaction_job import CompactionFailed
-from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.log import Log
-from barnabas.storage.log_dir import LogDir
-from barnabas.storage.log_parts import LogOptions, LogPlace
-from barnabas.storage.mem_files import Fault, MemFiles
-from barnabas.storage.recovery import load_log
+from barnabas.storage.cleaning.cleaner import Limits, LogCleaner
+from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
+from barnabas.storage.cleaning.compaction_job import CompactionFailed
+from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.mem_files import Fault, MemFiles
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_parts import LogLocation, LogOptions
+from barnabas.storage.opening.log_dir import LogDir
+from barnabas.storage.opening.recovery import load_log
 
 NOW = 1_700_000_000_000
 CONFIG = TopicConfig(cleanup_policy=("compact",), segment_bytes=500, delete_retention_ms=10)
@@ -25,7 +25,7 @@ LIMITS = Limits(dedupe_buffer_bytes=1 << 20, bytes_per_second=1e18)
 
 def load(files: MemFiles, recovery_point: int) -> Log:
     return load_log(
-        LogPlace(files, LogDir(files, "/data"), "/data/t-0", "t", 0, bytes(16)),
+        LogLocation(files, LogDir(files, "/data"), "/data/t-0", "t", 0, bytes(16)),
         CONFIG,
         LogOptions(lambda: 10**15, lambda _: 0, lambda _: None),
         clean=False,
@@ -36,7 +36,7 @@ def load(files: MemFiles, recovery_point: int) -> Log:
 
 
 def filled(rng: Random) -> tuple[MemFiles, Log]:
-    """A durable log of small segments with few keys and some tombstones."""
+    """Return a durable log of small segments with few keys and some tombstones."""
     files = MemFiles()
     for path in ("/data", "/data/t-0"):
         files.make_dir(path)
@@ -56,7 +56,7 @@ def filled(rng: Random) -> tuple[MemFiles, Log]:
 
 
 def table(log: Log) -> dict[bytes | None, bytes]:
-    """What a consumer from the beginning ends with; every batch is whole and in order."""
+    """Check that batches are whole and in order; return the last value of each key."""
     log.advance_high_watermark(log.log_end_offset)
     found: dict[bytes | None, bytes] = {}
     data = log.read(0, 1 << 20, limit=log.log_end_offset).read_bytes()
@@ -73,7 +73,7 @@ def table(log: Log) -> dict[bytes | None, bytes]:
 
 
 def clean(files: MemFiles, log: Log, now_ms: int) -> None:
-    """One round of the cleaner, in this process."""
+    """Run the cleaner once, in this process."""
     cleaner = LogCleaner(files, InlineCleaner(files).clean)
     cleaning = cleaner.start([log], LIMITS, now_ms)
     if cleaning is not None:
@@ -83,7 +83,7 @@ def clean(files: MemFiles, log: Log, now_ms: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_finished_segment_is_durable_whole(seed: int) -> None:
+def test_all_files_of_a_cleaned_segment_are_durable(seed: int) -> None:
     files, log = filled(Random(seed))
     cleaning = LogCleaner(files, InlineCleaner(files).clean).start([log], LIMITS, NOW)
     assert cleaning is not None
@@ -103,7 +103,7 @@ CALLS = ("rename", "append", "sync", "sync_dir", "open", "read")
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_crash_in_the_middle_changes_nothing_that_a_reader_can_see(call: str) -> None:
+def test_crash_during_compaction_changes_nothing_for_readers(call: str) -> None:
     outcomes: Counter[str] = Counter()
     for seed in range(30):
         rng = Random(f"{call} {seed}")

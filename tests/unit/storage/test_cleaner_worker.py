@@ -1,4 +1,4 @@
-"""The worker process: same answers as in this one, and what its death costs."""
+"""The worker process: its results equal inline compaction, and its death only costs a retry."""
 
 import io
 import os
@@ -10,14 +10,19 @@ from pathlib import Path
 import pytest
 
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.cleaner_worker import CleanerProcess, Throttle, _encode_job, serve
-from barnabas.storage.compaction import compact
-from barnabas.storage.compaction_job import Compacted, CompactionFailed, CompactionJob
-from barnabas.storage.files import OsFiles
+from barnabas.storage.cleaning.cleaner_worker import CleanerProcess, Throttle, _encode_job, serve
+from barnabas.storage.cleaning.compaction import compact
+from barnabas.storage.cleaning.compaction_job import (
+    CompactionFailed,
+    CompactionJob,
+    CompactionResult,
+)
+from barnabas.storage.files.files import OsFiles
 
 
 def job(directory: Path, segments: int = 2, rate: float = 1e18) -> CompactionJob:
-    """A log of so many segments of one record, all of the same key."""
+    """Write a log of `segments` segments of one record each, all with the same key; return its
+    job."""
     for base in range(segments):
         batch = build_batch([Record(base, 1000, b"key", b"x" * 1000)])
         (directory / f"{base:020d}.log").write_bytes(batch)
@@ -31,6 +36,7 @@ def job(directory: Path, segments: int = 2, rate: float = 1e18) -> CompactionJob
         segment_bytes=len(batch),
         index_bytes=1000,
         index_interval=4096,
+        max_message_bytes=1 << 20,
         max_keys=10,
         bytes_per_second=rate,
         producers={7: 1},
@@ -53,7 +59,9 @@ def process_id(worker: CleanerProcess) -> int:
     return worker._process.pid
 
 
-def test_the_process_does_what_is_done_in_this_one(worker: CleanerProcess, tmp_path: Path) -> None:
+def test_worker_process_has_the_same_results_as_inline_compaction(
+    worker: CleanerProcess, tmp_path: Path
+) -> None:
     work = job(tmp_path)
     here = list(compact(OsFiles(), work))
     files = cleaned(tmp_path)
@@ -61,14 +69,14 @@ def test_the_process_does_what_is_done_in_this_one(worker: CleanerProcess, tmp_p
     assert cleaned(tmp_path) == files
 
 
-def test_one_process_does_job_after_job(worker: CleanerProcess, tmp_path: Path) -> None:
+def test_one_worker_process_runs_several_jobs(worker: CleanerProcess, tmp_path: Path) -> None:
     list(worker.clean(job(tmp_path)))
     first = process_id(worker)
     list(worker.clean(job(tmp_path)))
     assert process_id(worker) == first
 
 
-def test_the_worker_gives_way_to_others(worker: CleanerProcess, tmp_path: Path) -> None:
+def test_worker_process_runs_at_low_priority(worker: CleanerProcess, tmp_path: Path) -> None:
     list(worker.clean(job(tmp_path)))
     assert os.getpriority(os.PRIO_PROCESS, process_id(worker)) == 19
     assert os.sched_getscheduler(process_id(worker)) == os.SCHED_BATCH
@@ -78,25 +86,27 @@ def test_the_worker_gives_way_to_others(worker: CleanerProcess, tmp_path: Path) 
         assert autogroup.read_text() != Path("/proc/self/autogroup").read_text()
 
 
-def test_a_worker_that_is_killed_costs_a_retry(worker: CleanerProcess, tmp_path: Path) -> None:
-    # So slow that it cannot have finished by then.
+def test_job_can_be_repeated_after_its_worker_is_killed(
+    worker: CleanerProcess, tmp_path: Path
+) -> None:
+    # So slow that the job cannot be finished by then.
     results = worker.clean(job(tmp_path, segments=5, rate=20_000))
     next(results)
     os.kill(process_id(worker), signal.SIGKILL)
     with pytest.raises(CompactionFailed) as caught:
         list(results)
     assert not caught.value.damaged
-    assert isinstance(list(worker.clean(job(tmp_path)))[-1], Compacted)
+    assert isinstance(list(worker.clean(job(tmp_path)))[-1], CompactionResult)
 
 
-def test_a_worker_that_died_between_jobs_costs_a_retry(
+def test_job_can_be_repeated_after_the_worker_died_between_jobs(
     worker: CleanerProcess, tmp_path: Path
 ) -> None:
     list(worker.clean(job(tmp_path)))
     os.kill(process_id(worker), signal.SIGKILL)
     with pytest.raises(CompactionFailed):
         list(worker.clean(job(tmp_path)))
-    assert isinstance(list(worker.clean(job(tmp_path)))[-1], Compacted)
+    assert isinstance(list(worker.clean(job(tmp_path)))[-1], CompactionResult)
 
 
 def test_stopping_ends_a_job_that_another_thread_waits_for(
@@ -135,10 +145,10 @@ def test_damage_is_reported_and_the_next_job_is_not_affected(
     with pytest.raises(CompactionFailed) as caught:
         list(worker.clean(work))
     assert caught.value.damaged
-    assert isinstance(list(worker.clean(job(tmp_path)))[-1], Compacted)
+    assert isinstance(list(worker.clean(job(tmp_path)))[-1], CompactionResult)
 
 
-def test_a_worker_without_its_broker_stops_writing(tmp_path: Path) -> None:
+def test_worker_exits_when_its_broker_is_gone(tmp_path: Path) -> None:
     parents = iter([100, 100, 1])
     with pytest.raises(SystemExit):
         serve(
@@ -149,7 +159,7 @@ def test_a_worker_without_its_broker_stops_writing(tmp_path: Path) -> None:
         )
 
 
-def test_the_throttle_keeps_to_its_rate() -> None:
+def test_throttle_keeps_its_rate() -> None:
     now = [0.0]
     slept: list[float] = []
 

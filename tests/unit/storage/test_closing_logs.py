@@ -1,18 +1,18 @@
-"""How a broker leaves its log directories, and what the next one takes from that."""
+"""The state in which a broker leaves its log directories, and what the next start reads from it."""
 
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.files import OsFile, OsFiles
-from barnabas.storage.mem_files import Fault, MemFiles
+from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.files import OsFile, OsFiles
+from barnabas.storage.files.mem_files import Fault, MemFiles
 from tests.unit.storage.log_bench import put
 from tests.unit.storage.log_directories import create, make
 
 
-def test_a_dead_process_and_a_reboot_are_told_apart() -> None:
+def test_killed_process_and_reboot_are_distinguished() -> None:
     files = MemFiles()
     make(files)
     files.kill()
@@ -24,7 +24,7 @@ def test_a_dead_process_and_a_reboot_are_told_apart() -> None:
     assert make(files, boot_id="boot-2").last_run.clean
 
 
-def test_a_start_that_failed_after_a_loss_of_power_does_not_hide_the_loss() -> None:
+def test_failed_start_after_power_loss_keeps_the_unclean_mark() -> None:
     files = MemFiles()
     put(create(make(files), "t"), b"v")
     files.crash(0)
@@ -40,7 +40,7 @@ def test_a_start_that_failed_after_a_loss_of_power_does_not_hide_the_loss() -> N
     assert make(files, boot_id="boot-3").last_run.clean
 
 
-def test_a_start_that_failed_after_a_clean_shutdown_leaves_it_clean() -> None:
+def test_failed_start_after_a_clean_shutdown_keeps_the_clean_mark() -> None:
     files = MemFiles()
     make(files).close()
     make(files, settled=False).close()
@@ -51,7 +51,7 @@ def test_a_start_that_failed_after_a_clean_shutdown_leaves_it_clean() -> None:
     assert (killed.last_run.clean, killed.last_run.same_boot) == (False, True)
 
 
-def test_a_new_directory_may_stand_where_another_was_lost() -> None:
+def test_new_directory_counts_as_possibly_lost() -> None:
     files = MemFiles()
     first = make(files, "/data/a")
     assert (first.last_run.clean, first.last_run.is_new) == (False, True)
@@ -66,23 +66,23 @@ def test_a_new_directory_may_stand_where_another_was_lost() -> None:
     assert (again.last_run.clean, again.last_run.is_new) == (False, False)
 
 
-def test_a_directory_that_was_taken_out_is_missed_until_somebody_knows() -> None:
+def test_removed_directory_is_missing_until_the_cluster_knows() -> None:
     files = MemFiles()
     make(files).close()
     for _ in range(2):
         failing = make(files, "/data/a", settled=False)
         assert (failing.last_run.clean, failing.last_run.is_new) == (False, True)
         failing.close()
-    told = make(files, "/data/a")
-    assert told.last_run.is_new
-    told.close()
+    informed = make(files, "/data/a")
+    assert informed.last_run.is_new
+    informed.close()
     assert make(files, "/data/a").last_run.clean
 
 
-def test_a_directory_that_was_added_is_missed_too_though_nobody_knew_of_it_yet() -> None:
+def test_directory_added_in_an_unacknowledged_run_is_missing_too() -> None:
     files = MemFiles()
     make(files, "/data/a", seed=2).close()
-    assert not files.exists("/data/a/.log_dirs"), "who has one directory misses none"
+    assert not files.exists("/data/a/.log_dirs"), "a broker with one directory has no list"
     make(files, settled=False).close()
     for path in ("/data/a", "/data/b"):
         left = make(files, path, settled=False)
@@ -91,38 +91,38 @@ def test_a_directory_that_was_added_is_missed_too_though_nobody_knew_of_it_yet()
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_loss_of_power_hides_no_directory_that_was_taken_out(seed: int) -> None:
+def test_power_loss_hides_no_removed_directory(seed: int) -> None:
     files = MemFiles()
     make(files)
     files.crash(seed)
     assert make(files, "/data/a", boot_id="boot-2").last_run.is_new
 
 
-def test_a_directory_that_is_offline_is_not_missed() -> None:
+def test_offline_directory_does_not_count_as_missing() -> None:
     files = MemFiles()
     make(files).close()
     files.faults.append(Fault("open", "/data/a/.lock"))
     partly = make(files)
     assert partly.last_run.clean
     partly.close()
-    assert make(files, "/data/b").last_run.is_new, "it is when it leaves"
+    assert make(files, "/data/b").last_run.is_new, "removed, it counts as missing"
 
 
-def test_one_directory_that_is_offline_does_not_stand_for_two() -> None:
+def test_one_offline_directory_excuses_one_missing_directory() -> None:
     files = MemFiles()
     make(files, "/data/a", "/data/b", "/data/c").close()
     files.faults.append(Fault("open", "/data/a/.lock"))
     assert make(files).last_run.is_new
 
 
-def test_a_list_of_directories_that_cannot_be_written_costs_one_directory() -> None:
+def test_directory_whose_list_cannot_be_written_goes_offline() -> None:
     files = MemFiles()
     make(files, "/data/a", seed=2).close()
     files.faults.append(Fault("append", "/data/a/.log_dirs.tmp"))
     assert [each.path for each in make(files).online_dirs] == ["/data/b"]
 
 
-def test_closed_in_shares_everything_is_durable_and_the_directories_are_clean() -> None:
+def test_closing_in_shares_makes_all_logs_durable_and_directories_clean() -> None:
     files = MemFiles()
     manager = make(files)
     for partition in range(5):
@@ -167,7 +167,7 @@ class CountingFiles(OsFiles):
         return file
 
 
-def test_closing_waits_once_for_each_file(tmp_path: Path) -> None:
+def test_closing_syncs_each_file_once(tmp_path: Path) -> None:
     manager = make(CountingFiles(), str(tmp_path))
     put(create(manager, "t"), b"v")
     CountingFile.synced.clear()
@@ -176,7 +176,7 @@ def test_closing_waits_once_for_each_file(tmp_path: Path) -> None:
     assert set(CountingFile.synced.values()) == {1}
 
 
-def test_an_abandoned_directory_is_free_and_recovers() -> None:
+def test_abandoned_directory_is_unlocked_and_recovered() -> None:
     files = MemFiles()
     manager = make(files)
     put(create(manager, "t"), b"v")

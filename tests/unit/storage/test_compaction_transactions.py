@@ -1,11 +1,11 @@
-"""Compaction of transactional data: what was aborted never counts, markers outlive their data."""
+"""Compaction of transactions: aborted data supersedes nothing, markers outlive their data."""
 
 from pathlib import Path
 
 import pytest
 
-from barnabas.protocol.records.control import ControlType, Marker, build_marker
-from barnabas.storage.txn_index import AbortedTxn, encode
+from barnabas.protocol.records.control import ControlType, TxnMarker
+from barnabas.storage.log.txn_index import AbortedTxn, encode
 from tests.unit.storage.log_on_disk import DAY, NOW, LogOnDisk, put
 
 
@@ -18,11 +18,9 @@ TXN = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
 
 
 def mark(log: LogOnDisk, kind: ControlType, first_offset: int = 0) -> AbortedTxn:
-    """The end of a transaction that began at `first_offset`, in a segment of its own."""
+    """Append the marker of a transaction that began at `first_offset`, in a segment of its own."""
     base = log.end
-    log.add_segment(
-        [build_marker(Marker(kind, 1), offset=base, timestamp=NOW, producer_id=5, producer_epoch=0)]
-    )
+    log.add_segment([TxnMarker(5, 0, 1, bool(kind)).batch(NOW, offset=base)])
     txn = AbortedTxn(5, first_offset, base, base + 1)
     if kind is ControlType.ABORT:
         log.path(base, ".txnindex").write_bytes(encode(txn))
@@ -33,7 +31,7 @@ def control_offsets(log: LogOnDisk) -> list[int]:
     return [header.base_offset for _, header in log.batches() if header.is_control]
 
 
-def test_a_committed_record_stands_in_for_an_earlier_one(log: LogOnDisk) -> None:
+def test_committed_record_supersedes_an_earlier_one(log: LogOnDisk) -> None:
     put(log, (b"a", b"1"))
     put(log, (b"a", b"2"), base_sequence=0, **TXN)
     mark(log, ControlType.COMMIT)
@@ -61,7 +59,7 @@ def test_an_aborted_tombstone_removes_nothing(log: LogOnDisk) -> None:
     assert [r.value for r in log.records()] == [b"old", b"1"]
 
 
-def test_two_transactions_of_one_producer_are_told_apart(log: LogOnDisk) -> None:
+def test_two_transactions_of_one_producer_are_distinguished(log: LogOnDisk) -> None:
     put(log, (b"a", b"aborted"), base_sequence=0, **TXN)
     mark(log, ControlType.ABORT)
     put(log, (b"a", b"committed"), base_sequence=1, **TXN)
@@ -73,7 +71,7 @@ def test_two_transactions_of_one_producer_are_told_apart(log: LogOnDisk) -> None
     assert [r.value for r in log.records()] == [b"committed", b"1"]
 
 
-def test_a_marker_stays_while_its_data_does_and_then_as_long_as_a_tombstone(
+def test_marker_stays_as_long_as_its_data_and_then_as_a_tombstone(
     log: LogOnDisk,
 ) -> None:
     put(log, (b"a", b"1"), base_sequence=0, **TXN)
@@ -84,7 +82,7 @@ def test_a_marker_stays_while_its_data_does_and_then_as_long_as_a_tombstone(
     put(log, (b"a", b"2"))
     log.compact(now_ms=NOW + 10 * DAY)
     log.compact(first_dirty_offset=0, now_ms=NOW + 10 * DAY)
-    assert control_offsets(log) == [1], "its data went: now the time counts"
+    assert control_offsets(log) == [1], "its data is removed: its retention time begins"
     log.compact(first_dirty_offset=0, now_ms=NOW + 11 * DAY - 1)
     assert control_offsets(log) == [1]
     log.compact(first_dirty_offset=0, now_ms=NOW + 11 * DAY)
@@ -101,7 +99,7 @@ def test_the_last_marker_of_a_live_producer_stays_for_its_epoch(log: LogOnDisk) 
     assert (first.base_offset, first.producer_epoch, first.record_count) == (0, 0, 0)
 
 
-def test_the_index_of_aborted_transactions_keeps_those_whose_data_was_there(
+def test_txn_index_keeps_aborted_transactions_whose_data_was_read(
     log: LogOnDisk,
 ) -> None:
     put(log, (b"a", b"1"), base_sequence=0, **TXN)
@@ -110,4 +108,4 @@ def test_the_index_of_aborted_transactions_keeps_those_whose_data_was_there(
     log.compact()
     assert log.path(0, ".txnindex").read_bytes() == encode(txn)
     log.compact(first_dirty_offset=0)
-    assert not log.path(0, ".txnindex").exists(), "nothing of it is left to be skipped"
+    assert not log.path(0, ".txnindex").exists(), "no record of it is left to be skipped"

@@ -1,22 +1,21 @@
-"""A log that is damaged before the place where it is cut: it is cut all the same."""
+"""Truncation of logs that are damaged before the offset of the truncation."""
 
 import pytest
 
 from barnabas.protocol.records.batch import HEADER_SIZE
-from barnabas.protocol.records.control import ControlType, Marker, build_marker
-from barnabas.storage.log import Log
-from barnabas.storage.mem_files import MemFiles
-from barnabas.storage.rearrangement import Rearrangement, Steps
-from barnabas.storage.truncation import truncate
-from barnabas.storage.validator import Origin
-from tests.unit.storage.log_bench import NOW, disk, load, offsets, put
-from tests.unit.storage.test_recovery import damage
+from barnabas.protocol.records.control import TxnMarker
+from barnabas.storage.files.mem_files import MemFiles
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.rearrangement import Rearrangement, Steps
+from barnabas.storage.log.truncation import truncate
+from barnabas.storage.log.validator import Origin
+from tests.unit.storage.log_bench import NOW, damage, disk, load, offsets, put
 
 COUNT_AT = HEADER_SIZE - 4
 
 
 @pytest.mark.parametrize("position", [8, 16, 26])
-def test_a_log_is_cut_though_the_first_header_of_its_segment_is_rotten(position: int) -> None:
+def test_log_is_truncated_even_if_the_first_header_of_its_segment_is_damaged(position: int) -> None:
     files = disk()
     log = load(files)
     for _ in range(6):
@@ -33,11 +32,11 @@ def test_a_log_is_cut_though_the_first_header_of_its_segment_is_rotten(position:
 
 
 def with_a_marker(files: MemFiles) -> tuple[Log, int, int]:
-    """An aborted transaction and what another producer wrote; where the marker is, and its size."""
+    """Return a log with an aborted transaction and another producer's records, and the position and
+    size of the marker."""
     log = load(files)
     put(log, b"x", base_sequence=0, transactional=True, producer_id=1, producer_epoch=0)
-    marker = Marker(ControlType.ABORT, 0)
-    data = build_marker(marker, offset=0, timestamp=NOW, producer_id=1, producer_epoch=0)
+    data = TxnMarker(1, 0, 0, False).batch(NOW)
     log.append_as_leader(data, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     for sequence in range(3):
         put(log, b"y", base_sequence=sequence, producer_id=2, producer_epoch=0)
@@ -47,7 +46,7 @@ def with_a_marker(files: MemFiles) -> tuple[Log, int, int]:
 
 
 @pytest.mark.parametrize("at", range(COUNT_AT, 78))
-def test_a_log_is_cut_though_a_marker_in_it_is_rotten(at: int) -> None:
+def test_log_is_truncated_even_if_a_marker_in_it_is_damaged(at: int) -> None:
     files = disk()
     log, position, size = with_a_marker(files)
     assert size == 78
@@ -56,11 +55,11 @@ def test_a_log_is_cut_though_a_marker_in_it_is_rotten(at: int) -> None:
     assert (log.truncating, log.rearrangement, log.log_end_offset) == (False, None, 4)
     known = log.producers.entry(2)
     assert known is not None
-    assert known.last_sequence == 1, "of what comes after the damage nothing is forgotten"
+    assert known.last_sequence == 1, "the batches after the damage are known"
     assert put(log, b"z", base_sequence=2, producer_id=2, producer_epoch=0) == 4
 
 
-def test_a_change_that_fails_otherwise_is_not_gone_on_with() -> None:
+def test_rearrangement_stops_at_an_error_that_is_no_disk_error() -> None:
     log, went_on = load(disk()), []
 
     def fails() -> None:
@@ -74,6 +73,6 @@ def test_a_change_that_fails_otherwise_is_not_gone_on_with() -> None:
     change.run()
     with pytest.raises(ZeroDivisionError):
         change.advance()
-    log.settle()
+    log.complete_rearrangement()
     assert (change.done, log.rearrangement, went_on) == (True, None, [])
     assert log.log_dir.failure is None

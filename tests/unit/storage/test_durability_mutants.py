@@ -1,4 +1,4 @@
-"""The crash test finds it when any one call for durability is taken out of the code.
+"""The crash test fails if any one call for durability is removed from the code.
 
 Every caller of `sync`, `sync_dir` and `truncate` is either in CAUGHT, and a crash shows that it is
 needed, or in HARMLESS, with the reason why the promises hold without it.
@@ -22,26 +22,26 @@ CAUGHT = {
     "truncate in SparseIndex._keep": 0,
     "truncate in scan": 0,
 }
-"""And a seed from which on a history that shows it is near."""
+"""The callers that are needed, with a seed from which on a history shows it soon."""
 
 HARMLESS = {
     "sync in LogDir.write_checkpoints": "a torn checkpoint counts as none: more is scanned",
-    "sync in _mark_together": "no directory is taken out here; test_closing_logs.py has it",
+    "sync in _write_directory_ids": "no directory is removed here; test_closing_logs.py does it",
     "sync in mark_boot": "a torn boot id counts as a reboot",
     "sync in mark_closed": "a torn mark of a clean shutdown is still one",
-    "sync in write_epochs": "epochs are made anew from batches that do not bear them out",
-    "sync_dir in LogDir.write_checkpoints": "what a lower recovery point is for syncs later names",
-    "sync_dir in _mark_together": "mark_boot syncs the same names",
+    "sync in write_epochs": "epochs that contradict the batches are rebuilt",
+    "sync_dir in LogDir.write_checkpoints": "the truncation that lowers it syncs later",
+    "sync_dir in _write_directory_ids": "mark_boot syncs the same names",
     "sync_dir in mark_boot": "an earlier boot's id counts as a reboot as well",
     "sync_dir in mark_closed": "without the mark the logs are scanned",
     "sync_dir in Snapshots.remove_from": "a flush after a truncation syncs the names again",
     "sync_dir in _Loader._remove": "the same; test_recovery.py has both",
-    "sync_dir in _truncate.<locals>.cut": "snapshots go with segments, and that is synced",
-    "sync_dir in make_dirs": "a journal has the directory before what is made in it",
-    "sync_dir in write_epochs": "checkpoints are written after it, to a journal in order",
+    "sync_dir in _truncate.<locals>.cut": "snapshots are removed with segments, which is synced",
+    "sync_dir in make_dirs": "a journal has a directory before its content",
+    "sync_dir in write_epochs": "a later checkpoint syncs it: a journal is in order",
     "sync_dir in write_meta": "the same",
-    "truncate in LogDir.write_checkpoints": "only over what a crash left; test_files.py",
-    "truncate in _mark_together": "the same",
+    "truncate in LogDir.write_checkpoints": "there only if a crash left a file; see test_files.py",
+    "truncate in _write_directory_ids": "the same",
     "truncate in mark_boot": "the same",
     "truncate in mark_closed": "the same",
     "truncate in write_epochs": "the same",
@@ -50,7 +50,7 @@ HARMLESS = {
 }
 
 
-def test_every_call_for_durability_is_accounted_for() -> None:
+def test_every_sync_and_truncate_call_is_listed() -> None:
     sites: set[str] = set()
     for seed in range(60):
         files = WatchedFiles()
@@ -60,12 +60,12 @@ def test_every_call_for_durability_is_accounted_for() -> None:
 
 
 @pytest.mark.parametrize("site", CAUGHT)
-def test_a_crash_shows_that_it_is_needed(site: str) -> None:
+def test_crash_test_fails_without_the_call(site: str) -> None:
     for seed in range(CAUGHT[site], CAUGHT[site] + 50):
         for faulty in (False, True):
             try:
-                Rig(seed, WatchedFiles(deaf_to=site), faulty=faulty).run(STEPS)
+                Rig(seed, WatchedFiles(ignored=site), faulty=faulty).run(STEPS)
             except Exception:
-                # Broken in whatever way: a promise, a damaged file, a start that failed.
+                # Any failure counts: a broken promise, a damaged file, a failed start.
                 return
-    pytest.fail(f"nobody misses {site}")
+    pytest.fail(f"no crash shows that {site} is needed")

@@ -1,12 +1,12 @@
-"""The door to disk: both file systems do the same, and the one in memory crashes as told."""
+"""The file system port: both implementations behave alike, and the one in memory can crash."""
 
 import resource
 from pathlib import Path
 
 import pytest
 
-from barnabas.storage.files import Files, OsFiles, write_atomic
-from barnabas.storage.mem_files import Fault, MemFiles
+from barnabas.storage.files.files import Files, OsFiles, write_atomic
+from barnabas.storage.files.mem_files import Fault, MemFiles
 
 
 @pytest.fixture(params=["os", "memory"])
@@ -18,7 +18,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
     return files, "/data"
 
 
-def test_a_file_grows_at_its_end_is_cut_and_read_anywhere(place: tuple[Files, str]) -> None:
+def test_file_is_appended_to_truncated_and_read_anywhere(place: tuple[Files, str]) -> None:
     files, root = place
     file = files.open(f"{root}/log", create=True)
     file.append(b"abcdef")
@@ -30,7 +30,7 @@ def test_a_file_grows_at_its_end_is_cut_and_read_anywhere(place: tuple[Files, st
     assert file.size() == files.size(f"{root}/log") == 8
 
 
-def test_an_open_file_outlives_its_name(place: tuple[Files, str]) -> None:
+def test_open_file_stays_readable_after_unlink(place: tuple[Files, str]) -> None:
     files, root = place
     file = files.open(f"{root}/log", create=True)
     file.append(b"still here")
@@ -39,7 +39,7 @@ def test_an_open_file_outlives_its_name(place: tuple[Files, str]) -> None:
     assert file.read(100, 0) == b"still here"
 
 
-def test_missing_things_are_told(place: tuple[Files, str]) -> None:
+def test_missing_paths_raise_file_not_found(place: tuple[Files, str]) -> None:
     files, root = place
     for call in (files.open, files.size, files.read_bytes, files.listdir, files.unlink):
         with pytest.raises(FileNotFoundError):
@@ -51,7 +51,7 @@ def test_missing_things_are_told(place: tuple[Files, str]) -> None:
         files.make_dir(f"{root}/dir")
 
 
-def test_directories_move_with_all_that_is_in_them(place: tuple[Files, str]) -> None:
+def test_renamed_directory_keeps_its_content(place: tuple[Files, str]) -> None:
     files, root = place
     files.make_dir(f"{root}/a")
     files.open(f"{root}/a/one", create=True).append(b"1")
@@ -63,7 +63,7 @@ def test_directories_move_with_all_that_is_in_them(place: tuple[Files, str]) -> 
     assert files.listdir(root) == []
 
 
-def test_a_lock_has_one_owner(place: tuple[Files, str]) -> None:
+def test_lock_has_one_holder(place: tuple[Files, str]) -> None:
     files, root = place
     lock = files.lock(f"{root}/.lock")
     with pytest.raises(BlockingIOError):
@@ -72,7 +72,7 @@ def test_a_lock_has_one_owner(place: tuple[Files, str]) -> None:
     files.lock(f"{root}/.lock").release()
 
 
-def test_write_atomic_replaces_the_content_over_what_a_crash_left(
+def test_write_atomic_overwrites_a_temporary_file_of_a_crash(
     place: tuple[Files, str],
 ) -> None:
     files, root = place
@@ -83,13 +83,13 @@ def test_write_atomic_replaces_the_content_over_what_a_crash_left(
     assert files.listdir(root) == ["point"]
 
 
-def test_space_is_of_the_volume(place: tuple[Files, str]) -> None:
+def test_space_returns_total_and_free_bytes_of_the_volume(place: tuple[Files, str]) -> None:
     files, root = place
     total, free = files.space(root)
     assert 0 < free <= total
 
 
-def test_a_full_disk_is_an_error_after_a_short_write(tmp_path: Path) -> None:
+def test_full_disk_raises_an_error_after_a_short_write(tmp_path: Path) -> None:
     file = OsFiles().open(str(tmp_path / "log"), create=True)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5, hard))
@@ -116,7 +116,7 @@ def crashed(seed: int) -> MemFiles:
     return files
 
 
-def test_a_crash_keeps_what_was_synced_and_any_part_of_the_rest() -> None:
+def test_crash_keeps_synced_bytes_and_any_part_of_the_others() -> None:
     contents = {crashed(seed).read_bytes("/d/log") for seed in range(200)}
     assert all(content.startswith(b"safe") for content in contents)
     assert {b"safe", b"safe-maybe-torn", b"safe-maybe"} <= contents
@@ -124,7 +124,7 @@ def test_a_crash_keeps_what_was_synced_and_any_part_of_the_rest() -> None:
     assert {crashed(seed).exists("/d/new") for seed in range(50)} == {True, False}
 
 
-def test_a_name_that_was_not_synced_goes_with_its_content() -> None:
+def test_crash_loses_a_name_that_was_not_synced() -> None:
     for seed in range(50):
         files = MemFiles()
         files.make_dir("/d")
@@ -135,7 +135,7 @@ def test_a_name_that_was_not_synced_goes_with_its_content() -> None:
         assert not files.exists("/d/log") or files.read_bytes("/d/log") == b"x"
 
 
-def test_what_a_failed_sync_was_to_save_no_later_one_saves() -> None:
+def test_later_sync_does_not_save_the_bytes_of_a_failed_one() -> None:
     files = MemFiles()
     file = files.open("/log", create=True)
     files.sync_dir("/")
@@ -149,7 +149,7 @@ def test_what_a_failed_sync_was_to_save_no_later_one_saves() -> None:
     assert files.read_bytes("/log") == b""
 
 
-def test_a_failing_append_may_leave_a_part() -> None:
+def test_failing_append_may_leave_a_part_of_its_bytes() -> None:
     files = MemFiles()
     file = files.open("/log", create=True)
     files.faults.append(Fault("append", nth=2, written=3))
@@ -159,7 +159,7 @@ def test_a_failing_append_may_leave_a_part() -> None:
     assert file.read(100, 0) == b"onetwo"
 
 
-def test_a_crashed_process_cannot_go_on_with_its_files() -> None:
+def test_files_of_a_crashed_process_are_unusable() -> None:
     files = MemFiles()
     file = files.open("/log", create=True)
     files.kill()
@@ -167,7 +167,7 @@ def test_a_crashed_process_cannot_go_on_with_its_files() -> None:
         file.append(b"ghost")
 
 
-def test_reserved_space_is_taken_without_a_longer_file_and_can_be_given_back(
+def test_reserve_and_give_back_keep_the_file_size(
     tmp_path: Path,
 ) -> None:
     file = OsFiles().open(str(tmp_path / "log"), create=True)

@@ -1,4 +1,4 @@
-"""A follower's log: byte for byte its leader's, and cut without holding up the event loop."""
+"""A follower's log: equal to its leader's byte for byte, and truncated off the event loop."""
 
 from random import Random
 
@@ -6,19 +6,20 @@ import pytest
 
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.control import ControlType, Marker, build_marker
-from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.log import Log
-from barnabas.storage.mem_files import Fault, MemFiles
-from barnabas.storage.truncation import start_again, truncate
-from barnabas.storage.validator import Origin
+from barnabas.protocol.records.control import ControlType, TxnMarker
+from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.mem_files import Fault, MemFiles
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.truncation import start_again, truncate
+from barnabas.storage.log.validator import Origin
+from tests.support.planted import batch_of
 from tests.unit.storage.log_bench import DIRECTORY, NOW, disk, load, offsets, put
 
 REPLICATED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".window", "-checkpoint")
 
 
 def files_of(files: MemFiles) -> dict[str, bytes]:
-    """What of a log's directory must be the same on every replica."""
+    """Return the files of a log's directory that must be the same on every replica."""
     names = [name for name in files.listdir(DIRECTORY) if name.endswith(REPLICATED)]
     return {name: files.read_bytes(f"{DIRECTORY}/{name}") for name in names}
 
@@ -36,11 +37,14 @@ class Producers:
         ids = {"producer_id": producer, "producer_epoch": 0}
         if producer in self._open and self._rng.random() < 0.4:
             kind = self._rng.choice((ControlType.ABORT, ControlType.COMMIT))
-            marker = build_marker(Marker(kind, 0), offset=0, timestamp=NOW, **ids)
+            ended = [producer, *(each for each in sorted(self._open) if self._rng.random() < 0.5)]
+            markers = bytearray()
+            for each in dict.fromkeys(ended):
+                markers += TxnMarker(each, 0, 0, bool(kind)).batch(NOW)
+                self._open.discard(each)
             leader.append_as_leader(
-                marker, leader_epoch=epoch, now_ms=NOW, origin=Origin.COORDINATOR
+                markers, leader_epoch=epoch, now_ms=NOW, origin=Origin.COORDINATOR
             )
-            self._open.discard(producer)
             return
         values = [self._rng.randbytes(self._rng.randrange(1, 60)) for _ in range(3)]
         transactional = producer < 3
@@ -54,7 +58,7 @@ class Producers:
 
 
 def replicate(leader: Log, follower: Log, rng: Random) -> None:
-    """One fetch, however much it brings, taken in pieces of whatever size."""
+    """Fetch once, an arbitrary number of bytes, and append it in pieces of arbitrary size."""
     end = leader.log_end_offset
     data = leader.read(follower.log_end_offset, rng.randrange(1, 4000), limit=end).read_bytes()
     taken = 0
@@ -68,7 +72,7 @@ def replicate(leader: Log, follower: Log, rng: Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_leader_and_follower_end_with_the_same_files(seed: int) -> None:
+def test_follower_has_the_same_files_as_its_leader(seed: int) -> None:
     rng, epoch = Random(seed), 0
     disks = disk(), disk()
     leader, follower = (load(each) for each in disks)
@@ -95,16 +99,15 @@ def test_leader_and_follower_end_with_the_same_files(seed: int) -> None:
     assert [name for name in ours if theirs[name] != ours[name]] == []
 
 
-def test_the_index_of_aborted_transactions_knows_nothing_of_what_came_with_the_marker() -> None:
-    # A transaction that began later, known at once, moved the last stable offset of the entry.
+def test_txn_index_of_a_follower_ignores_transactions_that_began_after_the_marker() -> None:
+    # A transaction that began later, and is in the same response, would change the entry's last
+    # stable offset.
     leader, follower = load(disk(), TopicConfig()), load(disk(), TopicConfig())
     ids = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
     put(leader, b"first")
     follower.append_as_follower(leader.read(0, 1000, limit=1).read_bytes(), now_ms=NOW)
     put(leader, b"aborted", base_sequence=0, **ids)
-    marker = build_marker(
-        Marker(ControlType.ABORT, 0), offset=0, timestamp=NOW, producer_id=1, producer_epoch=0
-    )
+    marker = TxnMarker(1, 0, 0, False).batch(NOW)
     leader.append_as_leader(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     put(leader, b"in between")
     put(leader, b"next", base_sequence=1, **ids)
@@ -113,8 +116,17 @@ def test_the_index_of_aborted_transactions_knows_nothing_of_what_came_with_the_m
     assert follower.aborted_transactions(0, 5) == leader.aborted_transactions(0, 5)
 
 
-def test_an_epoch_in_which_nothing_was_written_goes_with_a_truncation_to_the_end() -> None:
-    # Otherwise the next leader, who never heard of it, calls it diverging for ever.
+def test_follower_refuses_a_batch_that_ends_before_it_begins() -> None:
+    follower = load(disk())
+    lie = batch_of(b"", 0, partition_leader_epoch=0)
+    with pytest.raises(KafkaError) as caught:
+        follower.append_as_follower(lie, now_ms=NOW)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert follower.log_end_offset == 0
+
+
+def test_truncation_to_the_end_drops_an_epoch_without_records() -> None:
+    # Otherwise the next leader, which does not have this epoch, finds the log diverging for ever.
     log = load(disk())
     put(log, b"a", epoch=1)
     log.assign_leader_epoch(2)
@@ -140,7 +152,7 @@ def test_a_truncated_log_is_neither_read_nor_flushed_while_a_thread_works() -> N
         assert refused.value.code is ErrorCode.OFFSET_NOT_AVAILABLE
         cut.run()
         if steps == 1:
-            # It was on its way before, and speaks of records that are no more.
+            # The flush began before, and covers records that do not exist any more.
             job.run()
             log.finish_flush(job)
             assert log.flushed_offset <= 10
@@ -152,7 +164,7 @@ def test_a_truncated_log_is_neither_read_nor_flushed_while_a_thread_works() -> N
 
 
 @pytest.mark.parametrize("step", range(3))
-def test_a_log_that_goes_while_it_is_truncated_is_not_touched_any_more(step: int) -> None:
+def test_abandoned_log_is_not_changed_by_the_rest_of_a_truncation(step: int) -> None:
     files = disk()
     log = load(files)
     for value in range(30):
@@ -169,7 +181,7 @@ def test_a_log_that_goes_while_it_is_truncated_is_not_touched_any_more(step: int
     assert files_of(files) == before
 
 
-def test_a_disk_that_fails_under_a_truncation_takes_its_directory_offline() -> None:
+def test_disk_error_during_a_truncation_takes_the_directory_offline() -> None:
     files = disk()
     log = load(files)
     for value in range(30):
@@ -181,7 +193,7 @@ def test_a_disk_that_fails_under_a_truncation_takes_its_directory_offline() -> N
 
 
 @pytest.mark.parametrize("offset", [0, 10, 100])
-def test_a_log_that_starts_again_takes_what_its_leader_has_there(offset: int) -> None:
+def test_log_that_starts_again_accepts_its_leaders_batches(offset: int) -> None:
     files = disk()
     log, leader = load(files), load(disk())
     for value in range(30):

@@ -1,14 +1,14 @@
-"""Where read_committed ends: held back by what is open, and by what ended but is not committed."""
+"""The last stable offset: held back by open transactions and by uncommitted markers."""
 
 import pytest
 
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import KafkaError
-from barnabas.protocol.records.control import ControlType, Marker, build_marker
-from barnabas.storage.log import Log
-from barnabas.storage.mem_files import MemFiles
-from barnabas.storage.txn_index import AbortedTxn
-from barnabas.storage.validator import Origin
+from barnabas.protocol.records.control import TxnMarker
+from barnabas.storage.files.mem_files import MemFiles
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.txn_index import AbortedTxn
+from barnabas.storage.log.validator import Origin
 from tests.unit.storage.log_bench import NOW, batch, disk, load, retain
 
 
@@ -34,13 +34,7 @@ def send(log: Log, producer: int, sequence: int = 0, size: int = 1) -> int:
 
 
 def mark(log: Log, producer: int, *, committed: bool = False) -> int:
-    marker = build_marker(
-        Marker(ControlType.COMMIT if committed else ControlType.ABORT, 0),
-        offset=0,
-        timestamp=NOW,
-        producer_id=producer,
-        producer_epoch=0,
-    )
+    marker = TxnMarker(producer, 0, 0, committed).batch(NOW)
     return log.append_as_leader(
         bytearray(marker), leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR
     ).first_offset
@@ -50,7 +44,7 @@ def commit_all(log: Log) -> None:
     log.advance_high_watermark(log.log_end_offset)
 
 
-def test_it_is_the_high_watermark_where_nothing_is_open(log: Log) -> None:
+def test_last_stable_offset_without_open_transaction_is_the_high_watermark(log: Log) -> None:
     assert log.last_stable_offset == 0
     send(log, 1)
     mark(log, 1)
@@ -59,7 +53,7 @@ def test_it_is_the_high_watermark_where_nothing_is_open(log: Log) -> None:
     assert log.last_stable_offset == 2
 
 
-def test_the_oldest_open_transaction_holds_it_back(log: Log) -> None:
+def test_oldest_open_transaction_holds_the_last_stable_offset_back(log: Log) -> None:
     send(log, 1)
     mark(log, 1)
     first = send(log, 2)
@@ -84,7 +78,7 @@ def test_a_transaction_counts_as_open_until_its_marker_is_committed(
     assert log.last_stable_offset == marker + 1
 
 
-def test_markers_committed_out_of_the_order_of_beginnings_move_it_as_far_as_they_can(
+def test_markers_in_another_order_than_the_beginnings_move_the_last_stable_offset(
     log: Log,
 ) -> None:
     first = send(log, 1)
@@ -98,8 +92,8 @@ def test_markers_committed_out_of_the_order_of_beginnings_move_it_as_far_as_they
     assert log.last_stable_offset == log.log_end_offset
 
 
-def test_it_never_lies_before_the_start_of_the_log(log: Log) -> None:
-    """DeleteRecords may take the beginning of what is open."""
+def test_last_stable_offset_is_never_before_the_log_start(log: Log) -> None:
+    """DeleteRecords may delete the beginning of an open transaction."""
     send(log, 1)
     send(log, 1, 1)
     send(log, 1, 2)
@@ -112,7 +106,7 @@ def test_it_never_lies_before_the_start_of_the_log(log: Log) -> None:
     assert log.aborted_transactions(2, marker + 1) == [AbortedTxn(1, 0, marker, marker + 1)]
 
 
-def test_records_above_it_can_be_deleted_and_it_follows(log: Log) -> None:
+def test_deleting_records_of_an_open_transaction_moves_the_last_stable_offset(log: Log) -> None:
     send(log, 1)
     commit_all(log)
     log.delete_records_before(1)

@@ -1,4 +1,4 @@
-"""The leader epoch cache against a plain list of who wrote each offset."""
+"""The leader epoch cache against a plain list with the writer of each offset."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.storage.checkpoints import CorruptCheckpointError
-from barnabas.storage.files import OsFiles
-from barnabas.storage.leader_epochs import (
+from barnabas.storage.files.checkpoints import CorruptCheckpointError
+from barnabas.storage.files.files import OsFiles
+from barnabas.storage.log.leader_epochs import (
     CHECKPOINT_NAME,
     EpochEntry,
     LeaderEpochCache,
@@ -23,7 +23,7 @@ def cache(*entries: tuple[int, int]) -> LeaderEpochCache:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[LeaderEpochCache, list[int]]:
-    """A cache, and the epoch of each offset that leaders of rising epochs wrote."""
+    """Draw a cache, and the epoch of each offset that leaders of rising epochs wrote."""
     epochs = LeaderEpochCache()
     writers: list[int] = []
     epoch = 0
@@ -44,7 +44,7 @@ def test_each_offset_has_the_epoch_of_its_writer(
 
 
 @given(histories(), st.integers(-1, 20))
-def test_the_end_of_an_epoch_is_where_the_next_one_began(
+def test_end_of_an_epoch_is_the_start_of_the_next(
     history: tuple[LeaderEpochCache, list[int]], asked: int
 ) -> None:
     epochs, writers = history
@@ -57,7 +57,7 @@ def test_the_end_of_an_epoch_is_where_the_next_one_began(
 
 
 @given(histories(), st.integers(0, 30))
-def test_truncation_from_the_end_forgets_what_came_later(
+def test_truncation_from_the_end_drops_later_epochs(
     history: tuple[LeaderEpochCache, list[int]], end: int
 ) -> None:
     epochs, writers = history
@@ -69,7 +69,7 @@ def test_truncation_from_the_end_forgets_what_came_later(
 
 
 @given(histories(), st.integers(0, 30))
-def test_truncation_from_the_start_keeps_the_epoch_in_force_there(
+def test_truncation_from_the_start_keeps_the_epoch_of_the_new_start(
     history: tuple[LeaderEpochCache, list[int]], start: int
 ) -> None:
     epochs, writers = history
@@ -90,17 +90,17 @@ def test_an_entry_that_contradicts_later_ones_replaces_them() -> None:
     assert epochs.entries == ((6, 0),)
 
 
-def test_the_epoch_in_force_is_no_news() -> None:
+def test_assigning_the_current_epoch_again_changes_nothing() -> None:
     epochs = cache((1, 0))
     assert not epochs.assign(1, 5)
     assert epochs.entries == ((1, 0),)
 
 
-def test_an_epoch_before_the_first_known_ends_where_that_begins() -> None:
+def test_epoch_before_the_first_known_ends_at_its_start() -> None:
     assert cache((5, 100)).end_offset_for(3, 200) == (3, 100)
 
 
-def test_clearing_says_whether_there_was_anything() -> None:
+def test_clear_returns_whether_there_were_entries() -> None:
     assert cache((1, 0)).clear()
     assert not cache().clear()
 
@@ -113,7 +113,9 @@ def test_the_checkpoint_is_kafkas_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["0\n1\n1 2 3\n", "0\n1\nx 0\n", "0\n2\n1 0\n"], ids=repr)
-def test_a_damaged_checkpoint_is_named(tmp_path: Path, text: str) -> None:
+def test_damaged_epoch_checkpoint_raises_corrupt_checkpoint_error(
+    tmp_path: Path, text: str
+) -> None:
     (tmp_path / CHECKPOINT_NAME).write_text(text)
     with pytest.raises(CorruptCheckpointError):
         read_epochs(OsFiles(), str(tmp_path))

@@ -1,18 +1,22 @@
-"""Append, read, roll, truncate, flush: what a log does while nothing breaks."""
+"""Append, read, roll, truncate and flush without failures."""
 
 import errno
+from typing import Any
 
 import pytest
 
 from barnabas.config.topic import TopicConfig
-from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import iter_headers
-from barnabas.protocol.records.control import ControlType, Marker, build_marker
-from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.log import Log
-from barnabas.storage.mem_files import Fault
-from barnabas.storage.truncation import start_again, truncate
-from barnabas.storage.validator import Origin
+from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from barnabas.protocol.records.batch import CorruptRecordError, iter_headers
+from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.control import TxnMarker
+from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.mem_files import Fault
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.record_steps import RECORDS_PER_STEP, Steps, at_once, call
+from barnabas.storage.log.truncation import start_again, truncate
+from barnabas.storage.log.validator import Origin
+from tests.support.planted import bomb, crowd
 from tests.unit.storage.log_bench import (
     DIRECTORY,
     NOW,
@@ -31,7 +35,7 @@ def log() -> Log:
     return load(disk())
 
 
-def test_a_leader_gives_offsets_and_its_epoch_to_batches_in_place(log: Log) -> None:
+def test_leader_writes_offsets_and_its_epoch_into_batches_in_place(log: Log) -> None:
     put(log, b"a", b"b")
     data = batch(b"c")
     appended = log.append_as_leader(memoryview(data), leader_epoch=7, now_ms=NOW)
@@ -43,16 +47,16 @@ def test_a_leader_gives_offsets_and_its_epoch_to_batches_in_place(log: Log) -> N
     assert log.offset_for_epoch(7) == (7, 3)
 
 
-def test_bytes_that_cannot_be_changed_are_copied(log: Log) -> None:
+def test_read_only_bytes_are_copied(log: Log) -> None:
     log.append_as_leader(bytes(batch(b"a")), leader_epoch=3, now_ms=NOW)
     assert log.epochs.latest_epoch == 3
 
 
-def test_log_append_time_is_the_brokers() -> None:
+def test_log_append_time_is_the_brokers_clock() -> None:
     log = load(disk(), SMALL.replace(message_timestamp_type="LogAppendTime"))
     appended = log.append_as_leader(batch(b"a", timestamp=1), leader_epoch=0, now_ms=NOW + 5)
     assert appended.log_append_time == NOW + 5
-    found = log.offset_for_timestamp(NOW)
+    found = at_once(log.offset_for_timestamp(NOW))
     assert found is not None
     assert found.timestamp == NOW + 5
 
@@ -88,7 +92,7 @@ def test_reads_end_at_the_limit_and_never_split_a_batch(log: Log) -> None:
     assert offsets(log, 3) == [2, 4, 6]
     assert offsets(log, 0, sum(sizes[:2])) == [0, 2]
     assert offsets(log, 0, sum(sizes[:2]) - 1) == [0]
-    assert offsets(log, 2, 1) == [2], "the first batch comes whatever its size"
+    assert offsets(log, 2, 1) == [2], "the first batch may be larger than max_bytes"
     assert len(log.read(2, 1, limit=8, min_one=False)) == 0
     assert len(log.read(2, -(1 << 31), limit=8, min_one=False)) == 0
     assert offsets(log, 2, -(1 << 31)) == [2], "a client may ask for anything"
@@ -96,22 +100,22 @@ def test_reads_end_at_the_limit_and_never_split_a_batch(log: Log) -> None:
     assert len(log.read(0, 10_000, limit=5)) == sum(sizes[:2]), "the limit is within a batch"
     assert len(log.read(8, 10_000, limit=8)) == 0
     ends = [log.read(0, size, limit=7).end_offset for size in (1, sum(sizes[:2]), 10_000)]
-    assert ends == [2, 4, 7], "what comes after has nothing to do with the bytes"
+    assert ends == [2, 4, 7], "the offset of the next batch, or the limit"
     for wrong in (-1, 9):
         with pytest.raises(KafkaError) as refused:
             log.read(wrong, 1, limit=8)
         assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_one_read_crosses_segments_and_outlives_them(log: Log) -> None:
+def test_one_read_spans_segments_and_stays_readable_after_their_deletion(log: Log) -> None:
     for value in range(40):
         put(log, bytes([value]) * 80)
     assert len(log.segments) > 3
     piece = log.read(1, 1 << 20, limit=40)
     log.delete_records_before(40)
     retain(log, NOW)
-    for path in log.doomed:
-        log.place.files.unlink(path)
+    for path in log.to_delete:
+        log.location.files.unlink(path)
     assert [h.base_offset for _, h in iter_headers(piece.read_bytes())] == list(range(1, 40))
     assert (piece.start_offset, piece.end_offset) == (1, 40)
     assert sum(length for _, _, length in piece.chunks(100)) == len(piece)
@@ -140,22 +144,22 @@ def test_a_segment_rolls_by_size_by_time_and_by_its_index(
 def test_a_timestamp_finds_the_first_record_that_is_not_older(log: Log) -> None:
     for offset, timestamp in enumerate((10, 30, 20, 40, 40, 35, 50)):
         put(log, b"x" * 300, timestamp=timestamp)
-        found = log.offset_for_timestamp(timestamp)
+        found = at_once(log.offset_for_timestamp(timestamp))
         assert found is not None
         assert found.offset <= offset
     for timestamp, offset in ((0, 0), (10, 0), (11, 1), (31, 3), (41, 6)):
-        found = log.offset_for_timestamp(timestamp)
+        found = at_once(log.offset_for_timestamp(timestamp))
         assert found is not None
         assert (found.offset, found.leader_epoch) == (offset, 0)
-    assert log.offset_for_timestamp(51) is None
-    greatest = log.offset_of_max_timestamp()
+    assert at_once(log.offset_for_timestamp(51)) is None
+    greatest = at_once(log.offset_of_max_timestamp())
     assert greatest is not None
     assert (greatest.offset, greatest.timestamp) == (6, 50)
 
 
 def test_an_empty_log_has_no_timestamps(log: Log) -> None:
-    assert log.offset_for_timestamp(0) is None
-    assert log.offset_of_max_timestamp() is None
+    assert at_once(log.offset_for_timestamp(0)) is None
+    assert at_once(log.offset_of_max_timestamp()) is None
 
 
 def test_the_high_watermark_only_rises_and_stays_in_the_log(log: Log) -> None:
@@ -172,7 +176,7 @@ def test_an_open_transaction_holds_the_last_stable_offset(log: Log) -> None:
     put(log, b"open", base_sequence=0, transactional=True, **ids)
     put(log, b"after")
     assert (log.last_stable_offset, log.high_watermark) == (1, 3)
-    marker = build_marker(Marker(ControlType.ABORT, 0), offset=0, timestamp=NOW, **ids)
+    marker = TxnMarker(**ids, coordinator_epoch=0, committed=False).batch(NOW)
     log.append_as_leader(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     assert log.last_stable_offset == 1, "the marker is not replicated yet"
     log.advance_high_watermark(4)
@@ -185,7 +189,7 @@ def test_an_open_transaction_holds_the_last_stable_offset(log: Log) -> None:
     assert log.last_stable_offset == 1
 
 
-def test_a_follower_takes_offsets_and_epochs_as_they_are(log: Log) -> None:
+def test_follower_keeps_offsets_and_epochs_of_its_leader(log: Log) -> None:
     leader = load(disk())
     for epoch in (1, 1, 4):
         put(leader, b"x" * 20, b"y", epoch=epoch)
@@ -199,7 +203,7 @@ def test_a_follower_takes_offsets_and_epochs_as_they_are(log: Log) -> None:
     assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_truncated_log_goes_on_where_it_was_cut(log: Log) -> None:
+def test_truncated_log_continues_at_its_new_end(log: Log) -> None:
     for sequence in range(20):
         put(
             log, b"x" * 60, epoch=sequence // 7,
@@ -218,7 +222,7 @@ def test_a_truncated_log_goes_on_where_it_was_cut(log: Log) -> None:
     assert log.log_end_offset == 9
 
 
-def test_a_log_starts_again_anywhere(log: Log) -> None:
+def test_log_starts_again_at_any_offset(log: Log) -> None:
     for _ in range(20):
         put(log, b"x" * 60)
     for offset in (500, 7):
@@ -228,7 +232,7 @@ def test_a_log_starts_again_anywhere(log: Log) -> None:
         assert put(log, b"y") == offset
 
 
-def test_a_recovery_point_falls_before_what_it_vouched_for_is_cut() -> None:
+def test_truncation_lowers_the_recovery_point() -> None:
     written: list[object] = []
     log = load(disk(), checkpoints=written)
     for _ in range(20):
@@ -241,10 +245,10 @@ def test_a_recovery_point_falls_before_what_it_vouched_for_is_cut() -> None:
     put(log, b"a", b"b", b"c")
     log.recovery_point = log.flush()
     truncate(log, 10, now_ms=NOW).complete()
-    assert log.recovery_point == log.log_end_offset == 8, "the batch goes whole"
+    assert log.recovery_point == log.log_end_offset == 8, "the batch is dropped whole"
 
 
-def test_deleted_records_are_gone_and_their_segments_follow(log: Log) -> None:
+def test_deleted_records_are_unreadable_and_retention_removes_their_segments(log: Log) -> None:
     for _ in range(30):
         put(log, b"x" * 60)
     log.delete_records_before(20)
@@ -259,10 +263,10 @@ def test_deleted_records_are_gone_and_their_segments_follow(log: Log) -> None:
     assert 0 < dropped < before
     assert log.segments.first.base_offset <= 20
     assert log.log_start_offset == 20
-    assert f"{DIRECTORY}/{0:020d}.log.deleted" in log.doomed
+    assert f"{DIRECTORY}/{0:020d}.log.deleted" in log.to_delete
 
 
-def test_retention_may_take_everything_and_offsets_go_on(log: Log) -> None:
+def test_retention_may_delete_all_segments_and_offsets_continue(log: Log) -> None:
     for _ in range(30):
         put(log, b"x" * 60, timestamp=NOW)
     log.configure(SMALL.replace(retention_ms=1000))
@@ -271,7 +275,7 @@ def test_retention_may_take_everything_and_offsets_go_on(log: Log) -> None:
     assert put(log, b"y", timestamp=NOW) == 30
 
 
-def test_a_flush_covers_what_was_there_when_it_began(log: Log) -> None:
+def test_flush_covers_the_records_appended_before_it_began(log: Log) -> None:
     put(log, b"a")
     first = log.begin_flush()
     put(log, b"b")
@@ -284,7 +288,7 @@ def test_a_flush_covers_what_was_there_when_it_began(log: Log) -> None:
     assert log.flush() == 3
 
 
-def test_a_truncation_voids_the_flush_under_way(log: Log) -> None:
+def test_truncation_voids_the_running_flush(log: Log) -> None:
     put(log, b"a")
     put(log, b"b")
     job = log.begin_flush()
@@ -296,7 +300,7 @@ def test_a_truncation_voids_the_flush_under_way(log: Log) -> None:
 
 
 @pytest.mark.parametrize("call", ["append", "sync"])
-def test_a_disk_that_fails_once_is_not_asked_again(call: str) -> None:
+def test_failed_directory_is_not_used_again(call: str) -> None:
     files = disk()
     log = load(files)
     put(log, b"a")
@@ -319,7 +323,7 @@ def test_a_disk_that_fails_once_is_not_asked_again(call: str) -> None:
     assert files.faults[0].hits == 1
 
 
-def test_an_index_that_lies_is_rebuilt_when_a_read_finds_out() -> None:
+def test_wrong_index_is_rebuilt_by_the_read_that_finds_it() -> None:
     files = disk()
     log = load(files)
     for _ in range(30):
@@ -327,15 +331,15 @@ def test_an_index_that_lies_is_rebuilt_when_a_read_finds_out() -> None:
     log.close()
     index = files.open(f"{DIRECTORY}/{0:020d}.index")
     size = index.size()
-    lie = index.read(8, 0)[:4] + b"\0\0\0\x09" + index.read(size, 8)
+    wrong = index.read(8, 0)[:4] + b"\0\0\0\x09" + index.read(size, 8)
     index.truncate(0)
-    index.append(lie)
+    index.append(wrong)
     again = load(files, clean=True)
     assert offsets(again, 4)[0] == 4
     assert offsets(again) == list(range(30))
 
 
-def test_an_index_that_skips_records_hides_none_of_them() -> None:
+def test_reads_find_records_that_a_wrong_index_skips() -> None:
     files = disk()
     log = load(files)
     for _ in range(30):
@@ -351,7 +355,7 @@ def test_an_index_that_skips_records_hides_none_of_them() -> None:
     assert offsets(again) == list(range(30))
 
 
-def test_a_log_that_is_damaged_itself_is_told() -> None:
+def test_damaged_log_raises_corrupt_message() -> None:
     files = disk()
     log = load(files)
     for _ in range(3):
@@ -373,3 +377,68 @@ def test_a_preallocated_segment_that_does_not_fit_the_disk_takes_the_directory_o
     files.faults.append(Fault("reserve", error=errno.ENOSPC))
     with pytest.raises(LogDirFailed):
         log.roll(now_ms=NOW)
+
+
+ROOMY = TopicConfig(segment_bytes=1 << 24, index_interval_bytes=100)
+LATER = NOW + 5
+
+
+def planted(*batches: bytes, config: TopicConfig = ROOMY) -> Log:
+    """Return a log into which batches came that the leader had not looked into."""
+    log = load(disk(), config)
+    for data in batches:
+        log.append_as_leader(bytearray(data), leader_epoch=0, now_ms=NOW)
+    log.advance_high_watermark(log.log_end_offset)
+    return log
+
+
+def pauses(steps: Steps[Any]) -> int:
+    """Return the number of steps in which a search can be interrupted."""
+    count = 0
+    try:
+        step = next(steps)
+        while True:
+            count += 1
+            step = call(steps, step) if callable(step) else next(steps)
+    except StopIteration:
+        return count
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_search_by_time_pauses_within_a_planted_batch(codec: Compression) -> None:
+    """A search over a batch of 140 KB held the event loop for 41 s."""
+    log = planted(crowd(codec, 20_000), batch(b"later", timestamp=LATER))
+    assert pauses(log.offset_for_timestamp(LATER)) >= 20_000 // RECORDS_PER_STEP
+    found = at_once(log.offset_for_timestamp(LATER))
+    assert found is not None
+    assert found.offset == 20_000
+    with pytest.raises(CorruptRecordError, match="no record has the maximum timestamp"):
+        at_once(log.offset_of_max_timestamp())
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+def test_search_by_time_ends_at_a_bomb(codec: Compression) -> None:
+    log = planted(bomb(codec, 64 << 20))
+    for steps in (log.offset_for_timestamp(LATER), log.offset_of_max_timestamp()):
+        with pytest.raises(ProtocolError):
+            at_once(steps)
+
+
+def test_search_by_time_pauses_between_headers() -> None:
+    # The index of times has no entry as long as timestamps do not rise.
+    log = planted(*[bytes(batch(b"v"))] * 2000, bytes(batch(b"later", timestamp=LATER)))
+    assert pauses(log.offset_for_timestamp(LATER)) >= 2000 // RECORDS_PER_STEP
+
+
+def test_segments_may_be_deleted_during_a_search_by_time() -> None:
+    config = SMALL.replace(segment_bytes=2000, retention_bytes=50)
+    lying = crowd(Compression.GZIP, 3000)
+    log = planted(*[lying] * 60, bytes(batch(b"later", timestamp=LATER)), config=config)
+    assert len(log.segments) > 2
+    steps = log.offset_for_timestamp(LATER)
+    next(steps)
+    assert retain(log, NOW + 1000)
+    assert len(log.segments) == 1
+    found = at_once(steps)
+    assert found is not None
+    assert found.offset == 60 * 3000

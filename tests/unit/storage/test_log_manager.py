@@ -6,12 +6,12 @@ import pytest
 
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.types import uuid_text
-from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.files import OsFiles
-from barnabas.storage.log_manager import LogManager
-from barnabas.storage.mem_files import Fault, MemFiles
-from barnabas.storage.meta_properties import MetaPropertiesError, read_meta
-from barnabas.storage.truncation import truncate
+from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.files import OsFiles
+from barnabas.storage.files.mem_files import Fault, MemFiles
+from barnabas.storage.log.truncation import truncate
+from barnabas.storage.opening.log_manager import LogManager
+from barnabas.storage.opening.meta_properties import MetaPropertiesError, read_meta
 from tests.unit.storage.log_bench import SMALL, offsets, put, retain
 from tests.unit.storage.log_directories import TOPIC_ID, Now, create, make
 
@@ -22,7 +22,7 @@ def checkpoint(manager: LogManager) -> None:
         manager.finish_checkpoint(job)
 
 
-def test_logs_come_back_after_a_clean_shutdown(tmp_path: Path) -> None:
+def test_logs_are_opened_again_after_a_clean_shutdown(tmp_path: Path) -> None:
     paths = str(tmp_path / "deep" / "a"), str(tmp_path / "b")
     manager = make(OsFiles(), *paths)
     for topic in ("x", "y.z_1-2"):
@@ -41,7 +41,7 @@ def test_logs_come_back_after_a_clean_shutdown(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_directory_says_whose_it_is() -> None:
+def test_directory_of_another_broker_is_refused() -> None:
     files = MemFiles()
     manager = make(files)
     ids = [log_dir.directory_id for log_dir in manager.dirs]
@@ -63,7 +63,7 @@ def test_a_directory_says_whose_it_is() -> None:
     assert meta.cluster_id == "cluster-1"
 
 
-def test_a_directory_has_one_broker() -> None:
+def test_directory_is_locked_by_one_broker() -> None:
     files = MemFiles()
     first = make(files)
     with pytest.raises(BlockingIOError):
@@ -72,7 +72,7 @@ def test_a_directory_has_one_broker() -> None:
     make(files, "/data/c", "/data/b")
 
 
-def test_a_new_log_goes_where_the_fewest_are() -> None:
+def test_new_log_goes_to_the_directory_with_fewest_logs() -> None:
     manager = make(MemFiles())
     placed = [create(manager, "t", partition).log_dir.path for partition in range(4)]
     assert placed == ["/data/a", "/data/b", "/data/a", "/data/b"]
@@ -81,7 +81,7 @@ def test_a_new_log_goes_where_the_fewest_are() -> None:
     assert create(manager, "t", 9).log_dir.path == "/data/a"
 
 
-def test_partition_metadata_is_kafkas() -> None:
+def test_partition_metadata_has_kafkas_format() -> None:
     files = MemFiles()
     log = create(make(files), "t")
     text = files.read_bytes(f"{log.directory}/partition.metadata").decode()
@@ -103,7 +103,7 @@ def test_a_deleted_log_is_renamed_and_removed_later() -> None:
     manager.delete("t", 0)
 
 
-def test_what_a_dead_process_deleted_is_removed_at_the_start() -> None:
+def test_log_deleted_before_a_crash_is_removed_at_the_start() -> None:
     files = MemFiles()
     manager = make(files)
     put(create(manager, "t" * 249), b"v")
@@ -125,7 +125,7 @@ def test_a_stray_log_is_set_aside_and_kept() -> None:
     assert [n for n in files.listdir("/data/a") if n.endswith("-stray")]
 
 
-def test_files_of_dropped_segments_go_after_their_delay() -> None:
+def test_files_of_dropped_segments_are_removed_after_their_delay() -> None:
     files, now = MemFiles(), Now()
     manager = make(files, now=now)
     log = create(manager, "t")
@@ -142,7 +142,7 @@ def test_files_of_dropped_segments_go_after_their_delay() -> None:
     manager.remove(due)
 
 
-def test_checkpoints_have_kafkas_form_and_are_read_again() -> None:
+def test_checkpoints_have_kafkas_format_and_are_read_back() -> None:
     files = MemFiles()
     manager = make(files, "/data/a")
     log = create(manager, "t")
@@ -164,7 +164,7 @@ def test_checkpoints_have_kafkas_form_and_are_read_again() -> None:
     assert (log.recovery_point, log.log_start_offset, log.high_watermark) == (30, 3, 31)
 
 
-def test_a_checkpoint_under_way_does_not_undo_a_truncation() -> None:
+def test_pending_checkpoint_does_not_undo_a_truncation() -> None:
     files = MemFiles()
     manager = make(files, "/data/a")
     log = create(manager, "t")
@@ -180,7 +180,7 @@ def test_a_checkpoint_under_way_does_not_undo_a_truncation() -> None:
     assert b"t 0 8" in files.read_bytes("/data/a/recovery-point-offset-checkpoint")
 
 
-def test_the_checkpoints_of_a_deleted_log_do_not_speak_for_its_successor() -> None:
+def test_checkpoints_of_a_deleted_log_do_not_apply_to_a_new_one_of_its_name() -> None:
     files = MemFiles()
     manager = make(files, "/data/a")
     log = create(manager, "t")
@@ -197,7 +197,7 @@ def test_the_checkpoints_of_a_deleted_log_do_not_speak_for_its_successor() -> No
 
 
 @pytest.mark.parametrize("name", ["recovery-point", "log-start", "replication"])
-def test_a_damaged_checkpoint_only_costs_time(name: str) -> None:
+def test_damaged_checkpoint_loses_no_records(name: str) -> None:
     files = MemFiles()
     manager = make(files, "/data/a")
     for _ in range(30):
@@ -210,7 +210,7 @@ def test_a_damaged_checkpoint_only_costs_time(name: str) -> None:
     assert offsets(log) == list(range(30))
 
 
-def test_a_directory_whose_disk_fails_is_offline_and_the_others_go_on() -> None:
+def test_directory_with_a_failing_disk_goes_offline_and_the_others_stay() -> None:
     files, failures = MemFiles(), []
     manager = make(files, failures=failures)
     broken, whole = create(manager, "t", 0), create(manager, "t", 1)
@@ -247,7 +247,7 @@ def test_a_directory_that_fails_at_the_start_is_offline() -> None:
         make(files)
 
 
-def test_a_log_in_two_directories_is_refused() -> None:
+def test_two_logs_of_different_topic_ids_are_refused() -> None:
     files = MemFiles()
     manager = make(files)
     create(manager, "t")

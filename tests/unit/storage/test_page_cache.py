@@ -1,4 +1,4 @@
-"""What is sent without a copy must be in memory: the loop does not wait for the disk."""
+"""The check of the page cache before a send: the event loop must not wait for the disk."""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.storage.page_cache import is_cached
+from barnabas.storage.files.files import is_cached
 
 SIZE = 1 << 20
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -14,7 +14,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @pytest.fixture
 def fd(tmp_path: Path) -> Iterator[int]:
-    """A file that was just written."""
+    """Yield a file that was just written."""
     fd = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT)
     os.write(fd, os.urandom(SIZE))
     yield fd
@@ -22,14 +22,14 @@ def fd(tmp_path: Path) -> Iterator[int]:
 
 
 def at_hand(fd: int, offset: int) -> bool:
-    """Whether a page can be read without the disk, by the call that never waits for it."""
+    """Return whether a page can be read without the disk, by the call that never waits for it."""
     try:
         return os.preadv(fd, [bytearray(1)], offset, os.RWF_NOWAIT) == 1
     except BlockingIOError:
         return False
 
 
-def test_what_was_just_written_is_in_memory(fd: int) -> None:
+def test_range_just_written_is_cached(fd: int) -> None:
     if not is_cached(fd, 1, 0):
         pytest.skip("the kernel does not tell what it has cached (Linux 6.5)")
     assert is_cached(fd, SIZE, 0)
@@ -37,14 +37,14 @@ def test_what_was_just_written_is_in_memory(fd: int) -> None:
     assert is_cached(fd, 2, PAGE - 1)
 
 
-def test_what_is_past_the_end_is_not(fd: int) -> None:
+def test_range_past_the_end_is_not_cached(fd: int) -> None:
     assert not is_cached(fd, SIZE + 1, 0)
     assert not is_cached(fd, 1, SIZE)
     os.ftruncate(fd, SIZE // 2)
     assert not is_cached(fd, SIZE, 0)
 
 
-def test_what_the_cache_has_dropped_is_not(fd: int) -> None:
+def test_range_that_the_kernel_dropped_is_not_cached(fd: int) -> None:
     os.fsync(fd)
     os.posix_fadvise(fd, 0, SIZE, os.POSIX_FADV_DONTNEED)
     if at_hand(fd, SIZE // 2):
@@ -53,9 +53,9 @@ def test_what_the_cache_has_dropped_is_not(fd: int) -> None:
     assert not is_cached(fd, SIZE // 2, 0)
 
 
-def test_a_range_with_a_hole_in_the_cache_is_not(fd: int) -> None:
+def test_range_with_a_dropped_page_is_not_cached(fd: int) -> None:
     os.fsync(fd)
-    # Nothing is read ahead of what is asked for.
+    # The kernel must not read ahead.
     os.posix_fadvise(fd, 0, SIZE, os.POSIX_FADV_RANDOM)
     os.posix_fadvise(fd, 0, SIZE, os.POSIX_FADV_DONTNEED)
     for end in (0, SIZE - 1):
@@ -66,7 +66,7 @@ def test_a_range_with_a_hole_in_the_cache_is_not(fd: int) -> None:
     assert not is_cached(fd, SIZE, 0)
 
 
-def test_a_descriptor_that_tells_nothing_counts_as_not_cached() -> None:
+def test_pipe_counts_as_not_cached() -> None:
     read, write = os.pipe()
     try:
         assert not is_cached(read, 10, 0)

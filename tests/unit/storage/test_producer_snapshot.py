@@ -1,4 +1,4 @@
-"""Snapshot and window files: Kafka's bytes, and what damage to either costs."""
+"""Snapshot and window files: Kafka's bytes, and the effect of damage to either file."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.internal.producer_snapshot import ProducerEntry as WireEntry
 from barnabas.protocol.internal.producer_snapshot import ProducerSnapshot
-from barnabas.storage.files import OsFiles
-from barnabas.storage.mem_files import MemFiles
-from barnabas.storage.producer_entry import BatchMetadata, ProducerEntry
-from barnabas.storage.producer_snapshot import (
+from barnabas.storage.files.files import OsFiles
+from barnabas.storage.files.mem_files import MemFiles
+from barnabas.storage.producers.entry import BatchMetadata, ProducerEntry
+from barnabas.storage.producers.snapshot import (
     CorruptSnapshotError,
     Snapshots,
     decode_snapshot,
@@ -24,7 +24,7 @@ from barnabas.storage.producer_snapshot import (
     encode_snapshot,
     encode_windows,
 )
-from barnabas.storage.producer_state import ProducerStateManager
+from barnabas.storage.producers.state import ProducerStateManager
 
 int16 = st.integers(0, 2**15 - 1)
 int32 = st.integers(0, 2**31 - 1)
@@ -39,7 +39,7 @@ entries = st.builds(
     int64,
     st.none() | int64,
 ).map(
-    # The time of a producer's last batch is its own.
+    # The last batch in a snapshot takes the timestamp of its producer.
     lambda e: e._replace(last_timestamp=e.batches[-1].timestamp) if e.batches else e
 )
 tables = st.lists(entries, max_size=6, unique_by=lambda entry: entry.producer_id)
@@ -55,7 +55,7 @@ def test_a_snapshot_reads_back_with_the_last_batch_of_each(table: list[ProducerE
 
 
 @given(tables)
-def test_the_windows_hold_the_rest(table: list[ProducerEntry]) -> None:
+def test_window_file_holds_the_earlier_batches(table: list[ProducerEntry]) -> None:
     snapshot = encode_snapshot(table)
     windows = decode_windows(encode_windows(table, snapshot), snapshot)
     assert windows == {e.producer_id: e.batches[:-1] for e in table if len(e.batches) > 1}
@@ -100,7 +100,7 @@ ENTRY = ProducerEntry(
 
 
 @given(st.data())
-def test_every_damage_is_noticed(data: st.DataObject) -> None:
+def test_any_damage_is_detected(data: st.DataObject) -> None:
     snapshot = encode_snapshot([ENTRY])
     windows = encode_windows([ENTRY], snapshot)
     for blob, read in (
@@ -116,7 +116,7 @@ def test_every_damage_is_noticed(data: st.DataObject) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_bytes_under_a_right_crc_are_read_or_refused(body: bytes) -> None:
+def test_any_content_with_a_valid_crc_is_read_or_refused(body: bytes) -> None:
     sealed = pack(">hI", 1, crc32c(body)) + body
     snapshot = pack(">hI", 1, int.from_bytes(body[:4], "big"))
     for read in (decode_snapshot, lambda data: decode_windows(data, snapshot)):
@@ -169,7 +169,7 @@ Load = Callable[..., tuple[int, ProducerStateManager]]
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """What a restart of the log finds."""
+    """Return a function that opens the log as a restart does."""
 
     def load(end: int = 1000, start: int = 0) -> tuple[int, ProducerStateManager]:
         state = ProducerStateManager()
@@ -202,7 +202,7 @@ def test_a_snapshot_is_written_once(snapshots: Snapshots, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"torn")])
-def test_without_its_window_a_snapshot_asks_for_earlier_batches(
+def test_snapshot_without_its_window_file_wants_earlier_batches(
     snapshots: Snapshots, load: Load, tmp_path: Path, damage: Callable[[Path], object]
 ) -> None:
     snapshots.take(state_at(10))
@@ -213,7 +213,7 @@ def test_without_its_window_a_snapshot_asks_for_earlier_batches(
     assert state.windows_wanted
 
 
-def test_a_damaged_snapshot_gives_way_to_the_one_before(
+def test_damaged_snapshot_is_replaced_by_the_one_before(
     snapshots: Snapshots, load: Load, tmp_path: Path
 ) -> None:
     snapshots.take(state_at(10))
@@ -223,7 +223,7 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before(
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["00000000000000000010"] * 2
 
 
-def test_snapshots_outside_of_the_log_are_not_believed(
+def test_snapshots_outside_of_the_log_are_ignored(
     snapshots: Snapshots, load: Load, tmp_path: Path
 ) -> None:
     snapshots.take(state_at(10))
@@ -233,7 +233,7 @@ def test_snapshots_outside_of_the_log_are_not_believed(
     assert not (tmp_path / "00000000000000000020.snapshot").exists()
 
 
-def test_truncation_removes_and_retention_names_what_has_gone(
+def test_truncation_removes_snapshots_and_retention_returns_them(
     snapshots: Snapshots, tmp_path: Path
 ) -> None:
     for offset in (10, 20, 30):

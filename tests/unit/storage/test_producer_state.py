@@ -1,15 +1,15 @@
-"""Producer state: "no duplicate, no gap", epochs, open transactions, expiry."""
+"""Producer state: no duplicates, no gaps, epochs, open transactions, expiration."""
 
 import pytest
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import MAX_SEQUENCE, read_header
-from barnabas.protocol.records.control import ControlType, Marker, build_marker
+from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.protocol.records.record import Record, build_batch, rewrite_batch
-from barnabas.storage.producer_entry import BatchMetadata
-from barnabas.storage.producer_state import ProducerStateManager
-from barnabas.storage.txn_index import AbortedTxn
-from barnabas.storage.validator import Origin
+from barnabas.storage.log.txn_index import AbortedTxn
+from barnabas.storage.log.validator import Origin
+from barnabas.storage.producers.entry import BatchMetadata
+from barnabas.storage.producers.state import ProducerStateManager
 from tests.unit.storage.producer_bench import PID, Partition, header, load
 
 
@@ -21,7 +21,7 @@ def log() -> Partition:
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_each_of_the_last_five_batches_is_known_again_with_its_offsets(log: Partition) -> None:
+def test_repeat_of_any_of_the_last_five_batches_gets_its_offsets(log: Partition) -> None:
     for sequence in range(0, 14, 2):
         assert log.append(header(sequence, 2, timestamp=sequence)) is None
     for sequence in range(4, 14, 2):
@@ -31,7 +31,7 @@ def test_each_of_the_last_five_batches_is_known_again_with_its_offsets(log: Part
     assert log.end == 14
 
 
-def test_what_is_older_than_the_window_or_overlaps_is_out_of_order(log: Partition) -> None:
+def test_batch_before_the_window_or_overlapping_is_out_of_order(log: Partition) -> None:
     for sequence in range(0, 14, 2):
         log.append(header(sequence, 2))
     assert log.refuses(header(2, 2)) is OUT_OF_ORDER
@@ -40,7 +40,7 @@ def test_what_is_older_than_the_window_or_overlaps_is_out_of_order(log: Partitio
     assert log.refuses(header(15, 1)) is OUT_OF_ORDER
 
 
-def test_nothing_changes_before_the_commit(log: Partition) -> None:
+def test_prepare_changes_nothing_before_the_commit(log: Partition) -> None:
     update = log.prepare(header(0))
     assert list(log.state) == []
     assert log.state.map_end_offset == 0
@@ -49,7 +49,7 @@ def test_nothing_changes_before_the_commit(log: Partition) -> None:
     assert log.state.map_end_offset == 1
 
 
-def test_batches_without_producer_leave_no_trace(log: Partition) -> None:
+def test_batches_without_producer_change_no_producer_state(log: Partition) -> None:
     log.append(read_header(build_batch([Record(0, 0, None, None)])))
     assert len(log.state) == 0
     assert log.state.map_end_offset == 1
@@ -68,7 +68,7 @@ def test_sequences_wrap_to_zero(log: Partition, tail: int) -> None:
     assert log.append(header(MAX_SEQUENCE - tail + 1, tail)) is not None
 
 
-def test_a_batch_may_straddle_the_wrap(log: Partition) -> None:
+def test_one_batch_may_wrap_its_sequences(log: Partition) -> None:
     log.append(header(MAX_SEQUENCE - 1, 4))
     assert log.append(header(MAX_SEQUENCE - 1, 4)) is not None
     entry = log.state.entry(PID)
@@ -94,7 +94,7 @@ def test_an_old_epoch_is_fenced_even_for_a_duplicate(log: Partition) -> None:
     assert log.refuses(header(1), Origin.COORDINATOR) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_follower_takes_what_its_leader_took(log: Partition) -> None:
+def test_follower_accepts_what_its_leader_accepted(log: Partition) -> None:
     log.append(header(0, epoch=3))
     log.append(header(77, epoch=2), Origin.REPLICATION)
     entry = log.state.entry(PID)
@@ -102,7 +102,7 @@ def test_a_follower_takes_what_its_leader_took(log: Partition) -> None:
     assert (entry.producer_epoch, entry.last_sequence) == (2, 77)
 
 
-def test_several_batches_of_one_producer_in_one_append_are_taken_in_turn() -> None:
+def test_batches_of_one_producer_in_one_append_are_checked_in_order() -> None:
     state = ProducerStateManager()
     batches = [(0, header(0, 2)), (0, header(2, 3)._replace(base_offset=2))]
     assert state.replay(b"", batches) == []
@@ -125,7 +125,7 @@ def test_an_open_transaction_holds_back_the_unstable_offset(log: Partition) -> N
     assert log.state.first_unstable_offset is None
 
 
-def test_an_aborted_transaction_goes_into_the_index_with_the_stable_offset_it_left(
+def test_aborted_transaction_is_indexed_with_its_last_stable_offset(
     log: Partition,
 ) -> None:
     log.append(header(0, producer_id=1, transactional=True))
@@ -136,7 +136,7 @@ def test_an_aborted_transaction_goes_into_the_index_with_the_stable_offset_it_le
     assert log.end_txn(ControlType.ABORT, producer_id=3) == [AbortedTxn(3, 2, 5, 6)]
 
 
-def test_a_marker_without_transaction_is_remembered_for_its_epochs_only(log: Partition) -> None:
+def test_marker_without_transaction_changes_only_the_epochs(log: Partition) -> None:
     assert log.end_txn(ControlType.ABORT, epoch=4, coordinator_epoch=2) == []
     entry = log.state.entry(PID)
     assert entry is not None
@@ -145,7 +145,7 @@ def test_a_marker_without_transaction_is_remembered_for_its_epochs_only(log: Par
     assert log.append(header(0, epoch=4)) is None
 
 
-def test_a_marker_of_a_new_epoch_clears_the_window_and_one_of_the_same_does_not(
+def test_marker_of_a_new_epoch_clears_the_window(
     log: Partition,
 ) -> None:
     log.append(header(0, transactional=True))
@@ -170,11 +170,9 @@ def test_plain_batches_are_refused_while_the_producers_transaction_is_open(log: 
     log.append(header(1), Origin.REPLICATION)
 
 
-def test_what_compaction_emptied_still_counts() -> None:
+def test_batch_emptied_by_compaction_still_counts() -> None:
     state = ProducerStateManager()
-    marker = build_marker(
-        Marker(ControlType.COMMIT, 1), offset=0, timestamp=1, producer_id=PID, producer_epoch=0
-    )
+    marker = TxnMarker(PID, 0, 1, True).batch(1)
     data = read_header(rewrite_batch(header(5, 3), []))
     control = read_header(rewrite_batch(read_header(marker), []))._replace(base_offset=3)
     state.replay(b"", [(0, data), (0, control)])
@@ -204,7 +202,7 @@ def test_deleting_records_forgets_no_producer(log: Partition) -> None:
 # --- snapshots
 
 
-def test_a_snapshot_brings_open_transactions_back_in_offset_order(log: Partition) -> None:
+def test_snapshot_restores_open_transactions_in_offset_order(log: Partition) -> None:
     log.append(header(0, producer_id=2, transactional=True))
     log.append(header(0, producer_id=1, transactional=True))
     log.append(header(1, producer_id=2, transactional=True))
@@ -222,7 +220,7 @@ def test_a_snapshot_leaves_expired_producers_out(log: Partition) -> None:
     assert [entry.producer_id for entry in restored.state] == [2]
 
 
-def test_windows_come_back_from_the_batches_before_the_snapshot(log: Partition) -> None:
+def test_windows_are_filled_from_the_batches_before_the_snapshot(log: Partition) -> None:
     headers = []
     for sequence in range(9):
         for producer_id in (1, 2):
@@ -251,6 +249,6 @@ def test_windows_do_not_reach_into_an_earlier_epoch(log: Partition) -> None:
     assert list(restored.state) == list(log.state)
 
 
-def test_no_batches_are_wanted_where_nothing_can_be_before(log: Partition) -> None:
+def test_no_windows_are_wanted_if_no_earlier_batch_can_exist(log: Partition) -> None:
     log.append(header(0))
     assert not load(log.state, windows_known=False).state.windows_wanted

@@ -30,7 +30,7 @@ class Model:
         return self.batches[-1].last + 1 if self.batches else 0
 
     def expect(self, sent: Sent) -> ErrorCode | int | None:
-        """An error, the offset of a duplicate, or None where the batch is the next one."""
+        """Return an error, the offset of a duplicate, or None if the batch is the next one."""
         if not self.batches:
             return None
         newest = self.batches[-1]
@@ -47,7 +47,7 @@ class Model:
 
 
 def answer(log: Partition, producer_id: int, sent: Sent) -> ErrorCode | int | None:
-    """What the state under test says to a batch; in the model's terms."""
+    """Return the answer of the state under test to a batch, in the model's terms."""
     count = sent.last - sent.first + 1
     try:
         duplicate = log.append(header(sent.first, count, producer_id=producer_id, epoch=sent.epoch))
@@ -58,7 +58,7 @@ def answer(log: Partition, producer_id: int, sent: Sent) -> ErrorCode | int | No
 
 @settings(max_examples=200)
 @given(st.data())
-def test_every_answer_is_the_models(data: st.DataObject) -> None:
+def test_every_answer_equals_the_models(data: st.DataObject) -> None:
     log = Partition()
     models = {1: Model(), 2: Model()}
     kinds = st.sampled_from(["next", "next", "next", "repeat", "any", "bump", "restart"])

@@ -1,4 +1,5 @@
-"""Segments that are swapped or dropped in parts, while the log is read, written, cut and closed."""
+"""Segments are swapped or dropped step by step, while the log is read, written, truncated and
+closed."""
 
 import threading
 from collections.abc import Iterator
@@ -6,32 +7,32 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.protocol.records.batch import iter_headers
-from barnabas.protocol.records.control import ControlType, Marker, build_marker
-from barnabas.storage.cleaner import Limits, LogCleaner
-from barnabas.storage.cleaner_worker import InlineCleaner
-from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.log import Log
-from barnabas.storage.mem_files import Fault, MemFiles
-from barnabas.storage.rearrangement import Rearrangement
-from barnabas.storage.trim import drop_old_segments
-from barnabas.storage.truncation import start_again, truncate
-from barnabas.storage.validator import Origin
+from barnabas.protocol.records.control import TxnMarker
+from barnabas.storage.cleaning.cleaner import Limits, LogCleaner
+from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
+from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.mem_files import Fault, MemFiles
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.rearrangement import Rearrangement
+from barnabas.storage.log.record_steps import at_once
+from barnabas.storage.log.trim import drop_old_segments
+from barnabas.storage.log.truncation import start_again, truncate
+from barnabas.storage.log.validator import Origin
 from tests.unit.storage.log_bench import DIRECTORY, NOW, SMALL, disk, load, offsets, put
 
 CONFIG = SMALL.replace(cleanup_policy=("compact",))
 LIMITS = Limits(dedupe_buffer_bytes=1 << 20, bytes_per_second=1e18)
 MOMENTS = range(5)
-"""How many halves of a swap are done: run, advance, run, advance."""
+"""Numbers of half steps of a swap that are done: run, advance, run, advance."""
 
 
 def filled(files: MemFiles) -> Log:
-    """A durable log of some small segments that may be compacted, with an aborted transaction."""
+    """Return a durable log of some small segments that may be compacted, with an aborted
+    transaction."""
     log = load(files, CONFIG)
     producer = {"producer_id": 1, "producer_epoch": 0}
     put(log, b"void", base_sequence=0, transactional=True, **producer)
-    marker = build_marker(
-        Marker(ControlType.ABORT, 0), offset=0, timestamp=NOW, producer_id=1, producer_epoch=0
-    )
+    marker = TxnMarker(1, 0, 0, False).batch(NOW)
     log.append_as_leader(marker, leader_epoch=0, now_ms=NOW, origin=Origin.COORDINATOR)
     for number in range(40):
         put(log, b"%d" % number * 30, timestamp=NOW + number)
@@ -43,7 +44,7 @@ def filled(files: MemFiles) -> Log:
 
 
 def swap(files: MemFiles, log: Log) -> Rearrangement:
-    """The swap of the first group that a cleaner has finished."""
+    """Return the swap of the first group that a cleaner has finished."""
     cleaner = LogCleaner(files, InlineCleaner(files).clean)
     cleaning = cleaner.start([log], LIMITS, NOW)
     assert cleaning is not None
@@ -54,7 +55,7 @@ def swap(files: MemFiles, log: Log) -> Rearrangement:
 
 
 def moments(change: Rearrangement) -> Iterator[int]:
-    """Does half a step after the other."""
+    """Do one half step after another."""
     yield 0
     for number in MOMENTS[1:]:
         if number % 2:
@@ -75,11 +76,11 @@ def at_moment(moment: int) -> tuple[MemFiles, Log, Rearrangement]:
 
 
 def newest(log: Log) -> list[int]:
-    """What nothing takes away: the records of the segments behind the first group."""
+    """Return the records of the segments after the first group: no operation removes them."""
     return [offset for offset in offsets(log) if offset >= 30]
 
 
-def test_a_log_is_read_and_written_at_every_moment_of_a_swap() -> None:
+def test_log_is_readable_and_writable_at_every_step_of_a_swap() -> None:
     files = disk()
     log = filled(files)
     whole = offsets(log)
@@ -91,7 +92,7 @@ def test_a_log_is_read_and_written_at_every_moment_of_a_swap() -> None:
         found = offsets(log)
         assert found[-1] == log.log_end_offset - 1
         assert set(range(36, log.log_end_offset)) <= set(found)
-        assert log.offset_for_timestamp(NOW + 39) is not None
+        assert at_once(log.offset_for_timestamp(NOW + 39)) is not None
         assert [txn.producer_id for txn in log.aborted_transactions(0, 3)] == [1]
         seen.append(len([offset for offset in found if offset <= whole[-1]]))
     assert change.done
@@ -103,7 +104,7 @@ def test_a_log_is_read_and_written_at_every_moment_of_a_swap() -> None:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_crash_at_any_moment_of_a_swap_loses_nothing(moment: int) -> None:
+def test_crash_at_any_step_of_a_swap_loses_nothing(moment: int) -> None:
     for seed in range(10):
         files, log, _ = at_moment(moment)
         put(log, b"meanwhile")
@@ -118,7 +119,7 @@ def test_a_crash_at_any_moment_of_a_swap_loses_nothing(moment: int) -> None:
 
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("offset", [0, 5, 20])
-def test_a_truncation_into_a_swap_stands(moment: int, offset: int) -> None:
+def test_truncation_during_a_swap_takes_effect(moment: int, offset: int) -> None:
     files, log, change = at_moment(moment)
     truncate(log, offset, now_ms=NOW).complete()
     assert change.done
@@ -136,7 +137,7 @@ def test_a_truncation_into_a_swap_stands(moment: int, offset: int) -> None:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_log_that_starts_again_in_a_swap_has_nothing_of_it(moment: int) -> None:
+def test_log_that_starts_again_during_a_swap_keeps_no_old_segment(moment: int) -> None:
     files, log, change = at_moment(moment)
     start_again(log, 100, now_ms=NOW).complete()
     put(log, b"first")
@@ -148,7 +149,7 @@ def test_a_log_that_starts_again_in_a_swap_has_nothing_of_it(moment: int) -> Non
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_closing_in_a_swap_completes_it(moment: int) -> None:
+def test_closing_during_a_swap_completes_it(moment: int) -> None:
     files, log, change = at_moment(moment)
     log.close()
     assert change.done
@@ -158,7 +159,7 @@ def test_closing_in_a_swap_completes_it(moment: int) -> None:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_log_that_is_given_up_in_a_swap_is_not_touched_any_more(moment: int) -> None:
+def test_abandoned_log_is_not_changed_by_the_rest_of_a_swap(moment: int) -> None:
     files, log, change = at_moment(moment)
     log.abandon()
     before = files.listdir(DIRECTORY)
@@ -170,7 +171,7 @@ def test_a_log_that_is_given_up_in_a_swap_is_not_touched_any_more(moment: int) -
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_retention_in_a_swap_takes_the_compacted_segment(moment: int) -> None:
+def test_retention_during_a_swap_deletes_the_compacted_segment(moment: int) -> None:
     _, log, change = at_moment(moment)
     log.delete_records_before(35)
     dropped = drop_old_segments(log, now_ms=NOW)
@@ -182,7 +183,7 @@ def test_retention_in_a_swap_takes_the_compacted_segment(moment: int) -> None:
 
 
 @pytest.mark.parametrize("nth", [1, 4])
-def test_a_disk_that_fails_in_a_swap_takes_the_directory_offline(nth: int) -> None:
+def test_disk_error_during_a_swap_takes_the_directory_offline(nth: int) -> None:
     files, log, change = at_moment(0)
     files.faults.append(Fault("rename", nth=nth))
     with pytest.raises(LogDirFailed):
@@ -191,7 +192,7 @@ def test_a_disk_that_fails_in_a_swap_takes_the_directory_offline(nth: int) -> No
     assert log.log_dir.failure is not None
 
 
-def test_a_compacted_segment_that_has_vanished_costs_no_segment() -> None:
+def test_swap_of_a_missing_compacted_segment_loses_no_segment() -> None:
     files, log, change = at_moment(0)
     whole = offsets(log)
     files.unlink(f"{DIRECTORY}/{0:020d}.log.cleaned")
@@ -201,7 +202,7 @@ def test_a_compacted_segment_that_has_vanished_costs_no_segment() -> None:
     assert offsets(load(files, CONFIG)) == whole
 
 
-def test_who_cuts_a_log_waits_for_the_rename_in_another_thread(
+def test_truncation_waits_for_the_rename_in_another_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     files, log, change = at_moment(2)
@@ -229,7 +230,7 @@ def test_who_cuts_a_log_waits_for_the_rename_in_another_thread(
     assert offsets(load(files, CONFIG)) == found
 
 
-def test_what_retention_drops_is_out_of_sight_before_its_names_change() -> None:
+def test_dropped_segments_are_unreadable_before_they_are_renamed() -> None:
     files = disk()
     log = filled(files)
     log.delete_records_before(30)
@@ -242,10 +243,10 @@ def test_what_retention_drops_is_out_of_sight_before_its_names_change() -> None:
     assert offsets(log) == kept
     change.advance()
     assert change.done
-    assert log.doomed
+    assert log.to_delete
 
 
-def test_a_batch_is_at_its_place_in_a_segment_that_was_just_swapped_in() -> None:
+def test_swapped_in_segment_finds_each_batch() -> None:
     _, log, _ = at_moment(2)
     data = log.read(0, 1 << 20, limit=log.log_end_offset).read_bytes()
     for at, header in iter_headers(data):

@@ -1,13 +1,23 @@
-"""Opening a log after anything: torn tails, damaged files, half-done swaps, forgotten names."""
+"""Opening a log after torn tails, damaged files, half-done swaps and lost names."""
 
 import pytest
 
-from barnabas.storage.log import Log
-from barnabas.storage.mem_files import MemFiles
-from barnabas.storage.segment import CLEANED, file_name
-from barnabas.storage.trim import swap_in_compacted
-from barnabas.storage.truncation import truncate
-from tests.unit.storage.log_bench import DIRECTORY, NOW, SMALL, batch, disk, load, offsets, put
+from barnabas.storage.files.mem_files import MemFiles
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.segment import CLEANED, file_name
+from barnabas.storage.log.trim import swap_in_compacted
+from barnabas.storage.log.truncation import truncate
+from tests.unit.storage.log_bench import (
+    DIRECTORY,
+    NOW,
+    SMALL,
+    batch,
+    damage,
+    disk,
+    load,
+    offsets,
+    put,
+)
 
 
 def path(offset: int, suffix: str) -> str:
@@ -15,7 +25,7 @@ def path(offset: int, suffix: str) -> str:
 
 
 def filled(files: MemFiles, count: int = 30) -> Log:
-    """A log of several segments, all of it flushed; a batch of producer 1 at each offset."""
+    """Return a flushed log of several segments, with a batch of producer 1 at each offset."""
     log = load(files)
     for sequence in range(count):
         put(
@@ -24,14 +34,6 @@ def filled(files: MemFiles, count: int = 30) -> Log:
         )  # fmt: skip
     log.flush()
     return log
-
-
-def damage(files: MemFiles, name: str, position: int = -1) -> None:
-    file = files.open(name)
-    data = bytearray(file.read(1 << 20, 0))
-    data[position] ^= 0x55
-    file.truncate(0)
-    file.append(data)
 
 
 @pytest.mark.parametrize("clean", [False, True])
@@ -85,7 +87,7 @@ def test_a_segment_that_lost_its_tail_ends_the_log() -> None:
     assert load(files).log_end_offset == second.next_offset - 1
 
 
-def test_what_was_flushed_is_not_read_again() -> None:
+def test_recovery_does_not_scan_flushed_segments() -> None:
     files = disk()
     log = filled(files)
     damage(files, list(log.segments)[1].path(".log"))
@@ -118,7 +120,7 @@ def test_an_index_that_is_missing_or_torn_is_rebuilt(suffix: str, harm: str, seg
 )
 @pytest.mark.parametrize("harm", ["damage", "remove"])
 @pytest.mark.parametrize("clean", [True, False])
-def test_no_small_file_is_needed_to_start(name: str, harm: str, clean: bool) -> None:
+def test_log_opens_without_any_of_its_small_files(name: str, harm: str, clean: bool) -> None:
     files = disk()
     log = filled(files)
     log.close()
@@ -137,7 +139,7 @@ def test_no_small_file_is_needed_to_start(name: str, harm: str, clean: bool) -> 
 
 
 @pytest.mark.parametrize("claims", ["0 0,1 10,8 20", "0 0,1 10,2 18", "0 0,3 10,4 20", "5 0"])
-def test_epochs_that_never_were_are_not_believed_of_a_file_that_was_closed(claims: str) -> None:
+def test_epoch_checkpoint_that_contradicts_the_batches_is_rebuilt(claims: str) -> None:
     files = disk()
     log = filled(files)
     log.close()
@@ -150,7 +152,7 @@ def test_epochs_that_never_were_are_not_believed_of_a_file_that_was_closed(claim
     assert again.epochs.entries == log.epochs.entries
 
 
-def test_the_window_of_five_comes_from_the_log_where_kafka_wrote_the_snapshot() -> None:
+def test_window_of_five_is_read_from_the_log_if_kafka_wrote_the_snapshot() -> None:
     files = disk()
     log = filled(files)
     log.close()
@@ -163,7 +165,7 @@ def test_the_window_of_five_comes_from_the_log_where_kafka_wrote_the_snapshot() 
     assert [b.last_offset for b in entry.batches] == [25, 26, 27, 28, 29]
 
 
-def test_a_log_that_ends_before_its_start_begins_there() -> None:
+def test_log_that_ends_before_its_start_offset_begins_empty_there() -> None:
     files = disk()
     filled(files)
     log = load(files, log_start_offset=100)
@@ -171,7 +173,7 @@ def test_a_log_that_ends_before_its_start_begins_there() -> None:
     assert put(log, b"y") == 100
 
 
-def test_leftovers_are_cleared() -> None:
+def test_files_of_interrupted_operations_are_removed() -> None:
     files = disk()
     log = filled(files)
     for name in ("7.log.deleted", "7.log.cleaned", "leader-epoch-checkpoint.tmp"):
@@ -231,7 +233,7 @@ def test_a_truncated_segment_does_not_come_back(seed: int) -> None:
     second = list(log.segments)[1]
     truncate(log, second.base_offset - 1, now_ms=NOW).complete()
     put(log, b"z" * 60, producer_id=1, producer_epoch=0, base_sequence=second.base_offset - 1)
-    # The power fails in the middle of a flush: the bytes are there, the names not yet.
+    # The power fails in the middle of a flush: the bytes are durable, the names are not.
     for file in log.begin_flush().files:
         file.sync()
     files.crash(seed)
@@ -257,7 +259,7 @@ def test_segments_that_recovery_removed_do_not_come_back(seed: int) -> None:
     assert load(files).log_end_offset <= second.base_offset
 
 
-def test_an_acknowledged_flush_survives_the_loss_of_the_rest() -> None:
+def test_flushed_records_survive_power_loss() -> None:
     files = disk()
     log = load(files, SMALL.replace(flush_messages=1))
     for _ in range(20):
@@ -270,7 +272,7 @@ def test_an_acknowledged_flush_survives_the_loss_of_the_rest() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_flush_that_a_truncation_made_void_leaves_nothing_behind(seed: int) -> None:
+def test_flush_voided_by_truncation_leaves_no_truncated_records(seed: int) -> None:
     files = disk()
     log = load(files)
     for _ in range(20):

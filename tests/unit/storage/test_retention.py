@@ -1,4 +1,4 @@
-"""When segments end and when they go."""
+"""When segments roll and when they are deleted."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.storage.retention import deletable_segments, should_roll
+from barnabas.storage.log.retention import deletable_segments, should_roll
 
 
 @dataclass
@@ -39,7 +39,7 @@ def test_without_limits_everything_stays() -> None:
 
 
 @pytest.mark.parametrize(("limit", "gone"), [(300, 0), (299, 0), (200, 1), (199, 1), (0, 3)])
-def test_size_drops_a_segment_when_the_rest_still_reaches_the_limit(limit: int, gone: int) -> None:
+def test_segment_is_dropped_if_the_rest_still_reaches_the_size_limit(limit: int, gone: int) -> None:
     assert count(segments(100, 100, 100), retention_bytes=limit) == gone
 
 
@@ -48,13 +48,13 @@ def test_age_counts_from_the_youngest_record(now: int, gone: int) -> None:
     assert count(segments(1, 1, 1), retention_ms=500, now_ms=now) == gone
 
 
-def test_a_young_segment_protects_those_after_it() -> None:
+def test_segments_after_a_young_one_stay() -> None:
     log = segments(1, 1, 1)
     log[1].largest_timestamp = 9000
     assert count(log, retention_ms=500, now_ms=2000) == 1
 
 
-def test_nothing_above_the_high_watermark_goes() -> None:
+def test_segments_above_the_high_watermark_stay() -> None:
     assert count(segments(1, 1, 1), retention_ms=0, now_ms=9000, high_watermark=19) == 1
 
 
@@ -63,14 +63,12 @@ def test_an_empty_active_segment_stays() -> None:
 
 
 @pytest.mark.parametrize(("start", "gone"), [(9, 0), (10, 1), (25, 2), (30, 2)])
-def test_what_lies_before_the_log_start_goes_but_never_the_active_one(
-    start: int, gone: int
-) -> None:
+def test_segments_before_the_log_start_go_except_the_active_one(start: int, gone: int) -> None:
     assert count(segments(1, 1, 1), log_start_offset=start) == gone
 
 
 @pytest.mark.parametrize("policy", [("compact",), ()])
-def test_a_log_that_is_not_deleted_loses_only_what_is_before_its_start(
+def test_compacted_log_loses_only_segments_before_its_start(
     policy: tuple[str, ...],
 ) -> None:
     limits = {"cleanup_policy": policy, "retention_ms": 0, "retention_bytes": 0, "now_ms": 9000}
@@ -84,7 +82,7 @@ def test_both_policies_together_delete() -> None:
 
 
 @given(st.lists(st.integers(0, 100), max_size=6), st.integers(0, 400))
-def test_by_size_never_less_than_the_limit_is_left(sizes: list[int], limit: int) -> None:
+def test_retention_by_size_leaves_at_least_the_limit(sizes: list[int], limit: int) -> None:
     log = segments(*sizes)
     gone = count(log, retention_bytes=limit)
     kept = sum(sizes[gone:])
@@ -95,7 +93,7 @@ def test_by_size_never_less_than_the_limit_is_left(sizes: list[int], limit: int)
 
 @dataclass
 class Active:
-    """A segment at each of its limits, but for the batch that arrives."""
+    """A segment at each of its limits, except for the batch that arrives."""
 
     base_offset: int = 1000
     created_ms: int = 5_000

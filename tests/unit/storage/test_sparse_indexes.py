@@ -6,15 +6,15 @@ from struct import pack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.storage.mem_files import MemFile, MemFiles
-from barnabas.storage.offset_index import OffsetIndex
-from barnabas.storage.time_index import TimeIndex
+from barnabas.storage.files.mem_files import MemFile, MemFiles
+from barnabas.storage.log.offset_index import OffsetIndex
+from barnabas.storage.log.time_index import TimeIndex
 
 steps = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 9000)), max_size=60)
 
 
 @given(steps, st.integers(0, 4000), st.integers(0, 60), st.booleans())
-def test_an_offset_index_finds_the_last_entry_that_is_not_after(
+def test_offset_index_finds_last_entry_not_after_the_offset(
     gaps: list[tuple[int, int]], offset: int, written: int, reopened: bool
 ) -> None:
     files = MemFiles()
@@ -43,7 +43,7 @@ def test_an_offset_index_finds_the_last_entry_that_is_not_after(
 
 
 @given(steps, st.integers(0, 300))
-def test_a_time_index_never_skips_a_record_that_is_young_enough(
+def test_time_index_never_skips_a_record_that_is_young_enough(
     gaps: list[tuple[int, int]], timestamp: int
 ) -> None:
     index = TimeIndex(MemFiles(), "/t", 7, 10_000)
@@ -68,7 +68,7 @@ def test_entries_have_kafkas_bytes() -> None:
     assert files.read_bytes("/t") == pack(">qi", 1_700_000_000_000, 9)
 
 
-def test_an_index_is_full_at_its_size() -> None:
+def test_index_is_full_at_its_maximum_size() -> None:
     index = OffsetIndex(MemFiles(), "/i", 0, 16)
     index.append(1, 10)
     assert index.entries < index.max_entries
@@ -76,10 +76,10 @@ def test_an_index_is_full_at_its_size() -> None:
     assert index.entries == index.max_entries
     times = TimeIndex(MemFiles(), "/t", 0, 24)
     times.maybe_append(5, 1)
-    assert times.entries == times.max_entries, "the entry of a closing segment must have room"
+    assert times.entries == times.max_entries, "one entry is reserved for the roll"
 
 
-def test_a_file_that_cannot_be_an_index_is_told() -> None:
+def test_file_that_cannot_be_an_index_is_not_sane() -> None:
     files = MemFiles()
     files.open("/i", create=True).append(b"\0" * 13)
     assert not OffsetIndex(files, "/i", 0, 80).is_sane(1000, 13)
@@ -89,7 +89,7 @@ def test_a_file_that_cannot_be_an_index_is_told() -> None:
 
 
 class CountingFiles(MemFiles):
-    """Counts how often a file is opened."""
+    """Files that count how often each one is opened."""
 
     opened = 0
 
@@ -98,7 +98,7 @@ class CountingFiles(MemFiles):
         return super().open(path, create=create)
 
 
-def test_a_reader_that_goes_on_looks_at_each_block_of_an_index_once() -> None:
+def test_sequential_reads_read_each_index_block_once() -> None:
     files = CountingFiles()
     index = OffsetIndex(files, "/i", 0, 8000)
     for number in range(1000):
@@ -115,7 +115,7 @@ def test_a_reader_that_goes_on_looks_at_each_block_of_an_index_once() -> None:
     assert (index.lookup(5_500), index.lookup(9_000)) == (49_900, 70_000)
 
 
-def test_a_reader_at_the_end_of_the_log_finds_its_place_without_the_file() -> None:
+def test_lookup_at_the_log_end_needs_no_file_access() -> None:
     files = CountingFiles()
     index = OffsetIndex(files, "/i", 0, 80_000)
     for number in range(1000):

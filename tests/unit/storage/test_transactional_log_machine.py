@@ -1,8 +1,8 @@
-"""Transactions in a log against a plain reading of everything that was ever appended to it.
+"""Transactions in a log against a list of everything that was ever appended to it.
 
-Whatever is rolled, truncated, closed or killed: who is open, what is stable, which epoch and
-sequence each producer has, and what a read_committed reader sees from any offset in pieces of any
-size, are what the list of all batches says.
+After any roll, truncation, close or kill, the list of all batches tells which transactions are
+open, what is stable, which epoch and sequence each producer has, and what a read_committed consumer
+reads from any offset in pieces of any size.
 """
 
 from collections import deque
@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from barnabas.protocol.records.batch import iter_headers
-from barnabas.protocol.records.control import ControlType, Marker, build_marker, read_marker
+from barnabas.protocol.records.control import ControlType, TxnMarker, read_marker
 from barnabas.protocol.records.record import iter_records
-from barnabas.storage.log import Log
-from barnabas.storage.mem_files import MemFiles
-from barnabas.storage.truncation import truncate
-from barnabas.storage.txn_index import AbortedTxn
-from barnabas.storage.validator import Origin
+from barnabas.storage.files.mem_files import MemFiles
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.truncation import truncate
+from barnabas.storage.log.txn_index import AbortedTxn
+from barnabas.storage.log.validator import Origin
 from tests.unit.storage.log_bench import NOW, batch, disk, load
 
 PRODUCERS = st.integers(0, 3)
@@ -40,7 +40,7 @@ class Batch(NamedTuple):
 
 
 class Model:
-    """Every batch that is in the log, and what follows from them."""
+    """Every batch in the log, and the state that follows from them."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -50,8 +50,9 @@ class Model:
         return self.batches[-1].last + 1 if self.batches else 0
 
     def transactions(self) -> list[tuple[int, int, int | None, bool]]:
-        """(producer, first offset, its marker's offset if it has one, committed), as they ended;
-        open ones last, as they began."""
+        """Return (producer, first offset, offset of its marker if it has one, committed), ended
+        transactions first, in the order of their markers; then open ones, in the order of their
+        beginnings."""
         open_: dict[int, int] = {}
         ended: list[tuple[int, int, int | None, bool]] = []
         for each in self.batches:
@@ -68,7 +69,7 @@ class Model:
         return {txn[0]: txn[1] for txn in self.transactions() if txn[2] is None}
 
     def stable_end(self, high_watermark: int) -> int:
-        """Before the first transaction that is open or whose marker is not committed."""
+        """Return the first offset of a transaction that is open or has an uncommitted marker."""
         unstable = [
             first
             for _, first, marker, _ in self.transactions()
@@ -85,7 +86,7 @@ class Model:
         return sum(len(each.values) for each in mine)
 
     def committed(self, start: int, end: int) -> list[bytes]:
-        """Values of [start, end) that a read_committed reader is given."""
+        """Return the values in [start, end) that a read_committed consumer gets."""
         void = {
             (producer, offset)
             for producer, first, marker, committed in self.transactions()
@@ -101,7 +102,7 @@ class Model:
 
 
 def filtered(data: bytes, start: int, aborted: list[AbortedTxn]) -> list[bytes]:
-    """What a consumer makes of a read_committed answer, as Java's does it."""
+    """Return the values that a consumer keeps of a read_committed response, as Java's does."""
     coming = deque(sorted(aborted, key=lambda txn: txn.first_offset))
     void: set[int] = set()
     values = []
@@ -128,7 +129,7 @@ class TransactionalLogMachine(RuleBasedStateMachine):
         self.model = Model()
         self.numbers = iter(range(10**9))
 
-    # -- what producers and coordinators do ------------------------------------------------------
+    # -- producers and coordinators ---------------------------------------------------------------
 
     @rule(producer=st.one_of(PRODUCERS, st.just(PLAIN)), count=st.integers(1, 3), lag=LAGS)
     def produce(self, producer: int, count: int, lag: int) -> None:
@@ -151,15 +152,10 @@ class TransactionalLogMachine(RuleBasedStateMachine):
 
     @rule(producer=PRODUCERS, committed=st.booleans(), version=st.sampled_from([0, 2]), lag=LAGS)
     def end(self, producer: int, committed: bool, version: int, lag: int) -> None:
-        """A marker, of this epoch or the next; mostly, but not always, of something open."""
+        """Append a marker, of this epoch or the next; mostly, but not always, of an open
+        transaction."""
         epoch = self.model.epoch(producer) + (version == 2)
-        marker = build_marker(
-            Marker(ControlType.COMMIT if committed else ControlType.ABORT, 0),
-            offset=0,
-            timestamp=NOW,
-            producer_id=producer,
-            producer_epoch=epoch,
-        )
+        marker = TxnMarker(producer, epoch, 0, committed).batch(NOW)
         offset = self.log.append_as_leader(
             bytearray(marker),
             leader_epoch=0,
@@ -171,12 +167,12 @@ class TransactionalLogMachine(RuleBasedStateMachine):
         self.committed_but(lag)
 
     def committed_but(self, lag: int) -> None:
-        """The followers have all but the last `lag` batches."""
+        """Advance the high watermark: the followers have all but the last `lag` batches."""
         replicated = self.model.batches[: len(self.model.batches) - lag]
         if replicated:
             self.log.advance_high_watermark(replicated[-1].last + 1)
 
-    # -- what happens to the log -----------------------------------------------------------------
+    # -- changes of the log ------------------------------------------------------------------------
 
     @rule(part=st.floats(0, 1))
     def truncate(self, part: float) -> None:
@@ -195,7 +191,7 @@ class TransactionalLogMachine(RuleBasedStateMachine):
             self.files.kill()
         self.log = load(self.files, clean=how == "close")
 
-    # -- what must hold --------------------------------------------------------------------------
+    # -- invariants --------------------------------------------------------------------------------
 
     @precondition(lambda self: self.model.batches)
     @rule(part=st.floats(0, 1), max_bytes=st.integers(1, 2000))
@@ -238,4 +234,4 @@ class TransactionalLogMachine(RuleBasedStateMachine):
 
 
 TestTransactionalLog = TransactionalLogMachine.TestCase
-TestTransactionalLog.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestTransactionalLog.settings = settings(max_examples=100, stateful_step_count=40)

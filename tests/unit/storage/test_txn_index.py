@@ -1,10 +1,10 @@
-"""The index of aborted transactions: Kafka's bytes, and which reads it concerns."""
+"""The index of aborted transactions: Kafka's bytes, and which reads an entry concerns."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.storage.txn_index import (
+from barnabas.storage.log.txn_index import (
     ENTRY_SIZE,
     AbortedTxn,
     CorruptTxnIndexError,
@@ -37,14 +37,15 @@ def test_entries_read_back() -> None:
     ],
     ids=["cut off", "other version", "of an earlier segment", "ends before it begins"],
 )
-def test_a_damaged_index_is_named(data: bytes) -> None:
+def test_damaged_txn_index_raises_corrupt_txn_index_error(data: bytes) -> None:
     with pytest.raises(CorruptTxnIndexError):
         decode(data, base_offset=10)
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[AbortedTxn]:
-    """Transactions that begin and abort in any interleaving, with the stable offsets they leave."""
+    """Draw transactions that begin and abort in any order, with the last stable offsets they
+    leave."""
     open_: dict[int, int] = {}
     aborted = []
     for offset in range(draw(st.integers(0, 30))):
@@ -60,7 +61,7 @@ def histories(draw: st.DrawFn) -> list[AbortedTxn]:
 
 
 @given(histories(), st.integers(0, 30), st.integers(0, 30))
-def test_a_search_finds_exactly_what_overlaps(
+def test_search_finds_exactly_the_overlapping_transactions(
     history: list[AbortedTxn], start: int, length: int
 ) -> None:
     end = start + length

@@ -1,4 +1,4 @@
-"""What a log refuses, by which error, and what it lets through unchanged."""
+"""The batches that a log refuses, by error, and those that it accepts unchanged."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -20,10 +20,11 @@ from barnabas.protocol.records.batch import (
     pack_batch,
     read_header,
 )
-from barnabas.protocol.records.compression import Compression
-from barnabas.protocol.records.control import ControlType, Marker, build_marker
+from barnabas.protocol.records.compression import MAX_RATIO, Compression, inflation_bound
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
-from barnabas.storage.validator import (
+from barnabas.protocol.records.varint import write_varint
+from barnabas.storage.log.validator import (
     Origin,
     RecordsRefused,
     Rules,
@@ -31,6 +32,7 @@ from barnabas.storage.validator import (
     check_codec_of_version,
     validate,
 )
+from tests.support.planted import CODECS, batch_of, bomb, packed
 
 NOW = 1_700_000_000_000
 RULES = Rules(max_message_bytes=100_000, segment_bytes=1_000_000)
@@ -49,7 +51,7 @@ def refusal(data: bytes, rules: Rules = RULES, origin: Origin = Origin.CLIENT) -
 
 
 def changed(batch: bytes = BATCH, **fields: int) -> bytes:
-    """A batch with other header fields and the CRC that goes with them."""
+    """Return a batch with other header fields and a matching CRC."""
     return pack_batch(read_header(batch)._replace(**fields), batch[HEADER_SIZE:])
 
 
@@ -74,7 +76,7 @@ def test_a_coordinator_may_write_several_batches() -> None:
     assert [pos for pos, _ in batches] == [0, len(BATCH)]
 
 
-def test_what_a_coordinator_writes_is_judged_too() -> None:
+def test_batches_of_a_coordinator_are_validated_too() -> None:
     assert refusal(BATCH + BATCH[:-1], origin=Origin.COORDINATOR) is ErrorCode.CORRUPT_MESSAGE
 
 
@@ -118,14 +120,12 @@ def test_a_flipped_bit_is_corrupt(at: int) -> None:
     ],
     ids=str,
 )
-def test_a_client_cannot_forge_a_header(fields: dict[str, int]) -> None:
+def test_client_batch_with_forged_header_fields_is_refused(fields: dict[str, int]) -> None:
     assert refusal(changed(**fields)) is ErrorCode.INVALID_RECORD
 
 
 def test_a_coordinator_may_write_a_marker() -> None:
-    marker = build_marker(
-        Marker(ControlType.ABORT, 3), offset=0, timestamp=NOW, producer_id=5, producer_epoch=1
-    )
+    marker = TxnMarker(5, 1, 3, False).batch(NOW)
     assert judge(marker, origin=Origin.COORDINATOR)[0] is marker
 
 
@@ -135,7 +135,7 @@ def test_a_batch_of_exactly_the_limit_passes_and_one_byte_more_does_not() -> Non
     assert refusal(BATCH, too_small) is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_the_size_is_judged_before_the_crc() -> None:
+def test_size_is_checked_before_the_crc() -> None:
     damaged = BATCH[:-1] + b"!"
     too_small = replace(RULES, max_message_bytes=len(BATCH) - 1)
     assert refusal(damaged, too_small) is ErrorCode.MESSAGE_TOO_LARGE
@@ -186,7 +186,7 @@ def test_timestamps_must_be_near_the_brokers_clock(stamp: int, passes: bool) -> 
     assert caught.value.record_errors[0].batch_index == (1 if stamp > NOW else 0)
 
 
-def test_log_append_time_takes_the_brokers_clock_whatever_the_producer_says() -> None:
+def test_log_append_time_replaces_the_producers_timestamps() -> None:
     batch = build_batch([Record(0, 17, b"k", b"v"), Record(1, 2 * NOW, b"k", b"v")])
     data, [(pos, header)] = judge(batch, replace(RULES, log_append_time=True))
     assert batch == build_batch([Record(0, 17, b"k", b"v"), Record(1, 2 * NOW, b"k", b"v")])
@@ -217,17 +217,17 @@ def test_a_compacted_topic_refuses_records_without_key(codec: Compression) -> No
     assert [error.batch_index for error in caught.value.record_errors] == [1]
 
 
-def test_the_answer_names_no_more_records_than_anybody_reads() -> None:
+def test_error_names_at_most_1000_records() -> None:
     keyless = build_batch([Record(i, NOW, None, None) for i in range(2000)])
     with pytest.raises(RecordsRefused) as caught:
         judge(keyless, replace(RULES, keys_required=True))
     assert len(caught.value.record_errors) == 1000
 
 
-def test_many_small_records_are_looked_at_one_by_one() -> None:
+def test_many_small_records_are_checked_one_by_one() -> None:
     batch = build_batch([Record(i, NOW, b"", None) for i in range(30_000)])
     rules = replace(RULES, keys_required=True, max_message_bytes=len(batch))
-    # Threads of the test run allocate as well: what the look itself takes is the least of some.
+    # Threads of the test run allocate as well: the least of three measurements is the check's own.
     assert min(_peak_memory(lambda: judge(batch, rules)) for _ in range(3)) < 4 * len(batch)
 
 
@@ -241,7 +241,7 @@ def _peak_memory(work: Callable[[], object]) -> int:
     return peak
 
 
-def test_what_the_broker_writes_to_a_compacted_topic_stays_deflated() -> None:
+def test_coordinators_batch_on_a_compacted_topic_is_not_decompressed() -> None:
     unreadable = changed(BATCH[:-1] + b"?")
     rules = replace(RULES, keys_required=True)
     assert judge(unreadable, rules, Origin.COORDINATOR)[0] is unreadable
@@ -252,17 +252,17 @@ def test_a_compacted_topic_keeps_the_bytes_of_a_batch_with_keys() -> None:
     assert judge(batch, replace(RULES, keys_required=True))[0] is batch
 
 
-def test_a_compacted_topic_sees_through_lies_about_the_records() -> None:
+def test_compacted_topic_checks_records_against_the_batch_header() -> None:
     rules = replace(RULES, keys_required=True)
     assert refusal(changed(record_count=2, last_offset_delta=1), rules) is ErrorCode.INVALID_RECORD
     gap = build_batch([RECORDS[0], RECORDS[2]])
-    lie = changed(gap, last_offset_delta=1)
-    assert refusal(lie, rules) is ErrorCode.INVALID_RECORD
+    forged = changed(gap, last_offset_delta=1)
+    assert refusal(forged, rules) is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("source", Compression)
 @pytest.mark.parametrize("target", Compression)
-def test_compression_type_is_what_ends_up_on_disk(source: Compression, target: Compression) -> None:
+def test_compression_type_is_the_codec_on_disk(source: Compression, target: Compression) -> None:
     batch = build_batch(
         RECORDS, compression=source, producer_id=9, producer_epoch=2, base_sequence=40
     )
@@ -288,20 +288,20 @@ def test_a_decompression_bomb_is_refused() -> None:
 
 
 @pytest.mark.parametrize("stamp", [NOW + 3, -2])
-def test_a_compacted_topic_takes_no_record_younger_than_its_batch(stamp: int) -> None:
-    lie = changed(build_batch([*RECORDS, Record(3, stamp, b"k", b"")]), max_timestamp=NOW + 2)
-    assert refusal(lie, replace(RULES, keys_required=True)) is ErrorCode.INVALID_RECORD
+def test_compacted_topic_refuses_a_record_younger_than_its_batch(stamp: int) -> None:
+    forged = changed(build_batch([*RECORDS, Record(3, stamp, b"k", b"")]), max_timestamp=NOW + 2)
+    assert refusal(forged, replace(RULES, keys_required=True)) is ErrorCode.INVALID_RECORD
 
 
 @settings(max_examples=300)
 @given(st.data())
-def test_whatever_a_client_sends_it_is_accepted_or_answered(data: st.DataObject) -> None:
+def test_any_bytes_are_accepted_or_refused_with_an_error_code(data: st.DataObject) -> None:
     batch = bytearray(build_batch(RECORDS, compression=data.draw(st.sampled_from(Compression))))
     for _ in range(data.draw(st.integers(0, 3))):
         batch[data.draw(st.integers(0, len(batch) - 1))] = data.draw(st.integers(0, 255))
     blob = bytes(batch[: data.draw(st.integers(0, len(batch)))])
     if data.draw(st.booleans()) and len(blob) > HEADER_SIZE:
-        # Past the CRC, what is inside is still a client's to choose.
+        # Past the CRC check, a client still chooses the content.
         header = BatchHeader._make(unpack_from(">qiibIhiqqqhii", blob))
         blob = pack_batch(header._replace(base_offset=0), blob[HEADER_SIZE:])
     rules = replace(
@@ -323,18 +323,119 @@ def test_rules_follow_the_topics_configuration() -> None:
         "compression.type": "gzip",
         "compression.gzip.level": "3",
         "max.message.bytes": "1234",
+        "message.records.validation.enable": "true",
         "message.timestamp.type": "LogAppendTime",
         "message.timestamp.after.max.ms": "5",
     }
     config = TopicConfig.resolve(overrides, BrokerConfig.from_properties({}))
     rules = Rules.of(config)
     assert rules.keys_required
+    assert rules.validates_records
     assert rules.log_append_time
     assert (rules.compression, rules.compression_level) == (Compression.GZIP, 3)
     assert (rules.max_message_bytes, rules.after_max_ms) == (1234, 5)
     plain = Rules.of(TopicConfig.resolve({}, BrokerConfig.from_properties({})))
     assert (plain.compression, plain.keys_required, plain.log_append_time) == (None, False, False)
+    assert not plain.looks_inside
+    everywhere = BrokerConfig.from_properties({"log.message.records.validation.enable": "true"})
+    assert Rules.of(TopicConfig.resolve({}, everywhere)).looks_inside
     none = TopicConfig.resolve(
         {"compression.type": "uncompressed"}, BrokerConfig.from_properties({})
     )
     assert Rules.of(none).compression is Compression.NONE
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_more_records_than_the_bytes_can_hold_are_refused(codec: Compression) -> None:
+    """A batch of 70 bytes moved the log end by 2^31 offsets."""
+    whole = build_batch(RECORDS, compression=codec)
+    most = (len(whole) - HEADER_SIZE) * MAX_RATIO[codec] // 7
+    bound = inflation_bound(RULES.max_message_bytes) // 7
+    for count in {min(most, bound) + 1, 2**31 - 1}:
+        lie = changed(whole, record_count=count, last_offset_delta=count - 1)
+        for origin in (Origin.CLIENT, Origin.COORDINATOR):
+            assert refusal(lie, origin=origin) is ErrorCode.INVALID_RECORD
+    judge(changed(whole, record_count=len(RECORDS), last_offset_delta=len(RECORDS) - 1))
+
+
+def framed(*bodies: bytes) -> bytes:
+    """Return records with their lengths."""
+    out = bytearray()
+    for body in bodies:
+        write_varint(out, len(body))
+        out += body
+    return bytes(out)
+
+
+GOOD = b"\0\0\0\x02k\x02v\0"
+LIES: dict[str, tuple[bytes, int]] = {
+    "one record, counted twice": (framed(b"\0\0\0\x02k\x10" + b"v" * 8 + b"\0"), 2),
+    "a record behind the last": (framed(GOOD, GOOD), 1),
+    "bytes behind the last": (framed(GOOD) + b"\0", 1),
+    "a record longer than it says": (b"\x0e" + GOOD, 1),
+    "a record shorter than it says": (b"\x12" + GOOD, 1),
+    "a record of 2^31-1 bytes": (b"\xfe\xff\xff\xff\x0f" + GOOD, 1),
+    "a length of -1": (b"\x01" + GOOD, 1),
+    "a length of six bytes": (b"\x80\x80\x80\x80\x80\x01" + GOOD, 1),
+    "a key of -2 bytes": (framed(b"\0\0\0\x03k\x02v\0"), 1),
+    "a key beyond the record": (framed(b"\0\0\0\x7ek\x02v\0"), 1),
+    "a value beyond the record": (framed(b"\0\0\0\x02k\x7ev\0"), 1),
+    "an offset delta of six bytes": (framed(b"\0\0\x80\x80\x80\x80\x80\x01\x02k\x02v\0"), 1),
+    "an offset delta above 2^31": (framed(b"\0\0\xff\xff\xff\xff\x7f\x02k\x02v\0"), 1),
+    "a timestamp of eleven bytes": (framed(b"\0" + b"\x80" * 10 + b"\x01\0\x02k\x02v\0"), 1),
+    "offset 1 first": (framed(b"\0\0\x02\x02k\x02v\0"), 1),
+    "offset 0 twice": (framed(GOOD, GOOD), 2),
+    "a gap in the offsets": (framed(GOOD, b"\0\0\x04\x02k\x02v\0"), 2),
+    "a later timestamp than the batch": (framed(b"\0\x02\0\x02k\x02v\0"), 1),
+    "-1 headers": (framed(b"\0\0\0\x02k\x02v\x01"), 1),
+    "2^31-1 headers": (framed(b"\0\0\0\x02k\x02v\xfe\xff\xff\xff\x0f"), 1),
+    "a header without a name": (framed(b"\0\0\0\x02k\x02v\x02\x01\x01"), 1),
+    "a header beyond the record": (framed(b"\0\0\0\x02k\x02v\x02\x7eh\x01"), 1),
+    "a header's name that is no text": (framed(b"\0\0\0\x02k\x02v\x02\x04\xff\xff\x01"), 1),
+    "bytes behind the headers": (framed(b"\0\0\0\x02k\x02v\0\0"), 1),
+    "a batch within the batch": (BATCH, 1),
+}
+VALIDATING = replace(RULES, validates_records=True)
+
+
+@pytest.mark.parametrize("codec", Compression)
+@pytest.mark.parametrize("name", LIES)
+def test_unreadable_records_are_refused_if_records_are_validated(
+    name: str, codec: Compression
+) -> None:
+    body, count = LIES[name]
+    batch = batch_of(packed(codec, body), count, codec)
+    assert judge(batch)[0] is batch
+    assert refusal(batch, VALIDATING) is ErrorCode.INVALID_RECORD
+    assert judge(batch, VALIDATING, Origin.COORDINATOR)[0] is batch
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_bytes_that_no_codec_reads_are_refused_if_records_are_validated(codec: Compression) -> None:
+    good = packed(codec, framed(GOOD))
+    nested = packed(codec, good)
+    for body in (b"", b"\xde\xad\xbe\xef" * 9, good[:-2], good + b"x", nested):
+        assert refusal(batch_of(body, 1, codec), VALIDATING) is ErrorCode.INVALID_RECORD
+    # A block of Snappy cannot shrink 40 MB to a legal batch.
+    large = bomb(codec, 40 << 20)
+    code = ErrorCode.INVALID_RECORD
+    if codec is Compression.SNAPPY:
+        code = ErrorCode.MESSAGE_TOO_LARGE
+    assert refusal(large, replace(VALIDATING, max_message_bytes=1 << 20)) is code
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_validated_records_without_keys_keep_their_bytes(codec: Compression) -> None:
+    records = [Record(0, NOW, None, None, (("h", None),)), Record(1, NOW - 1, b"", b"v" * 70_000)]
+    batch = build_batch(records, compression=codec)
+    assert judge(batch, VALIDATING)[0] is batch
+
+
+def test_copy_in_the_topics_codec_ends_at_the_limit() -> None:
+    small = build_batch([Record(0, NOW, b"k", bytes(3000))], compression=Compression.ZSTD)
+    rules = replace(RULES, max_message_bytes=len(small) + 3000, compression=Compression.NONE)
+    assert len(judge(small, rules)[0]) > 3000
+    large = bomb(Compression.GZIP, 30 << 20)
+    rules = replace(rules, max_message_bytes=1 << 20)
+    assert _peak_memory(lambda: refusal(large, rules)) < 8 << 20
+    assert refusal(large, rules) is ErrorCode.MESSAGE_TOO_LARGE

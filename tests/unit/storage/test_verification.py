@@ -1,12 +1,13 @@
-"""Guards: what a transaction's first batch must show, and what takes it away (KIP-890 part 1)."""
+"""Guards: which one a transaction's first batch must present, and what voids it (KIP-890 part
+1)."""
 
 import pytest
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.control import ControlType
-from barnabas.storage.producer_state import ProducerStateManager
-from barnabas.storage.validator import Origin
-from barnabas.storage.verification import UNVERIFIED, Guard
+from barnabas.storage.log.validator import Origin
+from barnabas.storage.producers.state import ProducerStateManager
+from barnabas.storage.producers.verification import UNVERIFIED, VerificationGuard
 from tests.unit.storage.producer_bench import PID, header, load
 from tests.unit.storage.verifying_leader import TV1, TV2, Leader
 
@@ -23,18 +24,18 @@ def refusal(error: pytest.ExceptionInfo[KafkaError]) -> str:
 # -- one guard, one transaction --------------------------------------------------------------------
 
 
-def test_a_transaction_opens_with_its_guard_only(leader: Leader) -> None:
+def test_transaction_opens_only_with_its_guard(leader: Leader) -> None:
     with pytest.raises(KafkaError, match="not part of an ongoing transaction") as caught:
         leader.send(0)
     assert refusal(caught) == "INVALID_TXN_STATE"
     guard = leader.guard()
     with pytest.raises(KafkaError):
-        leader.send(0, Guard())
+        leader.send(0, VerificationGuard())
     assert leader.send(0, guard) is None
     assert leader.open
 
 
-def test_what_follows_the_first_batch_needs_no_guard(leader: Leader) -> None:
+def test_batches_after_the_first_need_no_guard(leader: Leader) -> None:
     leader.send(0, leader.guard())
     assert leader.begin(1) is None
     leader.send(1)
@@ -51,10 +52,10 @@ def test_a_guard_opens_one_transaction(leader: Leader) -> None:
     assert refusal(caught) == "INVALID_TXN_STATE"
 
 
-def test_a_marker_between_the_answer_and_the_append_makes_the_answer_worthless(
+def test_marker_between_the_answer_and_the_append_voids_the_guard(
     leader: Leader,
 ) -> None:
-    """The hanging transaction of KIP-890: a late batch behind the marker of its transaction."""
+    """The hanging transaction of KIP-890: a late batch after the marker of its transaction."""
     guard = leader.guard()
     leader.mark(kind=ControlType.ABORT)
     with pytest.raises(KafkaError) as caught:
@@ -63,7 +64,7 @@ def test_a_marker_between_the_answer_and_the_append_makes_the_answer_worthless(
     assert not leader.open
 
 
-def test_the_guard_of_an_older_transaction_is_not_taken_for_a_newer_ones(leader: Leader) -> None:
+def test_guard_of_an_older_transaction_does_not_open_a_newer_one(leader: Leader) -> None:
     """ABA: a marker came, and another transaction of the same epoch is being verified."""
     older = leader.guard()
     leader.mark()
@@ -74,7 +75,7 @@ def test_the_guard_of_an_older_transaction_is_not_taken_for_a_newer_ones(leader:
     leader.send(0, newer)
 
 
-def test_a_marker_of_another_producer_takes_nothing_away(leader: Leader) -> None:
+def test_marker_of_another_producer_keeps_the_guard(leader: Leader) -> None:
     other = leader.guard(producer_id=PID + 1)
     leader.mark()
     leader.append(header(0, producer_id=PID + 1, transactional=True), other)
@@ -99,7 +100,7 @@ def test_the_second_of_two_first_batches_cannot_be_the_first_in_the_log(leader: 
     leader.send(0, guard)
 
 
-def test_the_lowest_sequence_counts_whichever_came_first(leader: Leader) -> None:
+def test_lowest_sequence_counts_whichever_batch_came_first(leader: Leader) -> None:
     leader.begin(5)
     guard = leader.guard(0)
     with pytest.raises(KafkaError):
@@ -107,14 +108,14 @@ def test_the_lowest_sequence_counts_whichever_came_first(leader: Leader) -> None
     leader.send(0, guard)
 
 
-def test_a_newer_epoch_begins_the_count_of_sequences_anew(leader: Leader) -> None:
+def test_newer_epoch_resets_the_expected_sequence(leader: Leader) -> None:
     leader.begin(0, epoch=0)
     guard = leader.guard(3, epoch=1)
     leader.send(3, guard, epoch=1)
     assert leader.open
 
 
-def test_what_waits_is_not_lowered_by_an_older_epoch(leader: Leader) -> None:
+def test_batch_of_an_older_epoch_does_not_lower_the_expected_sequence(leader: Leader) -> None:
     guard = leader.guard(3, epoch=1)
     leader.begin(0, epoch=0)
     leader.send(3, guard, epoch=1)
@@ -129,19 +130,28 @@ def test_a_refused_append_leaves_the_guard_for_the_retry(leader: Leader) -> None
     leader.send(1, guard)
 
 
-def test_a_repeated_batch_is_told_so_before_anybody_asks_for_its_guard(leader: Leader) -> None:
+def test_repeated_batch_is_a_duplicate_before_its_guard_is_checked(leader: Leader) -> None:
     leader.send(0, leader.guard())
     leader.mark()
     assert leader.send(0) is not None
     assert not leader.open
 
 
-def test_an_unverified_batch_opens_a_transaction_where_nobody_verifies(leader: Leader) -> None:
+def test_batch_opens_a_transaction_if_verification_is_disabled(leader: Leader) -> None:
     leader.send(0, UNVERIFIED)
     assert leader.open
 
 
-def test_a_coordinators_offsets_need_a_guard_too(leader: Leader) -> None:
+def test_newer_epoch_joins_no_open_transaction_if_verification_is_disabled(
+    leader: Leader,
+) -> None:
+    leader.send(0, UNVERIFIED)
+    with pytest.raises(KafkaError) as caught:
+        leader.send(0, UNVERIFIED, epoch=1)
+    assert caught.value.code is ErrorCode.INVALID_TXN_STATE
+
+
+def test_offset_commits_of_a_coordinator_need_a_guard_too(leader: Leader) -> None:
     batch = header(0, transactional=True)._replace(base_sequence=-1)
     with pytest.raises(KafkaError) as caught:
         leader.append(batch, None, Origin.COORDINATOR)
@@ -149,15 +159,50 @@ def test_a_coordinators_offsets_need_a_guard_too(leader: Leader) -> None:
     leader.append(batch, leader.guard(-1), Origin.COORDINATOR)
 
 
-def test_what_a_leader_has_accepted_needs_no_guard_at_a_follower(leader: Leader) -> None:
+def test_replicated_batch_needs_no_guard(leader: Leader) -> None:
     leader.append(header(0, transactional=True), None, Origin.REPLICATION)
     assert leader.open
+
+
+def test_late_repeat_leaves_the_next_transaction_its_sequence() -> None:
+    """The producer's earlier batches are gone, because compaction removed them, and a new replica
+    knows only the last one. Kafka 4.3 refuses the next transaction, too."""
+    leader = Leader(ProducerStateManager(3))
+    leader.append(header(2, transactional=True), None, Origin.REPLICATION)
+    leader.mark()
+    guard = leader.guard(0)
+    with pytest.raises(KafkaError) as caught:
+        leader.send(0, guard)
+    assert refusal(caught) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert not leader.open
+    leader.send(3, leader.guard(3))
+    assert leader.open
+
+
+def test_sequence_behind_a_late_repeat_is_still_out_of_order(leader: Leader) -> None:
+    leader.append(header(2, transactional=True), None, Origin.REPLICATION)
+    leader.mark()
+    leader.begin(0)
+    guard = leader.guard(4)
+    with pytest.raises(KafkaError) as caught:
+        leader.send(4, guard)
+    assert refusal(caught) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+def test_remembered_batch_is_a_duplicate_while_an_earlier_repeat_is_verified(
+    leader: Leader,
+) -> None:
+    leader.append(header(0, transactional=True), None, Origin.REPLICATION)
+    leader.append(header(1, transactional=True), None, Origin.REPLICATION)
+    leader.mark()
+    leader.begin(0)
+    assert leader.send(1, leader.guard(1)) is not None
 
 
 # -- the newer protocol ----------------------------------------------------------------------------
 
 
-def test_a_producer_of_the_newer_protocol_begins_with_sequence_0_where_nothing_is_known(
+def test_unknown_producer_of_the_newer_protocol_begins_with_sequence_0(
     leader: Leader,
 ) -> None:
     """KAFKA-18202."""
@@ -169,11 +214,11 @@ def test_a_producer_of_the_newer_protocol_begins_with_sequence_0_where_nothing_i
     leader.send(0, guard)
 
 
-def test_one_of_the_older_protocol_may_go_on_anywhere(leader: Leader) -> None:
+def test_unknown_producer_of_the_older_protocol_may_begin_with_any_sequence(leader: Leader) -> None:
     leader.send(4, leader.guard(4))
 
 
-def test_a_known_producer_of_the_newer_protocol_goes_on_where_it_was(leader: Leader) -> None:
+def test_known_producer_of_the_newer_protocol_continues_its_sequence(leader: Leader) -> None:
     leader.append(header(0))
     leader.send(1, leader.guard(1, newer=True))
 
@@ -189,7 +234,7 @@ def test_an_older_epoch_is_refused_before_the_coordinator_is_asked(leader: Leade
     assert refusal(caught) == "INVALID_PRODUCER_EPOCH"
 
 
-def test_a_newer_epoch_is_verified_though_an_older_ones_transaction_is_open(
+def test_newer_epoch_is_verified_even_if_an_older_epochs_transaction_is_open(
     leader: Leader,
 ) -> None:
     leader.send(0, leader.guard())
@@ -200,7 +245,7 @@ def test_a_newer_epoch_is_verified_though_an_older_ones_transaction_is_open(
 
 
 @pytest.mark.parametrize(("version", "fine"), [(TV1, True), (TV2, False)])
-def test_the_epoch_of_a_marker_is_the_transactions_or_above_it(
+def test_marker_of_tv2_must_have_a_newer_epoch_than_its_transaction(
     leader: Leader, version: int, fine: bool
 ) -> None:
     leader.send(0, leader.guard())
@@ -226,15 +271,15 @@ def test_a_marker_of_an_older_epoch_ends_nothing(leader: Leader, version: int) -
 
 
 @pytest.mark.parametrize("version", [TV1, TV2])
-def test_a_marker_that_is_sent_twice_is_written_twice(leader: Leader, version: int) -> None:
-    """KAFKA-19999: refused, it would leave the coordinator's transaction undone for good."""
+def test_repeated_marker_is_written_again(leader: Leader, version: int) -> None:
+    """KAFKA-19999: a refusal would leave the coordinator's transaction incomplete for good."""
     leader.send(0, leader.guard())
     leader.mark(1, version=version)
     leader.mark(1, version=version)
     assert (leader.end, leader.open) == (3, False)
 
 
-def test_a_marker_sent_twice_does_not_end_the_next_transaction_of_that_epoch(
+def test_repeated_marker_does_not_end_the_next_transaction(
     leader: Leader,
 ) -> None:
     leader.send(0, leader.guard())
@@ -256,7 +301,7 @@ def test_a_coordinator_that_was_replaced_is_fenced_even_in_the_newer_protocol(
     assert refusal(caught) == "TRANSACTION_COORDINATOR_FENCED"
 
 
-def test_a_follower_takes_markers_as_they_come(leader: Leader) -> None:
+def test_follower_accepts_markers_of_any_epoch(leader: Leader) -> None:
     leader.send(0, leader.guard(epoch=5), epoch=5)
     leader.mark(5, version=TV2, coordinator_epoch=9, origin=Origin.REPLICATION)
     assert not leader.open
@@ -266,13 +311,13 @@ def test_a_follower_takes_markers_as_they_come(leader: Leader) -> None:
     assert (entry.producer_epoch, entry.coordinator_epoch) == (4, 3)
 
 
-# -- whose transaction it is -----------------------------------------------------------------------
+# -- the transactional id of a transaction ---------------------------------------------------------
 
 
-def test_another_transactional_id_cannot_write_into_an_open_transaction(leader: Leader) -> None:
+def test_other_transactional_id_cannot_write_into_an_open_transaction(leader: Leader) -> None:
     leader.send(0, leader.guard())
     with pytest.raises(KafkaError) as caught:
-        leader.begin(1, key="thief")
+        leader.begin(1, key="other")
     assert refusal(caught) == "INVALID_PRODUCER_ID_MAPPING"
     assert leader.begin(1) is None
 
@@ -281,15 +326,15 @@ def test_after_a_restart_an_open_transaction_is_verified_again(leader: Leader) -
     leader.send(0, leader.guard())
     again = Leader(load(leader.state, windows_known=True).state)
     assert again.open
-    assert isinstance(again.begin(1, key="thief"), Guard)
+    assert isinstance(again.begin(1, key="other"), VerificationGuard)
     guard = again.guard(1)
     again.send(1, guard)
     assert again.begin(2) is None
     with pytest.raises(KafkaError):
-        again.begin(2, key="thief")
+        again.begin(2, key="other")
 
 
-def test_the_next_transaction_may_be_another_ids(leader: Leader) -> None:
+def test_next_transaction_may_have_another_transactional_id(leader: Leader) -> None:
     leader.send(0, leader.guard())
     leader.mark()
     leader.send(1, leader.guard(1, key="y"))
@@ -298,16 +343,16 @@ def test_the_next_transaction_may_be_another_ids(leader: Leader) -> None:
 
 def test_two_ids_that_claim_one_producer_do_not_share_a_guard(leader: Leader) -> None:
     mine = leader.guard()
-    theirs = leader.guard(key="thief")
+    theirs = leader.guard(key="other")
     assert mine is not theirs
     with pytest.raises(KafkaError):
         leader.send(0, mine)
 
 
-# -- what stays in memory --------------------------------------------------------------------------
+# -- forgotten verifications and producers --------------------------------------------------------
 
 
-def test_what_nobody_comes_back_for_is_forgotten_at_the_second_sweep(leader: Leader) -> None:
+def test_unused_verification_is_forgotten_at_the_second_sweep(leader: Leader) -> None:
     guard = leader.guard()
     leader.state.expire(0, 1000)
     assert leader.begin() is guard
@@ -316,15 +361,16 @@ def test_what_nobody_comes_back_for_is_forgotten_at_the_second_sweep(leader: Lea
         leader.send(0, guard)
 
 
-def test_a_producer_that_nobody_knows_leaves_nothing_behind(leader: Leader) -> None:
-    """Ids can be made up: a guard for each until the next sweep but one filled the memory."""
+def test_verification_of_an_unknown_producer_is_forgotten_at_once(leader: Leader) -> None:
+    """Producer ids can be made up: one guard for each, until the second sweep, would fill the
+    memory."""
     guard = leader.guard()
     leader.state.forget_verification(PID, guard)
     assert leader.guard() is not guard
 
 
 def test_only_the_guard_that_was_refused_is_forgotten(leader: Leader) -> None:
-    older = leader.guard(key="thief")
+    older = leader.guard(key="other")
     current = leader.guard()
     leader.state.forget_verification(PID, older)
     leader.send(0, current)
@@ -337,8 +383,9 @@ def test_an_open_transaction_keeps_its_producer_however_long_it_is_idle(leader: 
     assert leader.state.expire(10**12, 1) == 1
 
 
-def test_a_marker_makes_its_producer_young_again(leader: Leader) -> None:
-    """KAFKA-9144: expired by its last batch, the coordinator's epoch was forgotten too early."""
+def test_producer_expires_by_its_last_marker(leader: Leader) -> None:
+    """KAFKA-9144: expired by its last batch, the producer lost the coordinator's epoch too
+    early."""
     leader.send(0, leader.guard())
     leader.mark(coordinator_epoch=5)
     assert leader.state.expire(2999, 1000) == 0
@@ -348,7 +395,7 @@ def test_a_marker_makes_its_producer_young_again(leader: Leader) -> None:
     assert leader.state.expire(3000, 1000) == 1
 
 
-def test_a_truncated_log_makes_every_answer_worthless(leader: Leader) -> None:
+def test_truncation_voids_every_guard(leader: Leader) -> None:
     guard = leader.guard()
     leader.state.reset(0)
     with pytest.raises(KafkaError):
@@ -358,10 +405,11 @@ def test_a_truncated_log_makes_every_answer_worthless(leader: Leader) -> None:
 # -- a client that changes the protocol (KAFKA-18227) ----------------------------------------------
 
 
-def test_what_the_newer_protocol_writes_is_not_of_the_transaction_that_the_older_opened(
+def test_batch_of_the_newer_protocol_does_not_join_a_transaction_of_the_older(
     leader: Leader,
 ) -> None:
-    """Its marker is on the way, and a batch that came before it would be part of it."""
+    """The transaction's marker is on its way: a batch before it would become part of the
+    transaction."""
     leader.send(0, leader.guard())
     assert leader.begin(1) is None
     guard = leader.guard(1, newer=True)
@@ -373,14 +421,14 @@ def test_what_the_newer_protocol_writes_is_not_of_the_transaction_that_the_older
     assert leader.begin(2, newer=True) is None
 
 
-def test_a_late_batch_of_the_older_protocol_answers_no_question_of_the_newer(
+def test_late_batch_of_the_older_protocol_keeps_the_newer_verification_open(
     leader: Leader,
 ) -> None:
     leader.send(0, leader.guard())
-    asked = leader.guard(2, newer=True)
+    pending = leader.guard(2, newer=True)
     leader.send(1, leader.begin(1))
     assert leader.begin(2) is None
-    assert leader.guard(2, newer=True) is asked
+    assert leader.guard(2, newer=True) is pending
 
 
 def test_after_a_restart_an_open_transaction_belongs_to_the_protocol_it_was_verified_for(

@@ -2,18 +2,18 @@
 
 from barnabas.protocol.records.batch import BatchHeader, read_header
 from barnabas.protocol.records.claim import Claim
-from barnabas.protocol.records.control import ControlType, Marker, build_marker
-from barnabas.storage.producer_entry import BatchMetadata
-from barnabas.storage.producer_state import ProducerStateManager
-from barnabas.storage.validator import Origin
-from barnabas.storage.verification import Guard
+from barnabas.protocol.records.control import ControlType, TxnMarker
+from barnabas.storage.log.validator import Origin
+from barnabas.storage.producers.entry import BatchMetadata
+from barnabas.storage.producers.state import ProducerStateManager
+from barnabas.storage.producers.verification import VerificationGuard
 from tests.unit.storage.producer_bench import PID, header
 
 TV1, TV2 = 0, 2
 
 
 class Leader:
-    """A partition whose producers are verified; `end` is its log's end."""
+    """A partition whose producers are verified; `end` is its log end offset."""
 
     def __init__(self, state: ProducerStateManager | None = None) -> None:
         self.state = state or ProducerStateManager()
@@ -27,10 +27,10 @@ class Leader:
         key: str = "x",
         producer_id: int = PID,
         newer: bool = False,
-    ) -> Guard | None:
+    ) -> VerificationGuard | None:
         return self.state.begin_verification(Claim(key, producer_id, epoch, sequence, newer))
 
-    def guard(self, sequence: int = 0, **options: object) -> Guard:
+    def guard(self, sequence: int = 0, **options: object) -> VerificationGuard:
         guard = self.begin(sequence, **options)  # type: ignore[arg-type]
         assert guard is not None
         return guard
@@ -38,7 +38,7 @@ class Leader:
     def append(
         self,
         batch: BatchHeader,
-        guard: Guard | None = None,
+        guard: VerificationGuard | None = None,
         origin: Origin = Origin.CLIENT,
     ) -> BatchMetadata | None:
         update = self.state.prepare(b"", [(0, batch)], origin, self.end, guard)
@@ -48,7 +48,7 @@ class Leader:
         return update.duplicate
 
     def send(
-        self, sequence: int, guard: Guard | None = None, epoch: int = 0
+        self, sequence: int, guard: VerificationGuard | None = None, epoch: int = 0
     ) -> BatchMetadata | None:
         return self.append(header(sequence, epoch=epoch, transactional=True), guard)
 
@@ -61,13 +61,7 @@ class Leader:
         kind: ControlType = ControlType.COMMIT,
         origin: Origin = Origin.COORDINATOR,
     ) -> None:
-        marker = build_marker(
-            Marker(kind, coordinator_epoch),
-            offset=0,
-            timestamp=2000,
-            producer_id=PID,
-            producer_epoch=epoch,
-        )
+        marker = TxnMarker(PID, epoch, coordinator_epoch, bool(kind)).batch(2000)
         update = self.state.prepare(
             marker,
             [(0, read_header(marker))],

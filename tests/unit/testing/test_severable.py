@@ -1,4 +1,4 @@
-"""A line that is cut carries nothing, tells nobody, and loses nothing once it is mended."""
+"""A cut link carries nothing, tells neither side, and loses nothing once it is mended."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.server.network import TcpNetwork
-from barnabas.testing.severable import Line, SeverableNetwork
+from barnabas.testing.severable import Link, SeverableNetwork
 
 DEADLINE = 10.0
 QUIET = 0.05
@@ -82,7 +82,7 @@ class Pair:
         return self
 
     @property
-    def line(self) -> Line:
+    def line(self) -> Link:
         return self.network.outgoing[self.listening.port]
 
 

@@ -1,4 +1,4 @@
-"""Histories for the tests: a faultless broker in a few lines, and how to spoil what it did."""
+"""Histories for the tests: a model of a correct cluster, and functions to corrupt its history."""
 
 import json
 from collections import defaultdict
@@ -7,26 +7,26 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from barnabas.verify.history import COMMITTED, UNCOMMITTED, Event, History, Place, read_history
+from barnabas.verify.history import COMMITTED, UNCOMMITTED, Event, History, Partition, read_history
 from barnabas.verify.judge import judge
 
 GROUP = "g"
 
 
 class Cluster:
-    """Partitions that do what they should, and the history of those who use them."""
+    """A model of a correct cluster; it writes the history of its clients."""
 
     def __init__(self, *, compacted: bool = False, stages: list[dict[str, str]] = ()) -> None:  # type: ignore[assignment]
         self._file = StringIO()
         self._ticks = 0
         self.history = History(self._file, self._clock)
-        self.logs: dict[Place, list[tuple[str, str | None] | None]] = defaultdict(list)
-        """Of each record its value and transaction; a marker is None."""
-        self.open: dict[str, set[Place]] = {}
+        self.logs: dict[Partition, list[tuple[str, str | None] | None]] = defaultdict(list)
+        """The value and transaction of each record; None is a marker."""
+        self.open: dict[str, set[Partition]] = {}
         self.aborted: set[str] = set()
-        self.committed: dict[Place, tuple[int, str | None]] = {}
-        self._pending: dict[str, dict[Place, int]] = {}
-        self._positions: dict[tuple[str, Place], int] = {}
+        self.committed: dict[Partition, tuple[int, str | None]] = {}
+        self._pending: dict[str, dict[Partition, int]] = {}
+        self._positions: dict[tuple[str, Partition], int] = {}
         topics = {"t": {"partitions": 2, "compacted": compacted}}
         about = {"workload": "test", "seed": 0, "timeout": 10, "topics": topics}
         self.history.note("run", "run", "info", {**about, "stages": list(stages)})
@@ -46,14 +46,14 @@ class Cluster:
         self,
         proc: str,
         txn: str | None,
-        at: Place = ("t", 0),
+        at: Partition = ("t", 0),
         *,
         key: str | None = None,
         extra: Any = None,
         told: str = "ok",
         late: bool = False,
     ) -> str:
-        """`told` is what the producer learns; only what failed is not written."""
+        """Send a record; `told` is the outcome for the producer, "fail" writes nothing."""
         self._values += 1
         value = f"{proc}:{self._values}"
         sent = {"id": proc if txn else None, "txn": txn, "at": at, "late": late}
@@ -70,7 +70,7 @@ class Cluster:
             self.open.setdefault(txn, set()).add(at)
         return value
 
-    def offsets(self, proc: str, txn: str, at: Place, offset: int) -> None:
+    def offsets(self, proc: str, txn: str, at: Partition, offset: int) -> None:
         value = {"id": proc, "txn": txn, "group": GROUP, "offsets": [[*at, offset]]}
         self.history.ok(self.history.invoke(proc, "offsets", value), {})
         self._pending.setdefault(txn, {})[at] = offset
@@ -91,14 +91,16 @@ class Cluster:
 
     # -- readers ---------------------------------------------------------------------------------
 
-    def stable(self, at: Place) -> int:
-        """The last stable offset."""
+    def stable(self, at: Partition) -> int:
+        """Return the last stable offset."""
         for offset, record in enumerate(self.logs[at]):
             if record is not None and record[1] in self.open:
                 return offset
         return len(self.logs[at])
 
-    def read(self, reader: str, at: Place, *, committed: bool = True, final: bool = False) -> None:
+    def read(
+        self, reader: str, at: Partition, *, committed: bool = True, final: bool = False
+    ) -> None:
         start = 0 if final else self._positions.get((reader, at), 0)
         end = self.stable(at) if committed else len(self.logs[at])
         records = [
@@ -124,13 +126,13 @@ class Cluster:
         }
         self.history.note(reader, "read", "ok", value)
 
-    def observe(self, at: Place) -> None:
+    def observe(self, at: Partition) -> None:
         offset, txn = self.committed.get(at, (-1, None))
         op = self.history.invoke("watcher", "committed", {"group": GROUP, "at": at})
         self.history.ok(op, {"offset": offset, "txn": txn})
 
     def finish(self) -> None:
-        """The final reads."""
+        """Read everything at the end."""
         for at in sorted({("t", 0), *self.logs}):
             self.observe(at)
             for committed in (True, False):
@@ -150,7 +152,7 @@ class Cluster:
 def spoilt(
     events: list[Event], which: Callable[[Event], bool], change: Callable[[dict[str, Any]], None]
 ) -> list[Event]:
-    """The events, with the value of those that `which` chooses changed."""
+    """Return the events, with changed values in those that `which` selects."""
     out = []
     for event in events:
         if which(event):
@@ -162,5 +164,5 @@ def spoilt(
 
 
 def names(events: list[Event]) -> set[str]:
-    """The anomalies that the checks find."""
+    """Return the names of the anomalies that the checks find."""
     return {anomaly.name for anomaly in judge(events).anomalies}

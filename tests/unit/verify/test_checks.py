@@ -1,10 +1,10 @@
-"""Each check finds what it is there for, and nothing in what a faultless broker does."""
+"""Each check finds its anomalies, and none in the history of a correct broker."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.verify.history import CorruptHistory, Event
@@ -26,7 +26,7 @@ def without(text: str) -> Callable[[dict[str, Any]], None]:
 
 
 def transaction(cluster: Cluster, *, commit: bool = True, told: str = "ok") -> tuple[str, str]:
-    """One of two records, read by two readers."""
+    """Run a transaction of two records, which two readers read."""
     cluster.init("w")
     values = cluster.send("w", "w-1", T0), cluster.send("w", "w-1", T1)
     cluster.end("w", "w-1", commit=commit, told=told)
@@ -36,9 +36,8 @@ def transaction(cluster: Cluster, *, commit: bool = True, told: str = "ok") -> t
     return values
 
 
-@settings(deadline=None)
 @given(st.data())
-def test_a_faultless_broker_is_acquitted(data: st.DataObject) -> None:
+def test_correct_broker_has_no_anomaly(data: st.DataObject) -> None:
     cluster = Cluster()
     producers = dict.fromkeys(("w0", "w1", "w2"), 0)
     for name in producers:
@@ -83,7 +82,7 @@ def test_two_values_at_one_offset() -> None:
     del first
 
 
-def test_a_value_that_nobody_sent() -> None:
+def test_value_without_a_sender() -> None:
     cluster = Cluster()
     transaction(cluster)
 
@@ -104,7 +103,7 @@ def test_one_value_at_two_offsets() -> None:
 
 
 @pytest.mark.parametrize("later", [True, False])
-def test_an_acknowledged_write_that_nobody_finds(later: bool) -> None:
+def test_acknowledged_write_that_is_missing(later: bool) -> None:
     cluster = Cluster()
     value = cluster.send("w", None)
     if later:
@@ -114,7 +113,7 @@ def test_an_acknowledged_write_that_nobody_finds(later: bool) -> None:
     assert names(events) >= {"lost-write" if later else "unseen"}
 
 
-def test_an_aborted_write_that_only_read_uncommitted_may_miss() -> None:
+def test_aborted_write_missing_for_read_uncommitted() -> None:
     cluster = Cluster()
     value, _ = transaction(cluster, commit=False)
     assert names(cluster.events()) == set()
@@ -122,7 +121,7 @@ def test_an_aborted_write_that_only_read_uncommitted_may_miss() -> None:
     assert names(events) == {"unseen"}
 
 
-def test_reading_what_was_aborted() -> None:
+def test_read_of_aborted_record() -> None:
     cluster = Cluster()
     transaction(cluster, commit=False)
     cluster.aborted.clear()
@@ -130,7 +129,7 @@ def test_reading_what_was_aborted() -> None:
     assert names(cluster.events()) == {"G1a"}
 
 
-def test_reading_what_was_refused() -> None:
+def test_read_of_refused_record() -> None:
     cluster = Cluster()
     cluster.send("w", None, told="OUT_OF_ORDER_SEQUENCE_NUMBER", late=True)
     cluster.logs[T0].append(("w:1", None))
@@ -138,7 +137,7 @@ def test_reading_what_was_refused() -> None:
     assert "G1a" in names(cluster.events())
 
 
-def test_an_aborted_transactions_offset() -> None:
+def test_committed_offset_of_aborted_transaction() -> None:
     cluster = Cluster()
     cluster.init("w")
     cluster.offsets("w", "w-1", T0, 5)
@@ -149,7 +148,7 @@ def test_an_aborted_transactions_offset() -> None:
     assert "G1a" in names(cluster.events())
 
 
-def test_reading_what_is_open() -> None:
+def test_read_of_open_transaction() -> None:
     cluster = Cluster()
     cluster.init("w")
     cluster.send("w", "w-1")
@@ -162,14 +161,14 @@ def test_reading_what_is_open() -> None:
 
 
 @pytest.mark.parametrize("told", ["ok", "REQUEST_TIMED_OUT"])
-def test_half_a_transaction(told: str) -> None:
+def test_partly_visible_transaction(told: str) -> None:
     cluster = Cluster()
     value, _ = transaction(cluster, told=told)
     events = spoilt(cluster.events(), lambda event: event.f == "read", without(value))
     assert "torn" in names(events)
 
 
-def test_an_unknown_transaction_may_be_gone_as_a_whole() -> None:
+def test_unknown_transaction_may_be_missing_as_a_whole() -> None:
     cluster = Cluster()
     cluster.init("w")
     cluster.send("w", "w-1")
@@ -179,7 +178,7 @@ def test_an_unknown_transaction_may_be_gone_as_a_whole() -> None:
     assert names(cluster.events()) == set()
 
 
-def test_data_without_its_offsets() -> None:
+def test_visible_records_without_committed_offsets() -> None:
     cluster = Cluster()
     cluster.init("w")
     cluster.send("w", "w-1")
@@ -190,7 +189,7 @@ def test_data_without_its_offsets() -> None:
     assert names(cluster.events()) >= {"torn", "stale-offset"}
 
 
-def test_amounts_that_do_not_add_up() -> None:
+def test_amounts_with_a_sum_other_than_zero() -> None:
     cluster = Cluster()
     cluster.init("w")
     cluster.send("w", "w-1", T0, extra=-5)
@@ -204,7 +203,7 @@ def test_amounts_that_do_not_add_up() -> None:
     assert "unbalanced" in names(spoilt(cluster.events(), is_read("c"), without(value)))
 
 
-def test_a_producers_records_in_the_other_order() -> None:
+def test_records_in_other_order_than_sent() -> None:
     cluster = Cluster()
     cluster.send("w", None)
     cluster.send("w", None)
@@ -219,13 +218,13 @@ def test_a_producers_records_in_the_other_order() -> None:
     assert names(events) == {"nonmonotonic-send"}
 
 
-def test_a_reader_that_skips() -> None:
+def test_reader_that_skips_a_record() -> None:
     cluster = Cluster()
     value, _ = transaction(cluster)
     assert names(spoilt(cluster.events(), is_read("c"), without(value))) == {"int-poll-skip"}
 
 
-def test_a_reader_that_goes_back() -> None:
+def test_reader_that_goes_back() -> None:
     cluster = Cluster()
     cluster.send("w", None)
     cluster.send("w", None)
@@ -239,7 +238,7 @@ def test_a_reader_that_goes_back() -> None:
 
 
 @pytest.mark.parametrize("which", ["hw", "lso"])
-def test_a_watermark_that_goes_back(which: str) -> None:
+def test_watermark_that_goes_back(which: str) -> None:
     cluster = Cluster()
     cluster.send("w", None)
     cluster.read("c", T0)
@@ -268,7 +267,7 @@ def test_processing_twice_and_never() -> None:
     del two
 
 
-def test_output_without_the_offset_of_its_input() -> None:
+def test_output_without_committed_input_offset() -> None:
     cluster = Cluster(stages=[{"from": "t", "to": "u", "group": "g"}])
     cluster.init("w")
     value = cluster.send("w", None)
@@ -278,7 +277,7 @@ def test_output_without_the_offset_of_its_input() -> None:
     assert names(cluster.events()) == {"torn"}
 
 
-def test_two_transactions_that_read_from_each_other() -> None:
+def test_cycle_of_two_transactions() -> None:
     cluster = Cluster()
     for name in "ab":
         cluster.init(name)
@@ -292,7 +291,7 @@ def test_two_transactions_that_read_from_each_other() -> None:
     assert names(cluster.events()) == {"G1c"}
 
 
-def test_a_transaction_that_nobody_ends() -> None:
+def test_hanging_transaction() -> None:
     cluster = Cluster()
     cluster.init("w")
     cluster.send("w", "w-1")
@@ -300,7 +299,7 @@ def test_a_transaction_that_nobody_ends() -> None:
     assert names(cluster.events()) == {"hanging-transaction"}
 
 
-def test_an_offset_that_goes_back() -> None:
+def test_committed_offset_that_goes_back() -> None:
     cluster = Cluster()
     cluster.committed[T0] = 7, None
     cluster.observe(T0)
@@ -309,7 +308,7 @@ def test_an_offset_that_goes_back() -> None:
     assert "offset-regression" in names(cluster.events())
 
 
-def test_an_offset_that_somebody_set_back_on_purpose() -> None:
+def test_committed_offset_that_was_set_back_on_purpose() -> None:
     cluster = Cluster()
     cluster.init("w")
     for number, offset in enumerate([7, 4]):
@@ -320,7 +319,7 @@ def test_an_offset_that_somebody_set_back_on_purpose() -> None:
     assert names(cluster.events()) == set()
 
 
-def test_compaction_keeps_what_only_an_aborted_record_replaced() -> None:
+def test_compaction_must_keep_record_before_an_aborted_one() -> None:
     cluster = Cluster(compacted=True)
     cluster.init("w")
     old = cluster.send("w", "w-1", key="k")
@@ -333,7 +332,7 @@ def test_compaction_keeps_what_only_an_aborted_record_replaced() -> None:
     assert "lost-write" in names(events)
 
 
-def test_compaction_may_take_what_a_committed_record_replaced() -> None:
+def test_compaction_may_remove_record_before_a_committed_one() -> None:
     cluster = Cluster(compacted=True)
     cluster.init("w")
     old = cluster.send("w", "w-1", key="k")
@@ -345,7 +344,7 @@ def test_compaction_may_take_what_a_committed_record_replaced() -> None:
     assert names(events) == set()
 
 
-def test_a_value_that_is_sent_twice_is_the_fault_of_the_history() -> None:
+def test_value_that_is_sent_twice_is_a_corrupt_history() -> None:
     cluster = Cluster()
     cluster.send("w", None)
     events = cluster.events()

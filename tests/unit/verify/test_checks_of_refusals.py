@@ -1,4 +1,4 @@
-"""Whom a broker refuses without a reason, and what it denies although it knew it."""
+"""The checks of refused producers and of denied topics."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.unit.verify.histories import Cluster, names, spoilt
 
 
 @pytest.mark.parametrize("err", ["PRODUCER_FENCED", "OUT_OF_ORDER_SEQUENCE_NUMBER"])
-def test_a_producer_that_is_refused_without_a_reason(err: str) -> None:
+def test_refused_producer_without_reason_is_an_anomaly(err: str) -> None:
     cluster = Cluster()
     cluster.init("w")
     cluster.send("w", "w-1", told=err)
@@ -14,7 +14,7 @@ def test_a_producer_that_is_refused_without_a_reason(err: str) -> None:
     assert "unjust-refusal" in names(cluster.events())
 
 
-def test_a_producer_that_was_replaced_is_refused_rightly() -> None:
+def test_fenced_producer_may_be_refused() -> None:
     cluster = Cluster()
     cluster.init("w")
     op = cluster.history.invoke("other", "init", {"id": "w"})
@@ -32,7 +32,7 @@ def test_a_producer_that_was_replaced_is_refused_rightly() -> None:
         pytest.param([(0, ["t"]), (0, []), (0, ["t"])], {"denied-topic"}, id="denied"),
     ],
 )
-def test_what_a_broker_knew_it_does_not_deny(
+def test_denied_known_topic_is_an_anomaly(
     views: list[tuple[int, list[str]]], found: set[str]
 ) -> None:
     cluster = Cluster()
@@ -43,7 +43,7 @@ def test_what_a_broker_knew_it_does_not_deny(
     assert names(cluster.events()) == found
 
 
-def test_a_producer_may_always_begin_anew() -> None:
+def test_refused_init_producer_id_is_an_anomaly() -> None:
     cluster = Cluster()
     cluster.init("w")
     cluster.send("w", "w-1", told="fail")
@@ -58,10 +58,12 @@ def test_a_producer_may_always_begin_anew() -> None:
     [
         pytest.param(0.001, set(), id="it has slept for longer than ids are kept"),
         pytest.param(60, {"unjust-refusal"}, id="it was there a moment ago"),
-        pytest.param(None, {"unjust-refusal"}, id="nobody knows how long ids are kept"),
+        pytest.param(None, {"unjust-refusal"}, id="the expiration of ids is unknown"),
     ],
 )
-def test_a_producer_is_not_forgotten_too_early(kept: float | None, found: set[str]) -> None:
+def test_transactional_id_that_expires_too_early_is_an_anomaly(
+    kept: float | None, found: set[str]
+) -> None:
     cluster = Cluster()
     cluster.init("w")
     value = {"id": "w", "txn": "w-1", "at": ("t", 0), "records": [[None, "w:1", None]]}

@@ -1,4 +1,4 @@
-"""What several brokers owe at the end: C13 for replicas, C14, and reads of replicas (C12)."""
+"""The checks across brokers: C13 for replicas, C14, and reads from followers (C12)."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.unit.verify.histories import Cluster, names
 
 AT = ("t", 0)
 BATCHES = [[0, 90, 0, 17], [1, 80, 0, 23], [2, 85, 1, 29]]
-"""Of two leader epochs."""
+"""The batches of a replica, in two leader epochs."""
 
 
 def with_replicas(*found: list[list[int]], to: int = 3, **options: Any) -> Cluster:
@@ -31,7 +31,7 @@ def recovered(*lacking: Any) -> Cluster:
     return cluster
 
 
-def test_equal_replicas_are_no_anomaly() -> None:
+def test_equal_replicas_have_no_anomaly() -> None:
     assert names(with_replicas(BATCHES, BATCHES, BATCHES).events()) == set()
 
 
@@ -51,15 +51,15 @@ def test_replicas_that_differ(other: list[list[int]]) -> None:
     assert "broker 3" in anomaly.text
 
 
-def test_replicas_of_a_compacted_topic_are_cleaned_each_in_its_time() -> None:
+def test_replicas_of_a_compacted_topic_may_differ() -> None:
     assert names(with_replicas(BATCHES, BATCHES[1:], compacted=True).events()) == set()
 
 
-def test_a_replica_that_does_not_show_what_is_committed() -> None:
+def test_replica_that_lacks_committed_batches() -> None:
     assert names(with_replicas(BATCHES, BATCHES[:2], to=2).events()) == {"replica-short"}
 
 
-def test_a_cluster_that_recovered() -> None:
+def test_recovered_cluster_has_no_anomaly() -> None:
     assert names(recovered().events()) == set()
 
 
@@ -73,12 +73,14 @@ def test_a_cluster_that_recovered() -> None:
         ([None, -1, [], []], "no-metadata"),
     ],
 )
-def test_what_is_not_whole_at_the_deadline(lacking: list[Any], name: str) -> None:
+def test_partition_without_leader_or_full_isr_at_the_deadline(
+    lacking: list[Any], name: str
+) -> None:
     assert names(recovered(lacking).events()) == {name}
 
 
 @pytest.mark.parametrize(("node", "found"), [(None, {"watermark-regression"}), (2, set())])
-def test_only_a_leader_keeps_its_watermarks(node: int | None, found: set[str]) -> None:
+def test_watermark_check_excludes_followers(node: int | None, found: set[str]) -> None:
     cluster = Cluster()
     for high in (5, 4):
         value = {"reader": "r", "isolation": "uncommitted", "assignment": 0, "at": AT, "from": 0}
@@ -92,15 +94,13 @@ def test_only_a_leader_keeps_its_watermarks(node: int | None, found: set[str]) -
     ("epoch", "asked", "found"),
     [
         (1, 2.0, {"shown-uncommitted"}),
-        # It may have looked before the other one was shown the record.
+        # The leader may have been read before the follower showed the record.
         (1, 0.0, set()),
-        # A new leader learns what is committed (KIP-207).
+        # A new leader learns the high watermark later (KIP-207).
         (2, 2.0, set()),
     ],
 )
-def test_a_follower_shows_what_its_leader_does_not_call_committed(
-    epoch: int, asked: float, found: set[str]
-) -> None:
+def test_follower_that_shows_uncommitted_records(epoch: int, asked: float, found: set[str]) -> None:
     cluster = Cluster()
     cluster.init("w")
     value = cluster.send("w", None, AT)

@@ -1,4 +1,4 @@
-"""What an operation's outcome is called."""
+"""The outcome of an operation in the history."""
 
 import json
 from io import StringIO
@@ -8,7 +8,7 @@ import pytest
 from barnabas.client.cluster import Cluster
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.verify.history import History
-from barnabas.verify.wire.recorder import NotDone, Recorder
+from barnabas.verify.wire.recorder import OperationFailed, Recorder
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from barnabas.verify.wire.recorder import NotDone, Recorder
         ([ErrorCode.NOT_COORDINATOR, ErrorCode.INVALID_TXN_STATE], "info"),
     ],
 )
-async def test_what_a_deposed_leader_had_appended_is_not_refused_for_certain(
+async def test_not_leader_error_leaves_the_outcome_unknown(
     answers: list[ErrorCode], outcome: str
 ) -> None:
     file = StringIO()
@@ -30,6 +30,6 @@ async def test_what_a_deposed_leader_had_appended_is_not_refused_for_certain(
     async def work() -> None:
         raise KafkaError(left.pop(0))
 
-    with pytest.raises(NotDone):
+    with pytest.raises(OperationFailed):
         await recorder.do("send", {}, work, lambda _: {})
     assert json.loads(file.getvalue().splitlines()[-1])["type"] == outcome

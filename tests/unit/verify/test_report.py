@@ -1,4 +1,4 @@
-"""What `verify eos` says of a run, and the exit code that programs go by."""
+"""The report and the exit code of `barnabas verify eos`."""
 
 import json
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from barnabas.cli.verify import verify
+from barnabas.cli.commands.verify import verify
 from barnabas.verify.judge import judge
 from barnabas.verify.report import as_json, exit_code, show
 from tests.unit.verify.histories import Cluster
 
 
 def unused(*, one_went_well: bool = False) -> Cluster:
-    """Of a cluster that answered nothing, or one request, and could not be read at the end."""
+    """Return the history of a cluster that answered one request or none, without final reads."""
     cluster = Cluster()
     for _ in range(8):
         op = cluster.history.invoke("p", "init", {"id": "p"})
@@ -23,10 +23,10 @@ def unused(*, one_went_well: bool = False) -> Cluster:
     return cluster
 
 
-def test_a_cluster_that_could_not_be_used_has_shown_no_anomaly(
+def test_unusable_cluster_has_no_anomaly(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """That it could not be read to its end was taken for lost data: exit code 3."""
+    """Missing final reads were once reported as lost data, with exit code 3."""
     verdict = judge(unused().events())
     assert [each.name for each in verdict.anomalies] == ["no-final-read"]
     assert exit_code(verdict) == 1
@@ -36,7 +36,7 @@ def test_a_cluster_that_could_not_be_used_has_shown_no_anomaly(
     assert "no-final-read" not in capsys.readouterr().out
 
 
-def test_its_history_is_judged_alike(tmp_path: Path) -> None:
+def test_check_of_its_history_has_the_same_verdict(tmp_path: Path) -> None:
     file = tmp_path / "history"
     unused().save(file)
     done = CliRunner().invoke(verify, ["eos", "check", str(file), "--json"])
@@ -44,5 +44,5 @@ def test_its_history_is_judged_alike(tmp_path: Path) -> None:
     assert "the cluster could not be used" in done.stderr
 
 
-def test_where_something_went_well_the_end_must_be_readable() -> None:
+def test_missing_final_read_is_an_anomaly_after_a_success() -> None:
     assert exit_code(judge(unused(one_went_well=True).events())) == 3

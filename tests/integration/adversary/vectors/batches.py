@@ -1,12 +1,14 @@
-"""Record batches: every field of the header wrong, records that lie, codecs and their bombs.
+"""Record batches: wrong values in every header field, false records, codecs and decompression
+bombs.
 
-Two topics: `plain` takes batches by their header; `keyed` is compacted, so the broker looks inside.
+Two topics: `plain` is checked by the batch header; `keyed` is compacted, so the broker validates
+the records.
 """
 
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 
 import cramjam
 from crc32c import crc32c
@@ -28,7 +30,7 @@ STAMP = 1_700_000_000_000
 RECORDS = [Record(0, STAMP, b"k", b"v", ()), Record(1, STAMP, b"k", b"w", ())]
 GOOD = build_batch(RECORDS)
 
-# Where the fields of a batch header lie, and how they are packed.
+# The positions of the fields of a batch header, and their struct formats.
 FIELDS = {
     "base offset": (0, ">q"),
     "length": (8, ">i"),
@@ -45,7 +47,7 @@ FIELDS = {
     "record count": (57, ">i"),
 }
 
-# (field, value, what comes of it); the CRC is right, unless it is the field.
+# (field, value, expected reaction); the CRC is right, unless it is the field.
 HEADERS = [
     *(("base offset", value, INVALID) for value in (1, -1, 2**63 - 1, -(2**63))),
     *(("length", value, CORRUPT) for value in (0, 1, 13, 48, -1, -(2**31))),
@@ -103,7 +105,7 @@ def _shapes() -> Iterator[Vector]:
     for position in (21, 40, HEADER_SIZE, len(GOOD) - 1):
         damaged = bytearray(GOOD)
         damaged[position] ^= 0x01
-        # Bit 0 of the low attributes byte is a codec; the CRC is what is looked at first.
+        # Bit 0 of the low attributes byte is a codec; the CRC is checked first.
         yield _produce(f"a flipped bit at {position}", bytes(damaged), CORRUPT)
     large = build_batch([Record(0, STAMP, None, bytes(1_048_588), ())])
     yield _produce("larger than max.message.bytes", large, TOO_LARGE)
@@ -153,7 +155,7 @@ def _records() -> Iterator[Vector]:
 
 
 def _codecs() -> Iterator[Vector]:
-    """Bytes that are not of the codec that the attributes name."""
+    """Yield bytes that are not in the format of the codec that the attributes name."""
     body = _framed([b"\0\0\0\x02k\x02v\0"])
     for codec in list(Compression)[1:]:
         packed = _compress(codec, body)
@@ -191,11 +193,13 @@ def _damaged(data: bytes) -> bytes:
 
 
 def _bombs() -> Iterator[Vector]:
-    """Small batches of very much: 1 GB in each codec that packs it into a legal batch."""
+    """Yield decompression bombs: 1 GB in each codec that compresses it into a legal batch."""
     for codec in (Compression.GZIP, Compression.ZSTD):
-        for name, data in {"1 GB": _bomb(codec), "1 GB in many frames": _bomb(codec, 64)}.items():
-            batch = _batch_of(data, 1, codec)
-            yield _produce(f"{codec.name}: a bomb of {name}", batch, INVALID, "keyed")
+        for name, parts in {"1 GB": 1, "1 GB in many frames": 64}.items():
+            content = partial(_bomb_request, codec, parts)
+            yield Vector(
+                f"batch: {codec.name}: a bomb of {name}", content, INVALID, produce.API, VERSION
+            )
     for codec in (Compression.LZ4, Compression.SNAPPY):
         data = _compress(codec, bytes(18 << 20))
         expected = TOO_LARGE if len(data) > 1_048_588 else INVALID
@@ -204,7 +208,11 @@ def _bombs() -> Iterator[Vector]:
 
 
 @cache
-def _bomb(codec: Compression, parts: int = 1) -> bytes:
+def _bomb_request(codec: Compression, parts: int) -> bytes:
+    return request_with("keyed", _batch_of(_bomb(codec, parts), 1, codec))
+
+
+def _bomb(codec: Compression, parts: int) -> bytes:
     size = (1 << 30) // parts
     if codec is Compression.ZSTD:
         return bytes(cramjam.zstd.compress(bytes(size), 1)) * parts
@@ -233,7 +241,7 @@ def _framed(bodies: Sequence[bytes]) -> bytes:
 
 
 def _batch_of(body: bytes, count: int, codec: Compression = Compression.NONE) -> bytes:
-    """A batch whose header is right for `count` records, whatever `body` is."""
+    """Return a batch with `body` and a header that is right for `count` records."""
     head = bytearray(GOOD[:HEADER_SIZE]) + body
     values = {
         "length": len(head) - 12,
@@ -245,7 +253,7 @@ def _batch_of(body: bytes, count: int, codec: Compression = Compression.NONE) ->
 
 
 def _with(values: dict[str, int], batch: bytes = GOOD) -> bytes:
-    """`batch` with other values in its header."""
+    """Return `batch` with other values in its header."""
     out = bytearray(batch)
     for field, value in values.items():
         at, form = FIELDS[field]
@@ -256,7 +264,7 @@ def _with(values: dict[str, int], batch: bytes = GOOD) -> bytes:
 
 
 def _message(magic: int) -> bytes:
-    """A message of the formats before v2, which Kafka 4 dropped."""
+    """Return a message of the formats before v2, which Kafka 4 dropped."""
     stamp = struct.pack(">q", STAMP) if magic else b""
     body = (
         struct.pack(">bb", magic, 0) + stamp + struct.pack(">i", -1) + struct.pack(">i", 1) + b"v"
@@ -266,7 +274,7 @@ def _message(magic: int) -> bytes:
 
 
 def request_with(topic: str, records: bytes | None) -> bytes:
-    """A Produce request to partition 0 with these bytes for a batch."""
+    """Return a Produce request to partition 0 with `records` as its batch."""
     size = -1 if records is None else len(records)
     body = (
         struct.pack(">hhii", -1, -1, 1000, 1)

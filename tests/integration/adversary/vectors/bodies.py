@@ -24,7 +24,7 @@ LIST_GROUPS = 16
 HUGE = b"\xff\xff\xff\xff\x0f"
 """2^32 - 1, the greatest unsigned varint."""
 
-# (what it is, API, version, body, what comes of it)
+# (name, API, version, body, expected reaction)
 BODIES = [
     ("array of -2 elements, which is null", metadata.API, 1, b"\xff\xff\xff\xfe", NONE),
     ("array of -2^31 elements, which is null", metadata.API, 1, b"\x80\0\0\0", NONE),
@@ -70,13 +70,15 @@ BODIES = [
     ("tags: size beyond the frame", metadata.API, 12, b"\x01\0\0\x01\x7f\x7fabc", CLOSES),
     ("tags: size of 2^32-1", metadata.API, 12, b"\x01\0\0\x01\x7f" + HUGE, CLOSES),
     ("tags: number of six bytes", metadata.API, 12, b"\x01\0\0\x01" + b"\xff" * 6, CLOSES),
+    ("tags: 64 empty ones", metadata.API, 12, b"\x01\0\0\x40" + b"\x7f\0" * 64, NONE),
+    ("tags: 65 empty ones", metadata.API, 12, b"\x01\0\0\x41" + b"\x7f\0" * 65, CLOSES),
     ("tags: 20000 empty ones", metadata.API, 12,
-     b"\x01\0\0\xa0\x9c\x01" + b"\x7f\0" * 20000, NONE),
+     b"\x01\0\0\xa0\x9c\x01" + b"\x7f\0" * 20000, CLOSES),
     ("uuid cut in the middle", metadata.API, 12, b"\x02" + bytes(9), CLOSES),
     ("topic without a name or an id", metadata.API, 12, b"\x02" + bytes(16) + bytes(5), NO_NAME),
     ("timestamp cut in the middle", list_offsets.API, 1,
      b"\xff\xff\xff\xff\0\0\0\x01" + string(b"t") + b"\0\0\0\x01" + bytes(7), CLOSES),
-    ("coordinator of a type that is none", find_coordinator.API, 1,
+    ("coordinator of an unknown type", find_coordinator.API, 1,
      string(b"g") + b"\x7f", ErrorCode.INVALID_REQUEST),
     ("groups of a group, cut", offset_fetch.API, 8, b"\x02\x02g\x02\x02t\xff", CLOSES),
     ("records of -2 bytes, which are null", produce.API, 8,

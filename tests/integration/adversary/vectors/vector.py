@@ -1,7 +1,7 @@
-"""What a vector is, and the words to write one down."""
+"""A vector of the malformed-frames test, and functions that build its bytes."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -12,7 +12,7 @@ from barnabas.protocol.schema import Api, Message, fields_of
 
 
 class Reaction(Enum):
-    """What the broker does where it does not answer."""
+    """The reaction of a broker that sends no response."""
 
     CLOSES = "closes the connection"
     WAITS = "waits for the rest"
@@ -23,34 +23,39 @@ CLOSES, WAITS = Reaction.CLOSES, Reaction.WAITS
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """Bytes to send on a connection of their own, and what must come of them."""
+    """Bytes to send on a connection of their own, and the required reaction."""
 
     name: str
-    data: bytes
+    content: bytes | Callable[[], bytes]
+    """The bytes, or a function that makes them if that is slow: collection stays fast."""
     expected: Reaction | ErrorCode
-    """The error that the answer carries; NONE for an answer without any."""
+    """The error code of the response; NONE for a response without errors."""
     api: Api | None = None
     version: int = 0
-    """Of the answer, where there is one."""
+    """The version of the response, if there is one."""
+
+    @property
+    def data(self) -> bytes:
+        return self.content if isinstance(self.content, bytes) else self.content()
 
 
 def frame(body: bytes) -> bytes:
-    """A frame whose size is right."""
+    """Return a frame with the right size."""
     return struct.pack(">i", len(body)) + body
 
 
 def request(api: Api, version: int, body: bytes) -> bytes:
-    """A request whose size and header are right."""
+    """Return a request with the right size and header."""
     return frame(encode_request_header(api.key, version, 7, "adversary") + body)
 
 
 def string(text: bytes) -> bytes:
-    """The string of a version that is not flexible."""
+    """Return a string of a version that is not flexible."""
     return struct.pack(">h", len(text)) + text
 
 
 def error_in(answer: Any) -> ErrorCode:
-    """The first error anywhere in an answer."""
+    """Return the first error anywhere in a response."""
     codes = (code for code in _codes(answer) if code)
     return ErrorCode.of(next(codes, 0))
 

@@ -1,9 +1,9 @@
-// franz-go at work, as a program that tells on standard output what it has done.
+// franz-go as a program that prints what it has done to standard output.
 //
 //	franz transform SERVERS RECORDS ROUTE
 //	franz read SERVERS PARTITIONS ROUTE
 //
-// It is the twin of ../../transactions/program.py, which says what is done and told.
+// It is the counterpart of ../../transactions/program.py, which documents the commands and output.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// route is where records come from and go, as Route in transformer.py has it.
+// route names the topics that records are copied from and to, as Route in transformer.py.
 type route struct {
 	servers []string
 	name    string

@@ -8,7 +8,7 @@ import (
 
 const last = "the last"
 
-// read tells each committed record of the output, and ends after the last of each partition.
+// read prints each committed record of the output, and ends after the last of each partition.
 func read(r route, partitions int) error {
 	from := map[int32]kgo.Offset{}
 	for index := range partitions {

@@ -11,14 +11,14 @@ import (
 
 const batch = 200
 
-// transformer carries the input to the output, each record once.
+// transformer copies the input to the output, each record once.
 type transformer struct {
 	route
 	session  *kgo.GroupTransactSession
 	attempts int
 }
 
-// transform ends when the group has so many records of the input.
+// transform ends when the group has committed that many records of the input.
 func transform(r route, total int64) error {
 	t := &transformer{route: r}
 	for {
@@ -38,13 +38,13 @@ func transform(r route, total int64) error {
 	}
 }
 
-// done opens a session where there is none, and asks how many records the group has.
+// done opens a session if there is none, and returns how many records the group has committed.
 func (t *transformer) done() (int64, error) {
 	if t.session == nil {
 		opts := append(
 			t.common(),
 			kgo.ConsumerGroup(t.group()),
-			// The library forgets who it was when it cannot reach a coordinator that moves: the
+			// The library loses its member id if it cannot reach a coordinator that moves: the
 			// group would wait for that member until its session ends.
 			kgo.InstanceID("transformer"),
 			kgo.ConsumeTopics(t.input()),
@@ -58,7 +58,7 @@ func (t *transformer) done() (int64, error) {
 		}
 		t.session = session
 	}
-	// Not before the markers of the last transaction are written.
+	// Wait until the markers of the last transaction are written.
 	ctx, cancel := context.WithTimeout(kadm.RequireStable(context.Background()), time.Minute)
 	defer cancel()
 	for {
@@ -76,7 +76,7 @@ func (t *transformer) done() (int64, error) {
 	}
 }
 
-// work is transactions until so many records more are done.
+// work runs transactions until that many more records are copied.
 func (t *transformer) work(wanted int64) error {
 	for wanted > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

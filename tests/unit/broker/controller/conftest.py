@@ -1,4 +1,4 @@
-"""Clusters that several files of tests begin with."""
+"""Fixtures with clusters, shared by several test files."""
 
 from collections.abc import AsyncIterator
 

@@ -1,16 +1,15 @@
-"""A cluster of four brokers whose topic moves about, and what its leaders say of who is in sync."""
+"""A cluster of four brokers with a topic to reassign, and the ISR proposals of its leaders."""
 
 from collections.abc import Sequence
 
+from barnabas.broker.cluster import znodes
+from barnabas.broker.cluster.new_topics import NewTopic
+from barnabas.broker.cluster.znodes import LeaderAndIsr, TopicAssignment
 from barnabas.broker.controller.controller import Controller
-from barnabas.broker.controller.reassignment import Assignment
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
-from barnabas.broker.controller.state import TopicPartition
-from barnabas.broker.controller.topics import NewTopic
-from barnabas.broker.metadata import znodes
-from barnabas.broker.metadata.embedded import open_store
-from barnabas.broker.metadata.znodes import LeaderAndIsr, TopicAssignment
+from barnabas.broker.controller.rules.reassignment import Assignment
 from barnabas.broker.offload import InlineOffload
+from barnabas.broker.store.embedded import open_store
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -18,18 +17,19 @@ from barnabas.protocol.messages.alter_partition import (
     PartitionData,
     TopicData,
 )
-from barnabas.storage.mem_files import MemFiles
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.files.mem_files import MemFiles
 from tests.unit.broker.controller.harness import FakeCluster
 
 AT = TopicPartition("t", 0)
 
 
 class Cluster(FakeCluster):
-    """A cluster of four, of which the one that started first is controller."""
+    """A cluster of four; the broker that started first is controller."""
 
     @classmethod
     async def of_four(cls, *replicas: Sequence[int]) -> "Cluster":
-        """With a topic whose partitions have these replicas."""
+        """Create a cluster with a topic whose partitions have these replicas."""
         cluster = cls(await open_store(MemFiles(), "/metadata", InlineOffload()))
         for broker in (1, 2, 3, 4):
             await cluster.start(broker)
@@ -70,7 +70,7 @@ class Cluster(FakeCluster):
         return data, stat.version
 
     async def in_sync(self, *isr: int, at: TopicPartition = AT) -> int:
-        """The leader proposes an in-sync set; returns the error of the answer."""
+        """Propose an ISR as the leader; return the error of the answer."""
         state, topic = await self.state(at), await self.assignment()
         leader = self.brokers[state.leader]
         answer = await self.controller.alter_partition(

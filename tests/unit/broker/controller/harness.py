@@ -2,22 +2,28 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 from barnabas.broker.clock import SystemClock
-from barnabas.broker.controller.channel import ChannelClosed
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.control_receiver import ControlReceiver
+from barnabas.broker.cluster.registration import (
+    prepare_cluster,
+    register_broker,
+    stored_epochs,
+)
+from barnabas.broker.cluster.znodes import BrokerEndpoint, BrokerInfo, Restart
 from barnabas.broker.controller.controller import Controller
-from barnabas.broker.controller.election import ElectionPolicy
-from barnabas.broker.controller.receiver import ControlReceiver
+from barnabas.broker.controller.controller_channel import BrokerClientClosed
+from barnabas.broker.controller.rules.leader_election import ElectionPolicy
 from barnabas.broker.controller.topic_admin import Defaults
-from barnabas.broker.metadata.cache import MetadataCache
-from barnabas.broker.metadata.cluster import prepare_cluster, register_broker
-from barnabas.broker.metadata.embedded import EmbeddedStore, open_store
-from barnabas.broker.metadata.znodes import BrokerEndpoint, BrokerInfo, Restart
 from barnabas.broker.offload import InlineOffload
+from barnabas.broker.server.slices import Slicer
+from barnabas.broker.store.embedded import EmbeddedStore, open_store
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -31,13 +37,13 @@ from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from barnabas.storage.files import Files
-from barnabas.storage.mem_files import MemFiles
-from tests.unit.broker.controller.distant import DistantSession
+from barnabas.storage.files.files import Files
+from barnabas.storage.files.mem_files import MemFiles
+from tests.unit.broker.controller.remote_session import RemoteSession
 
 
 class FakeReplicas:
-    """Remembers what it was told; replicas in `broken` cannot serve."""
+    """A recorder of requests; replicas in `broken` cannot serve."""
 
     def __init__(self) -> None:
         self.states: dict[tuple[str, int], LeaderAndIsrPartitionState] = {}
@@ -82,20 +88,20 @@ class NoConfigs:
         del names
 
 
-class Unplugged:
-    """The channel to a broker that is gone."""
+class UnpluggedClient:
+    """The client of a broker that is gone."""
 
     async def leader_and_isr(self, _: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        raise ChannelClosed
+        raise BrokerClientClosed
 
     async def update_metadata(self, _: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        raise ChannelClosed
+        raise BrokerClientClosed
 
     async def stop_replica(self, _: StopReplicaRequest) -> StopReplicaResponse:
-        raise ChannelClosed
+        raise BrokerClientClosed
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no connection."""
 
 
 @dataclass
@@ -103,7 +109,7 @@ class FakeBroker:
     """One incarnation of a broker."""
 
     info: BrokerInfo
-    session: DistantSession
+    session: RemoteSession
     cache: MetadataCache
     replicas: FakeReplicas
     receiver: ControlReceiver
@@ -118,30 +124,34 @@ def accept_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
 class FakeCluster:
     store: EmbeddedStore
     brokers: dict[int, FakeBroker] = field(default_factory=dict)
-    receivers: dict[int, ControlReceiver | Unplugged] = field(default_factory=dict)
+    receivers: dict[int, ControlReceiver | UnpluggedClient] = field(default_factory=dict)
     unclean: set[str] = field(default_factory=set)
     flushing: set[str] = field(default_factory=set)
     session_timeout: float = math.inf
     fatal: list[BaseException] = field(default_factory=list)
     check_configs: Callable[[Mapping[str, str | None]], dict[str, str]] = accept_configs
     defaults: Defaults = field(default_factory=lambda: Defaults(1, 1))
+    slicer: Slicer = field(default_factory=lambda: Slicer(time.monotonic))
 
     async def start(
         self, broker_id: int, rack: str | None = None, *, restart: Restart = Restart.CLEAN
     ) -> FakeBroker:
-        session: Any = DistantSession(self.store.session(), self.session_timeout)
+        session: Any = RemoteSession(self.store.session(), self.session_timeout)
         cluster_id = await prepare_cluster(session, "cluster")
         endpoint = BrokerEndpoint("PLAINTEXT", "PLAINTEXT", f"host{broker_id}", 9092)
         cache = MetadataCache(cluster_id)
         replicas = FakeReplicas()
-        receiver = self.receivers[broker_id] = ControlReceiver(replicas, cache, NoConfigs())
+        receiver = self.receivers[broker_id] = ControlReceiver(
+            replicas, cache, NoConfigs(), lambda: stored_epochs(session, broker_id)
+        )
         info = BrokerInfo(broker_id, (endpoint,), rack, restart=restart)
         info = await register_broker(session, info, 0)
-        receiver.joined(info)
+        receiver.broker_registered(info)
         controller = Controller(
             session,
             broker_id,
             clock=SystemClock(),
+            slicer=self.slicer,
             random=Random(broker_id),
             connect=self._connect,
             policy=self._policy,
@@ -156,23 +166,23 @@ class FakeCluster:
         return broker
 
     async def kill(self, broker_id: int) -> None:
-        """The broker is silent until its session ends."""
+        """Kill a broker: it is silent until its session ends."""
         broker = self.brokers.pop(broker_id)
         del self.receivers[broker_id]
         await self.store.expire(broker.session.session_id)
         await broker.controller.stop()
 
     async def lose_session(self, broker_id: int) -> None:
-        """The broker lives on, registered no more."""
+        """End the broker's session; the broker keeps running without a registration."""
         await self.store.expire(self.brokers[broker_id].session.session_id)
 
     async def renew_session(self, broker_id: int) -> None:
-        """The broker is back, as `Membership` would have it."""
+        """Register the broker again, as `Membership` does."""
         broker = self.brokers[broker_id]
         await broker.session.renew()
         store: Any = broker.session
         broker.info = await register_broker(store, broker.info, 0)
-        broker.receiver.joined(broker.info)
+        broker.receiver.broker_registered(broker.info)
 
     async def close(self) -> None:
         for broker in list(self.brokers.values()):
@@ -182,24 +192,25 @@ class FakeCluster:
     async def _policy(self, topic: str) -> ElectionPolicy:
         return ElectionPolicy(topic in self.unclean, topic in self.flushing)
 
-    def _connect(self, info: BrokerInfo) -> ControlReceiver | Unplugged:
-        return self.receivers.get(info.id, Unplugged())
+    def _connect(self, info: BrokerInfo) -> ControlReceiver | UnpluggedClient:
+        return self.receivers.get(info.id, UnpluggedClient())
 
 
-async def open_cluster(files: Files | None = None) -> FakeCluster:
-    """A cluster whose store is on `files`, or on a disk of its own."""
-    return FakeCluster(await open_store(files or MemFiles(), "/metadata", InlineOffload()))
+async def open_cluster(files: Files | None = None, slicer: Slicer | None = None) -> FakeCluster:
+    """Return a cluster whose store is on `files`, or on a new disk."""
+    store = await open_store(files or MemFiles(), "/metadata", InlineOffload())
+    return FakeCluster(store, slicer=slicer or Slicer(time.monotonic))
 
 
 async def until(condition: Callable[[], object], seconds: float = 5) -> None:
-    """Wait for what other tasks bring about."""
+    """Wait until other tasks make the condition true."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 
 async def eventually(work: Callable[[], Awaitable[object]], seconds: float = 5) -> None:
-    """As `until`, for a condition that must be awaited."""
+    """Wait as `until`, for a condition that must be awaited."""
     async with asyncio.timeout(seconds):
         while not await work():  # noqa: ASYNC110
             await asyncio.sleep(0)

@@ -1,26 +1,25 @@
-"""The controller decides, writes down and tells; its successor goes on where it stopped."""
+"""The controller decides, writes and sends; its successor continues its work."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
-from barnabas.broker.controller.requests import INCREMENTAL
-from barnabas.broker.controller.topic_admin import NewPartitions
-from barnabas.broker.controller.topics import CreatedTopic, NewTopic
-from barnabas.broker.metadata import znodes
-from barnabas.broker.metadata.cache import FULL
-from barnabas.broker.metadata.cluster import (
+from barnabas.broker.cluster import znodes
+from barnabas.broker.cluster.cache import FULL, INCREMENTAL
+from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
+from barnabas.broker.cluster.registration import (
     BrokerIdInUse,
     announce_log_dir_failure,
     register_broker,
 )
-from barnabas.broker.metadata.embedded import open_store
-from barnabas.broker.metadata.store import StoreUnavailable
-from barnabas.broker.metadata.znodes import LeaderAndIsr
+from barnabas.broker.cluster.znodes import LeaderAndIsr
+from barnabas.broker.controller.topic_admin import NewPartitions
 from barnabas.broker.offload import InlineOffload
+from barnabas.broker.store.embedded import open_store
+from barnabas.broker.store.metadata_store import StoreUnavailable
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.update_metadata import UpdateMetadataRequest
-from barnabas.storage.mem_files import Fault, MemFiles
+from barnabas.storage.files.mem_files import Fault, MemFiles
 from tests.unit.broker.controller.harness import (
     FakeBroker,
     FakeCluster,
@@ -49,7 +48,7 @@ async def state_of(cluster: FakeCluster, topic: str, partition: int = 0) -> Lead
     return znodes.decode_state(data, stat.version)
 
 
-async def test_a_single_broker_is_elected_and_told_everything(cluster: FakeCluster) -> None:
+async def test_single_broker_is_elected_and_gets_full_metadata(cluster: FakeCluster) -> None:
     broker = await cluster.start(1)
     assert broker.controller.active
     assert broker.cache.controller_id == 1
@@ -57,7 +56,7 @@ async def test_a_single_broker_is_elected_and_told_everything(cluster: FakeClust
     assert broker.cache.cluster_id == "cluster"
 
 
-async def test_a_created_topic_is_known_when_the_answer_comes(cluster: FakeCluster) -> None:
+async def test_created_topic_is_known_when_the_response_comes(cluster: FakeCluster) -> None:
     broker = await cluster.start(1)
     answer = (await create(broker, NewTopic("t", 3, 1)))["t"]
     assert isinstance(answer, CreatedTopic)
@@ -70,7 +69,7 @@ async def test_a_created_topic_is_known_when_the_answer_comes(cluster: FakeClust
     assert await state_of(cluster, "t") == LeaderAndIsr(1, 0, (1,), 1)
 
 
-async def test_each_topic_succeeds_or_fails_on_its_own(cluster: FakeCluster) -> None:
+async def test_each_topic_succeeds_or_fails_separately(cluster: FakeCluster) -> None:
     broker = await cluster.start(1)
     answers = await create(broker, NewTopic("good"), NewTopic("bad", replication_factor=2))
     assert isinstance(answers["good"], CreatedTopic)
@@ -90,7 +89,7 @@ async def test_validate_only_changes_nothing(cluster: FakeCluster) -> None:
     assert isinstance((await create(broker, NewTopic("t", 2, 1)))["t"], CreatedTopic)
 
 
-async def test_a_request_whose_time_is_up_is_not_begun(cluster: FakeCluster) -> None:
+async def test_timed_out_request_is_not_begun(cluster: FakeCluster) -> None:
     broker = await cluster.start(1)
     with pytest.raises(KafkaError) as caught:
         await broker.controller.create_topics([NewTopic("t")], timeout=0)
@@ -98,7 +97,7 @@ async def test_a_request_whose_time_is_up_is_not_begun(cluster: FakeCluster) -> 
     assert broker.cache.topic("t") is None
 
 
-async def test_a_topic_of_many_partitions_takes_several_transactions(
+async def test_topic_of_many_partitions_takes_several_transactions(
     cluster: FakeCluster,
 ) -> None:
     broker = await cluster.start(1)
@@ -111,7 +110,7 @@ async def test_a_topic_of_many_partitions_takes_several_transactions(
     await session.close()
 
 
-async def test_partitions_are_added_behind_the_last(cluster: FakeCluster) -> None:
+async def test_new_partitions_follow_the_last_one(cluster: FakeCluster) -> None:
     broker = await cluster.start(1)
     await create(broker, NewTopic("t", 2, 1))
     answers = await broker.controller.create_partitions([NewPartitions("t", 4)], timeout=5)
@@ -124,7 +123,7 @@ async def test_partitions_are_added_behind_the_last(cluster: FakeCluster) -> Non
     assert isinstance(shrinking["t"], KafkaError)
 
 
-async def test_a_deleted_topic_leaves_nothing_and_its_name_is_free(cluster: FakeCluster) -> None:
+async def test_deleted_topic_leaves_no_node_and_its_name_is_free(cluster: FakeCluster) -> None:
     broker = await cluster.start(1)
     first = (await create(broker, NewTopic("t")))["t"]
     assert isinstance(first, CreatedTopic)
@@ -144,7 +143,7 @@ async def test_a_deleted_topic_leaves_nothing_and_its_name_is_free(cluster: Fake
     assert second.topic_id != first.topic_id
 
 
-async def test_a_restart_raises_every_leader_epoch() -> None:
+async def test_restart_raises_every_leader_epoch() -> None:
     files = MemFiles()
     cluster = await open_cluster(files)
     await create(await cluster.start(1), NewTopic("t", 2, 1))
@@ -158,7 +157,7 @@ async def test_a_restart_raises_every_leader_epoch() -> None:
     await cluster.close()
 
 
-async def test_an_unfinished_deletion_is_finished_after_a_restart() -> None:
+async def test_unfinished_deletion_is_finished_after_a_restart() -> None:
     files = MemFiles()
     cluster = await open_cluster(files)
     await create(await cluster.start(1), NewTopic("gone"), NewTopic("kept"))
@@ -175,7 +174,7 @@ async def test_an_unfinished_deletion_is_finished_after_a_restart() -> None:
     await store.close()
 
 
-async def test_the_next_broker_takes_over_from_a_dead_controller(cluster: FakeCluster) -> None:
+async def test_next_broker_replaces_a_dead_controller(cluster: FakeCluster) -> None:
     first, second = await cluster.start(1), await cluster.start(2)
     assert first.controller.active
     assert not second.controller.active
@@ -192,7 +191,7 @@ async def test_the_next_broker_takes_over_from_a_dead_controller(cluster: FakeCl
     assert list(second.cache.brokers) == [2]
 
 
-async def test_a_leader_that_dies_is_replaced_from_the_in_sync_set(cluster: FakeCluster) -> None:
+async def test_dead_leader_is_replaced_from_the_isr(cluster: FakeCluster) -> None:
     controller = await cluster.start(1)
     for broker in (2, 3):
         await cluster.start(broker)
@@ -205,7 +204,7 @@ async def test_a_leader_that_dies_is_replaced_from_the_in_sync_set(cluster: Fake
     assert partition.offline_replicas == (2,)
 
 
-async def test_a_dead_sole_replica_leads_again_when_it_comes_back(cluster: FakeCluster) -> None:
+async def test_dead_sole_replica_leads_again_after_its_return(cluster: FakeCluster) -> None:
     controller = await cluster.start(1)
     await cluster.start(2)
     await create(controller, NewTopic("t", assignments=[(0, [2])]))
@@ -218,7 +217,7 @@ async def test_a_dead_sole_replica_leads_again_when_it_comes_back(cluster: FakeC
     assert await state_of(cluster, "t") == LeaderAndIsr(2, 2, (2,), 1)
 
 
-async def test_an_unclean_election_needs_the_topics_consent(cluster: FakeCluster) -> None:
+async def test_unclean_election_needs_the_topics_consent(cluster: FakeCluster) -> None:
     controller = await cluster.start(1)
     await cluster.start(2)
     await cluster.start(3)
@@ -238,7 +237,7 @@ async def test_an_unclean_election_needs_the_topics_consent(cluster: FakeCluster
     assert (await state_of(cluster, "careful")).isr == (2,)
 
 
-async def test_replicas_of_a_failed_directory_are_taken_offline(cluster: FakeCluster) -> None:
+async def test_replicas_of_failed_directory_go_offline(cluster: FakeCluster) -> None:
     broker = await cluster.start(1)
     await create(broker, NewTopic("t", 2, 1))
     broker.replicas.broken.add(("t", 1))
@@ -253,7 +252,7 @@ async def test_replicas_of_a_failed_directory_are_taken_offline(cluster: FakeClu
     assert await session.children(znodes.LOG_DIR_EVENTS) == []
 
 
-async def test_a_deposed_controller_writes_nothing_more(cluster: FakeCluster) -> None:
+async def test_deposed_controller_writes_nothing_more(cluster: FakeCluster) -> None:
     broker = await cluster.start(1)
     session = cluster.store.session()
     await session.set(znodes.CONTROLLER_EPOCH, b"7")
@@ -261,13 +260,13 @@ async def test_a_deposed_controller_writes_nothing_more(cluster: FakeCluster) ->
         await create(broker, NewTopic("t"))
     assert caught.value.code is ErrorCode.NOT_CONTROLLER
     assert await session.children(znodes.TOPICS) == []
-    # It left the office, which makes for another election.
+    # It resigned, which causes another election.
     await until(lambda: broker.controller.active)
     await create(broker, NewTopic("t"))
     assert await state_of(cluster, "t") == LeaderAndIsr(1, 0, (1,), 8)
 
 
-async def test_messages_of_the_past_are_refused(cluster: FakeCluster) -> None:
+async def test_requests_of_earlier_epochs_are_refused(cluster: FakeCluster) -> None:
     broker = await cluster.start(1)
 
     def update(controller_epoch: int, broker_epoch: int) -> UpdateMetadataRequest:
@@ -285,16 +284,16 @@ async def test_messages_of_the_past_are_refused(cluster: FakeCluster) -> None:
     assert other_life.error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
-async def test_who_registers_again_knows_nothing_until_it_is_told_everything(
+async def test_reregistered_broker_has_no_full_metadata_until_the_controller_sends_it(
     cluster: FakeCluster,
 ) -> None:
-    """It answered for what others led by then (KIP-98's coordinators)."""
+    """It would answer for partitions that other brokers lead by now (KIP-98's coordinators)."""
     broker = await cluster.start(1)
     receiver = broker.receiver
-    await until(lambda: receiver.is_told)
+    await until(lambda: receiver.has_full_metadata)
     epoch = broker.info.epoch + 1
-    receiver.joined(broker.info._replace(epoch=epoch))
-    assert not receiver.is_told
+    receiver.broker_registered(broker.info._replace(epoch=epoch))
+    assert not receiver.has_full_metadata
 
     async def update(kind: int, broker_epoch: int) -> None:
         await receiver.update_metadata(
@@ -309,9 +308,9 @@ async def test_who_registers_again_knows_nothing_until_it_is_told_everything(
 
     await update(INCREMENTAL, epoch)
     await update(FULL, epoch - 1)
-    assert not receiver.is_told
+    assert not receiver.has_full_metadata
     await update(FULL, epoch)
-    assert receiver.is_told
+    assert receiver.has_full_metadata
     assert broker.cache.controller_id == 1
 
 
@@ -321,7 +320,7 @@ async def test_two_brokers_cannot_have_one_id(cluster: FakeCluster) -> None:
         await register_broker(cluster.store.session(), broker.info, 0)
 
 
-async def test_a_failed_disk_ends_the_controller_loudly() -> None:
+async def test_failed_disk_of_the_controller_is_fatal() -> None:
     files = MemFiles()
     cluster = await open_cluster(files)
     broker = await cluster.start(1)

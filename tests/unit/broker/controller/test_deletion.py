@@ -1,11 +1,11 @@
-"""A topic is deleted whoever is away: brokers, or the controller that began it."""
+"""The deletion of topics while brokers are down, or the controller that began it has died."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
-from barnabas.broker.controller.topics import CreatedTopic, NewTopic
-from barnabas.broker.metadata import znodes
+from barnabas.broker.cluster import znodes
+from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
 from tests.unit.broker.controller.harness import FakeBroker, FakeCluster, open_cluster, until
 
 
@@ -26,7 +26,7 @@ async def create(broker: FakeBroker, name: str, replicas: tuple[int, ...] = (1, 
     return answer.topic_id
 
 
-async def test_a_broker_that_was_away_is_not_told_of_what_was_deleted(cluster: FakeCluster) -> None:
+async def test_returning_broker_does_not_get_deleted_topics(cluster: FakeCluster) -> None:
     controller = cluster.brokers[1]
     await create(controller, "gone")
     await create(controller, "kept")
@@ -39,7 +39,7 @@ async def test_a_broker_that_was_away_is_not_told_of_what_was_deleted(cluster: F
     assert list(back.cache.topics) == ["kept"]
 
 
-async def test_a_broker_that_was_away_hears_of_the_topic_that_is_there_now(
+async def test_returning_broker_gets_the_new_topic_of_a_deleted_name(
     cluster: FakeCluster,
 ) -> None:
     controller = cluster.brokers[1]
@@ -53,7 +53,7 @@ async def test_a_broker_that_was_away_hears_of_the_topic_that_is_there_now(
     assert back.cache.topic_by_id(after) is not None
 
 
-async def test_the_next_controller_ends_a_deletion(cluster: FakeCluster) -> None:
+async def test_next_controller_finishes_a_deletion(cluster: FakeCluster) -> None:
     await create(cluster.brokers[1], "t")
     session = cluster.store.session()
     await session.create(znodes.delete_topic_path("t"))
@@ -67,8 +67,8 @@ async def test_the_next_controller_ends_a_deletion(cluster: FakeCluster) -> None
     assert cluster.store.tree.children(znodes.DELETE_TOPICS) == []
 
 
-async def test_a_mark_without_a_topic_does_not_wait_for_one(cluster: FakeCluster) -> None:
-    """Somebody's hand has made it."""
+async def test_deletion_mark_without_a_topic_is_deleted(cluster: FakeCluster) -> None:
+    """A manual change in the store has made it."""
     await cluster.store.session().create(znodes.delete_topic_path("t"))
     await cluster.kill(1)
     await until(lambda: not cluster.store.tree.children(znodes.DELETE_TOPICS))
@@ -80,8 +80,8 @@ async def test_a_mark_without_a_topic_does_not_wait_for_one(cluster: FakeCluster
     assert not last.replicas.deleted
 
 
-async def test_the_mark_of_a_topic_that_nobody_understands_stays(cluster: FakeCluster) -> None:
-    """It is to go, once it can be read."""
+async def test_deletion_mark_of_an_unreadable_topic_stays(cluster: FakeCluster) -> None:
+    """The topic will be deleted once its node can be read."""
     await create(cluster.brokers[1], "t")
     session = cluster.store.session()
     await session.set(znodes.topic_path("t"), b"damaged")

@@ -1,4 +1,4 @@
-"""Any history of brokers that stop, crash, come back and change in-sync sets keeps the promises."""
+"""Any history of shutdowns, crashes, restarts and ISR changes keeps the replication invariants."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.controller.topics import NewTopic
-from barnabas.broker.metadata import znodes
-from barnabas.broker.metadata.znodes import LeaderAndIsr, Restart
+from barnabas.broker.cluster import znodes
+from barnabas.broker.cluster.new_topics import NewTopic
+from barnabas.broker.cluster.znodes import LeaderAndIsr, Restart
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -24,7 +24,7 @@ PATHS = {znodes.state_path(name, 0): name for name in TOPICS}
 
 
 class History:
-    """A cluster, and every state that its partitions ever had."""
+    """A cluster, and every state that its partitions have had."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
@@ -32,9 +32,9 @@ class History:
         self.leaders: dict[tuple[str, int], int] = {}
         self.lossy: set[tuple[str, int]] = set()
         self.controller_epoch = 0
-        tell = cluster.store._tell
-        # Every transaction, as it becomes true.
-        cluster.store._tell = lambda staged: (self._check(staged.changed), tell(staged))[1]  # type: ignore[method-assign, func-returns-value]
+        notify = cluster.store._notify
+        # Check every transaction when it is applied.
+        cluster.store._notify = lambda staged: (self._check(staged.changed), notify(staged))[1]  # type: ignore[method-assign, func-returns-value]
 
     def _check(self, changed: Any) -> None:
         for path in changed:
@@ -69,7 +69,7 @@ class History:
             await self.cluster.start(broker, restart=restart)
 
     async def lose(self, broker: int, restart: Restart) -> None:
-        """It comes back before anybody has found it missing."""
+        """End a session; the broker returns before the controller has found it missing."""
         if broker in self.cluster.brokers:
             known = self.cluster.brokers[broker]
             known.info = known.info._replace(restart=restart)
@@ -77,7 +77,7 @@ class History:
             await self.cluster.renew_session(broker)
 
     async def ask(self, work: Callable[[FakeBroker], Awaitable[object]]) -> None:
-        """Ask whoever is in office; refusals are fine."""
+        """Send a request to the active controller; refusals are fine."""
         for broker in list(self.cluster.brokers.values()):
             if broker.controller.active:
                 try:
@@ -86,13 +86,15 @@ class History:
                     continue
 
     async def stop(self, broker: int) -> None:
-        """Leave is asked for, and the broker goes."""
+        """Request a controlled shutdown and stop the broker."""
         if (known := self.cluster.brokers.get(broker)) is not None:
-            await self.ask(lambda each: each.controller.shut_down(broker, known.info.epoch))
+            await self.ask(
+                lambda each: each.controller.controlled_shutdown(broker, known.info.epoch)
+            )
             await self.cluster.kill(broker)
 
     async def propose(self, topic: str, members: frozenset[int], behind: int) -> None:
-        """By whoever leads, with what it knows, which may be too old."""
+        """Propose an ISR as the leader, with its knowledge, which may be outdated."""
         state = self.states.get(topic)
         leader = None if state is None else self.cluster.brokers.get(state.leader)
         if state is None or leader is None:
@@ -118,7 +120,7 @@ class History:
         await self.ask(lambda each: each.controller.alter_partition(request))
 
     def settled(self) -> bool:
-        """Whether all that can lead does, and everybody has heard of it."""
+        """Return whether every partition that can have a leader does, and all brokers know it."""
         alive = self.cluster.brokers
         for topic, state in self.states.items():
             able = set(state.isr) & alive.keys() - set(state.doubtful)
@@ -149,9 +151,9 @@ events = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(events, st.booleans()), max_size=14))
-def test_a_history(history: list[tuple[tuple[Any, ...], bool]]) -> None:
+def test_random_history_keeps_the_invariants(history: list[tuple[tuple[Any, ...], bool]]) -> None:
     async def run() -> None:
         cluster = await open_cluster()
         cluster.unclean.add("careless")

@@ -1,13 +1,13 @@
-"""The controller moves leaders on request, and by itself back to where they should be."""
+"""Leader elections on request, and the automatic return of leaderships to preferred replicas."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
-from barnabas.broker.controller.balance import LeaderBalance
-from barnabas.broker.controller.state import TopicPartition
+from barnabas.broker.controller.replica_admin import LeaderBalance
 from barnabas.config.broker import BrokerConfig
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.topic_partition import TopicPartition
 from tests.unit.broker.controller.four_brokers import AT, Cluster
 from tests.unit.broker.controller.harness import eventually
 
@@ -27,7 +27,7 @@ async def elect(
     return {at: None if error is None else error.code for at, error in answers.items()}
 
 
-async def test_the_preferred_replica_leads_again_once_it_is_in_sync(cluster: Cluster) -> None:
+async def test_preferred_replica_leads_again_once_in_sync(cluster: Cluster) -> None:
     other = TopicPartition("t", 1)
     await cluster.kill(2)
     await eventually(lambda: _leader_of(cluster, other, 3))
@@ -48,14 +48,14 @@ async def test_the_preferred_replica_leads_again_once_it_is_in_sync(cluster: Clu
     }
 
 
-async def test_partitions_that_do_not_exist_have_no_leader(cluster: Cluster) -> None:
+async def test_unknown_partitions_have_no_election(cluster: Cluster) -> None:
     nowhere = [TopicPartition("u", 0), TopicPartition("t", 9)]
     assert await elect(cluster, *nowhere) == dict.fromkeys(
         nowhere, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
 
 
-async def test_an_unclean_election_takes_whoever_is_left(cluster: Cluster) -> None:
+async def test_unclean_election_takes_any_online_replica(cluster: Cluster) -> None:
     other = TopicPartition("t", 1)
     assert await elect(cluster, other, unclean=True) == {other: ErrorCode.ELECTION_NOT_NEEDED}
     await cluster.in_sync(2, at=other)
@@ -83,7 +83,7 @@ def balance(cluster: Cluster, **keys: object) -> LeaderBalance:
 
 
 async def lose_and_regain(cluster: Cluster, broker: int, *led: TopicPartition) -> None:
-    """Its partitions are led by others, and it is in sync again."""
+    """Move a broker's leaderships to others, then bring it back in sync."""
     await cluster.kill(broker)
     for at in led:
         await eventually(lambda at=at: _leader_is_not(cluster, at, broker))  # type: ignore[misc]
@@ -97,7 +97,7 @@ async def _leader_is_not(cluster: Cluster, at: TopicPartition, leader: int) -> b
     return (await cluster.state(at)).leader not in (leader, -1)
 
 
-async def test_leaderships_return_to_a_broker_that_came_back(cluster: Cluster) -> None:
+async def test_leaderships_return_to_a_restarted_broker(cluster: Cluster) -> None:
     other = TopicPartition("t", 1)
     await lose_and_regain(cluster, 2, other)
     await balance(cluster, auto_leader_rebalance_enable=False).balance()
@@ -111,7 +111,7 @@ async def test_leaderships_return_to_a_broker_that_came_back(cluster: Cluster) -
     assert await cluster.state(AT) == before
 
 
-async def test_leaderships_stay_while_replicas_move_or_the_preferred_one_lags(
+async def test_leaderships_stay_during_reassignment_or_lag_of_the_preferred_replica(
     cluster: Cluster,
 ) -> None:
     other = TopicPartition("t", 1)
@@ -128,7 +128,7 @@ async def test_leaderships_stay_while_replicas_move_or_the_preferred_one_lags(
     assert (await cluster.state(other)).leader == 2
 
 
-async def test_who_is_not_controller_balances_nothing(cluster: Cluster) -> None:
+async def test_broker_that_is_not_controller_balances_nothing(cluster: Cluster) -> None:
     other = TopicPartition("t", 1)
     await lose_and_regain(cluster, 2, other)
     config = BrokerConfig()

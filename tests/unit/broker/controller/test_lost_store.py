@@ -1,13 +1,13 @@
-"""The controller without its store: it gives its office up, and no leadership moves for that."""
+"""The controller without its store: it resigns, and no leadership moves for that."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
-from barnabas.broker.controller.topics import CreatedTopic, NewTopic
-from barnabas.broker.metadata import znodes
-from barnabas.broker.metadata.store import SetData, StoreUnavailable
-from barnabas.broker.metadata.znodes import LeaderAndIsr
+from barnabas.broker.cluster import znodes
+from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
+from barnabas.broker.cluster.znodes import LeaderAndIsr
+from barnabas.broker.store.metadata_store import SetData, StoreUnavailable
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from tests.unit.broker.controller.harness import (
     FakeBroker,
@@ -19,7 +19,7 @@ from tests.unit.broker.controller.harness import (
 from tests.unit.broker.controller.trio import Trio
 
 SESSION = 0.3
-"""Seconds. What a test waits for takes a part of it."""
+"""Seconds. The waits of the tests are fractions of it."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def epoch(cluster: FakeCluster) -> int:
     return znodes.decode_controller_epoch(cluster.store.tree.node(znodes.CONTROLLER_EPOCH).data)
 
 
-async def test_a_controller_out_of_touch_leaves_its_office_and_takes_it_again(
+async def test_controller_without_store_resigns_and_is_elected_again(
     cluster: FakeCluster,
 ) -> None:
     broker = await cluster.start(1)
@@ -60,13 +60,13 @@ async def test_a_controller_out_of_touch_leaves_its_office_and_takes_it_again(
     assert caught.value.code is ErrorCode.NOT_CONTROLLER
     broker.session.cut, broker.session.silence = False, 0.0
     await until(lambda: broker.controller.active)
-    # In another term: what the earlier one still says is refused.
+    # The new term fences the requests of the earlier one.
     assert epoch(cluster) == 2
     assert isinstance(await create(broker, "u", 1), CreatedTopic)
     assert state(cluster, "t") == LeaderAndIsr(1, 0, (1,), 1)
 
 
-async def test_a_store_that_does_not_answer_is_nobodys_end(cluster: FakeCluster) -> None:
+async def test_unanswered_read_is_not_fatal(cluster: FakeCluster) -> None:
     broker = await cluster.start(1)
     broker.session.cut = True
     with pytest.raises(KafkaError) as caught:
@@ -78,7 +78,7 @@ async def test_a_store_that_does_not_answer_is_nobodys_end(cluster: FakeCluster)
     assert isinstance(await create(broker, "t", 1), CreatedTopic)
 
 
-async def test_a_write_whose_answer_was_lost_is_found_out(cluster: FakeCluster) -> None:
+async def test_lost_answer_of_a_write_makes_the_controller_reload(cluster: FakeCluster) -> None:
     broker = await cluster.start(1)
     broker.session.lose_answer = lambda ops: len(ops) > 3
     with pytest.raises(KafkaError):
@@ -91,7 +91,7 @@ async def test_a_write_whose_answer_was_lost_is_found_out(cluster: FakeCluster) 
     assert answer.code is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-async def test_a_strange_hand_in_the_store_is_not_another_controller(cluster: FakeCluster) -> None:
+async def test_manual_change_in_the_store_is_not_another_controller(cluster: FakeCluster) -> None:
     broker = await cluster.start(1)
     await cluster.start(2)
     await create(broker, "t", 2, 1)
@@ -105,19 +105,19 @@ async def test_a_strange_hand_in_the_store_is_not_another_controller(cluster: Fa
     await other.close()
 
 
-async def test_a_renewed_session_stands_for_election_again(cluster: FakeCluster) -> None:
+async def test_renewed_session_takes_part_in_the_election(cluster: FakeCluster) -> None:
     broker = await cluster.start(1)
     await create(broker, "t", 1)
     await cluster.lose_session(1)
     await cluster.renew_session(1)
     await until(lambda: broker.controller.active and epoch(cluster) == 2)
     await until(lambda: state(cluster, "t").controller_epoch == 2)
-    # The leader has registered anew: who wrote with the epoch before must notice.
+    # The leader has registered again: proposals with its earlier epoch must fail.
     assert state(cluster, "t") == LeaderAndIsr(1, 1, (1,), 2)
     await until(lambda: broker.replicas.states["t", 0].leader_epoch == 1)
 
 
-async def test_the_office_goes_to_another_when_the_session_ends(cluster: FakeCluster) -> None:
+async def test_another_broker_is_elected_when_the_session_ends(cluster: FakeCluster) -> None:
     first, second = await cluster.start(1), await cluster.start(2)
     await cluster.lose_session(1)
     await until(lambda: second.controller.active)
@@ -128,7 +128,7 @@ async def test_the_office_goes_to_another_when_the_session_ends(cluster: FakeClu
     assert not first.controller.active
 
 
-async def test_all_registrations_gone_at_once_move_no_leader(cluster: FakeCluster) -> None:
+async def test_no_leader_moves_when_all_registrations_end_at_once(cluster: FakeCluster) -> None:
     brokers = [await cluster.start(each) for each in (1, 2, 3)]
     await create(brokers[0], "t", 2, 3)
     await create(brokers[0], "u", 3, 1)
@@ -146,10 +146,10 @@ async def test_all_registrations_gone_at_once_move_no_leader(cluster: FakeCluste
     assert state(cluster, "u").leader == 3
 
 
-async def test_a_leader_that_is_back_first_goes_on_leading() -> None:
-    """The first of the replicas is only expected: it has died meanwhile."""
+async def test_leader_that_returns_first_keeps_its_leadership() -> None:
+    """The first replica is only expected back: it has died meanwhile."""
     trio = Trio((await open_cluster()).store)
-    # Nobody's patience ends here.
+    # No wait for missing brokers ends here.
     trio.session_timeout = 3600
     await trio.begin()
     await trio.lose_session(2)
@@ -171,7 +171,7 @@ async def test_a_leader_that_is_back_first_goes_on_leading() -> None:
     await trio.close()
 
 
-async def test_who_does_not_come_back_within_a_session_is_gone(cluster: FakeCluster) -> None:
+async def test_broker_that_does_not_return_within_a_session_is_gone(cluster: FakeCluster) -> None:
     brokers = [await cluster.start(each) for each in (1, 2, 3)]
     await create(brokers[0], "t", 2, 3)
     for each in (1, 2, 3):
@@ -184,7 +184,7 @@ async def test_who_does_not_come_back_within_a_session_is_gone(cluster: FakeClus
     assert state(cluster, "t").isr == (3,)
 
 
-async def test_one_dead_controller_is_replaced_without_waiting(cluster: FakeCluster) -> None:
+async def test_single_dead_controller_is_replaced_at_once(cluster: FakeCluster) -> None:
     cluster.session_timeout = 3600
     brokers = [await cluster.start(each) for each in (1, 2, 3)]
     await create(brokers[0], "t", 1, 2, 3)
@@ -192,7 +192,7 @@ async def test_one_dead_controller_is_replaced_without_waiting(cluster: FakeClus
     await until(lambda: state(cluster, "t").leader == 2)
 
 
-async def test_a_disk_of_its_own_that_fails_is_fatal() -> None:
+async def test_failure_of_the_embedded_store_is_fatal() -> None:
     cluster = await open_cluster()
     broker = await cluster.start(1)
     broker.session.cut = True
@@ -203,8 +203,8 @@ async def test_a_disk_of_its_own_that_fails_is_fatal() -> None:
     await cluster.close()
 
 
-async def test_a_topic_that_no_store_takes_costs_nobody_the_office(cluster: FakeCluster) -> None:
-    """A controller that took it for a failure of its own would stop, and the next one after it."""
+async def test_oversized_topic_does_not_depose_the_controller(cluster: FakeCluster) -> None:
+    """A controller that treated it as a failure of its own would stop, and then the next one."""
     broker = await cluster.start(1)
     large = NewTopic(
         "large",

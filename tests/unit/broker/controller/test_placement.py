@@ -1,20 +1,27 @@
-"""Where the replicas of new partitions go: spread over brokers, and over racks first."""
+"""The replica placement of new partitions: spread over brokers, and over racks first."""
 
 from collections import Counter
 from itertools import combinations
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.controller.placement import place
+from barnabas.broker.controller.rules import placement
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from tests.support.steps import all_taken
 
 SEEDS = st.integers(0, 1000)
 RACKS = st.dictionaries(
     st.integers(1, 9), st.sampled_from([None, "a", "b", "c", "d"]), min_size=1, max_size=9
 )
+
+
+def place(*given: Any, first: int = 0) -> dict[int, tuple[int, ...]]:
+    placed: dict[int, tuple[int, ...]] = all_taken(placement.place(*given, first=first))
+    return placed
 
 
 @given(racks=RACKS, count=st.integers(1, 30), first=st.integers(0, 20), seed=SEEDS, data=st.data())
@@ -32,7 +39,7 @@ def test_every_placement_obeys_the_rules(
 
 
 @given(racks=RACKS, count=st.integers(1, 30), seed=SEEDS, data=st.data())
-def test_no_rack_has_two_more_than_another_that_could_take_one(
+def test_racks_differ_by_one_replica_at_most_where_possible(
     racks: dict[int, str | None], count: int, seed: int, data: st.DataObject
 ) -> None:
     factor = data.draw(st.integers(1, len(racks)))
@@ -63,14 +70,14 @@ def test_racks_of_one_size_share_whole_rounds_evenly(
     assert set(stored.values()) == {rounds * factor}
 
 
-def test_a_second_round_has_other_neighbours() -> None:
-    """Or the failure of one broker would double the load of always the same other."""
+def test_second_round_has_other_neighbours() -> None:
+    """Otherwise the failure of one broker would always double the load of the same other one."""
     placed = place(dict.fromkeys(range(5)), 10, 2, Random(1))
     pairs = {tuple(replicas) for replicas in placed.values()}
     assert len(pairs) == 10
 
 
-def test_brokers_that_name_no_rack_are_one_rack_beside_others() -> None:
+def test_brokers_without_a_rack_form_one_rack() -> None:
     racks = {1: "a", 2: "b", 3: None, 4: None}
     for replicas in place(racks, 20, 3, Random(1)).values():
         assert len({racks[each] for each in replicas}) == 3
@@ -82,6 +89,6 @@ def test_more_replicas_than_brokers_are_refused() -> None:
     assert caught.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_placement_goes_on_where_it_stopped() -> None:
+def test_placement_continues_at_the_given_first_partition() -> None:
     grown = place(dict.fromkeys(range(3)), 2, 1, Random(1), first=4)
     assert list(grown) == [4, 5]

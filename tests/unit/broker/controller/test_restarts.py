@@ -1,12 +1,17 @@
-"""Who may lead after brokers ended otherwise than by a clean shutdown."""
+"""The leaders after brokers ended without a clean shutdown."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.controller.election import CAREFUL, ElectionPolicy, Situation, decide
-from barnabas.broker.controller.preferred import elect_preferred
-from barnabas.broker.metadata.znodes import LeaderAndIsr, Restart
+from barnabas.broker.cluster.znodes import LeaderAndIsr, Restart
+from barnabas.broker.controller.rules.leader_election import (
+    CLEAN_ONLY,
+    ElectionInputs,
+    ElectionPolicy,
+    decide,
+)
+from barnabas.broker.controller.rules.preferred_leaders import elect_preferred
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 CLEAN, KILLED, REBOOTED, EMPTY = Restart
@@ -23,41 +28,41 @@ def after(
     *,
     online: set[int],
     replicas: tuple[int, ...] = (1, 2, 3),
-    policy: ElectionPolicy = CAREFUL,
+    policy: ElectionPolicy = CLEAN_ONLY,
 ) -> LeaderAndIsr:
-    situation = Situation(online, (), restarted, policy)
-    return decide(replicas, before, situation, EPOCH) or before
+    election_inputs = ElectionInputs(online, (), restarted, policy)
+    return decide(replicas, before, election_inputs, EPOCH) or before
 
 
 @pytest.mark.parametrize("how", [KILLED, REBOOTED, EMPTY])
-def test_a_crashed_follower_leaves_the_in_sync_set_and_the_leader_goes_on(how: Restart) -> None:
+def test_crashed_follower_leaves_the_isr_and_the_leader_stays(how: Restart) -> None:
     decided = after(state(1, 1, 2, 3), {2: how}, online={1, 2, 3})
     assert (decided.leader, decided.leader_epoch, decided.isr) == (1, 3, (1, 3))
 
 
-def test_a_crashed_leader_does_not_lead_where_another_is_in_sync() -> None:
+def test_crashed_leader_does_not_lead_if_another_replica_is_in_sync() -> None:
     decided = after(state(1, 1, 2, 3), {1: KILLED}, online={1, 2, 3})
     assert (decided.leader, decided.leader_epoch, decided.isr) == (2, 4, (2, 3))
 
 
-def test_a_crashed_leader_waits_for_one_in_sync_that_is_away() -> None:
+def test_crashed_leader_waits_for_an_in_sync_replica_that_is_down() -> None:
     decided = after(state(1, 1, 2), {1: KILLED}, online={1})
     assert (decided.leader, decided.isr) == (-1, (2,))
 
 
-def test_a_cleanly_restarted_leader_leads_again_in_a_new_epoch() -> None:
+def test_cleanly_restarted_leader_leads_again_in_a_new_epoch() -> None:
     decided = after(state(1, 1, 2), {1: CLEAN}, online={1, 2})
     assert (decided.leader, decided.leader_epoch, decided.isr) == (1, 4, (1, 2))
 
 
-def test_a_cleanly_restarted_leader_leads_again_though_another_is_preferred() -> None:
-    """That one may be there only by name."""
+def test_cleanly_restarted_leader_leads_again_although_another_is_preferred() -> None:
+    """The preferred replica may be online only because it is expected back."""
     decided = after(state(2, 1, 2), {2: CLEAN}, online={1, 2})
     assert (decided.leader, decided.leader_epoch, decided.isr) == (2, 4, (1, 2))
 
 
-def test_who_is_only_expected_is_given_nothing() -> None:
-    expected = Situation({1, 2, 3}, missing={1})
+def test_expected_broker_gets_no_leadership() -> None:
+    expected = ElectionInputs({1, 2, 3}, missing={1})
     crashed = expected._replace(restarted={2: KILLED})
     decided = decide((1, 2, 3), state(2, 1, 2, 3), crashed, EPOCH)
     assert decided is not None
@@ -75,50 +80,50 @@ def test_who_is_only_expected_is_given_nothing() -> None:
     assert caught.value.code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 
 
-def test_who_is_only_expected_keeps_what_it_has() -> None:
-    assert decide((1, 2), state(1, 1, 2), Situation({1, 2}, missing={1}), EPOCH) is None
+def test_expected_broker_keeps_its_leaderships() -> None:
+    assert decide((1, 2), state(1, 1, 2), ElectionInputs({1, 2}, missing={1}), EPOCH) is None
 
 
-def test_a_broker_that_is_stopped_leaves_nothing_to_one_that_is_only_expected() -> None:
-    leaving = Situation({1, 2}, {2}, missing={1})
+def test_stopping_broker_gives_no_leadership_to_an_expected_one() -> None:
+    leaving = ElectionInputs({1, 2}, {2}, missing={1})
     assert decide((1, 2), state(2, 1, 2), leaving, EPOCH) is None
 
 
-def test_the_last_of_the_killed_leads_again() -> None:
+def test_last_killed_replica_leads_again() -> None:
     decided = after(state(-1, 2), {2: KILLED}, online={2})
     assert (decided.leader, decided.isr) == (2, (2,))
 
 
-def test_the_last_of_the_rebooted_leads_only_if_it_flushed_first() -> None:
-    """What was acknowledged may be gone from it, and from everybody (KIP-966)."""
+def test_last_rebooted_replica_leads_only_if_it_flushed_first() -> None:
+    """All replicas may have lost acknowledged records (KIP-966)."""
     decided = after(state(-1, 2), {2: REBOOTED}, online={1, 2, 3})
     assert (decided.leader, decided.isr, decided.doubtful) == (-1, (2,), (2,))
-    # Also later, when nobody remembers the restart.
+    # The same holds later, when the restart is no longer known.
     assert after(decided, {}, online={1, 2, 3}) == decided
     assert after(decided, {2: CLEAN}, online={1, 2, 3}) == decided
     flushing = ElectionPolicy(flushes_first=True)
     assert after(state(-1, 2), {2: REBOOTED}, online={2}, policy=flushing).leader == 2
 
 
-def test_who_has_lost_its_disk_does_not_lead_by_having_flushed() -> None:
+def test_replica_with_a_lost_disk_does_not_lead_by_flushing_first() -> None:
     flushing = ElectionPolicy(flushes_first=True)
     decided = after(state(-1, 2), {2: EMPTY}, online={1, 2, 3}, policy=flushing)
     assert (decided.leader, decided.isr, decided.doubtful) == (-1, (2,), (2,))
 
 
-def test_an_unclean_election_prefers_what_was_in_sync_last() -> None:
+def test_unclean_election_prefers_the_last_isr() -> None:
     decided = after(
         state(-1, 2, doubtful=(2,)), {}, online={1, 2, 3}, policy=ElectionPolicy(unclean=True)
     )
     assert (decided.leader, decided.isr, decided.doubtful) == (2, (2,), ())
 
 
-def test_a_sole_replica_always_comes_back() -> None:
+def test_sole_replica_always_leads_again() -> None:
     decided = after(state(-1, 1), {1: REBOOTED}, online={1}, replicas=(1,))
     assert (decided.leader, decided.doubtful) == (1, ())
 
 
-def test_of_all_that_crashed_the_best_stays() -> None:
+def test_best_of_all_crashed_replicas_stays() -> None:
     everyone = {1: REBOOTED, 2: KILLED, 3: REBOOTED}
     decided = after(state(1, 1, 2, 3), everyone, online={1, 2, 3})
     assert (decided.leader, decided.isr) == (2, (2,))
@@ -128,43 +133,43 @@ def test_of_all_that_crashed_the_best_stays() -> None:
     assert after(state(1, 1, 2, 3), disks, online={1, 2, 3}).doubtful == (3,)
 
 
-def test_a_broker_that_is_stopped_gives_its_leaderships_away() -> None:
-    leaving = Situation({1, 2, 3}, {1}, {}, ElectionPolicy())
+def test_stopping_broker_gives_its_leaderships_away() -> None:
+    leaving = ElectionInputs({1, 2, 3}, {1}, {}, ElectionPolicy())
     decided = decide((1, 2, 3), state(1, 1, 2, 3), leaving, EPOCH)
     assert decided is not None
     assert (decided.leader, decided.leader_epoch, decided.isr) == (2, 4, (2, 3))
-    # A follower only leaves the set.
+    # A follower only leaves the ISR.
     decided = decide((1, 2, 3), state(2, 1, 2, 3), leaving, EPOCH)
     assert decided is not None
     assert (decided.leader, decided.leader_epoch, decided.isr) == (2, 3, (2, 3))
 
 
-def test_a_broker_that_is_stopped_keeps_what_nobody_else_can_lead() -> None:
-    leaving = Situation({1, 2, 3}, {1}, {}, ElectionPolicy())
+def test_stopping_broker_keeps_leaderships_without_another_candidate() -> None:
+    leaving = ElectionInputs({1, 2, 3}, {1}, {}, ElectionPolicy())
     assert decide((1, 2, 3), state(1, 1), leaving, EPOCH) is None
-    everyone = Situation({1, 2, 3}, {1, 2, 3}, {}, ElectionPolicy())
+    everyone = ElectionInputs({1, 2, 3}, {1, 2, 3}, {}, ElectionPolicy())
     assert decide((1, 2, 3), state(1, 1, 2, 3), everyone, EPOCH) is None
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[tuple[int, ...], LeaderAndIsr, Situation]:
+def cases(draw: st.DrawFn) -> tuple[tuple[int, ...], LeaderAndIsr, ElectionInputs]:
     replicas = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=4, unique=True)))
     isr = tuple(draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True)))
     doubtful = isr if len(isr) == 1 and len(replicas) > 1 and draw(st.booleans()) else ()
     leader = -1 if doubtful else draw(st.sampled_from((*isr, -1)))
     online = draw(st.sets(st.sampled_from(replicas)))
-    situation = Situation(
+    election_inputs = ElectionInputs(
         online,
         draw(st.sets(st.sampled_from(replicas))),
         draw(st.dictionaries(st.sampled_from(replicas), st.sampled_from(Restart))),
         draw(st.builds(ElectionPolicy, st.booleans(), st.booleans())),
     )
-    return replicas, LeaderAndIsr(leader, 3, isr, 1, doubtful=doubtful), situation
+    return replicas, LeaderAndIsr(leader, 3, isr, 1, doubtful=doubtful), election_inputs
 
 
 @given(cases())
-def test_no_restart_breaks_a_promise(
-    case: tuple[tuple[int, ...], LeaderAndIsr, Situation],
+def test_no_restart_breaks_an_invariant(
+    case: tuple[tuple[int, ...], LeaderAndIsr, ElectionInputs],
 ) -> None:
     replicas, before, now = case
     decided = decide(replicas, before, now, EPOCH)

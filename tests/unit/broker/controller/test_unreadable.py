@@ -1,11 +1,11 @@
-"""A node that nobody understands costs nobody the office, and no broker a replica."""
+"""A damaged node deposes no controller, and no broker loses a replica."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
-from barnabas.broker.controller.topics import CreatedTopic, NewTopic
-from barnabas.broker.metadata import znodes
+from barnabas.broker.cluster import znodes
+from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from tests.unit.broker.controller.harness import (
@@ -37,15 +37,15 @@ async def create(broker: FakeBroker, name: str) -> CreatedTopic | KafkaError:
 
 
 async def next_controller(cluster: FakeCluster) -> FakeBroker:
-    """The one after the first."""
+    """Return the controller after the first."""
     await cluster.kill(1)
     second = cluster.brokers[2]
     await until(lambda: second.controller.active and not second.controller.queued)
     return second
 
 
-class Listening(FakeReplicas):
-    """Keeps the last message that had everything in it."""
+class FullRequestRecorder(FakeReplicas):
+    """A recorder of the last full request."""
 
     full: LeaderAndIsrRequest
 
@@ -56,7 +56,7 @@ class Listening(FakeReplicas):
 
 
 @pytest.mark.parametrize("node", NODES)
-async def test_a_topic_whose_node_is_damaged_is_left_alone(cluster: FakeCluster, node: str) -> None:
+async def test_topic_with_a_damaged_node_is_ignored(cluster: FakeCluster, node: str) -> None:
     await cluster.start(2)
     for name in ("old", "t"):
         assert isinstance(await create(cluster.brokers[1], name), CreatedTopic)
@@ -73,11 +73,11 @@ async def test_a_topic_whose_node_is_damaged_is_left_alone(cluster: FakeCluster,
     assert not second.replicas.deleted
 
 
-async def test_no_broker_is_told_that_its_replica_is_a_stray(cluster: FakeCluster) -> None:
+async def test_no_replica_of_a_damaged_topic_is_a_stray(cluster: FakeCluster) -> None:
     second = await cluster.start(2)
     for name in ("old", "t"):
         await create(cluster.brokers[1], name)
-    second.receiver._replicas = second.replicas = Listening()
+    second.receiver._replicas = second.replicas = FullRequestRecorder()
     await cluster.store.session().set(*NODES["topic"])
     await next_controller(cluster)
     await until(lambda: ("t", 0) in second.replicas.states)
@@ -88,7 +88,7 @@ async def test_no_broker_is_told_that_its_replica_is_a_stray(cluster: FakeCluste
 
 
 @pytest.mark.parametrize(("name", "data"), [("abc", b"{}"), ("1_0", b"{}"), ("7", b"?")])
-async def test_what_is_no_registration_is_no_broker(
+async def test_damaged_registration_is_ignored(
     cluster: FakeCluster, name: str, data: bytes
 ) -> None:
     await create(cluster.brokers[1], "t")
@@ -98,7 +98,7 @@ async def test_what_is_no_registration_is_no_broker(
     await until(lambda: second.cache.brokers.keys() == {2})
 
 
-async def test_a_notice_that_is_none_is_taken_away(cluster: FakeCluster) -> None:
+async def test_damaged_log_dir_event_is_deleted(cluster: FakeCluster) -> None:
     await cluster.store.session().create(znodes.LOG_DIR_EVENT, b"?", sequence=True)
     await until(lambda: not cluster.store.tree.children(znodes.LOG_DIR_EVENTS))
     assert cluster.brokers[1].controller.active

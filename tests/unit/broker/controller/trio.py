@@ -1,8 +1,8 @@
 """Three brokers, the first of which is the controller, and a topic led by the second."""
 
-from barnabas.broker.controller.topics import CreatedTopic, NewTopic
-from barnabas.broker.metadata import znodes
-from barnabas.broker.metadata.znodes import LeaderAndIsr, Restart
+from barnabas.broker.cluster import znodes
+from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
+from barnabas.broker.cluster.znodes import LeaderAndIsr, Restart
 from barnabas.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
@@ -14,7 +14,7 @@ from tests.unit.broker.controller.harness import FakeCluster
 
 
 class Trio(FakeCluster):
-    """Speaks for the leader of partition 0."""
+    """Three brokers, and requests of the leader of partition 0."""
 
     topic_id: bytes
 
@@ -62,7 +62,8 @@ class Trio(FakeCluster):
         return answer.topics[0].partitions[0]
 
     async def back_at_once(self, broker_id: int, how: Restart) -> None:
-        """A broker registers anew, after a run that ended so, before anybody has seen it go."""
+        """Register a broker again, after a run that ended in the given way, before its end is
+        noticed."""
         await self.lose_session(broker_id)
         broker = self.brokers[broker_id]
         broker.info = broker.info._replace(restart=how)

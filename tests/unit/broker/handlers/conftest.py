@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.app import Broker
-from tests.integration.data_path import Client, connected, running
-from tests.unit.broker.coordination.transactor import ONE_PARTITION, Transactor
+from tests.support.data_path import Client, connected, running
+from tests.unit.broker.transactions.transactor import ONE_PARTITION, Transactor
 
 
 @pytest.fixture

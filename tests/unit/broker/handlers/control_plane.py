@@ -1,34 +1,46 @@
-"""One broker without disks or sockets, and a way to ask its handlers as a client would."""
+"""One broker without disks or sockets, whose handlers a test calls like a client."""
 
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from inspect import isawaitable
 from types import ModuleType
 from typing import Any
 
-from barnabas.broker.controller.topic_creator import InternalTopic, TopicCreator
+from barnabas.broker.cluster.config_admin import ConfigAdmin
+from barnabas.broker.cluster.configs import Configs
+from barnabas.broker.cluster.features import Features
+from barnabas.broker.cluster.internal_topics import InternalTopic
+from barnabas.broker.cluster.topic_creator import TopicCreator
+from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
+from barnabas.broker.controller.replica_admin import ReplicaAdmin
 from barnabas.broker.handlers import (
     alter_configs,
+    alter_partition_reassignments,
     create_partitions,
     create_topics,
     delete_topics,
     describe_cluster,
     describe_configs,
     describe_topic_partitions,
+    elect_leaders,
     incremental_alter_configs,
     list_config_resources,
+    list_partition_reassignments,
     metadata,
+    update_features,
 )
-from barnabas.broker.metadata.config_admin import ConfigAdmin
-from barnabas.broker.metadata.configs import Configs
-from barnabas.broker.metadata.topic_names import CONSUMER_OFFSETS
 from barnabas.broker.observability.logging import LoggerLevels
+from barnabas.broker.routes import API_TABLE
 from barnabas.broker.server.context import ANONYMOUS, RequestContext
+from barnabas.broker.server.dispatch import Route
+from barnabas.broker.server.slices import Slicer
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.errors import KafkaError
+from tests.support.steps import all_taken
 from tests.unit.broker.controller.harness import FakeBroker, FakeCluster, open_cluster
 
 BROKER_ID = 1
@@ -41,7 +53,7 @@ class ControlPlane:
     cluster: FakeCluster
     broker: FakeBroker
     configs: Configs
-    handlers: dict[type, tuple[ModuleType, Callable[..., Any]]]
+    routes: dict[type, Route]
     internal_replication_factor: int = 1
     deletion_enabled: bool = True
     creation_enabled: bool = True
@@ -49,75 +61,75 @@ class ControlPlane:
     async def ask(
         self, request: Any, version: int | None = None, listener: str = "PLAINTEXT"
     ) -> Any:
-        """By default in the newest version that is served."""
-        module, handle = self.handlers[type(request)]
+        """Send the request, by default in the newest served version."""
+        route = self.routes[type(request)]
         if version is None:
-            version = module.SERVES[-1]
-        assert version in module.SERVES
+            version = route.serves[-1]
+        assert version in route.serves
         request = decode(type(request), version, encode(request, version))
         context = RequestContext(
-            module.API.key, version, 0, "test", ANONYMOUS, listener, "127.0.0.1", 1, 0
+            route.api.key, version, 0, "test", ANONYMOUS, listener, "127.0.0.1", 1, 0
         )
         try:
-            answer = handle(request, context)
+            answer = all_taken(route.handle(request, context))
             if isawaitable(answer):
                 answer = await answer
         except KafkaError as error:
-            answer = module.error_response(request, error.code, version)
-        return decode(module.API.response, version, encode(answer, version))
+            answer = all_taken(route.refuse(request, error.code, version))
+        return decode(route.api.response, version, encode(answer, version))
+
+    def serve(self, module: ModuleType, collaborator: Any) -> None:
+        """Serve an API in the versions of the table."""
+        (row,) = (row for row in API_TABLE if row.module is module)
+        row = row._replace(collaborator=lambda _: collaborator)
+        parts: Any = None
+        self.routes[row.api.request] = row.route(parts, row.versions)
 
 
 @asynccontextmanager
-async def control_plane(**properties: str) -> AsyncIterator[ControlPlane]:
+async def control_plane(
+    slicer: Slicer | None = None, **properties: str
+) -> AsyncIterator[ControlPlane]:
     """Configuration keys are written with underscores."""
-    cluster = await open_cluster()
+    slicer = slicer or Slicer(time.monotonic)
+    cluster = await open_cluster(slicer=slicer)
     texts = {key.replace("_", "."): value for key, value in properties.items()}
     dynamic = DynamicConfig(BrokerConfig.from_properties({"broker.id": "1", **texts}))
     broker = await cluster.start(BROKER_ID)
     cache, controller, loggers = broker.cache, broker.controller, LoggerLevels()
     configs = Configs(broker.session, dynamic, BROKER_ID)
     await configs.start(lambda: None)
-    admin = ConfigAdmin(configs, cache, BROKER_ID, loggers)
+    admin = ConfigAdmin(configs, cache, BROKER_ID, loggers, slicer)
     cluster.check_configs = admin.check_new_topic
     plane = ControlPlane(cluster, broker, configs, {})
 
     def internal() -> InternalTopic:
         return InternalTopic(5, plane.internal_replication_factor, {"cleanup.policy": "compact"})
 
-    creator = TopicCreator(controller, cache, {CONSUMER_OFFSETS: internal})
-    for module, handler in (
-        (alter_configs, alter_configs.AlterConfigsHandler(admin)),
-        (create_partitions, create_partitions.CreatePartitionsHandler(controller)),
-        (create_topics, create_topics.CreateTopicsHandler(controller, dynamic)),
-        (
-            delete_topics,
-            delete_topics.DeleteTopicsHandler(controller, cache, lambda: plane.deletion_enabled),
-        ),
-        (describe_cluster, describe_cluster.DescribeClusterHandler(cache)),
-        (
-            describe_configs,
-            describe_configs.DescribeConfigsHandler(configs, cache, BROKER_ID, loggers),
-        ),
-        (
-            describe_topic_partitions,
-            describe_topic_partitions.DescribeTopicPartitionsHandler(cache, lambda: 2000),
-        ),
-        (
-            incremental_alter_configs,
-            incremental_alter_configs.IncrementalAlterConfigsHandler(admin),
-        ),
-        (
-            list_config_resources,
-            list_config_resources.ListConfigResourcesHandler(configs, cache),
-        ),
-        (
-            metadata,
-            metadata.MetadataHandler(
-                cache, auto_create=lambda: plane.creation_enabled, create=creator.create
-            ),
-        ),
-    ):
-        plane.handlers[module.API.request] = (module, handler.handle)
+    creator = TopicCreator(controller, cache, {CONSUMER_OFFSETS: internal}, slicer)
+    replica_admin = ReplicaAdmin(controller)
+    plane.serve(alter_configs, admin)
+    plane.serve(alter_partition_reassignments, replica_admin)
+    plane.serve(elect_leaders, replica_admin)
+    plane.serve(list_partition_reassignments, replica_admin)
+    plane.serve(create_partitions, controller)
+    plane.serve(create_topics, create_topics.Parts(controller, dynamic))
+    plane.serve(
+        delete_topics,
+        delete_topics.Parts(controller, cache, lambda: plane.deletion_enabled),
+    )
+    plane.serve(describe_cluster, cache)
+    plane.serve(
+        describe_configs, describe_configs.Parts(configs, cache, BROKER_ID, loggers, slicer)
+    )
+    plane.serve(describe_topic_partitions, describe_topic_partitions.Parts(cache, lambda: 2000))
+    plane.serve(incremental_alter_configs, admin)
+    plane.serve(update_features, Features(broker.session))
+    plane.serve(list_config_resources, list_config_resources.Parts(configs, cache))
+    plane.serve(
+        metadata,
+        metadata.Parts(cache, auto_create=lambda: plane.creation_enabled, create=creator.create),
+    )
     yield plane
     await cluster.close()
     assert not cluster.fatal

@@ -1,4 +1,4 @@
-"""Handlers of group APIs over a group coordinator whose log and time a test holds in its hand."""
+"""Handlers of group APIs over a group coordinator whose log and time the test controls."""
 
 from dataclasses import dataclass
 from inspect import isawaitable
@@ -7,11 +7,12 @@ from typing import Any
 
 from barnabas.broker.server.context import ANONYMOUS, RequestContext
 from barnabas.protocol.codec import decode, encode
+from tests.support.steps import all_taken
 
 
 @dataclass
 class Topic:
-    """What the handlers read of a topic's metadata."""
+    """A topic's metadata, as far as the handlers read it."""
 
     name: str
     topic_id: bytes
@@ -19,7 +20,7 @@ class Topic:
 
 
 class Topics:
-    """A metadata cache that knows topics alone."""
+    """A metadata cache that has only topics."""
 
     def __init__(self, *names: str) -> None:
         self._topics = {name: Topic(name, name.encode() * 16) for name in names}
@@ -33,13 +34,13 @@ class Topics:
         )
 
 
-def ask(module: ModuleType, handler: Any, request: Any, version: int) -> Any:
-    """Send a request through the codec to its handler; the answer, or a future of it."""
+def ask(module: ModuleType, collaborator: Any, request: Any, version: int) -> Any:
+    """Send a request through the codec to its handler; return the answer or its future."""
     request = decode(type(request), version, encode(request, version))
     context = RequestContext(
         module.API.key, version, 0, "test", ANONYMOUS, "PLAINTEXT", "127.0.0.1", 1, 0
     )
-    answer = handler.handle(request, context)
+    answer = all_taken(module.handle(collaborator, request, context))
     if isawaitable(answer):
         return answer
     return decode(module.API.response, version, encode(answer, version))

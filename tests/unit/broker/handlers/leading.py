@@ -1,13 +1,14 @@
-"""A broker that leads, and what a follower asks of its Fetch handler."""
+"""A leader, and the requests of a follower to its Fetch handler."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from barnabas.broker.handlers.fetch import FetchHandler
-from barnabas.broker.replication.fetch_lookup import FetchLookup
-from barnabas.broker.replication.fetch_session import FetchedPartition, FetchSessionCache
-from barnabas.broker.replication.follower_read import FollowerServices
+from barnabas.broker.handlers.fetch import Parts, handle
+from barnabas.broker.replication.leader.fetch_lookup import FetchLookup
+from barnabas.broker.replication.leader.fetch_session import FetchedPartition, FetchSessionCache
+from barnabas.broker.replication.leader.follower_read import FollowerServices
+from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
 from barnabas.broker.replication.partition import Partition
-from barnabas.broker.replication.replica_selector import ReplicaSelector
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.messages.fetch import (
     API,
@@ -19,17 +20,18 @@ from barnabas.protocol.messages.fetch import (
     ReplicaState,
 )
 from barnabas.protocol.records.record import Record, build_batch
+from tests.support.steps import all_taken
 from tests.unit.broker.replication.replicas import Replicas
 
 BATCH = build_batch([Record(0, 1, b"k", b"v" * 50, ())])
 
 
 def topic_id(number: int) -> bytes:
-    return bytes(15) + bytes([number + 1])
+    return (number + 1).to_bytes(16)
 
 
 class CountingLookup(FetchLookup):
-    """Says how many partitions a request looked at."""
+    """A lookup that counts the partitions of a request."""
 
     looks = 0
 
@@ -47,7 +49,7 @@ class Leader:
         self.lookup = CountingLookup(self.replicas.manager, self.replicas.cache)
         self.sessions = FetchSessionCache(10, iter(range(1, 100)).__next__)
         self.selector: str | None = None
-        self.handler = FetchHandler(
+        self.parts = Parts(
             self.replicas.cache,
             self.sessions,
             self.replicas.clock,
@@ -57,7 +59,9 @@ class Leader:
                 self.lookup, self.replicas.quotas.leader, self.replicas.metrics.replication
             ),
             max_bytes=lambda: 1 << 20,
+            is_present=lambda *claim: self.registered(*claim),
         )
+        self.registered: Callable[[int, int], bool | Awaitable[bool]] = lambda _id, _epoch: True
         self.session_id, self.session_epoch = 0, 0
         self.ends: dict[int, int] = {}
 
@@ -72,7 +76,11 @@ class Leader:
     def append(self, topic: int = 0) -> None:
         self.partition(topic).append_as_leader(BATCH, now_ms=1)
 
-    def ask(
+    def ask(self, *ends: dict[int, int], **options: Any) -> Any:
+        """Do what `begin` does, and take all steps."""
+        return all_taken(self.begin(*ends, **options))
+
+    def begin(
         self,
         ends: dict[int, int] | None = None,
         *,
@@ -84,7 +92,7 @@ class Leader:
         forget: tuple[int, ...] = (),
         **fields: Any,
     ) -> Any:
-        """The next request of the follower's session; `ends` says what has changed in it."""
+        """Send the next request of the follower's session; `ends` has its changed partitions."""
         ends = dict.fromkeys(self.topics, 0) if ends is None else ends
         request = FetchRequest(
             **{"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20} | fields,
@@ -115,13 +123,15 @@ class Leader:
             API.key, 17, 1, "c", "User:ANONYMOUS", "BROKERS", "h", 1, 0, inter_broker
         )
         self.lookup.looks = 0
-        return self.handler.handle(request, context)
+        return handle(self.parts, request, context)
 
     def session(self, response: Any) -> dict[int, PartitionData]:
-        """Go on in the session of an answer; what it says, by topic."""
+        """Continue the session of an answer; return its partitions by topic."""
         self.session_id = response.session_id
         self.session_epoch += 1
-        return {topic.topic_id[-1] - 1: topic.partitions[0] for topic in response.responses}
+        return {
+            int.from_bytes(topic.topic_id) - 1: topic.partitions[0] for topic in response.responses
+        }
 
 
 async def leading(topics: int = 1, **configs: str) -> Leader:

@@ -8,9 +8,10 @@ from typing import Any, NoReturn
 
 import pytest
 
-from barnabas.broker.metadata import znodes
-from barnabas.broker.metadata.configs import KEPT_CHANGES, Configs
-from barnabas.broker.metadata.store import StoreUnavailable, TooLarge
+from barnabas.broker.cluster import znodes
+from barnabas.broker.cluster.configs import Configs
+from barnabas.broker.cluster.notifications import KEPT_CHANGES
+from barnabas.broker.store.metadata_store import StoreUnavailable, TooLarge
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import ErrorCode
@@ -97,7 +98,7 @@ async def value(plane: ControlPlane, kind: int, name: str, key: str) -> str | No
     return found
 
 
-async def test_a_value_tells_what_it_stands_over(plane: ControlPlane) -> None:
+async def test_value_has_its_synonyms(plane: ControlPlane) -> None:
     await alter(plane, TOPIC, "t", ("retention.ms", SET, "5000"))
     (config,) = (await describe(plane, TOPIC, "t", "retention.ms")).configs
     assert (config.value, config.config_source, config.read_only) == ("5000", 1, False)
@@ -110,7 +111,7 @@ async def test_a_value_tells_what_it_stands_over(plane: ControlPlane) -> None:
     assert (early.value, early.config_source) == ("5000", 1)
 
 
-async def test_all_keys_are_described_unless_some_are_named(plane: ControlPlane) -> None:
+async def test_all_keys_are_described_unless_some_are_requested(plane: ControlPlane) -> None:
     everything = await describe(plane, TOPIC, "t")
     assert {config.name for config in everything.configs} == set(TopicConfig.KEYS)
     some = await describe(plane, TOPIC, "t", "segment.ms", "no.such.key")
@@ -137,7 +138,7 @@ async def test_all_keys_are_described_unless_some_are_named(plane: ControlPlane)
         (GROUP, "g", 0),
     ],
 )
-async def test_resources_that_can_be_described(
+async def test_only_existing_resources_can_be_described(
     plane: ControlPlane, kind: int, name: str, error: int
 ) -> None:
     result = await describe(plane, kind, name)
@@ -194,7 +195,7 @@ async def test_lists_are_appended_to_and_subtracted_from(plane: ControlPlane) ->
         (99, "x", [("k", SET, "v")], ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_what_cannot_be_altered(
+async def test_invalid_alterations_are_refused(
     plane: ControlPlane,
     kind: int,
     name: str,
@@ -207,7 +208,7 @@ async def test_what_cannot_be_altered(
     assert (answer.resource_type, answer.resource_name) == (kind, name)
 
 
-async def test_one_wrong_key_spoils_the_resource(plane: ControlPlane) -> None:
+async def test_one_invalid_key_refuses_whole_resource(plane: ControlPlane) -> None:
     await alter(plane, TOPIC, "t", ("segment.ms", SET, "1000"), ("retention.ms", SET, "x"))
     assert await value(plane, TOPIC, "t", "segment.ms") == "604800000"
 
@@ -221,14 +222,14 @@ async def test_validate_only_stores_nothing(plane: ControlPlane) -> None:
     assert await value(plane, TOPIC, "t", "retention.ms") == "7000"
 
 
-async def test_the_same_resource_twice(plane: ControlPlane) -> None:
+async def test_resource_named_twice_is_refused(plane: ControlPlane) -> None:
     resource = legacy.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[])
     request = legacy.AlterConfigsRequest(resources=[resource, resource], validate_only=False)
     answer = await plane.ask(request)
     assert [each.error_code for each in answer.responses] == [ErrorCode.INVALID_REQUEST] * 2
 
 
-async def test_legacy_alteration_replaces_everything(plane: ControlPlane) -> None:
+async def test_alter_configs_replaces_all_overrides(plane: ControlPlane) -> None:
     await replace(plane, TOPIC, "t", retention_ms="5", segment_ms="6")
     await replace(plane, TOPIC, "t", segment_ms="7")
     assert await value(plane, TOPIC, "t", "retention.ms") == "7000"
@@ -239,7 +240,7 @@ async def test_legacy_alteration_replaces_everything(plane: ControlPlane) -> Non
     assert loggers.error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_a_brokers_value_over_that_of_all_brokers(plane: ControlPlane) -> None:
+async def test_broker_value_precedes_cluster_default(plane: ControlPlane) -> None:
     assert (await alter(plane, BROKER, "", (DYNAMIC_KEY, SET, "3"))).error_code == 0
     assert plane.configs.broker.current.log_cleaner_backoff_ms == 3
     await alter(plane, BROKER, "1", (DYNAMIC_KEY, SET, "4"))
@@ -256,7 +257,7 @@ async def test_a_brokers_value_over_that_of_all_brokers(plane: ControlPlane) -> 
     assert plane.configs.broker.current.log_cleaner_backoff_ms == 3
 
 
-async def test_a_brokers_default_reaches_its_topics(plane: ControlPlane) -> None:
+async def test_broker_default_applies_to_topics(plane: ControlPlane) -> None:
     changed: list[str] = []
     assert plane.configs.topic("t").max_message_bytes == 1_048_588
     plane.configs.follow_topics(lambda name, _: changed.append(name))
@@ -265,7 +266,7 @@ async def test_a_brokers_default_reaches_its_topics(plane: ControlPlane) -> None
     assert changed == ["t"]
 
 
-async def test_a_brokers_default_that_contradicts_a_topics_value_is_taken(
+async def test_broker_default_may_contradict_topic_value(
     plane: ControlPlane,
 ) -> None:
     changed: list[str] = []
@@ -279,7 +280,7 @@ async def test_a_brokers_default_that_contradicts_a_topics_value_is_taken(
     config = plane.configs.topic("t")
     assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (5000, 1000)
     assert await value(plane, TOPIC, "t", "min.compaction.lag.ms") == "5000"
-    # Whoever alters the topic has to mend it.
+    # The next alteration of the topic has to correct it.
     told = await alter(plane, TOPIC, "t", ("retention.ms", SET, "1"))
     assert told.error_code == ErrorCode.INVALID_CONFIG
     mended = await alter(plane, TOPIC, "t", ("min.compaction.lag.ms", SET, "0"))
@@ -295,7 +296,7 @@ async def test_log_levels_change_at_once_and_are_not_stored(plane: ControlPlane)
     assert logger.level == logging.NOTSET
 
 
-async def test_another_broker_hears_of_alterations(plane: ControlPlane) -> None:
+async def test_other_broker_applies_alterations(plane: ControlPlane) -> None:
     session = plane.cluster.store.session()
     other = Configs(session, DynamicConfig(plane.configs.broker.static), 2)
     news = asyncio.Event()
@@ -310,7 +311,7 @@ async def test_another_broker_hears_of_alterations(plane: ControlPlane) -> None:
     other.stop()
 
 
-async def test_old_notifications_are_cleared_away(plane: ControlPlane) -> None:
+async def test_old_notifications_are_deleted(plane: ControlPlane) -> None:
     for round_ in range(KEPT_CHANGES + 20):
         await alter(plane, TOPIC, "t", ("retention.ms", SET, str(round_)))
     await plane.configs.catch_up()
@@ -319,7 +320,7 @@ async def test_old_notifications_are_cleared_away(plane: ControlPlane) -> None:
 
 
 @pytest.mark.parametrize("altered_before", [True, False])
-async def test_a_broker_that_missed_more_than_is_kept_reads_everything_anew(
+async def test_broker_that_missed_notifications_reads_all_configs(
     plane: ControlPlane, altered_before: bool
 ) -> None:
     session = plane.cluster.store.session()
@@ -341,7 +342,7 @@ async def test_a_broker_that_missed_more_than_is_kept_reads_everything_anew(
     away.stop()
 
 
-async def test_a_change_that_could_not_be_read_is_read_the_next_time(plane: ControlPlane) -> None:
+async def test_change_that_failed_to_load_is_loaded_next_time(plane: ControlPlane) -> None:
     session = plane.cluster.store.session()
     other = Configs(session, DynamicConfig(plane.configs.broker.static), 2)
     await other.start(lambda: None)
@@ -360,7 +361,7 @@ async def lost(_path: str) -> NoReturn:
     raise StoreUnavailable
 
 
-async def test_an_alteration_while_the_store_is_away_can_be_tried_again(
+async def test_alteration_without_store_can_be_retried(
     plane: ControlPlane,
 ) -> None:
     session = plane.configs._store
@@ -370,7 +371,7 @@ async def test_an_alteration_while_the_store_is_away_can_be_tried_again(
     assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
-async def test_an_alteration_that_the_store_does_not_take_is_refused(plane: ControlPlane) -> None:
+async def test_alteration_refused_by_store_is_refused(plane: ControlPlane) -> None:
     session = plane.configs._store
 
     async def multi(_ops: object) -> NoReturn:

@@ -1,6 +1,6 @@
 """DescribeProducers on replicas that follow; for leaders see `test_transactions_for_people.py`."""
 
-from barnabas.broker.handlers.describe_producers import DescribeProducersHandler
+from barnabas.broker.handlers.describe_producers import handle
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.describe_producers import (
@@ -10,6 +10,7 @@ from barnabas.protocol.messages.describe_producers import (
     TopicRequest,
 )
 from barnabas.protocol.records.record import Record, build_batch
+from tests.support.steps import taken
 from tests.unit.broker.handlers.leading import leading
 
 BATCH = build_batch(
@@ -20,16 +21,19 @@ BATCH = build_batch(
 )
 
 
-async def test_a_follower_refused_to_say_who_writes_and_kafkas_find_hanging_failed() -> None:
+async def test_follower_describes_producers_as_find_hanging_needs() -> None:
     replica = await leading()
     replica.partition().append_as_leader(BATCH, now_ms=1)
     await replica.lead(0, leader=1, epoch=1)
     context = RequestContext(API.key, 0, 1, "c", "User:ANONYMOUS", "CLIENTS", "h", 1, 0)
 
     def described(topic: str) -> PartitionResponse:
-        request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
-        handler = DescribeProducersHandler(replica.replicas.manager)
-        return handler.handle(request, context).topics[0].partitions[0]
+        asked = [TopicRequest(name=topic, partition_indexes=[0, 0]) for _ in range(2)]
+        request = DescribeProducersRequest(topics=asked)
+        answer, _ = taken(handle(replica.replicas.manager, request, context))
+        # The producers of a partition may be many: they are named once.
+        (partition,) = (each for topic in answer.topics for each in topic.partitions)
+        return partition
 
     found = described("t0")
     assert found.error_code == ErrorCode.NONE

@@ -1,13 +1,16 @@
-"""Fetch: what one answer holds, and when a parked one is given."""
+"""Fetch: the contents of an answer, and the end of a delayed Fetch."""
 
 import asyncio
 from typing import Any
 
-from barnabas.broker.handlers.fetch import FetchHandler
-from barnabas.broker.replication.fetch_lookup import FetchLookup
-from barnabas.broker.replication.fetch_session import FetchSessionCache
-from barnabas.broker.replication.follower_read import FollowerServices
-from barnabas.broker.replication.replica_selector import ReplicaSelector
+import pytest
+
+from barnabas.broker.handlers import fetch
+from barnabas.broker.handlers.fetch import Parts, handle
+from barnabas.broker.replication.leader.fetch_lookup import FetchLookup
+from barnabas.broker.replication.leader.fetch_session import FetchSessionCache
+from barnabas.broker.replication.leader.follower_read import FollowerServices
+from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import (
@@ -17,37 +20,44 @@ from barnabas.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from barnabas.protocol.records.control import ControlType, Marker, build_marker
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.validator import Origin
-from barnabas.storage.verification import UNVERIFIED
+from barnabas.storage.log.validator import Origin
+from barnabas.storage.producers.verification import UNVERIFIED
+from tests.support.steps import taken
 from tests.unit.broker.replication.replicas import Replicas
 
 
 class Reading:
     """A partition that this broker leads, and a consumer of it."""
 
-    def __init__(self, replicas: Replicas, handler: FetchHandler) -> None:
+    def __init__(self, replicas: Replicas, parts: Parts) -> None:
         self.replicas = replicas
         self.partition = replicas.manager.partition("t", 0)
-        self._handler = handler
+        self._parts = parts
 
-    def fetch(self, offset: int, size: int = 1 << 20, **fields: Any) -> Any:
-        """The response, or its future where it waits."""
-        wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=size)
+    def fetch(self, offset: int, size: int = 1 << 20, others: int = 0, **fields: Any) -> Any:
+        """Return the response, or its future if the request waits.
+
+        The request also names partitions that do not exist, as many as `others`.
+        """
+        wanted = [
+            FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=size)
+            for index in range(1 + others)
+        ]
         request = FetchRequest(
             **{"max_wait_ms": 0, "min_bytes": 1} | fields,
-            topics=[FetchTopic(topic="t", partitions=[wanted])],
+            topics=[FetchTopic(topic="t", partitions=wanted)],
         )
         context = RequestContext(API.key, 12, 1, "c", "User:ANONYMOUS", "PLAINTEXT", "h", 1, 0)
-        return self._handler.handle(request, context)
+        return handle(self._parts, request, context)
 
     def append(self, **producer: Any) -> None:
         batch = build_batch([Record(0, 1, b"k", b"v", ())], **producer)
         self.partition.append_as_leader(bytearray(batch), now_ms=1, guard=UNVERIFIED)
 
     def damage(self) -> None:
-        """The second batch says that it is of another format."""
+        """Change the format version of the second batch."""
         segment = self.partition.log.segments.active
         file = segment.file()
         content = bytearray(file.read(10_000, 0))
@@ -56,15 +66,9 @@ class Reading:
         file.append(content)
 
     def aborted(self, producer_id: int) -> None:
-        """A transaction of one record, and its marker."""
+        """Append a transaction of one record, and its abort marker."""
         self.append(producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
-        marker = build_marker(
-            Marker(ControlType.ABORT, 0),
-            offset=0,
-            timestamp=1,
-            producer_id=producer_id,
-            producer_epoch=0,
-        )
+        marker = TxnMarker(producer_id, 0, 0, False).batch(1)
         self.partition.append_as_leader(marker, now_ms=1, origin=Origin.COORDINATOR)
 
 
@@ -73,7 +77,7 @@ async def reading() -> Reading:
     await replicas.lead()
     sessions = FetchSessionCache(10, lambda: 1)
     lookup = FetchLookup(replicas.manager, replicas.cache)
-    handler = FetchHandler(
+    parts = Parts(
         replicas.cache,
         sessions,
         replicas.clock,
@@ -81,8 +85,9 @@ async def reading() -> Reading:
         selector=ReplicaSelector(0, replicas.cache, lambda: None),
         followers=FollowerServices(lookup, replicas.quotas.leader, replicas.metrics.replication),
         max_bytes=lambda: 1 << 20,
+        is_present=lambda _id, _epoch: True,
     )
-    return Reading(replicas, handler)
+    return Reading(replicas, parts)
 
 
 def data(response: Any) -> PartitionData:
@@ -90,7 +95,7 @@ def data(response: Any) -> PartitionData:
     return found
 
 
-async def test_a_reader_is_told_of_aborted_transactions_that_its_bytes_hold_and_no_others() -> None:
+async def test_aborted_transactions_of_answer_overlap_its_records() -> None:
     consumer = await reading()
     for producer_id in range(20):
         consumer.aborted(producer_id)
@@ -102,7 +107,7 @@ async def test_a_reader_is_told_of_aborted_transactions_that_its_bytes_hold_and_
     assert [txn.first_offset for txn in one.aborted_transactions] == [10]
 
 
-async def test_a_parked_fetch_is_answered_when_enough_has_come() -> None:
+async def test_delayed_fetch_is_answered_at_min_bytes() -> None:
     consumer = await reading()
     consumer.append()
     size = len(data(consumer.fetch(0)).records or b"")
@@ -113,10 +118,10 @@ async def test_a_parked_fetch_is_answered_when_enough_has_come() -> None:
     consumer.append()
     answer = await asyncio.wait_for(waiting, 5)
     assert len(data(answer).records or b"") == 2 * size
-    assert not consumer.partition.readers
+    assert not consumer.partition.delayed_fetches
 
 
-async def test_a_damaged_log_is_counted_and_a_wrong_offset_is_not() -> None:
+async def test_corrupt_log_counts_as_failed_fetch_and_wrong_offset_does_not() -> None:
     consumer = await reading()
     failed = consumer.replicas.topics.failed_fetch_requests.cell("t")
     for _ in range(3):
@@ -128,8 +133,28 @@ async def test_a_damaged_log_is_counted_and_a_wrong_offset_is_not() -> None:
     assert failed.value == 1
 
 
-async def test_a_limit_below_min_bytes_is_enough() -> None:
+async def test_fetch_limit_below_min_bytes_is_answered_at_once() -> None:
     consumer = await reading()
     consumer.append()
     answer = consumer.fetch(0, max_wait_ms=20_000, min_bytes=1 << 30, max_bytes=1)
     assert data(answer).records
+
+
+async def test_many_partitions_are_read_in_steps() -> None:
+    there = await reading()
+    answer, steps = taken(there.fetch(0, others=2000))
+    assert [each.error_code for each in answer.responses[0].partitions[:2]] == [0, 3]
+    assert len(answer.responses[0].partitions) == 2001
+    # They are read, and compared with what the session was told.
+    assert steps >= 2 * 2001
+
+
+async def test_append_between_two_steps_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "MANY", 1)
+    there = await reading()
+    steps = there.fetch(0, max_wait_ms=60_000)
+    next(steps)
+    there.append()
+    answer, _ = taken(steps)
+    response, _ = taken(await asyncio.wait_for(answer, 10))
+    assert len(response.responses[0].partitions[0].records)

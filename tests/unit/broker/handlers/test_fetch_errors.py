@@ -1,4 +1,4 @@
-"""Fetch: where an error of the whole request is told."""
+"""Fetch: the fields that have an error of the whole request."""
 
 import pytest
 
@@ -11,6 +11,7 @@ from barnabas.protocol.messages.fetch import (
     FetchResponse,
     FetchTopic,
 )
+from tests.support.steps import all_taken
 
 REQUEST = FetchRequest(
     max_wait_ms=0,
@@ -26,8 +27,8 @@ REQUEST = FetchRequest(
 
 
 def told(code: ErrorCode, version: int) -> tuple[int, list[int]]:
-    """What a client of that version reads: the error of the whole, and of each partition."""
-    sent = encode(error_response(REQUEST, code, version), version)
+    """Return the errors that a client of this version reads: of the request and its partitions."""
+    sent = encode(all_taken(error_response(REQUEST, code, version)), version)
     answer = decode(FetchResponse, version, bytes(sent))
     return answer.error_code, [p.error_code for topic in answer.responses for p in topic.partitions]
 
@@ -35,11 +36,9 @@ def told(code: ErrorCode, version: int) -> tuple[int, list[int]]:
 @pytest.mark.parametrize(
     ("version", "whole", "partitions"), [(4, 0, [-1]), (7, -1, [-1]), (12, -1, [-1]), (13, -1, [])]
 )
-def test_a_failed_request_does_not_look_like_an_empty_one(
-    version: int, whole: int, partitions: list[int]
-) -> None:
+def test_failed_fetch_does_not_look_empty(version: int, whole: int, partitions: list[int]) -> None:
     assert told(ErrorCode.UNKNOWN_SERVER_ERROR, version) == (whole, partitions)
 
 
-def test_an_error_of_the_session_is_told_of_no_partition() -> None:
+def test_session_error_is_not_repeated_by_partition() -> None:
     assert told(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 12) == (71, [])

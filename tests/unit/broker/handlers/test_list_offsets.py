@@ -1,19 +1,31 @@
-"""ListOffsets where there are several replicas: who is told which end, and when nobody is yet."""
+"""ListOffsets with several replicas: the end for each kind of client, and when it is refused."""
+
+import asyncio
+import itertools
+import time
+
+import pytest
 
 from barnabas.broker.handlers.list_offsets import (
     API,
     EARLIEST,
     LATEST,
-    ListOffsetsHandler,
+    MAX_TIMESTAMP,
+    handle,
 )
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Slicer
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
+    ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch
+from barnabas.storage.log.record_steps import RECORDS_PER_STEP
+from tests.support.planted import NOW, crowd
 from tests.unit.broker.replication.replicas import Replicas
 
 BATCH = build_batch([Record(0, 1, b"k", b"v", ())])
@@ -25,20 +37,36 @@ class Asking:
     def __init__(self, replicas: Replicas) -> None:
         self.replicas = replicas
         self.partition = replicas.manager.partition("t", 0)
-        self._handler = ListOffsetsHandler(replicas.manager)
 
     def append(self) -> None:
         self.partition.append_as_leader(BATCH, now_ms=1)
 
     def ask(self, replica_id: int, timestamp: int = LATEST, version: int = 7) -> tuple[int, int]:
-        """Error and offset."""
+        """Return error and offset."""
+        work = self.begin(replica_id, timestamp, version, Slicer(time.monotonic))
+        return found(work.result())
+
+    def begin(
+        self, replica_id: int, timestamp: int, version: int, slicer: Slicer
+    ) -> "asyncio.Future[ListOffsetsResponse]":
         asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
         request = ListOffsetsRequest(
             replica_id=replica_id, topics=[ListOffsetsTopic(name="t", partitions=[asked])]
         )
         context = RequestContext(API.key, version, 1, "c", "User:ANONYMOUS", "L", "h", 1, 0)
-        answer = self._handler.handle(request, context).topics[0].partitions[0]
-        return answer.error_code, answer.offset
+        return slicer.run(handle(self.replicas.manager, request, context))
+
+
+def found(response: ListOffsetsResponse) -> tuple[int, int]:
+    """Return error and offset."""
+    answer = response.topics[0].partitions[0]
+    return answer.error_code, answer.offset
+
+
+def slow_slicer() -> Slicer:
+    """Return a slicer for whose clock every step takes a millisecond."""
+    ticks = itertools.count()
+    return Slicer(lambda: next(ticks) / 1000)
 
 
 async def asking() -> Asking:
@@ -47,7 +75,7 @@ async def asking() -> Asking:
     return Asking(replicas)
 
 
-async def test_consumers_are_told_what_is_committed_and_followers_what_there_is() -> None:
+async def test_consumers_get_high_watermark_and_followers_log_end() -> None:
     there = await asking()
     there.append()
     there.append()
@@ -57,8 +85,8 @@ async def test_consumers_are_told_what_is_committed_and_followers_what_there_is(
     assert there.ask(CONSUMER, 1) == (ErrorCode.NONE, 0)
 
 
-async def test_a_new_leader_tells_consumers_no_end_before_it_is_sure_of_it() -> None:
-    """KIP-207: an earlier leader may have told a later one."""
+async def test_new_leader_refuses_end_before_it_has_committed() -> None:
+    """KIP-207: an earlier leader may have returned a higher end."""
     there = await asking()
     there.append()
     await there.replicas.lead(**PAIR, epoch=1)
@@ -71,7 +99,7 @@ async def test_a_new_leader_tells_consumers_no_end_before_it_is_sure_of_it() -> 
     assert there.ask(CONSUMER) == (ErrorCode.NONE, 1)
 
 
-async def test_who_follows_is_asked_by_debuggers_alone() -> None:
+async def test_follower_answers_only_replica_id_minus_2() -> None:
     there = await asking()
     there.append()
     await there.replicas.lead(**PAIR, leader=1, epoch=1)
@@ -79,3 +107,35 @@ async def test_who_follows_is_asked_by_debuggers_alone() -> None:
         assert there.ask(asker) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     assert there.ask(DEBUGGER) == (ErrorCode.NONE, 1)
     await there.replicas.fetchers.stop()
+
+
+COUNT = 20_000
+
+
+@pytest.mark.parametrize("codec", Compression)
+@pytest.mark.parametrize("timestamp", [NOW + 1, MAX_TIMESTAMP])
+async def test_search_over_planted_batch_leaves_the_loop_to_others(
+    codec: Compression, timestamp: int
+) -> None:
+    """60 bytes that ask for a time held the event loop for 41 s."""
+    there = await asking()
+    there.partition.append_as_leader(crowd(codec, COUNT), now_ms=NOW)
+    search = there.begin(CONSUMER, timestamp, 7, slow_slicer())
+    turns = 0
+    while not search.done():
+        await asyncio.sleep(0)
+        turns += 1
+    # A turn has five steps of a millisecond.
+    assert turns >= COUNT // RECORDS_PER_STEP // 5
+    # No record has the time that the header names.
+    code = ErrorCode.CORRUPT_MESSAGE if timestamp == MAX_TIMESTAMP else ErrorCode.NONE
+    assert found(search.result()) == (code, -1)
+
+
+async def test_search_ends_with_the_leadership_in_which_it_began() -> None:
+    there = await asking()
+    there.partition.append_as_leader(crowd(Compression.GZIP, COUNT), now_ms=NOW)
+    search = there.begin(CONSUMER, NOW + 1, 7, slow_slicer())
+    assert not search.done()
+    await there.replicas.lead(**PAIR, epoch=1)
+    assert found(await search) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)

@@ -1,9 +1,10 @@
-"""KIP-392: consumers read from a follower in their rack, as far as it knows what is committed."""
+"""KIP-392: consumers read from a follower in their rack, up to its high watermark."""
 
 import asyncio
 from typing import Any
 
-from barnabas.broker.metadata.cache import BrokerNode, Endpoint
+from barnabas.broker.cluster.cache import BrokerNode, Endpoint
+from barnabas.broker.handlers.fetch import handle
 from barnabas.broker.server.context import RequestContext
 from barnabas.config.replication_keys import RACK_AWARE_SELECTOR
 from barnabas.protocol.errors import ErrorCode
@@ -16,7 +17,7 @@ from barnabas.protocol.messages.fetch import (
 from tests.unit.broker.handlers.leading import BATCH, leading, topic_id
 
 
-async def test_consumers_in_the_rack_of_a_follower_are_sent_there_once_it_has_the_offset() -> None:
+async def test_consumer_is_sent_to_follower_in_its_rack_that_has_the_offset() -> None:
     leader = await leading()
     leader.selector = RACK_AWARE_SELECTOR
     at = {"BROKERS": Endpoint("h", 1)}
@@ -43,7 +44,7 @@ async def test_consumers_in_the_rack_of_a_follower_are_sent_there_once_it_has_th
             ],
         )
         context = RequestContext(API.key, 17, 1, "c", "User:ANONYMOUS", "BROKERS", "h", 1, 0)
-        response = leader.handler.handle(request, context)
+        response = handle(leader.parts, request, context)
         if isinstance(response, asyncio.Future):
             response.cancel()
             return -1
@@ -63,7 +64,7 @@ async def test_consumers_in_the_rack_of_a_follower_are_sent_there_once_it_has_th
     assert preferred("b", 1) == -1, "it may fall behind"
 
 
-async def test_a_follower_serves_consumers_up_to_what_it_knows_to_be_committed() -> None:
+async def test_follower_serves_consumers_up_to_its_high_watermark() -> None:
     leader = await leading()
     leader.append()
     leader.append()
@@ -86,7 +87,7 @@ async def test_a_follower_serves_consumers_up_to_what_it_knows_to_be_committed()
             ],
         )
         context = RequestContext(API.key, version, 1, "c", "User:ANONYMOUS", "BROKERS", "h", 1, 0)
-        return leader.handler.handle(request, context)
+        return handle(leader.parts, request, context)
 
     def found(response: Any) -> tuple[int, int]:
         answer = response.responses[0].partitions[0]

@@ -1,5 +1,5 @@
-"""OffsetFetch beside transactions: what clients are told that ask for stable offsets, and what
-clients that are too old to ask."""
+"""OffsetFetch with open transactions: the answers to clients that require stable offsets, and to
+clients that are too old to do so."""
 
 import asyncio
 from typing import Any
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.handlers import offset_fetch
-from barnabas.broker.handlers.offset_fetch import OffsetFetchHandler
+from barnabas.broker.server.context import ANONYMOUS, RequestContext
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -15,8 +15,9 @@ from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from tests.support.coordinator.harness import GROUP, Groups
+from tests.support.steps import taken
 from tests.unit.broker.handlers.group_handlers import Topics, ask
-from tests.unit.coordinator.harness import GROUP, Groups
 
 OLD, NEW = range(1, 7), range(7, 11)
 Found = list[tuple[str, int]]
@@ -27,14 +28,14 @@ class Rig:
         self.groups = groups
         self.blocks = True
         self.topics = Topics("t", "u")
-        self.handler = OffsetFetchHandler(
+        self.parts = offset_fetch.Parts(
             groups.coordinator,
             self.topics,  # type: ignore[arg-type]
             lambda: self.blocks,
         )
 
     def fetch(self, version: int, *topics: str, stable: bool = False, groups: int = 1) -> Any:
-        """Partition 0 of each topic, or all of the group where none is named."""
+        """Fetch partition 0 of each topic, or all offsets if no topic is named."""
         if version < 8:
             request = OffsetFetchRequest(
                 group_id=GROUP,
@@ -46,14 +47,14 @@ class Rig:
         else:
             asked = OffsetFetchRequestGroup(
                 group_id=GROUP,
-                topics=[self._topic(each, version) for each in topics] or None,
+                topics=[self.topic(each, version) for each in topics] or None,
             )
             request = OffsetFetchRequest(groups=[asked] * groups)
         if version >= 7:
             request.require_stable = stable
-        return ask(offset_fetch, self.handler, request, version)
+        return ask(offset_fetch, self.parts, request, version)
 
-    def _topic(self, name: str, version: int) -> OffsetFetchRequestTopics:
+    def topic(self, name: str, version: int) -> OffsetFetchRequestTopics:
         known = self.topics.topic(name)
         assert known is not None
         if version < 10:
@@ -62,7 +63,7 @@ class Rig:
 
 
 def found(answer: Any) -> Found:
-    """Error and offset of every partition."""
+    """Return error and offset of every partition."""
     group = answer.groups[0] if answer.groups else answer
     return [
         (ErrorCode(each.error_code).name, each.committed_offset)
@@ -80,7 +81,7 @@ async def rig() -> Rig:
 
 
 @pytest.mark.parametrize("version", NEW)
-async def test_who_requires_stable_offsets_is_told_of_a_pending_one(rig: Rig, version: int) -> None:
+async def test_require_stable_reports_pending_offset(rig: Rig, version: int) -> None:
     rig.groups.commit_transactional(5)
     answer = rig.fetch(version, "t", "u", stable=True)
     assert found(answer) == [("UNSTABLE_OFFSET_COMMIT", -1), ("NONE", 2)]
@@ -90,7 +91,7 @@ async def test_who_requires_stable_offsets_is_told_of_a_pending_one(rig: Rig, ve
 
 
 @pytest.mark.parametrize("version", NEW)
-async def test_all_offsets_are_told_with_the_unstable_ones(rig: Rig, version: int) -> None:
+async def test_unstable_offsets_are_among_all_offsets(rig: Rig, version: int) -> None:
     rig.groups.commit_transactional(5)
     answer = rig.fetch(version, stable=True)
     assert found(answer) == [("UNSTABLE_OFFSET_COMMIT", -1), ("NONE", 2)]
@@ -98,7 +99,7 @@ async def test_all_offsets_are_told_with_the_unstable_ones(rig: Rig, version: in
 
 @pytest.mark.parametrize("version", OLD)
 async def test_old_clients_wait_for_the_transaction(rig: Rig, version: int) -> None:
-    """Told of the group and of every partition: aiokafka reads only the latter."""
+    """The group and every partition have the error: aiokafka reads only the latter."""
     rig.groups.commit_transactional(5)
     answer = rig.fetch(version, "t", "u")
     assert found(answer) == [("COORDINATOR_LOAD_IN_PROGRESS", -1)] * 2
@@ -112,7 +113,7 @@ async def test_old_clients_wait_for_the_transaction(rig: Rig, version: int) -> N
 
 
 @pytest.mark.parametrize("version", OLD)
-async def test_old_clients_need_not_wait_where_that_is_switched_off(rig: Rig, version: int) -> None:
+async def test_old_clients_do_not_wait_if_switched_off(rig: Rig, version: int) -> None:
     rig.blocks = False
     rig.groups.commit_transactional(5)
     assert found(rig.fetch(version, "t", "u")) == [("NONE", 1), ("NONE", 2)]
@@ -127,10 +128,8 @@ async def test_old_clients_wait_when_they_ask_for_all(rig: Rig, version: int) ->
 
 
 @pytest.mark.parametrize("version", [6, 7, 9])
-async def test_a_member_that_takes_over_waits_for_commits_on_their_way(
-    rig: Rig, version: int
-) -> None:
-    """The member before was allowed to write them, and its transaction may be committed yet."""
+async def test_new_member_waits_for_commits_in_flight(rig: Rig, version: int) -> None:
+    """The previous member wrote them in time, and its transaction may still be committed."""
     rig.groups.log.held = True
     rig.groups.commit_transactional(5)
     answer = asyncio.ensure_future(rig.fetch(version, "t", stable=True))
@@ -144,17 +143,21 @@ async def test_a_member_that_takes_over_waits_for_commits_on_their_way(
 async def test_several_groups_wait_together(rig: Rig) -> None:
     rig.groups.log.held = True
     rig.groups.commit(5)
-    answer = asyncio.ensure_future(rig.fetch(9, "t", stable=True, groups=2))
+    asked = [
+        OffsetFetchRequestGroup(group_id=GROUP, topics=[rig.topic(name, 9)]) for name in ("t", "u")
+    ]
+    request = OffsetFetchRequest(groups=asked, require_stable=True)
+    answer = asyncio.ensure_future(ask(offset_fetch, rig.parts, request, 9))
     await asyncio.sleep(0)
     rig.groups.log.release()
-    assert [found_in(each) for each in (await answer).groups] == [[5], [5]]
+    assert [found_in(each) for each in (await answer).groups] == [[5], [2]]
 
 
 def found_in(group: Any) -> list[int]:
     return [each.committed_offset for topic in group.topics for each in topic.partitions]
 
 
-async def test_who_waits_too_long_is_told_so(rig: Rig) -> None:
+async def test_wait_for_stable_offsets_times_out(rig: Rig) -> None:
     rig.groups.log.held = True
     rig.groups.commit(5)
     answer = asyncio.ensure_future(rig.fetch(9, "t", stable=True))
@@ -164,9 +167,7 @@ async def test_who_waits_too_long_is_told_so(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-async def test_while_a_group_is_loaded_no_partition_looks_as_if_it_was_never_committed(
-    rig: Rig, version: int
-) -> None:
+async def test_loading_group_reports_error_for_every_partition(rig: Rig, version: int) -> None:
     """aiokafka reads partitions only: an empty list would send it to the start of the topic."""
     rig.groups.runtime.elected(0, rig.groups.log)
     answer = rig.fetch(version, "t")
@@ -176,3 +177,30 @@ async def test_while_a_group_is_loaded_no_partition_looks_as_if_it_was_never_com
         group = answer.groups[0] if version >= 8 else answer
         assert group.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     await rig.groups.load()
+
+
+async def test_partition_lost_between_two_slices_has_no_offsets(rig: Rig) -> None:
+    """Its table may be empty by then, and a group without offsets starts from the beginning."""
+    asked = OffsetFetchRequestGroup(group_id=GROUP, topics=None)
+    request = OffsetFetchRequest(groups=[asked])
+    context = RequestContext(9, 9, 0, "test", ANONYMOUS, "PLAINTEXT", "127.0.0.1", 1, 0)
+    steps: Any = offset_fetch.handle(rig.parts, request, context)
+    for _ in range(4):
+        next(steps)
+    rig.groups.runtime.resigned(0)
+    answer, taken_later = taken(steps)
+    assert taken_later
+    assert (answer.groups[0].error_code, answer.groups[0].topics) == (
+        ErrorCode.NOT_COORDINATOR,
+        [],
+    )
+
+
+@pytest.mark.parametrize("version", [7, 9, 10])
+async def test_partition_that_a_request_repeats_is_answered_once(rig: Rig, version: int) -> None:
+    assert found(rig.fetch(version, "t", "u", "t")) == [("NONE", 1), ("NONE", 2)]
+
+
+async def test_group_that_a_request_repeats_is_answered_once(rig: Rig) -> None:
+    assert len(rig.fetch(9, groups=3).groups) == 1
+    assert len(rig.fetch(9, "t", groups=3).groups) == 1

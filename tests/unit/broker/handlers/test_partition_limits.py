@@ -1,4 +1,4 @@
-"""How many partitions one request may bring."""
+"""The limit on partitions that one request may create."""
 
 from collections.abc import AsyncIterator
 
@@ -43,13 +43,13 @@ async def grow(plane: ControlPlane, **topics: int) -> list[int]:
     return [result.error_code for result in (await plane.ask(request)).results]
 
 
-async def test_new_topics_with_more_than_memory_holds_are_refused(plane: ControlPlane) -> None:
+async def test_create_topics_limits_partitions(plane: ControlPlane) -> None:
     refused = [ErrorCode.POLICY_VIOLATION] * 2
     assert await create(plane, huge=2**31 - 1, small=1) == refused
     assert await create(plane, a=6000, b=6000) == refused
 
 
-async def test_topics_do_not_grow_by_more_than_memory_holds(plane: ControlPlane) -> None:
+async def test_create_partitions_limits_partitions(plane: ControlPlane) -> None:
     assert await create(plane, a=1, b=1) == [0, 0]
     assert await grow(plane, a=2**31 - 1, b=3) == [ErrorCode.POLICY_VIOLATION, 0]
     assert await grow(plane, a=6000, b=6000) == [0, ErrorCode.POLICY_VIOLATION]

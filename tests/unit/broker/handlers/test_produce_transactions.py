@@ -1,5 +1,7 @@
-"""Produce with transactional batches: what waits for the coordinator's word, and what may happen
-to it meanwhile. A real partition; the word is the test's to give."""
+"""Produce with transactional batches that wait for the coordinator, and events meanwhile.
+
+The partition is real; the test controls the coordinator's answers.
+"""
 
 import asyncio
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 from barnabas.broker.server.context import CloseConnection
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.storage.validator import BYTES_PER_STEP
+from barnabas.storage.log.validator import BYTES_PER_STEP
 from tests.unit.broker.handlers.transactional_produce import (
     PRODUCER,
     T0,
@@ -31,37 +33,35 @@ async def rig() -> Rig:
 
 
 @pytest.mark.parametrize(("version", "adds"), [(TV1, False), (TV2, True)])
-async def test_the_first_batch_is_asked_about_and_the_next_is_not(
-    rig: Rig, version: int, adds: bool
-) -> None:
+async def test_only_first_batch_is_verified(rig: Rig, version: int, adds: bool) -> None:
     assert codes(rig.send(batch(b"a"), version=version)) == ["NONE"]
     assert codes(rig.send(batch(b"b", sequence=1), version=version)) == ["NONE"]
-    assert rig.gate.asked == [("x", PRODUCER, [T0], adds)]
+    assert rig.verifier.asked == [("x", PRODUCER, [T0], adds)]
     assert rig.values == [b"a", b"b"]
 
 
-async def test_without_verification_older_clients_are_not_asked_about(rig: Rig) -> None:
-    rig.gate.verifies = False
+async def test_verification_off_skips_older_clients(rig: Rig) -> None:
+    rig.verifier.verifies = False
     assert codes(rig.send(batch(b"a"), version=TV1)) == ["NONE"]
-    assert rig.gate.asked == []
+    assert rig.verifier.asked == []
 
 
-async def test_without_a_transactional_id_nothing_is_taken(rig: Rig) -> None:
+async def test_transactional_batch_without_transactional_id_is_refused(rig: Rig) -> None:
     with pytest.raises(KafkaError) as caught:
         rig.send(batch(b"a"), key=None)
     assert caught.value.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert rig.values == []
 
 
-async def test_what_waits_does_not_lie_in_the_receive_buffer(rig: Rig) -> None:
-    """The buffer has the next requests in it by the time the coordinator answers."""
+async def test_waiting_records_are_copied_from_receive_buffer(rig: Rig) -> None:
+    """The buffer has later requests when the coordinator answers."""
     plain = batch(b"plain", transactional=False, producer=Producer(-1, -1), sequence=-1)
     received = bytearray(batch(b"transactional") + plain)
     view, split = memoryview(received), len(received) - len(plain)
-    rig.gate.hold()
+    rig.verifier.hold()
     answer = rig.send(view[:split], ("t", 0, view[split:]))
     received[:] = bytes(len(received))
-    rig.gate.say()
+    rig.verifier.say()
     assert codes(await answer) == ["NONE", "NONE"]
     assert rig.values == [b"transactional", b"plain"]
 
@@ -74,11 +74,11 @@ async def test_what_waits_does_not_lie_in_the_receive_buffer(rig: Rig) -> None:
         ("CONCURRENT_TRANSACTIONS", "CONCURRENT_TRANSACTIONS", None),
     ],
 )
-async def test_a_refusal_is_told_with_its_reason_and_nothing_is_appended(
+async def test_refusal_has_reason_and_appends_nothing(
     rig: Rig, code: str, told: str, reason: str | None
 ) -> None:
-    """In the words of Produce: what a producer is to repeat is NOT_ENOUGH_REPLICAS."""
-    rig.gate.code = ErrorCode[code]
+    """An error on which older producers must retry becomes NOT_ENOUGH_REPLICAS."""
+    rig.verifier.code = ErrorCode[code]
     answer = rig.send(batch(b"a"))
     (partition,) = answer.responses[0].partition_responses
     assert codes(answer) == [told]
@@ -90,35 +90,35 @@ async def test_a_refusal_is_told_with_its_reason_and_nothing_is_appended(
     assert rig.values == []
 
 
-async def test_plain_batches_of_the_request_are_appended_whatever_the_coordinator_says(
+async def test_plain_batches_are_appended_despite_refusal(
     rig: Rig,
 ) -> None:
-    rig.gate.code = ErrorCode.PRODUCER_FENCED
+    rig.verifier.code = ErrorCode.PRODUCER_FENCED
     plain = batch(b"plain", transactional=False, producer=Producer(-1, -1), sequence=-1)
     assert codes(rig.send(batch(b"a"), plain)) == ["INVALID_PRODUCER_EPOCH", "NONE"]
     assert rig.values == [b"plain"]
 
 
 @pytest.mark.parametrize("other", [Producer(1001, 4), Producer(1000, 5)])
-async def test_a_request_is_of_one_producer(rig: Rig, other: Producer) -> None:
+async def test_request_of_two_producers_is_refused(rig: Rig, other: Producer) -> None:
     with pytest.raises(KafkaError) as caught:
         rig.send(batch(b"a"), batch(b"b", producer=other))
     assert caught.value.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert (rig.gate.asked, rig.values) == ([], [])
+    assert (rig.verifier.asked, rig.values) == ([], [])
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.PRODUCER_FENCED])
 @pytest.mark.parametrize("later", [False, True])
-async def test_without_acks_a_refusal_closes_the_connection(
+async def test_refusal_with_acks_zero_closes_connection(
     rig: Rig, code: ErrorCode, later: bool
 ) -> None:
     async def sent() -> Any:
         if later:
-            rig.gate.hold()
-        rig.gate.code = code
+            rig.verifier.hold()
+        rig.verifier.code = code
         answer = rig.send(batch(b"a"), acks=0)
         if later:
-            rig.gate.say(code)
+            rig.verifier.say(code)
         return await answer if isinstance(answer, asyncio.Future) else answer
 
     if code is ErrorCode.NONE:
@@ -130,9 +130,9 @@ async def test_without_acks_a_refusal_closes_the_connection(
         assert rig.values == []
 
 
-async def test_who_has_gone_away_while_the_coordinator_was_asked_writes_nothing(rig: Rig) -> None:
-    rig.gate.hold()
-    later = rig.gate.later
+async def test_cancelled_produce_appends_nothing(rig: Rig) -> None:
+    rig.verifier.hold()
+    later = rig.verifier.later
     assert later is not None
     answer = rig.send(batch(b"a"))
     await turns()
@@ -149,102 +149,102 @@ async def test_who_has_gone_away_while_the_coordinator_was_asked_writes_nothing(
         (TV2, PRODUCER.epoch + 1, "INVALID_PRODUCER_EPOCH"),
     ],
 )
-async def test_a_marker_that_came_meanwhile_makes_the_word_worthless(
+async def test_marker_during_verification_invalidates_verdict(
     rig: Rig, version: int, epoch: int, told: str
 ) -> None:
-    rig.gate.hold()
+    rig.verifier.hold()
     answer = rig.send(batch(b"a"), version=version)
     await turns()
     rig.mark(epoch)
-    rig.gate.say()
+    rig.verifier.say()
     assert codes(await answer) == [told]
     assert rig.values == []
 
 
-async def test_the_marker_of_the_transaction_before_is_what_a_newer_client_waits_for(
+async def test_newer_client_waits_for_marker_of_previous_transaction(
     rig: Rig,
 ) -> None:
-    """The coordinator holds its word back until that marker is written (KIP-609)."""
-    rig.gate.hold()
+    """The coordinator answers when that marker is written (KIP-609)."""
+    rig.verifier.hold()
     answer = rig.send(batch(b"a"))
     await turns()
     rig.mark()
-    rig.gate.say()
+    rig.verifier.say()
     assert codes(await answer) == ["NONE"]
     assert rig.values == [b"a"]
 
 
-async def test_a_partition_that_went_away_meanwhile_is_not_written_to(rig: Rig) -> None:
-    rig.gate.hold()
+async def test_partition_deleted_during_verification_gets_no_records(rig: Rig) -> None:
+    rig.verifier.hold()
     answer = rig.send(batch(b"a"))
     await turns()
     await rig.replicas.stop(delete=True)
-    rig.gate.say()
+    rig.verifier.say()
     assert codes(await answer) == ["UNKNOWN_TOPIC_OR_PARTITION"]
 
 
-async def test_a_partition_that_was_made_anew_meanwhile_knows_nothing_of_the_word(
+async def test_partition_recreated_during_verification_refuses_guard(
     rig: Rig,
 ) -> None:
-    rig.gate.hold()
+    rig.verifier.hold()
     answer = rig.send(batch(b"a"), version=TV1)
     await turns()
     await rig.replicas.stop(delete=True)
     await rig.replicas.lead(topic_id=bytes(15) + b"\x01")
-    rig.gate.say()
+    rig.verifier.say()
     assert codes(await answer) == ["INVALID_TXN_STATE"]
     assert rig.values == []
 
 
-async def test_a_partition_that_is_led_elsewhere_by_now_is_not_written_to(rig: Rig) -> None:
-    rig.gate.hold()
+async def test_partition_that_moved_during_verification_gets_no_records(rig: Rig) -> None:
+    rig.verifier.hold()
     answer = rig.send(batch(b"a"), version=9)
     await turns()
     await rig.replicas.lead(leader=1, epoch=1, isr=(0, 1), replicas=(0, 1))
-    rig.gate.say()
+    rig.verifier.say()
     assert codes(await answer) == ["NOT_LEADER_OR_FOLLOWER"]
 
 
-async def test_a_topic_id_that_became_known_meanwhile_is_asked_for_again(rig: Rig) -> None:
-    """Nobody has asked the coordinator about it: it must not be taken for admitted."""
-    rig.gate.hold()
+async def test_topic_id_that_became_known_during_verification_is_refused(rig: Rig) -> None:
+    """The coordinator was not asked about it, so it must not be appended."""
+    rig.verifier.hold()
     answer = rig.send(batch(b"a"), ("n", 0, batch(b"b")), version=13)
     await turns()
     rig.names.names[b"n" * 16] = "n"
     await rig.replicas.lead(topic="n", topic_id=b"n" * 16)
-    rig.gate.say()
+    rig.verifier.say()
     assert codes(await answer) == ["NONE", "UNKNOWN_TOPIC_ID"]
 
 
-async def test_the_second_first_batch_waits_for_its_own_word_and_finds_it_open(rig: Rig) -> None:
-    rig.gate.hold()
+async def test_second_batch_in_flight_waits_for_its_own_verdict(rig: Rig) -> None:
+    rig.verifier.hold()
     first = rig.send(batch(b"a"))
     second = rig.send(batch(b"b", sequence=1))
-    rig.gate.say()
+    rig.verifier.say()
     assert codes(await first) == ["NONE"]
     assert codes(await second) == ["NONE"]
     assert rig.values == [b"a", b"b"]
 
 
-async def test_a_producer_that_no_coordinator_knows_leaves_nothing_in_memory(rig: Rig) -> None:
-    rig.gate.code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+async def test_unknown_producer_leaves_no_verification_in_memory(rig: Rig) -> None:
+    rig.verifier.code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     producers = rig.replicas.manager.partition("t", 0).log.producers
     for number in range(100):
         rig.send(batch(b"a", producer=Producer(number, 0)))
     assert len(producers._verifications._waiting) == 0
 
 
-async def test_one_that_has_to_come_back_keeps_its_place(rig: Rig) -> None:
-    """Its next batch must not overtake it."""
-    rig.gate.code = ErrorCode.CONCURRENT_TRANSACTIONS
+async def test_retried_batch_is_not_overtaken(rig: Rig) -> None:
+    """The next batch must not overtake a batch that is retried."""
+    rig.verifier.code = ErrorCode.CONCURRENT_TRANSACTIONS
     rig.send(batch(b"a"), version=TV1)
-    rig.gate.code = ErrorCode.NONE
+    rig.verifier.code = ErrorCode.NONE
     assert codes(rig.send(batch(b"b", sequence=1), version=TV1)) == ["OUT_OF_ORDER_SEQUENCE_NUMBER"]
     assert codes(rig.send(batch(b"a"), version=TV1)) == ["NONE"]
 
 
-async def test_a_corrupt_batch_of_an_old_format_is_judged_as_such(rig: Rig) -> None:
-    """Where an older message has its timestamp, a batch has the flag of transactions."""
+async def test_old_format_batch_is_invalid_record_not_transactional(rig: Rig) -> None:
+    """Bytes of a timestamp in an old message are the transactional flag of a batch."""
     data = bytearray(batch(b"a"))
     data[16] = 1
     answer = rig.send(bytes(data), key=None)
@@ -264,7 +264,7 @@ async def compressing() -> Rig:
 BIG = b"b" * (2 * BYTES_PER_STEP)
 
 
-async def test_a_large_first_batch_keeps_its_guard_through_the_queue(compressing: Rig) -> None:
+async def test_queued_first_batch_keeps_its_guard(compressing: Rig) -> None:
     answers = [
         compressing.send(batch(BIG)),
         compressing.send(batch(b"small", sequence=1)),
@@ -273,7 +273,7 @@ async def test_a_large_first_batch_keeps_its_guard_through_the_queue(compressing
     assert compressing.values == [BIG, b"small"]
 
 
-async def test_a_marker_that_overtakes_a_queued_first_batch_takes_its_guard_away(
+async def test_marker_that_overtakes_queued_first_batch_invalidates_guard(
     compressing: Rig,
 ) -> None:
     answer = compressing.send(batch(BIG))
@@ -282,7 +282,7 @@ async def test_a_marker_that_overtakes_a_queued_first_batch_takes_its_guard_away
     assert compressing.values == []
 
 
-async def test_a_marker_that_overtakes_a_queued_later_batch_leaves_nothing_open(
+async def test_marker_that_overtakes_queued_later_batch_leaves_no_open_transaction(
     compressing: Rig,
 ) -> None:
     await turns()
@@ -295,10 +295,10 @@ async def test_a_marker_that_overtakes_a_queued_later_batch_leaves_nothing_open(
     assert compressing.values == [b"small"]
 
 
-async def test_who_goes_away_takes_the_queued_batch_along(compressing: Rig) -> None:
-    compressing.gate.hold()
+async def test_cancelled_produce_leaves_append_queue(compressing: Rig) -> None:
+    compressing.verifier.hold()
     answer = compressing.send(batch(BIG))
-    compressing.gate.say()
+    compressing.verifier.say()
     await asyncio.sleep(0)
     answer.cancel()
     await turns()

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from barnabas.broker.cluster.new_topics import NewTopic
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
-from barnabas.broker.controller.topics import NewTopic
 from barnabas.broker.handlers import (
     alter_partition_reassignments,
     elect_leaders,
@@ -34,7 +34,7 @@ from tests.unit.broker.handlers.control_plane import ControlPlane, control_plane
 
 @pytest.fixture
 async def plane() -> AsyncIterator[ControlPlane]:
-    """Broker 1, which answers, and broker 2; the topics are on the first."""
+    """Provide broker 1, which answers and has the topics, and broker 2."""
     async with control_plane() as plane:
         await plane.cluster.start(2)
         use(plane, 1)
@@ -49,20 +49,10 @@ async def plane() -> AsyncIterator[ControlPlane]:
 
 
 def use(plane: ControlPlane, broker: int) -> None:
-    """Ask this broker from now on."""
+    """Send the next requests to this broker."""
     admin = ReplicaAdmin(plane.cluster.brokers[broker].controller)
-    for module, handler in (
-        (elect_leaders, elect_leaders.ElectLeadersHandler(admin)),
-        (
-            alter_partition_reassignments,
-            alter_partition_reassignments.AlterPartitionReassignmentsHandler(admin),
-        ),
-        (
-            list_partition_reassignments,
-            list_partition_reassignments.ListPartitionReassignmentsHandler(admin),
-        ),
-    ):
-        plane.handlers[module.API.request] = (module, handler.handle)
+    for module in (elect_leaders, alter_partition_reassignments, list_partition_reassignments):
+        plane.serve(module, admin)
 
 
 def move(*partitions: tuple[int, list[int] | None]) -> list[ReassignableTopic]:
@@ -77,7 +67,7 @@ def move(*partitions: tuple[int, list[int] | None]) -> list[ReassignableTopic]:
     ]
 
 
-async def test_each_partition_is_answered_for_itself(plane: ControlPlane) -> None:
+async def test_each_reassignment_is_answered_on_its_own(plane: ControlPlane) -> None:
     answer = await plane.ask(
         AlterPartitionReassignmentsRequest(topics=move((0, [1, 2]), (1, [7]), (9, [1])))
     )
@@ -95,7 +85,7 @@ async def test_each_partition_is_answered_for_itself(plane: ControlPlane) -> Non
     )
 
 
-async def test_what_goes_on_is_listed_until_it_is_cancelled(plane: ControlPlane) -> None:
+async def test_reassignment_is_listed_until_cancelled(plane: ControlPlane) -> None:
     await plane.ask(AlterPartitionReassignmentsRequest(topics=move((0, [2]))))
     going = OngoingPartitionReassignment(
         partition_index=0, replicas=[2, 1], adding_replicas=[2], removing_replicas=[1]
@@ -111,7 +101,7 @@ async def test_what_goes_on_is_listed_until_it_is_cancelled(plane: ControlPlane)
     assert (await plane.ask(ListPartitionReassignmentsRequest())).topics == []
 
 
-async def test_the_number_of_replicas_can_be_made_to_stay(plane: ControlPlane) -> None:
+async def test_reassignment_can_forbid_new_replication_factor(plane: ControlPlane) -> None:
     answer = await plane.ask(
         AlterPartitionReassignmentsRequest(
             topics=move((0, [1, 2])), allow_replication_factor_change=False
@@ -125,7 +115,7 @@ async def test_the_number_of_replicas_can_be_made_to_stay(plane: ControlPlane) -
     assert not answer.allow_replication_factor_change
 
 
-async def test_an_election_that_is_not_needed_is_told_only_to_who_names_it(
+async def test_election_not_needed_is_reported_only_for_named_partitions(
     plane: ControlPlane,
 ) -> None:
     named = [TopicPartitions(topic="t", partitions=[0, 5])]
@@ -147,14 +137,14 @@ async def test_an_election_that_is_not_needed_is_told_only_to_who_names_it(
     assert found == {"t": [], "u": []}
 
 
-async def test_a_kind_of_election_that_nobody_knows_is_refused(plane: ControlPlane) -> None:
+async def test_unknown_election_type_is_refused(plane: ControlPlane) -> None:
     answer = await plane.ask(ElectLeadersRequest(election_type=7, topic_partitions=None))
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     answer = await plane.ask(ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=None))
     assert answer.error_code == 0
 
 
-async def test_who_is_not_the_controller_says_so(plane: ControlPlane) -> None:
+async def test_broker_that_is_not_controller_refuses(plane: ControlPlane) -> None:
     use(plane, 2)
     named = [TopicPartitions(topic="t", partitions=[0])]
     for answer in (

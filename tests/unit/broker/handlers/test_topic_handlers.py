@@ -74,7 +74,7 @@ async def metadata(
     return await plane.ask(MetadataRequest(topics=topics, **options), version)
 
 
-async def test_a_created_topic_shows_its_configuration(plane: ControlPlane) -> None:
+async def test_created_topic_returns_its_configuration(plane: ControlPlane) -> None:
     (result,) = await create(plane, topic("t", 3, retention_ms="5000"))
     assert (result.error_code, result.error_message) == (0, None)
     assert (result.num_partitions, result.replication_factor) == (3, 1)
@@ -113,7 +113,7 @@ async def test_a_created_topic_shows_its_configuration(plane: ControlPlane) -> N
         (topic("t", retention_ms=None), ErrorCode.INVALID_CONFIG),
     ],
 )
-async def test_a_topic_that_cannot_be_is_refused(
+async def test_invalid_topics_are_refused(
     plane: ControlPlane, wanted: CreatableTopic, error: ErrorCode
 ) -> None:
     await create(plane, topic("there"), topic("with.dots"))
@@ -131,7 +131,7 @@ async def test_manual_assignments_exclude_counts(plane: ControlPlane) -> None:
     assert (await create(plane, both))[0].error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_a_topic_named_twice_is_refused_once(plane: ControlPlane) -> None:
+async def test_topic_named_twice_is_refused_once(plane: ControlPlane) -> None:
     results = await create(plane, topic("twice"), topic("once"), topic("twice"), version=2)
     assert [(each.name, each.error_code) for each in results] == [
         ("once", 0),
@@ -139,7 +139,7 @@ async def test_a_topic_named_twice_is_refused_once(plane: ControlPlane) -> None:
     ]
 
 
-async def test_a_request_without_time_is_not_begun(plane: ControlPlane) -> None:
+async def test_request_without_timeout_is_not_started(plane: ControlPlane) -> None:
     (result,) = await create(plane, topic("t"), timeout_ms=0)
     assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert not plane.broker.cache.topics
@@ -199,7 +199,7 @@ async def test_internal_topics_are_not_deleted(plane: ControlPlane) -> None:
     assert plane.broker.cache.topic(known.name) is known
 
 
-async def test_deletion_can_be_forbidden(plane: ControlPlane) -> None:
+async def test_topic_deletion_can_be_disabled(plane: ControlPlane) -> None:
     await create(plane, topic("t"))
     plane.deletion_enabled = False
     request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000)
@@ -251,7 +251,7 @@ async def test_metadata_of_all_topics(plane: ControlPlane) -> None:
     assert [(each.node_id, each.host) for each in none.brokers] == [(1, "host1")]
 
 
-async def test_asking_creates_a_topic_only_where_it_may(plane: ControlPlane) -> None:
+async def test_metadata_creates_topic_only_if_allowed(plane: ControlPlane) -> None:
     refused = await metadata(plane, "t", allow_auto_topic_creation=False)
     assert refused.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     plane.creation_enabled = False
@@ -263,7 +263,7 @@ async def test_asking_creates_a_topic_only_where_it_may(plane: ControlPlane) -> 
     assert [each.leader_id for each in created.topics[0].partitions] == [1]
 
 
-async def test_an_internal_topic_is_never_made_smaller(plane: ControlPlane) -> None:
+async def test_internal_topic_is_not_created_with_fewer_replicas(plane: ControlPlane) -> None:
     plane.internal_replication_factor = 3
     answer = await metadata(plane, "__consumer_offsets")
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -274,7 +274,7 @@ async def test_an_internal_topic_is_never_made_smaller(plane: ControlPlane) -> N
 
 
 @pytest.mark.parametrize("name", ["__transaction_state", "__share_group_state"])
-async def test_coordinators_that_are_not_here_have_no_topic(plane: ControlPlane, name: str) -> None:
+async def test_unknown_internal_topic_is_not_created(plane: ControlPlane, name: str) -> None:
     answer = await metadata(plane, name)
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert answer.topics[0].is_internal
@@ -298,14 +298,14 @@ async def test_metadata_by_id(plane: ControlPlane) -> None:
     assert early.topics[0].error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_authorized_operations_are_all_there_are(plane: ControlPlane) -> None:
+async def test_authorized_operations_are_all_operations(plane: ControlPlane) -> None:
     answer = await metadata(plane, version=8, include_cluster_authorized_operations=True)
     assert answer.cluster_authorized_operations == 8096
     silent = await metadata(plane, version=8)
     assert silent.cluster_authorized_operations == -(1 << 31)
 
 
-async def test_a_listener_the_leader_lacks(plane: ControlPlane) -> None:
+async def test_leader_without_listener_is_listener_not_found(plane: ControlPlane) -> None:
     await create(plane, topic("t"))
     request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
     for version, error in (
@@ -318,7 +318,7 @@ async def test_a_listener_the_leader_lacks(plane: ControlPlane) -> None:
         assert answer.brokers == []
 
 
-async def test_no_metadata_before_the_first_full_update(plane: ControlPlane) -> None:
+async def test_metadata_is_refused_before_first_full_update(plane: ControlPlane) -> None:
     plane.broker.cache.ready = False
     answer = await metadata(plane, "t")
     assert answer.topics[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -376,7 +376,7 @@ async def test_topics_are_described_page_by_page(plane: ControlPlane) -> None:
     assert await pages(plane, 3, "c", "b") == [[("b", [0, 1, 2])], [("c", [0])]]
 
 
-async def test_an_unknown_topic_is_described_as_such(plane: ControlPlane) -> None:
+async def test_unknown_topic_is_described_with_error(plane: ControlPlane) -> None:
     request = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name="no"), TopicRequest(name="a/b")]
     )
@@ -388,7 +388,9 @@ async def test_an_unknown_topic_is_described_as_such(plane: ControlPlane) -> Non
 
 
 @pytest.mark.parametrize(("cursor_topic", "index"), [("a", -1), ("other", 0)])
-async def test_a_cursor_that_cannot_be(plane: ControlPlane, cursor_topic: str, index: int) -> None:
+async def test_invalid_cursor_is_refused(
+    plane: ControlPlane, cursor_topic: str, index: int
+) -> None:
     await create(plane, topic("a"))
     request = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name="a")],

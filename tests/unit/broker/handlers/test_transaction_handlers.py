@@ -16,8 +16,9 @@ from barnabas.protocol.messages import (
     delete_topics,
     init_producer_id,
 )
-from tests.integration.data_path import Client, connected, running
-from tests.unit.broker.coordination.transactor import ONE_PARTITION, Transactor, flat, name
+from tests.support.data_path import Client, connected, running
+from tests.support.steps import taken
+from tests.unit.broker.transactions.transactor import ONE_PARTITION, Transactor, flat, name
 
 # -- AddPartitionsToTxn between brokers
 
@@ -34,11 +35,11 @@ async def add(
 
 
 @pytest.mark.parametrize("version", [4, 5])
-async def test_many_transactions_are_asked_about_at_once(
+async def test_many_transactions_in_one_request(
     client: Client, producer: Transactor, version: int
 ) -> None:
     other = await Transactor(client, "y").init()
-    stranger = Transactor(client, "nobody")
+    stranger = Transactor(client, "unknown")
     assert await add(
         producer,
         producer.asked_by_leader(("t", 0), ("t", 1)),
@@ -48,7 +49,7 @@ async def test_many_transactions_are_asked_about_at_once(
     ) == [
         ("x", ["NONE", "NONE"]),
         ("y", ["NONE"]),
-        ("nobody", ["INVALID_PRODUCER_ID_MAPPING"]),
+        ("unknown", ["INVALID_PRODUCER_ID_MAPPING"]),
     ]
     assert await add(
         producer,
@@ -59,7 +60,7 @@ async def test_many_transactions_are_asked_about_at_once(
 
 
 @pytest.mark.parametrize("verify_only", [False, True])
-async def test_a_partition_that_is_not_there_spoils_its_own_transaction_only(
+async def test_unknown_partition_refuses_only_its_transaction(
     client: Client, producer: Transactor, verify_only: bool
 ) -> None:
     other = await Transactor(client, "y").init()
@@ -76,7 +77,7 @@ async def test_a_partition_that_is_not_there_spoils_its_own_transaction_only(
     assert (await producer.state()).transaction_state == "Empty"
 
 
-async def test_a_partition_that_is_named_twice_is_added_once_and_answered_twice(
+async def test_partition_named_twice_is_added_once_and_answered_twice(
     producer: Transactor,
 ) -> None:
     asked = producer.asked_by_leader(("t", 0), ("t", 0))
@@ -86,7 +87,7 @@ async def test_a_partition_that_is_named_twice_is_added_once_and_answered_twice(
     assert await producer.add(("t", 1), ("t", 1)) == ["NONE", "NONE"]
 
 
-async def test_one_id_may_be_asked_about_twice_in_a_request(producer: Transactor) -> None:
+async def test_transactional_id_may_occur_twice_in_a_request(producer: Transactor) -> None:
     assert await add(
         producer,
         producer.asked_by_leader(("t", 0)),
@@ -97,17 +98,17 @@ async def test_one_id_may_be_asked_about_twice_in_a_request(producer: Transactor
     assert topic.partitions == [0, 1]
 
 
-async def test_no_transaction_at_all_is_answered_with_none(producer: Transactor) -> None:
+async def test_request_without_transactions_has_empty_answer(producer: Transactor) -> None:
     assert await add(producer, version=4) == []
 
 
 @pytest.mark.parametrize(("version", "told"), [(3, "NOT_COORDINATOR"), (5, "NOT_COORDINATOR")])
-def test_an_error_of_the_whole_request_is_told_by_partition_to_clients_and_once_to_brokers(
+def test_request_error_is_by_partition_for_clients_and_once_for_brokers(
     version: int, told: str
 ) -> None:
     topics = [add_partitions_to_txn.AddPartitionsToTxnTopic(name="t", partitions=[0, 1])]
     request = add_partitions_to_txn.AddPartitionsToTxnRequest(v3_and_below_topics=topics)
-    answer = handler.error_response(request, ErrorCode.NOT_COORDINATOR, version)
+    answer, _ = taken(handler.error_response(request, ErrorCode.NOT_COORDINATOR, version))
     if version < 4:
         assert flat(answer.results_by_topic_v3_and_below) == [told, told]
     else:
@@ -117,9 +118,9 @@ def test_an_error_of_the_whole_request_is_told_by_partition_to_clients_and_once_
 # -- the other questions of producers
 
 
-async def test_what_cannot_be_asked_for_is_refused(producer: Transactor) -> None:
+async def test_invalid_requests_are_refused(producer: Transactor) -> None:
     assert await producer.end() == "INVALID_TXN_STATE"
-    stranger = Transactor(producer.client, "nobody")
+    stranger = Transactor(producer.client, "unknown")
     assert await stranger.end() == "INVALID_PRODUCER_ID_MAPPING"
     assert await producer.add(("t", 0), ("nowhere", 0)) == [
         "OPERATION_NOT_ATTEMPTED",
@@ -157,7 +158,7 @@ async def test_what_cannot_be_asked_for_is_refused(producer: Transactor) -> None
         ({"transactional_id": None, "transaction_timeout_ms": -1}, "NONE"),
     ],
 )
-async def test_a_producer_says_who_it_is_or_nothing(
+async def test_init_needs_both_producer_id_and_epoch_or_neither(
     producer: Transactor, fields: dict[str, Any], told: str
 ) -> None:
     request = init_producer_id.InitProducerIdRequest(**{"transaction_timeout_ms": 60_000, **fields})
@@ -165,7 +166,7 @@ async def test_a_producer_says_who_it_is_or_nothing(
     assert name(answer.error_code) == told
 
 
-async def test_an_idempotent_producer_gets_a_fresh_id_whatever_it_had(producer: Transactor) -> None:
+async def test_idempotent_producer_gets_new_id(producer: Transactor) -> None:
     ids = set()
     for had in (-1, 7):
         request = init_producer_id.InitProducerIdRequest(
@@ -183,7 +184,7 @@ async def test_an_idempotent_producer_gets_a_fresh_id_whatever_it_had(producer: 
 # -- a transaction's own id
 
 
-async def test_another_transactional_id_cannot_write_into_an_open_transaction(
+async def test_other_transactional_id_cannot_write_into_open_transaction(
     client: Client, producer: Transactor
 ) -> None:
     assert await producer.produce() == "NONE"
@@ -194,7 +195,7 @@ async def test_another_transactional_id_cannot_write_into_an_open_transaction(
     assert await producer.produce() == "NONE"
 
 
-async def test_after_a_restart_an_open_transaction_goes_on_for_its_own_id_alone(
+async def test_open_transaction_after_restart_continues_for_its_own_id_only(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path, **ONE_PARTITION) as broker, connected(broker) as client:
@@ -215,7 +216,7 @@ async def test_after_a_restart_an_open_transaction_goes_on_for_its_own_id_alone(
 
 
 @pytest.mark.parametrize("committed", [True, False])
-async def test_a_topic_that_is_deleted_does_not_hold_up_the_transactions_in_it(
+async def test_deleted_topic_does_not_block_its_transactions(
     client: Client, producer: Transactor, committed: bool
 ) -> None:
     await client.create("gone")
@@ -228,10 +229,10 @@ async def test_a_topic_that_is_deleted_does_not_hold_up_the_transactions_in_it(
     assert await producer.settled() == ("CompleteCommit" if committed else "CompleteAbort")
 
 
-async def test_a_topic_that_came_back_with_fewer_partitions_does_not_either(
+async def test_topic_recreated_with_fewer_partitions_does_not_block_transactions(
     client: Client, producer: Transactor
 ) -> None:
-    """The store has the topic: the marker of a partition that never returns was sent for ever."""
+    """Regression: the marker of a partition that never returns was sent for ever."""
     await client.create("u", 3)
     assert await producer.produce(topic="u", index=2) == "NONE"
     request = delete_topics.DeleteTopicsRequest(topic_names=["u"], timeout_ms=5000)
@@ -241,7 +242,7 @@ async def test_a_topic_that_came_back_with_fewer_partitions_does_not_either(
     assert await producer.settled() == "CompleteCommit"
 
 
-async def test_a_coordinator_whose_directory_has_failed_is_none(
+async def test_coordinator_with_failed_directory_is_not_coordinator(
     broker: Broker, producer: Transactor
 ) -> None:
     await producer.produce()
@@ -252,10 +253,10 @@ async def test_a_coordinator_whose_directory_has_failed_is_none(
     assert name((await producer.state()).error_code) == "NOT_COORDINATOR"
 
 
-# -- the log of the transactions is nobody's to change
+# -- clients cannot change the transaction log
 
 
-async def test_clients_do_not_grow_delete_or_cut_the_log_of_the_transactions(
+async def test_clients_cannot_change_transaction_log(
     producer: Transactor,
 ) -> None:
     topic = "__transaction_state"

@@ -1,6 +1,7 @@
-"""What the broker tells people of transactions, and how they end one that hangs."""
+"""The admin APIs for transactions, and the end of a hanging transaction."""
 
 import asyncio
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,17 +9,17 @@ import pytest
 
 from barnabas.broker.app import Broker
 from barnabas.broker.clock import SystemClock
-from barnabas.broker.handlers.list_transactions import ListTransactionsHandler
-from barnabas.coordinator.transaction.metadata import Transaction
+from barnabas.broker.handlers import list_transactions as listing
+from barnabas.coordinator.transaction.metadata import TransactionMetadata
 from barnabas.protocol.messages import (
     describe_producers,
     describe_transactions,
     list_transactions,
 )
-from tests.integration.data_path import Client
-from tests.unit.broker.coordination.transactor import Transactor, name
-from tests.unit.broker.handlers.group_handlers import ask
-from tests.waiting import eventually
+from tests.support.data_path import Client
+from tests.support.steps import taken
+from tests.support.waiting import eventually
+from tests.unit.broker.transactions.transactor import Transactor, name
 
 
 async def listed(producer: Transactor, version: int = 2, **filters: Any) -> Any:
@@ -33,9 +34,7 @@ def ids(answer: Any) -> list[str]:
     return sorted(each.transactional_id for each in answer.transaction_states)
 
 
-async def test_transactions_are_listed_by_what_is_asked_for(
-    client: Client, producer: Transactor
-) -> None:
+async def test_transactions_are_listed_by_filters(client: Client, producer: Transactor) -> None:
     orders = [await Transactor(client, f"orders-{number}").init() for number in range(2)]
     await orders[1].produce()
     assert ids(await listed(producer)) == ["orders-0", "orders-1", "x"]
@@ -44,7 +43,7 @@ async def test_transactions_are_listed_by_what_is_asked_for(
     assert ids(await listed(producer, state_filters=["Nonsense"])) == []
     found = await listed(producer, producer_id_filters=[orders[0].producer_id, 424242])
     assert ids(found) == ["orders-0"]
-    # What has never begun is older than anything, as at Kafka.
+    # As in Kafka, a transaction that has not begun is older than any duration.
     assert ids(await listed(producer, duration_filter=3_600_000)) == ["orders-0", "x"]
     ongoing = ["Ongoing"]
     assert ids(await listed(producer, duration_filter=3_600_000, state_filters=ongoing)) == []
@@ -64,7 +63,7 @@ async def test_transactions_are_listed_by_what_is_asked_for(
         ("(?i)ORDERS-0", ["orders-0"]),
     ],
 )
-async def test_a_pattern_has_to_match_the_whole_id(
+async def test_pattern_matches_whole_id(
     client: Client, producer: Transactor, pattern: str | None, found: list[str]
 ) -> None:
     for number in (0, 12):
@@ -73,7 +72,7 @@ async def test_a_pattern_has_to_match_the_whole_id(
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{2000}", r"(a)\1", "(?=a)", "((a{100}){100}){100}"])
-async def test_a_pattern_that_re2_does_not_take_is_told_to_the_client_alone(
+async def test_invalid_pattern_is_reported_to_client_only(
     producer: Transactor, pattern: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     answer = await listed(producer, transactional_id_pattern=pattern)
@@ -82,15 +81,28 @@ async def test_a_pattern_that_re2_does_not_take_is_told_to_the_client_alone(
     assert "re2" not in "".join(capfd.readouterr())
 
 
-async def test_a_pattern_takes_time_in_proportion_to_the_text(
-    client: Client, producer: Transactor
+async def test_pattern_without_re2_is_unsupported_and_log_names_the_extra(
+    producer: Transactor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    # Another test of this process may have caused the one warning already.
+    listing._warn_of_missing_re2.cache_clear()
+    answer = await listed(producer, transactional_id_pattern="x")
+    await listed(producer, transactional_id_pattern="y")
+    assert (name(answer.error_code), answer.transaction_states) == ("UNSUPPORTED_VERSION", [])
+    (line,) = [each.getMessage() for each in caplog.records if "re2" in each.getMessage()]
+    assert "pip install 'barnabas[re2]'" in line
+    assert "\n" not in line
+    assert ids(await listed(producer)) == ["x"]
+
+
+async def test_pattern_takes_linear_time(client: Client, producer: Transactor) -> None:
     await Transactor(client, "a" * 3000).init()
     async with asyncio.timeout(5):
         assert ids(await listed(producer, transactional_id_pattern="(a+)+b")) == []
 
 
-async def test_producers_are_described_by_the_leader_of_their_partition(
+async def test_leader_describes_producers_of_its_partition(
     producer: Transactor,
 ) -> None:
     async def described(topic: str, index: int) -> Any:
@@ -115,11 +127,11 @@ async def test_producers_are_described_by_the_leader_of_their_partition(
     assert name((await described("no such name!", 0)).error_code) == "INVALID_TOPIC_EXCEPTION"
 
 
-async def test_transactions_are_described_each_on_its_own(producer: Transactor) -> None:
+async def test_each_transaction_is_described_on_its_own(producer: Transactor) -> None:
     await producer.produce(index=2)
     await producer.produce(index=0)
     request = describe_transactions.DescribeTransactionsRequest(
-        transactional_ids=["x", "nobody", "x", ""]
+        transactional_ids=["x", "unknown", "x", ""]
     )
     answer = await producer.ask(describe_transactions, request)
     assert [
@@ -127,16 +139,14 @@ async def test_transactions_are_described_each_on_its_own(producer: Transactor) 
         for each in answer.transaction_states
     ] == [
         ("x", "NONE", "Ongoing"),
-        ("nobody", "TRANSACTIONAL_ID_NOT_FOUND", ""),
+        ("unknown", "TRANSACTIONAL_ID_NOT_FOUND", ""),
         ("", "INVALID_REQUEST", ""),
     ]
     (topic,) = answer.transaction_states[0].topics
     assert (topic.topic, topic.partitions) == ("t", [0, 2])
 
 
-async def test_the_end_of_a_hanging_transaction_by_an_operator(
-    broker: Broker, producer: Transactor
-) -> None:
+async def test_operator_ends_hanging_transaction(broker: Broker, producer: Transactor) -> None:
     await producer.produce()
     partition = broker._replication.replicas.partition("t", 0)
     assert partition.log.last_stable_offset == 0
@@ -148,7 +158,7 @@ async def test_the_end_of_a_hanging_transaction_by_an_operator(
 # -- what the broker tells of itself
 
 
-async def test_metrics_show_what_is_open_and_what_it_holds_back(
+async def test_metrics_show_open_transactions_and_held_back_records(
     broker: Broker, client: Client, producer: Transactor
 ) -> None:
     def sample(family: str, *labels: str) -> Any:
@@ -181,26 +191,16 @@ async def test_metrics_show_what_is_open_and_what_it_holds_back(
     assert sample("kafka_cluster_partition_laststableoffsetlag", *place) == 0
 
 
-async def test_a_long_list_leaves_the_loop_to_others_in_between() -> None:
+def test_list_takes_a_step_for_each_transactional_id() -> None:
     """A pattern held against 100,000 transactional ids took 150 ms."""
     coordinator = SimpleNamespace(
         require_loaded=lambda: None,
-        transactions=lambda: (Transaction(f"x-{n}", n, 0, 1000, 1) for n in range(10_000)),
+        transactions=lambda: (TransactionMetadata(f"x-{n}", n, 0, 1000, 1) for n in range(10_000)),
     )
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    handler = ListTransactionsHandler(coordinator, SystemClock())  # type: ignore[arg-type]
+    parts = listing.Parts(coordinator, SystemClock())  # type: ignore[arg-type]
     request = list_transactions.ListTransactionsRequest(
         state_filters=[], producer_id_filters=[], transactional_id_pattern="x-.*"
     )
-    meanwhile = asyncio.ensure_future(others())
-    answer = await ask(list_transactions, handler, request, 2)
-    meanwhile.cancel()
+    answer, steps = taken(listing.handle(parts, request, None))  # type: ignore[arg-type]
     assert len(answer.transaction_states) == 10_000
-    assert turns >= 10
+    assert steps >= 10_000

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: what is asked before the first offset of a transaction, and what is told."""
+"""TxnOffsetCommit: the verification before the first offset of a transaction, and its errors."""
 
 import asyncio
 from typing import Any
@@ -6,29 +6,29 @@ from typing import Any
 import pytest
 
 from barnabas.broker.handlers import txn_offset_commit
-from barnabas.broker.handlers.txn_offset_commit import TxnOffsetCommitHandler
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.unit.broker.handlers.fake_gate import FakeGate
+from tests.support.coordinator.harness import EPOCH, GROUP, PRODUCER, Groups
+from tests.support.steps import all_taken
+from tests.unit.broker.handlers.fake_verifier import FakeVerifier
 from tests.unit.broker.handlers.group_handlers import Topics, ask
-from tests.unit.coordinator.harness import EPOCH, GROUP, PRODUCER, Groups
 
 OFFSETS_0 = ("__consumer_offsets", 0)
-VERSIONS = list(txn_offset_commit.SERVES)
+VERSIONS = list(txn_offset_commit.API.versions)
 
 
 class Rig:
     def __init__(self, groups: Groups) -> None:
         self.groups = groups
-        self.gate = FakeGate()
-        self.handler = TxnOffsetCommitHandler(
+        self.verifier = FakeVerifier()
+        self.parts = txn_offset_commit.Parts(
             groups.coordinator,
             Topics("t", "u"),  # type: ignore[arg-type]
-            self.gate,
+            self.verifier,
         )
 
     def commit(
@@ -60,10 +60,10 @@ class Rig:
                 for name, partitions in (topics or {"t": [0]}).items()
             ],
         )
-        return ask(txn_offset_commit, self.handler, request, version)
+        return ask(txn_offset_commit, self.parts, request, version)
 
     def code(self, version: int = 5, **options: Any) -> str:
-        """The error of the first partition."""
+        """Return the error of the first partition."""
         (code, *_) = codes(self.commit(version, **options))
         return code
 
@@ -84,35 +84,35 @@ async def rig() -> Rig:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_offsets_are_pending_in_every_version(rig: Rig, version: int) -> None:
     assert rig.code(version) == "NONE"
-    assert rig.gate.asked == [("x", (PRODUCER, EPOCH), [OFFSETS_0], version >= 5)]
+    assert rig.verifier.asked == [("x", (PRODUCER, EPOCH), [OFFSETS_0], version >= 5)]
     assert rig.groups.is_pending()
     rig.groups.end()
     assert rig.groups.offset() == 7
 
 
-async def test_nothing_is_asked_where_the_transaction_is_open_already(rig: Rig) -> None:
+async def test_open_transaction_is_not_verified_again(rig: Rig) -> None:
     assert [rig.code(), rig.code()] == ["NONE", "NONE"]
-    assert len(rig.gate.asked) == 1
+    assert len(rig.verifier.asked) == 1
     assert rig.groups.log.guards[0] is not None
     assert rig.groups.log.guards[1] is None
 
 
-async def test_older_clients_are_not_asked_about_where_verification_is_off(rig: Rig) -> None:
-    rig.gate.verifies = False
+async def test_older_clients_are_not_verified_if_switched_off(rig: Rig) -> None:
+    rig.verifier.verifies = False
     assert rig.code(4) == "NONE"
-    assert rig.gate.asked == []
+    assert rig.verifier.asked == []
     rig.groups.end()
     assert rig.code(5) == "NONE"
-    assert len(rig.gate.asked) == 1
+    assert len(rig.verifier.asked) == 1
 
 
-async def test_the_answer_waits_for_the_coordinator_and_for_the_commit(rig: Rig) -> None:
-    rig.gate.later = asyncio.get_running_loop().create_future()
+async def test_answer_waits_for_coordinator_and_commit(rig: Rig) -> None:
+    rig.verifier.later = asyncio.get_running_loop().create_future()
     rig.groups.log.held = True
     answer = rig.commit()
     await asyncio.sleep(0)
     assert rig.groups.log.record_count == 0
-    rig.gate.later.set_result({OFFSETS_0: ErrorCode.NONE})
+    rig.verifier.later.set_result({OFFSETS_0: ErrorCode.NONE})
     for _ in range(5):
         await asyncio.sleep(0)
     assert rig.groups.log.record_count == 1
@@ -122,32 +122,32 @@ async def test_the_answer_waits_for_the_coordinator_and_for_the_commit(rig: Rig)
     assert rig.groups.is_pending()
 
 
-async def test_a_member_is_judged_after_the_coordinator_has_answered(rig: Rig) -> None:
+async def test_member_is_checked_after_coordinator_answers(rig: Rig) -> None:
     """A rebalance in between must not let an older generation through."""
     (member,) = await rig.groups.stable()
     before = rig.groups.log.record_count
-    rig.gate.later = asyncio.get_running_loop().create_future()
+    rig.verifier.later = asyncio.get_running_loop().create_future()
     answer = rig.commit(member_id=member, generation=1)
     rig.groups.join(member, protocols=(("range", b"other"),))
     rig.groups.time.pass_ms(3_000)
     assert rig.groups.group.generation == 2
-    rig.gate.later.set_result({OFFSETS_0: ErrorCode.NONE})
+    rig.verifier.later.set_result({OFFSETS_0: ErrorCode.NONE})
     assert codes(await answer) == ["ILLEGAL_GENERATION"]
     assert rig.groups.log.record_count == before
 
 
-async def test_a_marker_in_between_takes_the_guard_away(rig: Rig) -> None:
-    rig.gate.later = asyncio.get_running_loop().create_future()
+async def test_marker_in_between_invalidates_guard(rig: Rig) -> None:
+    rig.verifier.later = asyncio.get_running_loop().create_future()
     answer = rig.commit()
     rig.groups.log.refusal = KafkaError(ErrorCode.INVALID_TXN_STATE)
-    rig.gate.later.set_result({OFFSETS_0: ErrorCode.NONE})
+    rig.verifier.later.set_result({OFFSETS_0: ErrorCode.NONE})
     assert codes(await answer) == ["INVALID_TXN_STATE"]
 
 
-async def test_a_refusal_that_comes_later_is_told(rig: Rig) -> None:
-    rig.gate.later = asyncio.get_running_loop().create_future()
+async def test_late_refusal_is_reported(rig: Rig) -> None:
+    rig.verifier.later = asyncio.get_running_loop().create_future()
     answer = rig.commit()
-    rig.gate.later.set_result({OFFSETS_0: ErrorCode.CONCURRENT_TRANSACTIONS})
+    rig.verifier.later.set_result({OFFSETS_0: ErrorCode.CONCURRENT_TRANSACTIONS})
     assert codes(await answer) == ["CONCURRENT_TRANSACTIONS"]
     assert rig.groups.log.record_count == 0
 
@@ -167,10 +167,10 @@ async def test_a_refusal_that_comes_later_is_told(rig: Rig) -> None:
         ("NOT_COORDINATOR", 0, "NOT_COORDINATOR"),
     ],
 )
-async def test_what_the_coordinator_refuses_is_told_in_the_clients_words(
+async def test_coordinator_error_is_translated_for_client(
     rig: Rig, said: str, version: int, told: str
 ) -> None:
-    rig.gate.code = ErrorCode[said]
+    rig.verifier.code = ErrorCode[said]
     assert rig.code(version) == told
     assert rig.groups.log.record_count == 0
 
@@ -185,40 +185,40 @@ async def test_what_the_coordinator_refuses_is_told_in_the_clients_words(
     ],
 )
 @pytest.mark.parametrize("already_open", [False, True])
-async def test_what_the_log_refuses_is_told_as_coordinators_tell_it(
+async def test_log_error_is_translated_to_coordinator_error(
     rig: Rig, fault: str, told: str, already_open: bool
 ) -> None:
     if already_open:
-        rig.gate.verifies = False
+        rig.verifier.verifies = False
     rig.groups.log.refusal = KafkaError(ErrorCode[fault])
     assert rig.code(4) == told
 
 
-async def test_partitions_that_do_not_exist_are_told_beside_the_others(rig: Rig) -> None:
+async def test_unknown_partitions_are_refused_beside_the_others(rig: Rig) -> None:
     answer = rig.commit(t=[1, 9, 0], none=[0])
     unknown = "UNKNOWN_TOPIC_OR_PARTITION"
     assert codes(answer) == ["NONE", unknown, "NONE", unknown]
     assert rig.groups.log.record_count == 2
 
 
-async def test_nothing_is_asked_for_partitions_that_do_not_exist(rig: Rig) -> None:
+async def test_unknown_partitions_are_not_verified(rig: Rig) -> None:
     assert rig.code(none=[0]) == "UNKNOWN_TOPIC_OR_PARTITION"
-    assert rig.gate.asked == []
+    assert rig.verifier.asked == []
 
 
 @pytest.mark.parametrize("verifies", [True, False])
-async def test_a_group_needs_a_name(rig: Rig, verifies: bool) -> None:
-    rig.gate.verifies = verifies
+async def test_empty_group_id_is_refused(rig: Rig, verifies: bool) -> None:
+    rig.verifier.verifies = verifies
     assert rig.code(4, group_id="") == "INVALID_GROUP_ID"
-    assert rig.gate.asked == []
+    assert rig.verifier.asked == []
 
 
-async def test_who_coordinates_no_more_says_so(rig: Rig) -> None:
+async def test_resigned_coordinator_returns_not_coordinator(rig: Rig) -> None:
     rig.groups.runtime.resigned(0)
     assert rig.code() == "NOT_COORDINATOR"
 
 
-def test_a_refused_request_is_refused_for_every_partition() -> None:
+def test_request_error_is_repeated_for_every_partition() -> None:
     request = TxnOffsetCommitRequest(
         transactional_id="x",
         group_id=GROUP,
@@ -237,5 +237,5 @@ def test_a_refused_request_is_refused_for_every_partition() -> None:
         ],
     )
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    answer = txn_offset_commit.error_response(request, code, 1)
+    answer = all_taken(txn_offset_commit.error_response(request, code, 1))
     assert codes(answer) == ["COORDINATOR_NOT_AVAILABLE"] * 2

@@ -1,11 +1,11 @@
-"""Produce over a real partition, with a coordinator whose word is the test's to give."""
+"""Produce over a real partition, with a coordinator whose answers the test controls."""
 
 import asyncio
 from typing import Any
 
-from barnabas.broker.coordination.admission import ProduceAdmission
-from barnabas.broker.handlers.produce import ProduceHandler
+from barnabas.broker.handlers.produce import Parts, handle
 from barnabas.broker.server.context import ANONYMOUS, RequestContext
+from barnabas.broker.transactions.produce_verification import ProduceVerification
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.produce import (
@@ -14,10 +14,10 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.records.batch import iter_headers
-from barnabas.protocol.records.control import ControlType, Marker, build_marker
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
-from barnabas.storage.validator import Origin
-from tests.unit.broker.handlers.fake_gate import FakeGate
+from barnabas.storage.log.validator import Origin
+from tests.unit.broker.handlers.fake_verifier import FakeVerifier
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 
 PRODUCER = Producer(1000, 4)
@@ -26,7 +26,7 @@ TV1, TV2 = 11, 12
 
 
 class Names:
-    """A metadata cache that knows names by topic id, and nothing else."""
+    """A metadata cache that has only names by topic id."""
 
     def __init__(self) -> None:
         self.names: dict[bytes, str] = {TOPIC_ID: "t"}
@@ -38,13 +38,12 @@ class Names:
 class Rig:
     def __init__(self, replicas: Replicas) -> None:
         self.replicas = replicas
-        self.gate = FakeGate()
+        self.verifier = FakeVerifier()
         self.names = Names()
-        admission = ProduceAdmission(replicas.manager, self.gate)  # type: ignore[arg-type]
-        self.handler = ProduceHandler(
+        self.parts = Parts(
             replicas.manager,
             self.names,  # type: ignore[arg-type]
-            admission,
+            ProduceVerification(replicas.manager, self.verifier),  # type: ignore[arg-type]
         )
 
     def send(
@@ -54,7 +53,7 @@ class Rig:
         acks: int = -1,
         key: str | None = "x",
     ) -> Any:
-        """One Produce; what is not placed is for t-0."""
+        """Send one Produce; records without a partition are for t-0."""
         topics = []
         for each in records:
             topic, index, data = each if isinstance(each, tuple) else ("t", 0, each)
@@ -72,17 +71,11 @@ class Rig:
         context = RequestContext(
             0, version, 0, "test", ANONYMOUS, "PLAINTEXT", "127.0.0.1", 1, 1_000
         )
-        return self.handler.handle(request, context)
+        return handle(self.parts, request, context)
 
     def mark(self, epoch: int = PRODUCER.epoch) -> None:
-        """An abort marker."""
-        marker = build_marker(
-            Marker(ControlType.ABORT, 0),
-            offset=0,
-            timestamp=1_000,
-            producer_id=PRODUCER.producer_id,
-            producer_epoch=epoch,
-        )
+        """Append an abort marker."""
+        marker = TxnMarker(PRODUCER.producer_id, epoch, 0, False).batch(1_000)
         self.replicas.manager.partition("t", 0).append_as_leader(
             bytearray(marker), now_ms=1_000, origin=Origin.COORDINATOR
         )

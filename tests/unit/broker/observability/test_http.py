@@ -1,12 +1,23 @@
-"""The endpoint for operators, over real sockets."""
+"""The HTTP endpoint for operators, over real sockets."""
 
 import asyncio
+import os
+import ssl
+import subprocess
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from barnabas.broker.observability.http import HttpEndpoint
+from barnabas.broker.observability import http
+from barnabas.broker.observability.http import Access, HttpEndpoint
+from barnabas.broker.server.network import bind_addresses
+from barnabas.config.key import ConfigError
 from barnabas.metrics.registry import Registry
+
+
+async def start(endpoint: HttpEndpoint) -> int:
+    return endpoint.start(await bind_addresses("127.0.0.1", 0))
 
 
 @pytest.fixture
@@ -15,13 +26,17 @@ async def endpoint():
     registry.counter("bytes_total", "Bytes.").cell().value += 3
     reasons: list[str] = []
     endpoint = HttpEndpoint(registry, lambda: reasons)
-    port = await endpoint.start("127.0.0.1", 0)
+    port = await start(endpoint)
     yield port, reasons
     await endpoint.stop()
 
 
-async def exchange(port: int, request: bytes) -> tuple[str, bytes]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def exchange(
+    port: int, request: bytes, tls: ssl.SSLContext | None = None
+) -> tuple[str, bytes]:
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=tls, server_hostname="localhost" if tls else None
+    )
     writer.write(request)
     head, _, body = (await asyncio.wait_for(reader.read(), 5)).partition(b"\r\n\r\n")
     writer.close()
@@ -40,13 +55,13 @@ async def test_metrics_are_served_in_prometheus_format(endpoint):
     assert b"bytes_total 3.0\n" in body
 
 
-async def test_a_scrape_lets_other_work_pass():
+async def test_scrape_lets_other_tasks_run():
     registry, passed = Registry(), 0
     sizes = registry.gauge("size", "Size.", ("partition",))
     for partition in range(5000):
         sizes.cell(str(partition)).value = partition
     endpoint = HttpEndpoint(registry, lambda: ())
-    port = await endpoint.start("127.0.0.1", 0)
+    port = await start(endpoint)
 
     scrape = asyncio.ensure_future(get(port, "/metrics"))
     while not scrape.done():
@@ -77,20 +92,20 @@ async def test_readiness_follows_its_reasons(endpoint):
         (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 20000 + b"\r\n\r\n", "400"),
     ],
 )
-async def test_other_requests_are_answered_by_their_status(endpoint, request_bytes, status):
+async def test_other_requests_get_their_status(endpoint, request_bytes, status):
     port, _ = endpoint
     head, _ = await exchange(port, request_bytes)
     assert head.split(" ")[1] == status
 
 
-async def test_a_head_request_gets_no_body(endpoint):
+async def test_head_request_gets_no_body(endpoint):
     port, _ = endpoint
     head, body = await exchange(port, b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
     assert "Content-Length: 3" in head
     assert body == b""
 
 
-async def test_a_client_that_leaves_early_harms_nobody(endpoint):
+async def test_client_that_disconnects_early_harms_no_other(endpoint):
     port, _ = endpoint
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /met")
@@ -98,9 +113,9 @@ async def test_a_client_that_leaves_early_harms_nobody(endpoint):
     assert (await get(port, "/healthz"))[1] == b"ok\n"
 
 
-async def test_stopping_breaks_off_a_slow_client():
+async def test_stop_aborts_a_slow_client():
     endpoint = HttpEndpoint(Registry(), lambda: ())
-    port = await endpoint.start("127.0.0.1", 0)
+    port = await start(endpoint)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /metrics HTTP/1.1\r\n")
     await get(port, "/healthz")
@@ -113,19 +128,131 @@ async def test_stopping_breaks_off_a_slow_client():
         await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_a_crowd_of_slow_clients_does_not_take_the_descriptors_of_others(endpoint):
+async def test_oldest_slow_clients_make_way_and_leave_descriptors_for_others(endpoint):
     port, _ = endpoint
     crowd = [await asyncio.open_connection("127.0.0.1", port) for _ in range(80)]
     for _, writer in crowd:
         writer.write(b"GET /hea")
-    async with asyncio.timeout(5):
-        for reader, _ in crowd[64:]:
+    async with asyncio.timeout(1):
+        for reader, _ in crowd[:16]:
             with suppress(ConnectionResetError):
                 assert await reader.read() == b""
+        assert (await get(port, "/healthz"))[1] == b"ok\n"
     for _, writer in crowd:
         writer.close()
-    async with asyncio.timeout(5):
-        while True:
-            with suppress(ConnectionResetError):
-                if (await get(port, "/healthz"))[0].startswith("HTTP/1.1 200"):
-                    break
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /livez HTT", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"]
+)
+async def test_probes_are_answered_while_two_thousand_slow_clients_connect(endpoint, sent):
+    port, _ = endpoint
+    stop = asyncio.Event()
+
+    async def come_again() -> None:
+        while not stop.is_set():
+            with suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(sent)
+                crowd.append(writer)
+
+    crowd: list[asyncio.StreamWriter] = []
+    comers = [asyncio.create_task(come_again()) for _ in range(8)]
+    answered = 0
+    async with asyncio.timeout(30):
+        while len(crowd) < 2000:
+            for path, body in (("/livez", b"ok\n"), ("/readyz", b"ready\n")):
+                async with asyncio.timeout(1):
+                    assert (await get(port, path))[1] == body
+                answered += 1
+    stop.set()
+    await asyncio.gather(*comers)
+    assert answered >= 4
+    for writer in crowd:
+        writer.close()
+
+
+async def test_head_of_a_request_has_a_deadline(endpoint, monkeypatch):
+    monkeypatch.setattr(http, "HEAD_SECONDS", 0.05)
+    port, _ = endpoint
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /livez HTTP/1.1\r\n")
+    with suppress(ConnectionResetError):
+        assert await asyncio.wait_for(reader.read(), 1) == b""
+    writer.close()
+
+
+# -- TLS and the token -----------------------------------------------------------------------------
+
+
+def certify(directory: Path, name: str) -> Access:
+    """Write a certificate for localhost and its key; return their files."""
+    certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", "-subj", f"/CN={name}"]
+    command += ["-addext", "subjectAltName=DNS:localhost", "-out", certificate, "-keyout", key]
+    subprocess.run(command, check=True, capture_output=True)
+    return Access(str(certificate), str(key))
+
+
+async def test_probes_and_scrapes_over_tls_and_a_renewed_certificate(tmp_path):
+    served, renewed = certify(tmp_path, "served"), certify(tmp_path, "renewed")
+    trusts_old = ssl.create_default_context(cafile=served.certificate)
+    trusts_new = ssl.create_default_context(cafile=renewed.certificate)
+    endpoint = HttpEndpoint(Registry(), lambda: (), served)
+    port = await start(endpoint)
+    request = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    assert (await exchange(port, request, trusts_old))[1] == b"ok\n"
+    half_shaken = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
+    assert (await exchange(port, request, trusts_old))[1] == b"ok\n"
+    os.replace(renewed.certificate, served.certificate)
+    assert (await exchange(port, request, trusts_old))[1] == b"ok\n", "the key is of the old one"
+    os.replace(renewed.key, served.key)
+    assert (await exchange(port, request, trusts_new))[1] == b"ok\n"
+    with pytest.raises(ssl.SSLError):
+        await exchange(port, request, trusts_old)
+
+    for _, writer in half_shaken:
+        writer.close()
+    await endpoint.stop()
+
+
+async def test_metrics_ask_for_the_token_of_the_file_and_probes_do_not(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    endpoint = HttpEndpoint(Registry(), lambda: (), Access(token=str(token)))
+    port = await start(endpoint)
+
+    async def scrape(credentials: str) -> str:
+        head, _ = await exchange(
+            port, f"GET /metrics HTTP/1.1\r\nHost: x\r\n{credentials}\r\n".encode()
+        )
+        return head.split(" ")[1]
+
+    head, body = await get(port, "/metrics")
+    assert head.startswith("HTTP/1.1 401")
+    assert "WWW-Authenticate: Bearer" in head
+    assert body == b"a bearer token is needed\n"
+    assert await scrape("Authorization: Bearer first\r\n") == "200"
+    assert await scrape("Authorization: Bearer firs\r\n") == "401"
+    assert await scrape("Authorization: Basic first\r\n") == "401"
+    for path in ("/livez", "/healthz", "/readyz"):
+        assert (await get(port, path))[0].startswith("HTTP/1.1 200")
+    token.write_text("second")
+    assert await scrape("Authorization: Bearer first\r\n") == "401"
+    assert await scrape("Authorization: Bearer second\r\n") == "200"
+    token.unlink()
+    assert await scrape("Authorization: Bearer second\r\n") == "200"
+    assert await scrape("Authorization: Bearer \r\n") == "401"
+    await endpoint.stop()
+
+
+def test_endpoint_refuses_files_without_content(tmp_path):
+    empty = tmp_path / "empty"
+    empty.write_text(" \n")
+    with pytest.raises(ConfigError, match="has no token"):
+        HttpEndpoint(Registry(), lambda: (), Access(token=str(empty)))
+    with pytest.raises(ConfigError, match="certificate and its key"):
+        HttpEndpoint(Registry(), lambda: (), Access(str(empty), str(empty)))
+    with pytest.raises(FileNotFoundError):
+        HttpEndpoint(Registry(), lambda: (), Access(token=str(tmp_path / "missing")))

@@ -35,7 +35,7 @@ def logs_to():
     root.setLevel(level)
 
 
-def test_elsewhere_than_on_a_terminal_a_line_is_one_json_object(logs_to):
+def test_line_is_one_json_object_unless_on_a_terminal(logs_to):
     stream = logs_to(io.StringIO())
     logging.getLogger("barnabas.example").warning("took %d ms", 7, extra={"topic": "orders"})
 
@@ -48,7 +48,7 @@ def test_elsewhere_than_on_a_terminal_a_line_is_one_json_object(logs_to):
     assert line["timestamp"].endswith("Z")
 
 
-def test_what_every_line_has_gives_way_to_what_a_line_says(logs_to):
+def test_values_of_a_line_override_those_of_every_line(logs_to):
     stream = logs_to(io.StringIO(), broker=2)
     logger = get_logger("barnabas.example.always")
     logger.info("topic created")
@@ -56,7 +56,7 @@ def test_what_every_line_has_gives_way_to_what_a_line_says(logs_to):
     assert [json.loads(line)["broker"] for line in stream.getvalue().splitlines()] == [2, 3]
 
 
-def test_an_event_with_values_is_a_line_of_its_logger(logs_to, caplog):
+def test_event_with_values_is_a_line_of_its_logger(logs_to, caplog):
     stream = logs_to(io.StringIO())
     logger = get_logger("barnabas.example.events")
     logger.info("topic created", topic="orders", partitions=3)
@@ -73,10 +73,10 @@ def test_an_event_with_values_is_a_line_of_its_logger(logs_to, caplog):
     assert (created["logger"], created["level"]) == ("barnabas.example.events", "info")
     assert "ValueError: broken" in failed["exception"]
     assert caplog.messages[0] == "topic created topic='orders' partitions=3"
-    assert caplog.records[0].funcName == "test_an_event_with_values_is_a_line_of_its_logger"
+    assert caplog.records[0].funcName == "test_event_with_values_is_a_line_of_its_logger"
 
 
-def test_a_terminal_shows_what_a_client_sent_and_does_not_obey_it(logs_to):
+def test_terminal_gets_no_control_characters_of_clients(logs_to):
     stream = logs_to(Terminal())
     logging.getLogger("barnabas.example").info(
         "client %s", "evil\x1b[2J", extra={"client_id": "two\nlines\u2028"}
@@ -89,7 +89,7 @@ def test_a_terminal_shows_what_a_client_sent_and_does_not_obey_it(logs_to):
     assert text.count("\n") == 1
 
 
-def test_a_traceback_keeps_its_lines_and_loses_its_control_characters(logs_to):
+def test_traceback_keeps_its_lines_and_loses_its_control_characters(logs_to):
     stream = logs_to(Terminal())
     try:
         raise ValueError("\x1b[31mred")
@@ -100,7 +100,7 @@ def test_a_traceback_keeps_its_lines_and_loses_its_control_characters(logs_to):
     assert "\\x1b[31mred" in stream.getvalue()
 
 
-def test_levels_change_while_running_and_can_be_inherited_again(logs_to):
+def test_levels_change_at_run_time_and_can_be_inherited_again(logs_to):
     stream, levels = logs_to(io.StringIO()), LoggerLevels()
     logger = logging.getLogger("barnabas.example.levels")
 
@@ -116,7 +116,7 @@ def test_levels_change_while_running_and_can_be_inherited_again(logs_to):
     assert "unseen" not in stream.getvalue()
 
 
-def test_an_unknown_level_is_refused_with_the_known_ones():
+def test_unknown_level_is_refused_with_the_known_ones():
     with pytest.raises(ConfigError, match="loud is no log level"):
         configure(io.StringIO(), level="loud")
 
@@ -128,6 +128,6 @@ def test_an_unknown_level_is_refused_with_the_known_ones():
         (ROOT, "LOUD", "Valid log levels are FATAL, ERROR, WARN, INFO, DEBUG, TRACE"),
     ],
 )
-def test_changes_that_cannot_be_made_are_refused(name, level, message):
+def test_impossible_changes_are_refused(name, level, message):
     with pytest.raises(ConfigError, match=message):
         LoggerLevels().check([(name, level)])

@@ -1,10 +1,10 @@
-"""A broker that follows, and the leader that it follows."""
+"""Fixtures: a follower broker and the fake leader that it replicates from."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.unit.broker.replication.following import FollowingBroker, Leader
+from tests.unit.broker.replication.follower_broker import FollowerBroker, Leader
 
 
 @pytest.fixture
@@ -13,8 +13,8 @@ def leader() -> Leader:
 
 
 @pytest.fixture
-async def broker(leader: Leader) -> AsyncIterator[FollowingBroker]:
-    broker = FollowingBroker(leader)
+async def broker(leader: Leader) -> AsyncIterator[FollowerBroker]:
+    broker = FollowerBroker(leader)
     yield broker
     await broker.stop()
-    assert leader.lines == 0
+    assert leader.connections == 0

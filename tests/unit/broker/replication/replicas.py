@@ -1,20 +1,22 @@
-"""A replica manager over a disk in memory, and the controller's words to it."""
+"""A replica manager with a disk in memory, and the controller's requests to it."""
 
 import asyncio
+import time
 from random import Random
 from typing import Any
 
 from barnabas.broker.clock import SystemClock
-from barnabas.broker.metadata.cache import FULL, MetadataCache
+from barnabas.broker.cluster.cache import FULL, MetadataCache
 from barnabas.broker.offload import InlineOffload, Offload
-from barnabas.broker.replication.fetcher_manager import FetcherManager
 from barnabas.broker.replication.flusher import Flusher
-from barnabas.broker.replication.in_sync import Attendance
-from barnabas.broker.replication.in_sync_keeper import InSyncKeeper
+from barnabas.broker.replication.follower.fetcher import FetcherContext
+from barnabas.broker.replication.follower.fetcher_manager import FetcherManager
+from barnabas.broker.replication.leader.isr_manager import IsrManager
+from barnabas.broker.replication.leader.isr_state import LastFetch
 from barnabas.broker.replication.log_dir_moves import LogDirMoves
-from barnabas.broker.replication.means import Means
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.server.slices import Slicer
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.topic import TopicConfig
 from barnabas.metrics.catalogue import BrokerMetrics
@@ -29,10 +31,10 @@ from barnabas.protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaTopicState,
 )
-from barnabas.storage.dir_marks import BrokerIdentity
-from barnabas.storage.errors import LogDirFailed
-from barnabas.storage.log_manager import LogManager
-from barnabas.storage.mem_files import MemFiles
+from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.mem_files import MemFiles
+from barnabas.storage.opening.dir_marks import BrokerIdentity
+from barnabas.storage.opening.log_manager import LogManager
 
 ME = 0
 TOPIC_ID = bytes(range(16))
@@ -40,7 +42,7 @@ MAX_LAG_MS = 30_000
 
 
 class SteppedClock(SystemClock):
-    """Monotonic time stands still until a test moves it."""
+    """A clock whose monotonic time stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -49,8 +51,8 @@ class SteppedClock(SystemClock):
         return self.seconds
 
 
-class SilentLine:
-    """A leader that never answers."""
+class SilentConnection:
+    """A connection to a leader that never answers."""
 
     async def request(self, *_: Any, **__: Any) -> Any:
         await asyncio.Event().wait()
@@ -59,7 +61,7 @@ class SilentLine:
 
 
 class Replicas:
-    """The manager under test and the parts it works with."""
+    """The replica manager under test and its collaborators."""
 
     offload: Offload = InlineOffload()
 
@@ -87,9 +89,9 @@ class Replicas:
         self.topics = metrics.topics
         self.flusher = Flusher(self.offload, SystemClock(), metrics.logs.flush_time_ms.cell())
         self.logs.open(self.config)
-        self.logs.settle()
+        self.logs.acknowledge_last_run()
         self.clock = SteppedClock()
-        self.in_sync = InSyncKeeper(
+        self.isr_manager = IsrManager(
             ME,
             cache=self.cache,
             clock=self.clock,
@@ -110,7 +112,7 @@ class Replicas:
         return TopicConfig.resolve(texts, self.broker)
 
     def _make_fetchers(self) -> FetcherManager:
-        means = Means(
+        context = FetcherContext(
             ME,
             config=lambda: self.broker,
             clock=self.clock,
@@ -119,7 +121,7 @@ class Replicas:
             metrics=self.metrics.fetchers,
             broker_epoch=lambda: 1,
         )
-        return FetcherManager(lambda _leader: SilentLine(), means)
+        return FetcherManager(lambda _leader: SilentConnection(), context)
 
     def _make_manager(self) -> ReplicaManager:
         moves = LogDirMoves(
@@ -137,9 +139,10 @@ class Replicas:
             offload=self.offload,
             topic_config=self.config,
             metrics=self.topics,
-            in_sync=self.in_sync,
+            isr_manager=self.isr_manager,
             fetchers=self.fetchers,
             moves=moves,
+            slicer=Slicer(time.monotonic),
         )
 
     async def lead(
@@ -154,7 +157,7 @@ class Replicas:
         topic: str = "t",
         full: bool = False,
     ) -> int:
-        """What the controller decides about partition 0; the error of the answer."""
+        """Send a LeaderAndIsr for partition 0; return the error code of its answer."""
         self._partition_epoch += 1
         state = LeaderAndIsrPartitionState(
             partition_index=0,
@@ -191,11 +194,11 @@ class Replicas:
         broker_epoch: int = 1,
         connection_id: int = 1,
     ) -> None:
-        """A follower of partition 0 asks, outside of any session."""
+        """Record a fetch of a follower of partition 0, outside of any session."""
         self.manager.partition(topic, 0).follower_fetched(
             replica,
             log_end,
-            at=Attendance(self.clock.monotonic(), connection_id),
+            at=LastFetch(self.clock.monotonic(), connection_id),
             log_start=0,
             broker_epoch=broker_epoch,
         )

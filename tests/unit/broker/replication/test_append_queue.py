@@ -1,23 +1,26 @@
-"""Appends whose records are looked into: in steps, in order, and under what holds at the end."""
+"""The append queue: validation in steps, in order, and under the configuration at the end."""
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
 
-from barnabas.broker.replication.append_queue import AppendQueue
+from barnabas.broker.replication.leader.append_queue import AppendQueue
 from barnabas.broker.replication.partition import Partition
+from barnabas.broker.server.slices import Slicer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
-from barnabas.protocol.records.batch import iter_headers, pack_batch
+from barnabas.protocol.records.batch import first_header, iter_headers, pack_batch
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch, iter_records
-from barnabas.storage.log_parts import Appended
-from barnabas.storage.validator import RECORDS_PER_STEP, RecordsRefused, takes_steps
+from barnabas.storage.log.log_parts import LogAppendInfo
+from barnabas.storage.log.record_steps import RECORDS_PER_STEP, TakesLong
+from barnabas.storage.log.validator import RecordsRefused, Rules, validate_briefly
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 
 STEPS = 20
@@ -33,7 +36,7 @@ SMALL = batch(1)
 
 
 async def lead(broker: Replicas, index: int) -> Partition:
-    """Has another partition led beside the first."""
+    """Lead one more partition of the topic."""
     state = LeaderAndIsrPartitionState(
         partition_index=index, controller_epoch=1, leader=0, leader_epoch=0, isr=[0],
         partition_epoch=0, replicas=[0], is_new=True,
@@ -48,7 +51,7 @@ async def lead(broker: Replicas, index: int) -> Partition:
 
 
 class Rig:
-    """A broker with two partitions, and its queue."""
+    """A broker with two partitions, and its append queue."""
 
     def __init__(self, broker: Replicas, first: Partition, second: Partition) -> None:
         self.broker = broker
@@ -58,7 +61,7 @@ class Rig:
 
     def put(
         self, data: bytes, partition: Partition | None = None, **options: Any
-    ) -> "asyncio.Future[Appended]":
+    ) -> "asyncio.Future[LogAppendInfo]":
         return self.queue.put(partition or self.first, data, now_ms=1, **options)
 
 
@@ -67,28 +70,45 @@ async def rig(**configs: str) -> Rig:
     return Rig(broker, await lead(broker, 0), await lead(broker, 1))
 
 
-async def refused(append: "asyncio.Future[Appended]") -> ErrorCode:
+async def refused(append: "asyncio.Future[LogAppendInfo]") -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
         await append
     return caught.value.code
 
 
-def test_only_what_is_large_takes_steps() -> None:
-    assert takes_steps(LARGE)
-    assert takes_steps(build_batch([Record(0, 1, b"k", bytes(100_000), ())]))
-    assert not takes_steps(batch(RECORDS_PER_STEP))
-    assert not takes_steps(b"short")
-    assert not takes_steps(bytes(100))
+def test_only_large_batches_are_validated_in_steps() -> None:
+    def is_brief(data: bytes, **fields: Any) -> bool:
+        rules = Rules(1 << 20, 1 << 20, keys_required=True, **fields)
+        try:
+            validate_briefly(data, rules, now_ms=1, header=first_header(data))
+        except TakesLong:
+            return False
+        return True
+
+    assert not is_brief(LARGE)
+    large = [Record(0, 1, b"k", bytes(300_000), ())]
+    assert not is_brief(build_batch(large))
+    for codec in list(Compression)[1:]:
+        assert not is_brief(build_batch(large, compression=codec))
+        assert is_brief(batch(RECORDS_PER_STEP - 1, compression=codec))
+    assert is_brief(batch(RECORDS_PER_STEP - 1))
+    assert is_brief(batch(RECORDS_PER_STEP - 1), compression=Compression.GZIP)
+    for invalid in (b"short", bytes(100)):
+        with pytest.raises(KafkaError):
+            is_brief(invalid)
 
 
-async def test_a_large_batch_takes_one_step_in_each_turn_of_the_loop() -> None:
+async def test_long_work_of_a_large_batch_goes_in_slices() -> None:
     there = await rig()
+    ticks = itertools.count()
+    # Every step takes a millisecond, and a turn of the loop five of them.
+    there.broker.manager.record_work.slicer = Slicer(lambda: next(ticks) / 1000)
     append = there.put(LARGE)
     turns = 0
     while not append.done():
         await asyncio.sleep(0)
         turns += 1
-    assert turns >= STEPS
+    assert turns >= STEPS // 5
     assert append.result()[:2] == (0, STEPS * RECORDS_PER_STEP - 1)
     assert there.first.high_watermark == STEPS * RECORDS_PER_STEP
 
@@ -101,7 +121,7 @@ async def test_appends_of_a_partition_keep_their_order() -> None:
     assert offsets == [0, large, large + 1, 2 * large + 1]
 
 
-async def test_another_partition_does_not_wait_for_all_of_them() -> None:
+async def test_append_of_another_partition_waits_for_one_append_only() -> None:
     there = await rig()
     mine = [there.put(LARGE) for _ in range(3)]
     other = there.put(LARGE, there.second)
@@ -110,7 +130,7 @@ async def test_another_partition_does_not_wait_for_all_of_them() -> None:
     await asyncio.gather(*mine)
 
 
-async def test_what_is_put_is_copied() -> None:
+async def test_queued_data_is_a_copy() -> None:
     there = await rig()
     received = bytearray(LARGE)
     append = there.put(memoryview(received))
@@ -119,7 +139,7 @@ async def test_what_is_put_is_copied() -> None:
     assert (await append).first_offset == 0
 
 
-async def test_a_batch_that_is_refused_does_not_hold_up_the_next() -> None:
+async def test_refused_batch_does_not_block_the_next() -> None:
     there = await rig()
     keyless = there.put(batch(STEPS * RECORDS_PER_STEP, key=None))
     after = there.put(SMALL)
@@ -129,7 +149,7 @@ async def test_a_batch_that_is_refused_does_not_hold_up_the_next() -> None:
     assert (await after).first_offset == 0
 
 
-async def test_leadership_lost_meanwhile_refuses_what_waits() -> None:
+async def test_lost_leadership_refuses_queued_appends() -> None:
     there = await rig()
     appends = [there.put(LARGE), there.put(SMALL)]
     await asyncio.sleep(0)
@@ -138,7 +158,7 @@ async def test_leadership_lost_meanwhile_refuses_what_waits() -> None:
     assert there.first.log.log_end_offset == 0
 
 
-async def test_a_partition_deleted_meanwhile_refuses_what_waits() -> None:
+async def test_deleted_partition_refuses_queued_appends() -> None:
     there = await rig()
     append = there.put(LARGE)
     await asyncio.sleep(0)
@@ -146,7 +166,7 @@ async def test_a_partition_deleted_meanwhile_refuses_what_waits() -> None:
     assert await refused(append) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_a_disk_that_failed_meanwhile_refuses_what_waits() -> None:
+async def test_failed_log_dir_refuses_queued_appends() -> None:
     there = await rig()
     append = there.put(LARGE)
     await asyncio.sleep(0)
@@ -154,7 +174,7 @@ async def test_a_disk_that_failed_meanwhile_refuses_what_waits() -> None:
     assert await refused(append) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-async def test_rules_that_changed_meanwhile_hold() -> None:
+async def test_configuration_changed_meanwhile_applies_to_queued_appends() -> None:
     there = await rig()
     append = there.put(LARGE)
     await asyncio.sleep(0)
@@ -163,14 +183,14 @@ async def test_rules_that_changed_meanwhile_hold() -> None:
     assert await refused(append) == ErrorCode.MESSAGE_TOO_LARGE
 
 
-async def test_too_few_replicas_in_sync_at_the_end_refuse_it() -> None:
+async def test_isr_below_min_isr_at_the_end_refuses_the_append() -> None:
     there = await rig()
     append = there.put(LARGE, required_acks=-1)
-    there.first.in_sync.isr = ()
+    there.first.isr_state.isr = ()
     assert await refused(append) == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-async def test_a_repeated_batch_is_known_when_its_turn_comes() -> None:
+async def test_repeated_batch_is_recognised_as_duplicate_in_the_queue() -> None:
     there = await rig()
     ids = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     data = batch(STEPS * RECORDS_PER_STEP, **ids)
@@ -180,7 +200,7 @@ async def test_a_repeated_batch_is_known_when_its_turn_comes() -> None:
     assert (await again).first_offset == 0
 
 
-async def test_an_append_that_nobody_wants_any_more_leaves_the_queue() -> None:
+async def test_cancelled_append_leaves_the_queue() -> None:
     there = await rig()
     unwanted, other, after = there.put(LARGE), there.put(SMALL, there.second), there.put(SMALL)
     await asyncio.sleep(0)
@@ -190,7 +210,7 @@ async def test_an_append_that_nobody_wants_any_more_leaves_the_queue() -> None:
     assert not there.first.appends
 
 
-async def test_another_codec_is_applied_beside_the_loop() -> None:
+async def test_recompression_runs_off_the_event_loop() -> None:
     there = await rig(compression_type="zstd")
     await there.put(LARGE)
     log = there.first.log
@@ -203,7 +223,7 @@ async def test_another_codec_is_applied_beside_the_loop() -> None:
     assert {record.key for record in records} == {b"k"}
 
 
-async def test_records_that_cannot_be_inflated_are_refused() -> None:
+async def test_records_that_cannot_be_decompressed_are_refused() -> None:
     there = await rig(compression_type="zstd")
     [(_, header)] = iter_headers(batch(STEPS * RECORDS_PER_STEP, compression=Compression.GZIP))
     append, after = there.put(pack_batch(header, b"no gzip")), there.put(SMALL)

@@ -1,19 +1,20 @@
-"""Incremental fetch sessions (KIP-227): what is asked, what is told, who is evicted."""
+"""Incremental fetch sessions (KIP-227): requests, answers and evictions."""
 
 from itertools import count
 
 import pytest
 
-from barnabas.broker.replication.fetch_session import (
+from barnabas.broker.replication.leader.fetch_session import (
     CONSUMER,
     EVICTION_MS,
     FINAL_EPOCH,
     INITIAL_EPOCH,
+    NO_SESSION,
     FetchContext,
     FetchSessionCache,
-    Owner,
+    SessionOwner,
 )
-from barnabas.broker.replication.follower_session import FollowerSession
+from barnabas.broker.replication.leader.follower_session import FollowerSession
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -26,16 +27,16 @@ from barnabas.protocol.messages.fetch import (
 V_NAMES, V_IDS = 12, 13
 
 
-def cache(slots: int = 10) -> FetchSessionCache:
+def cache(slots: int = 10, max_partitions: int = 100) -> FetchSessionCache:
     ids = count(1)
-    return FetchSessionCache(slots, lambda: next(ids))
+    return FetchSessionCache(slots, lambda: next(ids), max_partitions=max_partitions)
 
 
 def request(
     partitions: dict[int, int], *, session_id: int = 0, epoch: int = INITIAL_EPOCH,
     forget: list[int] | None = None, topic: str = "t",
 ) -> FetchRequest:  # fmt: skip
-    """A request for offsets by partition index of one topic."""
+    """Return a request for one topic, with offsets by partition index."""
     wanted = [
         FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=100)
         for index, offset in partitions.items()
@@ -52,7 +53,7 @@ def answer(
     context: FetchContext, *, records: dict[int, bytes] | None = None, high_watermark: int = 5,
     errors: dict[int, ErrorCode] | None = None,
 ) -> tuple[int, list[int]]:  # fmt: skip
-    """Session id and partitions of the answer when partitions have these records."""
+    """Return the session id and the partitions of the answer, given the records."""
     session_id, answers = context.close(
         [
             (
@@ -76,7 +77,7 @@ def opened(
     sessions: FetchSessionCache,
     partitions: dict[int, int],
     now_ms: int = 0,
-    owner: Owner = CONSUMER,
+    owner: SessionOwner = CONSUMER,
 ) -> int:
     session_id, _ = answer(sessions.open(request(partitions), V_NAMES, now_ms, owner))
     return session_id
@@ -88,14 +89,14 @@ def refused(sessions: FetchSessionCache, wanted: FetchRequest, version: int) -> 
     return caught.value.code
 
 
-def test_a_full_request_is_answered_with_all_partitions_and_a_session() -> None:
+def test_full_request_is_answered_with_all_partitions_and_a_session() -> None:
     sessions = cache()
     session_id, told = answer(sessions.open(request({0: 1, 1: 1}), V_NAMES, 0))
     assert session_id > 0
     assert told == [0, 1]
 
 
-def test_a_session_may_begin_without_partitions_and_ends_where_it_gets_none() -> None:
+def test_session_may_begin_without_partitions_and_ends_if_it_gets_none() -> None:
     sessions = cache()
     session_id = opened(sessions, {})
     assert session_id > 0
@@ -103,7 +104,7 @@ def test_a_session_may_begin_without_partitions_and_ends_where_it_gets_none() ->
     assert len(sessions) == 0
 
 
-def test_a_request_with_the_final_epoch_has_no_session_and_closes_the_old_one() -> None:
+def test_request_with_the_final_epoch_has_no_session_and_closes_the_old_one() -> None:
     sessions = cache()
     session_id = opened(sessions, {0: 1})
     final = request({0: 1}, session_id=session_id, epoch=FINAL_EPOCH)
@@ -111,7 +112,7 @@ def test_a_request_with_the_final_epoch_has_no_session_and_closes_the_old_one() 
     assert len(sessions) == 0
 
 
-def test_an_incremental_answer_names_only_partitions_with_news() -> None:
+def test_incremental_answer_names_only_partitions_with_news() -> None:
     sessions = cache()
     session_id = opened(sessions, {0: 1, 1: 1, 2: 1})
     quiet = sessions.open(request({}, session_id=session_id, epoch=1), V_NAMES, 0)
@@ -122,7 +123,7 @@ def test_an_incremental_answer_names_only_partitions_with_news() -> None:
     assert sorted(answer(moved, high_watermark=6)[1]) == [0, 1, 2]
 
 
-def test_a_partition_that_was_served_goes_to_the_end() -> None:
+def test_served_partition_moves_to_the_end_of_the_session() -> None:
     sessions = cache()
     session_id = opened(sessions, {0: 1, 1: 1, 2: 1})
     read = sessions.open(request({}, session_id=session_id, epoch=1), V_NAMES, 0)
@@ -131,7 +132,7 @@ def test_a_partition_that_was_served_goes_to_the_end() -> None:
     assert [index for _, index in after.partitions] == [1, 2, 0]
 
 
-def test_an_error_is_told_in_every_answer_and_its_end_too() -> None:
+def test_error_is_repeated_in_every_answer_and_its_end_is_answered() -> None:
     sessions = cache()
     session_id = opened(sessions, {0: 1})
     for epoch in (1, 2):
@@ -141,7 +142,7 @@ def test_an_error_is_told_in_every_answer_and_its_end_too() -> None:
     assert answer(over)[1] == [0]
 
 
-def test_changes_and_forgotten_partitions_are_remembered() -> None:
+def test_session_keeps_changed_and_drops_forgotten_partitions() -> None:
     sessions = cache()
     session_id = opened(sessions, {0: 1, 1: 1})
     wanted = request({1: 9, 2: 4}, session_id=session_id, epoch=1, forget=[0])
@@ -150,7 +151,7 @@ def test_changes_and_forgotten_partitions_are_remembered() -> None:
     assert offsets == {1: 9, 2: 4}
 
 
-def test_a_session_that_forgets_everything_ends() -> None:
+def test_session_that_forgets_all_partitions_ends() -> None:
     sessions = cache()
     session_id = opened(sessions, {0: 1})
     context = sessions.open(request({}, session_id=session_id, epoch=1, forget=[0]), V_NAMES, 0)
@@ -158,7 +159,7 @@ def test_a_session_that_forgets_everything_ends() -> None:
     assert len(sessions) == 0
 
 
-def test_wrong_ids_epochs_and_kinds_are_refused() -> None:
+def test_wrong_session_ids_epochs_and_topic_keys_are_refused() -> None:
     sessions = cache()
     session_id = opened(sessions, {0: 1})
     unknown = request({}, session_id=99, epoch=1)
@@ -169,13 +170,13 @@ def test_wrong_ids_epochs_and_kinds_are_refused() -> None:
     assert refused(sessions, by_id, V_IDS) is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_a_full_cache_keeps_its_sessions_while_they_are_used() -> None:
+def test_full_cache_keeps_sessions_in_use() -> None:
     sessions = cache(slots=1)
     opened(sessions, {0: 1, 1: 1})
     assert opened(sessions, {0: 1, 1: 1, 2: 1}, now_ms=EVICTION_MS) == 0
 
 
-def test_a_stale_session_makes_room() -> None:
+def test_stale_session_is_evicted() -> None:
     sessions = cache(slots=1)
     first = opened(sessions, {0: 1, 1: 1})
     second = opened(sessions, {0: 1}, now_ms=EVICTION_MS + 1)
@@ -183,7 +184,7 @@ def test_a_stale_session_makes_room() -> None:
     assert [session.id for session in sessions] == [second]
 
 
-def test_an_old_smaller_session_makes_room_for_a_larger_one() -> None:
+def test_old_smaller_session_is_evicted_for_a_larger_one() -> None:
     sessions = cache(slots=1)
     first = opened(sessions, {0: 1})
     late = EVICTION_MS + 1
@@ -192,7 +193,7 @@ def test_an_old_smaller_session_makes_room_for_a_larger_one() -> None:
     assert opened(sessions, {0: 1, 1: 1}, now_ms=late) not in (0, first)
 
 
-def test_a_consumer_makes_room_for_a_follower_and_no_follower_for_a_consumer() -> None:
+def test_consumer_session_is_evicted_for_a_follower_and_not_vice_versa() -> None:
     sessions = cache(slots=1)
     opened(sessions, {0: 1, 1: 1, 2: 1})
     follower = opened(sessions, {0: 1}, owner=FollowerSession(1))
@@ -207,5 +208,36 @@ def test_a_consumer_makes_room_for_a_follower_and_no_follower_for_a_consumer() -
     assert opened(sessions, {0: 1, 1: 1}, late, FollowerSession(2)) != 0
 
 
-def test_without_slots_there_are_no_sessions() -> None:
+def test_partitions_of_all_sessions_are_bounded() -> None:
+    """A thousand sessions of 400,000 partitions each took 120 GB."""
+    sessions = cache(max_partitions=10)
+    first = opened(sessions, dict.fromkeys(range(6), 0))
+    second = opened(sessions, dict.fromkeys(range(4), 0))
+    assert NO_SESSION not in (first, second)
+    assert opened(sessions, {0: 0}) == NO_SESSION
+    added = request({9: 0}, session_id=second, epoch=1)
+    assert refused(sessions, added, V_NAMES) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(sessions), sessions.partitions) == (1, 6)
+    sessions.open(request({}, session_id=first, epoch=1, forget=[0, 1]), V_NAMES, 0)
+    assert sessions.partitions == 4
+    sessions.open(request({0: 0}, session_id=first, epoch=2), V_NAMES, 0)
+    sessions.open(request({}, session_id=first, epoch=FINAL_EPOCH), V_NAMES, 0)
+    assert (len(sessions), sessions.partitions) == (0, 0)
+
+
+def test_stale_sessions_are_evicted_for_the_partitions_of_a_new_one() -> None:
+    sessions = cache(max_partitions=10)
+    assert opened(sessions, dict.fromkeys(range(10), 0)) != NO_SESSION
+    assert opened(sessions, {0: 0}, EVICTION_MS + 1) != NO_SESSION
+    assert (len(sessions), sessions.partitions) == (1, 1)
+
+
+def test_follower_gets_the_partitions_of_consumers_and_is_never_refused() -> None:
+    sessions = cache(max_partitions=10)
+    assert opened(sessions, dict.fromkeys(range(10), 0)) != NO_SESSION
+    assert opened(sessions, dict.fromkeys(range(12), 0), owner=FollowerSession(1)) != NO_SESSION
+    assert (len(sessions), sessions.partitions) == (1, 12)
+
+
+def test_cache_without_slots_creates_no_sessions() -> None:
     assert opened(cache(slots=0), {0: 1}) == 0

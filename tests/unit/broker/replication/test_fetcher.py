@@ -1,27 +1,27 @@
-"""Fetching from leaders: sessions, errors, lines, the quota."""
+"""The fetcher: sessions, errors, connections and the quota."""
 
 import pytest
 
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import PartitionData
-from barnabas.storage.log import Log
-from barnabas.storage.mem_files import Fault
-from tests.unit.broker.replication.following import (
+from barnabas.storage.files.mem_files import Fault
+from barnabas.storage.log.log import Log
+from tests.support.waiting import eventually
+from tests.unit.broker.replication.fake_leader import content, lead
+from tests.unit.broker.replication.follower_broker import (
     KEY,
     ME,
-    FollowingBroker,
+    FollowerBroker,
     Leader,
     add,
     equal,
     led,
 )
-from tests.unit.broker.replication.test_follower import content, lead
-from tests.waiting import eventually
 
 
-async def test_a_follower_takes_records_the_high_watermark_and_the_log_start(
-    leader: Leader, broker: FollowingBroker
+async def test_follower_takes_over_records_high_watermark_and_log_start(
+    leader: Leader, broker: FollowerBroker
 ) -> None:
     log, partition = led(leader), broker.partition()
     broker.follow(partition)
@@ -54,8 +54,8 @@ def log_start_told(leader: Leader) -> int:
     return told[-1].log_start_offset
 
 
-async def test_a_session_of_quiet_partitions_is_carried_on_by_empty_requests(
-    leader: Leader, broker: FollowingBroker
+async def test_session_of_quiet_partitions_sends_empty_requests(
+    leader: Leader, broker: FollowerBroker
 ) -> None:
     logs = [led(leader, index) for index in range(30)]
     partitions = [broker.partition(index) for index in range(30)]
@@ -80,8 +80,8 @@ async def test_a_session_of_quiet_partitions_is_carried_on_by_empty_requests(
     assert forgotten == [[3]]
 
 
-async def test_a_session_that_the_leader_has_dropped_begins_anew(
-    leader: Leader, broker: FollowingBroker
+async def test_session_dropped_by_the_leader_begins_again(
+    leader: Leader, broker: FollowerBroker
 ) -> None:
     log, partition = led(leader), broker.partition()
     broker.follow(partition)
@@ -94,8 +94,8 @@ async def test_a_session_that_the_leader_has_dropped_begins_anew(
     await eventually(equal(partition, log))
 
 
-async def test_a_leader_out_of_reach_is_tried_until_it_is_back(
-    leader: Leader, broker: FollowingBroker
+async def test_unreachable_leader_is_retried_until_it_is_back(
+    leader: Leader, broker: FollowerBroker
 ) -> None:
     log, partition = led(leader), broker.partition()
     leader.reachable = False
@@ -120,8 +120,8 @@ async def test_a_leader_out_of_reach_is_tried_until_it_is_back(
         ErrorCode.KAFKA_STORAGE_ERROR,
     ],
 )
-async def test_one_partition_in_trouble_holds_up_no_other(
-    leader: Leader, broker: FollowingBroker, code: ErrorCode
+async def test_error_of_one_partition_does_not_block_others(
+    leader: Leader, broker: FollowerBroker, code: ErrorCode
 ) -> None:
     good, bad = led(leader, 0), led(leader, 1)
     partitions = [broker.partition(index) for index in range(2)]
@@ -136,8 +136,8 @@ async def test_one_partition_in_trouble_holds_up_no_other(
     await eventually(equal(partitions[1], bad))
 
 
-async def test_nothing_is_taken_over_in_another_epoch_than_the_controller_told(
-    leader: Leader, broker: FollowingBroker
+async def test_follower_appends_only_in_the_epoch_announced_by_the_controller(
+    leader: Leader, broker: FollowerBroker
 ) -> None:
     log, partition = led(leader, epoch=3), broker.partition()
     broker.follow(partition, epoch=2)
@@ -148,7 +148,7 @@ async def test_nothing_is_taken_over_in_another_epoch_than_the_controller_told(
     await eventually(equal(partition, log))
 
 
-async def test_a_damaged_answer_is_fetched_again(leader: Leader, broker: FollowingBroker) -> None:
+async def test_damaged_answer_is_fetched_again(leader: Leader, broker: FollowerBroker) -> None:
     log, partition = led(leader), broker.partition()
     spoiled = 0
 
@@ -167,8 +167,8 @@ async def test_a_damaged_answer_is_fetched_again(leader: Leader, broker: Followi
     assert spoiled == 1
 
 
-async def test_a_failed_disk_costs_only_its_partitions(
-    leader: Leader, broker: FollowingBroker
+async def test_failed_log_dir_affects_only_its_partitions(
+    leader: Leader, broker: FollowerBroker
 ) -> None:
     first, second = led(leader, 0), led(leader, 1)
     on_bad, on_good = broker.partition(0, path="/bad"), broker.partition(1)
@@ -181,8 +181,8 @@ async def test_a_failed_disk_costs_only_its_partitions(
     await eventually(equal(on_good, second))
 
 
-async def test_a_session_that_nothing_is_left_of_is_not_gone_on_with(
-    leader: Leader, broker: FollowingBroker
+async def test_session_without_partitions_is_not_continued(
+    leader: Leader, broker: FollowerBroker
 ) -> None:
     log, first = led(leader), broker.partition()
     broker.follow(first)
@@ -194,13 +194,13 @@ async def test_a_session_that_nothing_is_left_of_is_not_gone_on_with(
     follower = broker.partition(1)
     broker.follow(follower)
     add(leader, second, b"a")
-    add(leader, log, b"of nobody's interest")
+    add(leader, log, b"not followed")
     await eventually(equal(follower, second))
     assert leader.requests[seen].session_epoch == 0
 
 
-async def test_partitions_out_of_sync_wait_for_the_quota(leader: Leader) -> None:
-    broker = FollowingBroker(
+async def test_out_of_sync_partitions_wait_for_the_quota(leader: Leader) -> None:
+    broker = FollowerBroker(
         leader,
         follower_replication_throttled_rate="1000",
         replication_quota_window_num="2",
@@ -214,7 +214,7 @@ async def test_partitions_out_of_sync_wait_for_the_quota(leader: Leader) -> None
     await eventually(equal(partitions[0], log))
     add(leader, log, b"y")
     log.advance_high_watermark(21)
-    # In sync until it is told of more: what it lacks then waits, what nobody throttles does not.
+    # It counts as in sync until it learns of more records. After that only the throttled ones wait.
     await eventually(lambda: partitions[0].log.log_end_offset == 21)
     broker.follow(partitions[0], epoch=1)
     leader.epochs[KEY] = 1
@@ -229,36 +229,36 @@ async def test_partitions_out_of_sync_wait_for_the_quota(leader: Leader) -> None
     await broker.stop()
 
 
-async def test_partitions_are_spread_over_lines_and_again_when_there_are_more(
-    leader: Leader, broker: FollowingBroker
+async def test_partitions_are_redistributed_when_the_number_of_fetchers_changes(
+    leader: Leader, broker: FollowerBroker
 ) -> None:
     partitions = [broker.partition(index) for index in range(4)]
     logs = [led(leader, index) for index in range(4)]
     for partition in partitions:
         broker.follow(partition)
-    assert leader.lines == 1
+    assert leader.connections == 1
     broker.config = broker.config.replace(num_replica_fetchers=2)
     await broker.fetchers.resize()
-    assert leader.lines == 2
+    assert leader.connections == 2
     broker.config = broker.config.replace(num_replica_fetchers=1)
     await broker.fetchers.resize()
-    assert leader.lines == 1
+    assert leader.connections == 1
     for partition, log in zip(partitions, logs, strict=True):
         add(leader, log, b"x")
         await eventually(equal(partition, log))
 
 
-async def test_lag_is_what_is_committed_and_not_here(
-    leader: Leader, broker: FollowingBroker
+async def test_lag_counts_committed_records_that_are_missing_here(
+    leader: Leader, broker: FollowerBroker
 ) -> None:
     log, partition = led(leader), broker.partition()
     assert (broker.fetchers.max_lag, broker.fetchers.min_fetch_rate) == (0, 0.0)
     broker.follow(partition)
 
-    def behind(answer: PartitionData) -> None:
+    def drop_records(answer: PartitionData) -> None:
         answer.records = b""
 
-    leader.spoil = behind
+    leader.spoil = drop_records
     add(leader, log, b"a", b"b", b"c")
     log.advance_high_watermark(3)
     leader.changed()

@@ -1,4 +1,4 @@
-"""What a fetcher does to logs: slices, cuts in a thread, fsyncs, nothing for the leader before."""
+"""The fetcher's changes of logs: slices, truncations in a thread, fsyncs before fetches."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,29 +6,29 @@ from collections.abc import AsyncIterator
 import pytest
 
 from barnabas.broker.offload import ThreadOffload
-from barnabas.broker.replication import fetcher
-from barnabas.broker.replication.follower import Following
+from barnabas.broker.replication.follower import fetcher
+from barnabas.broker.replication.follower.follower_state import FollowerState
 from barnabas.broker.replication.partition import Partition
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.fetch import FetchRequest
-from barnabas.storage.log import Log
-from tests.unit.broker.replication.following import (
+from barnabas.storage.log.log import Log
+from tests.support.waiting import eventually
+from tests.unit.broker.replication.fake_leader import lead, write
+from tests.unit.broker.replication.follower_broker import (
     KEY,
     ME,
-    FollowingBroker,
-    HeldOffload,
+    FollowerBroker,
     Leader,
+    ManualOffload,
     add,
     equal,
     led,
 )
-from tests.unit.broker.replication.test_follower import lead, write
-from tests.waiting import eventually
 
 
-async def test_a_log_that_is_damaged_where_it_is_cut_holds_up_no_other(
-    leader: Leader, broker: FollowingBroker
+async def test_log_damaged_at_its_truncation_does_not_block_others(
+    leader: Leader, broker: FollowerBroker
 ) -> None:
     damaged, good = led(leader, 0), led(leader, 1)
     partitions = [broker.partition(index) for index in range(2)]
@@ -47,12 +47,12 @@ async def test_a_log_that_is_damaged_where_it_is_cut_holds_up_no_other(
     await eventually(equal(partitions[1], good))
 
 
-def following(broker: FollowingBroker, index: int) -> Following:
+def following(broker: FollowerBroker, index: int) -> FollowerState:
     return next(each for each in broker.fetchers if each.partition.index == index)
 
 
-async def test_logs_that_diverge_are_cut_until_they_agree(
-    leader: Leader, broker: FollowingBroker
+async def test_diverging_log_is_truncated_until_it_agrees(
+    leader: Leader, broker: FollowerBroker
 ) -> None:
     log, partition = led(leader), broker.partition()
     for epoch in (0, 2, 4):
@@ -65,8 +65,8 @@ async def test_logs_that_diverge_are_cut_until_they_agree(
     await eventually(equal(partition, log))
 
 
-async def test_a_follower_that_is_too_far_behind_begins_at_the_leaders_start(
-    leader: Leader, broker: FollowingBroker
+async def test_follower_behind_the_leaders_log_start_restarts_there(
+    leader: Leader, broker: FollowerBroker
 ) -> None:
     log, partition = led(leader), broker.partition()
     add(leader, log, *(b"x" * 100 for _ in range(50)))
@@ -78,9 +78,9 @@ async def test_a_follower_that_is_too_far_behind_begins_at_the_leaders_start(
     assert partition.log.log_start_offset == 30
 
 
-async def test_whoever_leads_next_waits_for_a_cut_in_a_thread(leader: Leader) -> None:
-    offload = HeldOffload()
-    broker = FollowingBroker(leader, offload)
+async def test_unfollow_waits_for_a_truncation_in_a_thread(leader: Leader) -> None:
+    offload = ManualOffload()
+    broker = FollowerBroker(leader, offload)
     log, partition = led(leader), broker.partition()
     add(leader, log, b"x", epoch=2)
     leader.epochs[KEY] = 2
@@ -90,16 +90,16 @@ async def test_whoever_leads_next_waits_for_a_cut_in_a_thread(leader: Leader) ->
     work = broker.fetchers.unfollow(partition)
     assert work is not None
     while not work.done():
-        offload.let_go()
+        offload.run_waiting()
         await asyncio.sleep(0)
     assert not partition.log.truncating
     assert partition.log.log_end_offset == 0
     await broker.stop()
 
 
-async def test_a_stopping_broker_completes_what_it_cuts(leader: Leader) -> None:
-    offload = HeldOffload()
-    broker = FollowingBroker(leader, offload)
+async def test_stopping_broker_completes_truncations(leader: Leader) -> None:
+    offload = ManualOffload()
+    broker = FollowerBroker(leader, offload)
     log, partition = led(leader), broker.partition()
     add(leader, log, b"x", epoch=2)
     leader.epochs[KEY] = 2
@@ -111,15 +111,15 @@ async def test_a_stopping_broker_completes_what_it_cuts(leader: Leader) -> None:
         await asyncio.sleep(0)
     assert not stopping.done()
     while not stopping.done():
-        offload.let_go()
+        offload.run_waiting()
         await asyncio.sleep(0)
     assert not partition.log.truncating
-    assert leader.lines == 0
+    assert leader.connections == 0
 
 
-async def test_others_are_fetched_while_one_log_is_cut(leader: Leader) -> None:
-    offload = HeldOffload()
-    broker = FollowingBroker(leader, offload)
+async def test_other_partitions_are_fetched_during_a_truncation(leader: Leader) -> None:
+    offload = ManualOffload()
+    broker = FollowerBroker(leader, offload)
     cut, other = led(leader, 0), led(leader, 1)
     partitions = [broker.partition(index) for index in range(2)]
     write(partitions[0].log, b"p", b"q", epoch=1)
@@ -131,13 +131,13 @@ async def test_others_are_fetched_while_one_log_is_cut(leader: Leader) -> None:
     add(leader, other, b"meanwhile")
     await eventually(equal(partitions[1], other))
     while not equal(partitions[0], cut)():
-        offload.let_go()
+        offload.run_waiting()
         await asyncio.sleep(0)
     await broker.stop()
 
 
-async def test_a_large_answer_lets_others_have_their_turn(
-    leader: Leader, broker: FollowingBroker, monkeypatch: pytest.MonkeyPatch
+async def test_large_answer_yields_to_the_event_loop(
+    leader: Leader, broker: FollowerBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetcher, "SLICE_S", 0.0)
     log, partition = led(leader), broker.partition()
@@ -154,8 +154,8 @@ async def test_a_large_answer_lets_others_have_their_turn(
     assert len(ends) >= 1000 // fetcher.SLICE_BATCHES
 
 
-async def test_a_leader_that_changes_within_an_answer_has_the_rest_dropped(
-    leader: Leader, broker: FollowingBroker, monkeypatch: pytest.MonkeyPatch
+async def test_leader_change_within_an_answer_drops_the_rest_of_it(
+    leader: Leader, broker: FollowerBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetcher, "SLICE_S", 0.0)
     log, partition = led(leader), broker.partition()
@@ -174,11 +174,11 @@ async def test_a_leader_that_changes_within_an_answer_has_the_rest_dropped(
     assert partition.log.log_end_offset == end
 
 
-async def test_where_flush_comes_first_only_what_is_flushed_is_told_to_the_leader(
+async def test_follower_that_flushes_first_acknowledges_only_flushed_records(
     leader: Leader,
 ) -> None:
-    offload = HeldOffload()
-    broker = FollowingBroker(leader, offload)
+    offload = ManualOffload()
+    broker = FollowerBroker(leader, offload)
     broker.topic_config = TopicConfig(flush_messages=1)
     log, partition = led(leader), broker.partition()
     broker.follow(partition)
@@ -189,18 +189,18 @@ async def test_where_flush_comes_first_only_what_is_flushed_is_told_to_the_leade
     told = {each.fetch_offset for request in leader.requests for topic in request.topics
             for each in topic.partitions}  # fmt: skip
     assert told == {0}
-    offload.let_go()
+    offload.run_waiting()
     seen = len(leader.requests)
     await eventually(lambda: len(leader.requests) > seen)
     assert leader.requests[seen].topics[0].partitions[0].fetch_offset == 2
     add(leader, log, b"c")
     await eventually(lambda: partition.log.log_end_offset == 3)
-    offload.let_go()
+    offload.run_waiting()
     await broker.stop()
 
 
-async def test_what_was_not_flushed_before_following_is_flushed_first(leader: Leader) -> None:
-    broker = FollowingBroker(leader)
+async def test_unflushed_log_is_flushed_before_the_first_fetch(leader: Leader) -> None:
+    broker = FollowerBroker(leader)
     broker.topic_config = TopicConfig(flush_messages=1)
     log, partition = led(leader), broker.partition()
     add(leader, log, b"a", b"b")
@@ -213,13 +213,13 @@ async def test_what_was_not_flushed_before_following_is_flushed_first(leader: Le
 
 
 def flush_first(partition: Partition) -> None:
-    """The topic's configuration changes."""
+    """Change the topic's configuration to flush first."""
     partition.log.configure(TopicConfig(flush_messages=1))
     partition.config_changed()
 
 
-def beside_another(leader: Leader, broker: FollowingBroker) -> tuple[Log, Partition]:
-    """A log and its follower; another partition is followed too, so that no session is empty."""
+def beside_another(leader: Leader, broker: FollowerBroker) -> tuple[Log, Partition]:
+    """Return a log and its follower; another followed partition keeps the session alive."""
     led(leader, 1)
     broker.follow(broker.partition(1))
     log, partition = led(leader), broker.partition()
@@ -228,7 +228,7 @@ def beside_another(leader: Leader, broker: FollowingBroker) -> tuple[Log, Partit
 
 
 async def a_session_leaves_it_out(leader: Leader) -> None:
-    """The leader loses the session, and the next one begins with the other partition alone."""
+    """Drop the leader's session; the next session begins with the other partition only."""
 
     def new_sessions() -> list[FetchRequest]:
         return [request for request in leader.requests if request.session_epoch == 0]
@@ -240,51 +240,51 @@ async def a_session_leaves_it_out(leader: Leader) -> None:
     assert [each.partition for each in new_sessions()[-1].topics[0].partitions] == [1]
 
 
-async def test_what_flushes_first_only_now_is_not_left_out_of_the_next_session_for_good(
+async def test_partition_that_starts_to_flush_first_rejoins_the_next_session(
     leader: Leader,
 ) -> None:
-    offload = HeldOffload()
-    broker = FollowingBroker(leader, offload)
+    offload = ManualOffload()
+    broker = FollowerBroker(leader, offload)
     log, partition = beside_another(leader, broker)
     add(leader, log, b"a", b"b")
     await eventually(equal(partition, log))
     flush_first(partition)
     await a_session_leaves_it_out(leader)
-    offload.let_go()
+    offload.run_waiting()
     add(leader, log, b"c")
     await eventually(lambda: partition.log.log_end_offset == 3)
-    offload.let_go()
+    offload.run_waiting()
     await broker.stop()
 
 
-async def test_a_log_in_a_new_directory_is_not_left_out_of_the_next_session_for_good(
+async def test_partition_moved_to_a_new_directory_rejoins_the_next_session(
     leader: Leader,
 ) -> None:
-    offload = HeldOffload()
-    broker = FollowingBroker(leader, offload)
+    offload = ManualOffload()
+    broker = FollowerBroker(leader, offload)
     broker.topic_config = TopicConfig(flush_messages=1)
     log, partition = beside_another(leader, broker)
     add(leader, log, b"a")
     await eventually(equal(partition, log))
     await eventually(lambda: offload.waiting)
-    offload.let_go()
+    offload.run_waiting()
     await eventually(lambda: told(leader) == 1)
     moved = broker.partition(path="/elsewhere").log
     write(moved, b"a", epoch=0)
     partition.replace_log(moved)
     await a_session_leaves_it_out(leader)
-    offload.let_go()
+    offload.run_waiting()
     add(leader, log, b"b")
     await eventually(lambda: partition.log.log_end_offset == 2)
-    offload.let_go()
+    offload.run_waiting()
     await broker.stop()
 
 
-async def test_what_flushes_first_only_now_is_fetched_again_once_the_quota_allows_it(
+async def test_partition_that_starts_to_flush_first_is_fetched_once_the_quota_allows_it(
     leader: Leader,
 ) -> None:
-    offload = HeldOffload()
-    broker = FollowingBroker(
+    offload = ManualOffload()
+    broker = FollowerBroker(
         leader,
         offload,
         follower_replication_throttled_rate="1000",
@@ -303,17 +303,15 @@ async def test_what_flushes_first_only_now_is_fetched_again_once_the_quota_allow
     await eventually(waits)
     flush_first(partition)
     broker.clock.ahead += 10.0
-    await eventually(lambda: throttled.lacks_only_a_flush and offload.waiting)
-    offload.let_go()
+    await eventually(lambda: throttled.awaits_flush_only and offload.waiting)
+    offload.run_waiting()
     add(leader, log, b"y")
     await eventually(lambda: partition.log.log_end_offset == 21)
-    offload.let_go()
+    offload.run_waiting()
     await broker.stop()
 
 
-async def test_an_answer_of_an_epoch_that_is_over_is_dropped(
-    leader: Leader, broker: FollowingBroker
-) -> None:
+async def test_answer_of_an_older_epoch_is_dropped(leader: Leader, broker: FollowerBroker) -> None:
     log, partition = led(leader), broker.partition()
     broker.follow(partition)
     await eventually(lambda: leader.tries > 1)
@@ -333,9 +331,9 @@ async def test_an_answer_of_an_epoch_that_is_over_is_dropped(
 
 
 @pytest.fixture
-async def patient(leader: Leader) -> AsyncIterator[FollowingBroker]:
-    """Follows a quiet partition too: an answer that brings nothing comes only after a minute."""
-    broker = FollowingBroker(leader, ThreadOffload(), replica_fetch_wait_max_ms="60000")
+async def patient(leader: Leader) -> AsyncIterator[FollowerBroker]:
+    """A broker that also follows a quiet partition: an answer without news takes a minute."""
+    broker = FollowerBroker(leader, ThreadOffload(), replica_fetch_wait_max_ms="60000")
     led(leader, 1)
     broker.follow(broker.partition(1))
     await eventually(lambda: leader.in_flight)
@@ -343,8 +341,8 @@ async def patient(leader: Leader) -> AsyncIterator[FollowingBroker]:
     await broker.stop()
 
 
-async def test_what_is_flushed_is_told_at_once_though_all_others_are_quiet(
-    leader: Leader, patient: FollowingBroker
+async def test_flush_is_acknowledged_at_once_while_other_partitions_are_quiet(
+    leader: Leader, patient: FollowerBroker
 ) -> None:
     patient.topic_config = TopicConfig(flush_messages=1)
     log, partition = led(leader), patient.partition()
@@ -356,8 +354,8 @@ async def test_what_is_flushed_is_told_at_once_though_all_others_are_quiet(
     assert partition.log.flushed_offset == 3
 
 
-async def test_what_was_cut_is_fetched_at_once_though_all_others_are_quiet(
-    leader: Leader, patient: FollowingBroker
+async def test_truncated_partition_is_fetched_at_once_while_others_are_quiet(
+    leader: Leader, patient: FollowerBroker
 ) -> None:
     log, partition = led(leader), patient.partition()
     for epoch in (0, 2):
@@ -371,8 +369,8 @@ async def test_what_was_cut_is_fetched_at_once_though_all_others_are_quiet(
     await eventually(equal(partition, log))
 
 
-async def test_a_pause_ends_in_time_though_all_others_are_quiet(
-    leader: Leader, patient: FollowingBroker
+async def test_backoff_ends_in_time_while_other_partitions_are_quiet(
+    leader: Leader, patient: FollowerBroker
 ) -> None:
     log, partition = led(leader), patient.partition()
     leader.errors[KEY] = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -385,7 +383,7 @@ async def test_a_pause_ends_in_time_though_all_others_are_quiet(
 
 
 def told(leader: Leader) -> int:
-    """What the leader was last told of partition 0."""
+    """Return the last fetch offset that the leader received for partition 0."""
     asked = [each for request in leader.requests for topic in request.topics
              for each in topic.partitions if each.partition == 0]  # fmt: skip
     return asked[-1].fetch_offset if asked else -1

@@ -1,4 +1,4 @@
-"""A process or the power ends at every call to the disk of a move: one whole replica stays."""
+"""Crashes of the process or the machine at every disk call of a move: one whole replica stays."""
 
 import asyncio
 from collections import Counter
@@ -8,11 +8,11 @@ import pytest
 
 from barnabas.broker.replication import log_dir_moves
 from barnabas.protocol.errors import ErrorCode
-from tests.unit.broker.replication.moving import (
+from tests.unit.broker.replication.two_dir_broker import (
     DIRECTORIES,
-    CutFiles,
-    Moving,
+    CrashingFiles,
     PowerCut,
+    TwoDirBroker,
     expected,
     until,
     values,
@@ -28,10 +28,12 @@ def _many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_dir_moves, "PAUSE_S", 0.001)
 
 
-async def move_and_cut(files: CutFiles, nth: int) -> tuple[int, int, bool]:
-    """What was acknowledged and what was written when the disk ended at its `nth` call; whether
-    the move was over before that."""
-    moving = Moving(files)
+async def move_and_cut(files: CrashingFiles, nth: int) -> tuple[int, int, bool]:
+    """Move a replica and crash at the `nth` disk call.
+
+    Returns the acknowledged end, the written end, and whether the move was over before the crash.
+    """
+    moving = TwoDirBroker(files)
     await moving.lead()
     moving.put(BATCHES)
     partition, old = moving.partition, moving.log
@@ -46,7 +48,7 @@ async def move_and_cut(files: CutFiles, nth: int) -> tuple[int, int, bool]:
                 break
             twins = len(of_the_partition(files, "t-0")) == 2
             if turn % 7 == 0 or twins != had_twins or partition.log is not last:
-                # Above all while there are two of that name: only one of them has these.
+                # Above all while two directories have that name: only one gets these records.
                 moving.put(3)
             had_twins, last = twins, partition.log
             await asyncio.sleep(0)
@@ -59,12 +61,12 @@ async def move_and_cut(files: CutFiles, nth: int) -> tuple[int, int, bool]:
     return acknowledged, max(old.log_end_offset, partition.log.log_end_offset), over
 
 
-def restart(files: CutFiles) -> Moving:
+def restart(files: CrashingFiles) -> TwoDirBroker:
     files.cut_at = 0
-    return Moving(files)
+    return TwoDirBroker(files)
 
 
-def of_the_partition(files: CutFiles, ending: str) -> list[str]:
+def of_the_partition(files: CrashingFiles, ending: str) -> list[str]:
     return [
         f"{path}/{name}"
         for path in DIRECTORIES
@@ -73,11 +75,11 @@ def of_the_partition(files: CutFiles, ending: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("power", [False, True], ids=["the process", "the power"])
-def test_one_whole_replica_is_left_whenever_it_ends(power: bool) -> None:
+@pytest.mark.parametrize("power", [False, True], ids=["process", "power"])
+def test_crash_at_any_disk_call_leaves_one_whole_replica(power: bool) -> None:
     left: Counter[str] = Counter()
     for nth in count(1):
-        files = CutFiles()
+        files = CrashingFiles()
         acknowledged, end, over = asyncio.run(move_and_cut(files, nth))
         if over:
             break
@@ -88,10 +90,10 @@ def test_one_whole_replica_is_left_whenever_it_ends(power: bool) -> None:
             files.kill()
         asyncio.run(go_on(files, acknowledged if power else end - 1, end))
     assert left["1 of that name"] > 50
-    assert left["2 of that name"] > 5, "it never ended between settled and retired"
+    assert left["2 of that name"] > 5, "no crash came between settle and retire"
 
 
-async def go_on(files: CutFiles, acknowledged: int, end: int) -> None:
+async def go_on(files: CrashingFiles, acknowledged: int, end: int) -> None:
     again = restart(files)
     assert len(of_the_partition(files, "t-0")) == 1
     log = again.logs.get("t", 0)

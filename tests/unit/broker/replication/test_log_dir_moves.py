@@ -1,4 +1,4 @@
-"""Replicas move between log directories: nothing is lost, whatever happens in between."""
+"""Moves between log directories: no record is lost, no matter which failure comes in between."""
 
 import asyncio
 import errno
@@ -10,11 +10,17 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import set_base_offset_and_epoch
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.log import Log
-from barnabas.storage.mem_files import Fault
-from barnabas.storage.truncation import truncate
-from tests.unit.broker.replication.moving import Moving, expected, until, values, written
+from barnabas.storage.files.mem_files import Fault
+from barnabas.storage.log.log import Log
+from barnabas.storage.log.truncation import truncate
 from tests.unit.broker.replication.replicas import TOPIC_ID
+from tests.unit.broker.replication.two_dir_broker import (
+    TwoDirBroker,
+    expected,
+    until,
+    values,
+    written,
+)
 from tests.unit.storage.log_bench import NOW, batch
 
 
@@ -25,30 +31,30 @@ def _many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_dir_moves, "PAUSE_S", 0.01)
 
 
-async def led(count: int = 30, **configs: str) -> Moving:
-    moving = Moving(**configs)
+async def led(count: int = 30, **configs: str) -> TwoDirBroker:
+    moving = TwoDirBroker(**configs)
     assert await moving.lead() == ErrorCode.NONE
     moving.put(count)
     return moving
 
 
-async def refused(moving: Moving, path: str, topic: str = "t", index: int = 0) -> ErrorCode:
+async def refused(moving: TwoDirBroker, path: str, topic: str = "t", index: int = 0) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
-        await moving.manager.place(topic, index, path)
+        await moving.manager.alter_log_dir(topic, index, path)
     return caught.value.code
 
 
-def names(moving: Moving, path: str) -> list[str]:
-    """The directories of replicas, without what makes their names their own."""
+def names(moving: TwoDirBroker, path: str) -> list[str]:
+    """Return the names of the replica directories, without their unique ids."""
     found = [name for name in moving.files.listdir(path) if moving.files.is_dir(f"{path}/{name}")]
     return [name if "-" not in name[4:] else f"{name[:3]}..{name[36:]}" for name in found]
 
 
-async def test_a_replica_moves_with_all_that_it_had() -> None:
+async def test_moved_replica_keeps_records_producers_epochs_and_offsets() -> None:
     moving = await led()
     await until(lambda: moving.log.flushed_offset == 30)
     moving.log.delete_records_before(3)
-    old, there = moving.log, moving.elsewhere
+    old, there = moving.log, moving.other_dir
     entry = old.producers.entry(7)
     await moving.move()
     await moving.moved()
@@ -65,17 +71,17 @@ async def test_a_replica_moves_with_all_that_it_had() -> None:
     moving.put(5)
     assert values(log) == expected(3, 35)
     assert names(moving, there) == ["t-0"]
-    assert names(moving, moving.elsewhere) == ["t-0..-delete"]
+    assert names(moving, moving.other_dir) == ["t-0..-delete"]
     assert moving.logs.futures == {}
 
 
-async def test_a_replica_moves_there_and_back_while_it_is_written() -> None:
+async def test_replica_moves_there_and_back_during_appends() -> None:
     moving = await led()
     for _ in range(3):
         await moving.move()
         while len(moving.manager.moves):
             moving.put()
-            # Whoever writes faster than a disk can copy is never caught up with.
+            # Yield: a producer that is faster than the copy would never let the move end.
             for _ in range(5):
                 await asyncio.sleep(0)
     end = moving.log.log_end_offset
@@ -88,7 +94,7 @@ async def test_a_replica_moves_there_and_back_while_it_is_written() -> None:
     await until(lambda: moving.partition.high_watermark == end)
 
 
-async def test_a_verified_transaction_goes_on_after_the_move() -> None:
+async def test_verified_transaction_continues_after_the_move() -> None:
     moving = await led(5)
     guard = moving.partition.begin_verification(Claim("tx", 9, 0, 0, epoch_per_transaction=False))
     await moving.move()
@@ -98,10 +104,10 @@ async def test_a_verified_transaction_goes_on_after_the_move() -> None:
     assert moving.log.producers.open_count == 1
 
 
-async def test_what_a_follower_takes_away_goes_from_the_copy_too() -> None:
+async def test_truncation_of_a_follower_applies_to_its_future_log() -> None:
     moving = await led()
     await moving.lead(leader=1, epoch=1, replicas=(0, 1), isr=(0, 1))
-    there = moving.elsewhere
+    there = moving.other_dir
     limit(moving, 1)
     await moving.move()
     await until(lambda: moving.logs.futures["t", 0].log_end_offset > 0)
@@ -126,10 +132,10 @@ async def test_what_a_follower_takes_away_goes_from_the_copy_too() -> None:
 
 
 @pytest.mark.parametrize("start", [5, 25])
-async def test_a_replica_moves_whose_log_starts_within_a_batch(start: int) -> None:
+async def test_log_that_starts_within_a_batch_moves(start: int) -> None:
     moving = await led_in_large_batches()
     moving.log.delete_records_before(start)
-    there, whole = moving.elsewhere, sizes(moving.log)
+    there, whole = moving.other_dir, sizes(moving.log)
     await moving.move()
     await moving.moved()
     assert moving.log.log_dir.path == there
@@ -137,9 +143,9 @@ async def test_a_replica_moves_whose_log_starts_within_a_batch(start: int) -> No
     assert sizes(moving.log) == whole
 
 
-async def test_a_replica_moves_whose_log_comes_to_start_within_a_batch() -> None:
+async def test_log_start_moving_into_a_batch_during_the_move() -> None:
     moving = await led_in_large_batches()
-    there = moving.elsewhere
+    there = moving.other_dir
     limit(moving, 300)
     await moving.move()
     future = moving.logs.futures["t", 0]
@@ -150,8 +156,8 @@ async def test_a_replica_moves_whose_log_comes_to_start_within_a_batch() -> None
     assert moving.log.log_dir.path == there
 
 
-async def led_in_large_batches() -> Moving:
-    """Four of ten records each."""
+async def led_in_large_batches() -> TwoDirBroker:
+    """Lead a partition with four batches of ten records each."""
     moving = await led(0)
     records = [Record(index, NOW, b"k", b"v" * 20) for index in range(10)]
     for _ in range(4):
@@ -164,9 +170,9 @@ def sizes(log: Log) -> list[tuple[int, int]]:
     return [(offset, size) for offset, _, size in values(log)]
 
 
-async def test_the_quota_holds_a_move_up_and_another_wish_takes_it_back() -> None:
+async def test_quota_delays_a_move_and_another_request_reverts_it() -> None:
     moving = await led()
-    here, there = moving.log.log_dir.path, moving.elsewhere
+    here, there = moving.log.log_dir.path, moving.other_dir
     limit(moving, 300)
     await moving.move()
     future = moving.logs.futures["t", 0]
@@ -177,24 +183,24 @@ async def test_the_quota_holds_a_move_up_and_another_wish_takes_it_back() -> Non
     moving.clock.seconds += copied / 300 + 1
     await until(lambda: future.size > copied)
     await moving.move(there)
-    assert moving.logs.futures["t", 0] is future, "it is on its way already"
+    assert moving.logs.futures["t", 0] is future, "the move to this directory continues"
     await moving.move(here)
     assert moving.logs.futures == {}
     assert (names(moving, here), names(moving, there)) == (["t-0"], ["t-0..-delete"])
     assert values(moving.log) == expected(0, 30)
 
 
-async def test_no_more_replicas_move_at_a_time_than_there_are_threads() -> None:
+async def test_concurrent_moves_are_limited_to_the_threads() -> None:
     moving = await led()
     await moving.lead(topic="u", topic_id=bytes(16))
     moves, logs = moving.manager.moves, moving.logs
     limit(moving, 1)
     for log in logs.logs:
         path = next(each.path for each in logs.dirs if each is not log.log_dir)
-        await moving.manager.place(log.topic, 0, path)
+        await moving.manager.alter_log_dir(log.topic, 0, path)
     assert len(moves) == 2
     await until(lambda: len(moves) == 1)
-    one_at_a_time = Moving(threads=1)
+    one_at_a_time = TwoDirBroker(threads=1)
     await one_at_a_time.lead()
     one_at_a_time.put(30)
     await one_at_a_time.lead(topic="u", topic_id=bytes(16))
@@ -202,15 +208,15 @@ async def test_no_more_replicas_move_at_a_time_than_there_are_threads() -> None:
     await one_at_a_time.move()
     other = one_at_a_time.manager.partition("u", 0).log
     path = next(each.path for each in one_at_a_time.logs.dirs if each is not other.log_dir)
-    await one_at_a_time.manager.place("u", 0, path)
+    await one_at_a_time.manager.alter_log_dir("u", 0, path)
     await until(lambda: one_at_a_time.logs.futures["t", 0].log_end_offset > 0)
     await asyncio.sleep(0.05)
-    assert len(one_at_a_time.manager.moves) == 2, "an empty log waits behind one that is held up"
+    assert len(one_at_a_time.manager.moves) == 2, "an empty log waits behind a throttled one"
     limit(one_at_a_time, None)
     await one_at_a_time.moved()
 
 
-async def test_what_cannot_be_is_refused_and_a_wish_is_remembered() -> None:
+async def test_invalid_moves_are_refused_and_a_preferred_directory_is_kept() -> None:
     moving = await led(1)
     assert await refused(moving, "/c") is ErrorCode.LOG_DIR_NOT_FOUND
     assert await refused(moving, "/a", "x" * 230) is ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -221,15 +227,15 @@ async def test_what_cannot_be_is_refused_and_a_wish_is_remembered() -> None:
         assert moving.manager.partition("later", 0).log.log_dir.path == path
         moving.logs.delete("later", 0)
         del moving.manager._partitions["later", 0]
-    moving.logs.directory(moving.elsewhere).take_offline(OSError(errno.EIO, "broken"))
-    assert await refused(moving, moving.elsewhere) is ErrorCode.KAFKA_STORAGE_ERROR
+    moving.logs.directory(moving.other_dir).take_offline(OSError(errno.EIO, "broken"))
+    assert await refused(moving, moving.other_dir) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-async def test_a_move_ends_with_its_target() -> None:
+async def test_move_ends_when_its_target_directory_fails() -> None:
     moving = await led()
     moving.files.faults.append(Fault("append", suffix=f"{15:020d}.log", from_then_on=True))
     moving.files.faults.append(Fault("sync", suffix="-future/00000000000000000000.log"))
-    there = moving.elsewhere
+    there = moving.other_dir
     await moving.move()
     await moving.moved()
     assert [failure.log_dir for failure in moving.failures] == [there]
@@ -239,7 +245,7 @@ async def test_a_move_ends_with_its_target() -> None:
     assert values(moving.log) == expected(0, 33)
 
 
-async def test_a_move_ends_with_its_source() -> None:
+async def test_move_ends_when_its_source_directory_fails() -> None:
     moving = await led()
     limit(moving, 1)
     here = moving.log.log_dir
@@ -253,18 +259,18 @@ async def test_a_move_ends_with_its_source() -> None:
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert names(moving, moving.logs.online_dirs[0].path) == ["t-0..-future"]
     moving.logs.close()
-    again = Moving(moving.files)
+    again = TwoDirBroker(moving.files)
     await again.lead(epoch=1)
     await again.moved()
     assert again.log.log_dir.path != here.path
     assert values(again.log) == expected(0, 30)
 
 
-async def test_a_move_that_failed_is_begun_again_by_the_same_wish(
+async def test_failed_move_is_continued_by_the_same_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     moving = await led()
-    there = moving.elsewhere
+    there = moving.other_dir
 
     def damaged(*_: object, **__: object) -> int:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
@@ -273,7 +279,7 @@ async def test_a_move_that_failed_is_begun_again_by_the_same_wish(
         patch.setattr(log_dir_moves, "append_step", damaged)
         await moving.move()
         await moving.moved()
-    assert moving.elsewhere == there
+    assert moving.other_dir == there
     copied = moving.logs.futures["t", 0]
     await moving.move()
     assert moving.logs.futures["t", 0] is copied
@@ -283,7 +289,7 @@ async def test_a_move_that_failed_is_begun_again_by_the_same_wish(
 
 
 @pytest.mark.parametrize("turns", range(12))
-async def test_a_partition_is_deleted_while_it_moves(turns: int) -> None:
+async def test_partition_is_deleted_during_its_move(turns: int) -> None:
     moving = await led()
     await moving.move()
     for _ in range(turns):
@@ -295,15 +301,15 @@ async def test_a_partition_is_deleted_while_it_moves(turns: int) -> None:
 
 
 @pytest.mark.parametrize("turns", range(12))
-async def test_a_broker_that_stops_in_the_middle_goes_on_at_its_next_start(turns: int) -> None:
+async def test_move_interrupted_by_shutdown_continues_after_the_restart(turns: int) -> None:
     moving = await led()
-    there = moving.elsewhere
+    there = moving.other_dir
     await moving.move()
     for _ in range(turns):
         await asyncio.sleep(0)
     await moving.manager.moves.close()
     moving.logs.close()
-    again = Moving(moving.files)
+    again = TwoDirBroker(moving.files)
     assert again.logs.last_run.clean
     assert sum(len(again.logs.logs_in(each)) for each in again.logs.dirs) <= 2
     await again.lead(epoch=1)
@@ -312,7 +318,7 @@ async def test_a_broker_that_stops_in_the_middle_goes_on_at_its_next_start(turns
     assert values(again.log) == expected(0, 30)
 
 
-async def test_a_future_log_of_another_topic_of_that_name_is_dropped() -> None:
+async def test_future_log_of_an_older_topic_of_the_same_name_is_dropped() -> None:
     moving = await led()
     limit(moving, 1)
     await moving.move()
@@ -323,13 +329,13 @@ async def test_a_future_log_of_another_topic_of_that_name_is_dropped() -> None:
     for name in moving.files.listdir(here):
         if name == "t-0":
             moving.files.remove_tree(f"{here}/{name}")
-    again = Moving(moving.files)
-    assert again.logs.futures == {}, "there is nothing that it would be a copy of"
+    again = TwoDirBroker(moving.files)
+    assert again.logs.futures == {}, "its original log is gone"
     await again.lead(topic_id=stranger)
     assert again.log.log_end_offset == 0
 
 
-def limit(moving: Moving, rate: int | None) -> None:
+def limit(moving: TwoDirBroker, rate: int | None) -> None:
     key = "replica.alter.log.dirs.io.max.bytes.per.second"
     changes = {} if rate is None else {key: str(rate)}
     moving.broker = type(moving.broker).from_properties({"log.dirs": "/a,/b"} | changes)

@@ -1,4 +1,4 @@
-"""A partition: who may append, what is committed, who is told."""
+"""A partition: allowed appends, the high watermark and woken requests."""
 
 import asyncio
 from typing import Any
@@ -28,29 +28,29 @@ def refused(partition: Partition, acks: int = ACKS_ALL) -> ErrorCode:
     return caught.value.code
 
 
-class Reader:
+class DelayedFetch:
     def __init__(self) -> None:
         self.wakes = 0
 
-    def woken(self) -> None:
+    def wake(self) -> None:
         self.wakes += 1
 
 
 class Follower:
-    """At the end of the log; counts what it is told."""
+    """A follower watch at the end of the log, which counts its calls."""
 
     def __init__(self, partition: Partition) -> None:
         self.grows = self.commits = 0
-        partition.tails[self] = None
+        partition.follower_watches[self] = None
 
-    def grown(self) -> None:
+    def log_grew(self) -> None:
         self.grows += 1
 
-    def committed(self) -> None:
+    def watermark_moved(self) -> None:
         self.commits += 1
 
 
-async def test_a_follower_is_told_once_that_there_is_more() -> None:
+async def test_follower_watch_is_called_once_for_new_records() -> None:
     partition = await led(Replicas(), isr=(0, 1), replicas=(0, 1))
     follower = Follower(partition)
     append(partition)
@@ -58,7 +58,7 @@ async def test_a_follower_is_told_once_that_there_is_more() -> None:
     assert (follower.grows, follower.commits) == (1, 0)
 
 
-async def test_a_follower_is_told_what_is_committed_and_what_retention_has_taken() -> None:
+async def test_follower_watch_is_called_for_high_watermark_and_retention() -> None:
     replicas = Replicas()
     partition = await led(replicas, isr=(0, 1), replicas=(0, 1))
     append(partition)
@@ -68,18 +68,18 @@ async def test_a_follower_is_told_what_is_committed_and_what_retention_has_taken
     assert (follower.grows, follower.commits) == (0, 2)
 
 
-async def test_one_replica_commits_at_once_and_wakes_its_readers() -> None:
+async def test_single_replica_commits_at_once_and_wakes_delayed_fetches() -> None:
     partition = await led(Replicas())
-    reader, told = Reader(), []
-    partition.readers[reader] = None
+    fetch, told = DelayedFetch(), []
+    partition.delayed_fetches[fetch] = None
     partition.add_waiter(1, told.append)
     append(partition)
     assert partition.high_watermark == 1
     assert told == [None]
-    assert reader.wakes == 1
+    assert fetch.wakes == 1
 
 
-async def test_the_high_watermark_waits_for_every_in_sync_follower() -> None:
+async def test_high_watermark_waits_for_every_in_sync_follower() -> None:
     replicas = Replicas()
     partition = await led(replicas, isr=(0, 1, 2), replicas=(0, 1, 2))
     append(partition)
@@ -91,7 +91,7 @@ async def test_the_high_watermark_waits_for_every_in_sync_follower() -> None:
     assert partition.high_watermark == 1
 
 
-async def test_followers_of_an_older_epoch_say_nothing_about_this_one() -> None:
+async def test_follower_positions_of_an_older_epoch_do_not_count() -> None:
     replicas = Replicas()
     partition = await led(replicas, isr=(0, 1), replicas=(0, 1))
     append(partition)
@@ -102,7 +102,7 @@ async def test_followers_of_an_older_epoch_say_nothing_about_this_one() -> None:
     assert partition.high_watermark == 1
 
 
-async def test_a_shrunken_in_sync_set_commits_what_the_rest_has() -> None:
+async def test_shrunken_isr_commits_the_records_of_the_rest() -> None:
     replicas = Replicas()
     partition = await led(replicas, isr=(0, 1), replicas=(0, 1))
     append(partition)
@@ -111,7 +111,7 @@ async def test_a_shrunken_in_sync_set_commits_what_the_rest_has() -> None:
     assert partition.high_watermark == 1
 
 
-async def test_below_min_insync_acks_all_is_refused_and_nothing_is_committed() -> None:
+async def test_isr_below_min_insync_refuses_acks_all_and_commits_nothing() -> None:
     partition = await led(Replicas(min_insync_replicas="2"), isr=(0,), replicas=(0, 1))
     assert refused(partition) is ErrorCode.NOT_ENOUGH_REPLICAS
     append(partition, acks=1)
@@ -121,7 +121,7 @@ async def test_below_min_insync_acks_all_is_refused_and_nothing_is_committed() -
     assert partition.is_under_replicated
 
 
-async def test_replicas_that_a_reassignment_only_brings_hold_nobody_up() -> None:
+async def test_adding_replicas_do_not_raise_min_insync() -> None:
     broker = Replicas(min_insync_replicas="2")
     moving = {"replicas": (1, 2, 0), "adding": (1, 2)}
     partition = await led(broker, **moving)
@@ -135,28 +135,28 @@ async def test_replicas_that_a_reassignment_only_brings_hold_nobody_up() -> None
     assert refused(await led(broker, replicas=(1, 0), epoch=2)) is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-async def test_min_insync_counts_no_more_replicas_than_there_are() -> None:
+async def test_min_insync_is_limited_to_the_number_of_replicas() -> None:
     partition = await led(Replicas(min_insync_replicas="2"))
     append(partition)
     assert partition.high_watermark == 1
     assert partition.is_at_min_isr
 
 
-async def test_a_leader_that_resigns_appends_nothing_and_tells_those_who_wait() -> None:
+async def test_resigned_leader_refuses_appends_and_fails_waiters() -> None:
     replicas = Replicas()
     partition = await led(replicas, isr=(0, 1), replicas=(0, 1))
     append(partition)
     told: list[KafkaError | None] = []
-    reader = Reader()
-    partition.readers[reader] = None
+    fetch = DelayedFetch()
+    partition.delayed_fetches[fetch] = None
     partition.add_waiter(1, told.append)
     await replicas.lead(leader=1, epoch=1, isr=(0, 1), replicas=(0, 1))
     assert [error.code for error in told if error] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert refused(partition) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert reader.wakes == 1
+    assert fetch.wakes == 1
 
 
-async def test_epochs_of_clients_are_compared() -> None:
+async def test_leader_epochs_of_clients_are_fenced() -> None:
     partition = await led(Replicas(), epoch=5)
     partition.require_leader(5)
     partition.require_leader()
@@ -166,7 +166,7 @@ async def test_epochs_of_clients_are_compared() -> None:
         assert caught.value.code is code
 
 
-async def test_flush_messages_asks_for_an_fsync_every_so_many_records() -> None:
+async def test_flush_messages_requests_an_fsync_after_that_many_records() -> None:
     partition = await led(Replicas(flush_messages="3"))
     append(partition)
     append(partition)
@@ -179,7 +179,7 @@ async def test_flush_messages_asks_for_an_fsync_every_so_many_records() -> None:
     assert partition.log.flushed_offset == 3
 
 
-async def test_what_was_acknowledged_before_flushing_first_is_flushed_too() -> None:
+async def test_records_acknowledged_before_flushing_first_are_flushed_too() -> None:
     replicas = Replicas()
     partition = await led(replicas)
     append(partition)
@@ -192,7 +192,7 @@ async def test_what_was_acknowledged_before_flushing_first_is_flushed_too() -> N
     assert partition.log.flushed_offset == 1
 
 
-async def test_a_changed_configuration_holds_at_once() -> None:
+async def test_changed_configuration_applies_at_once() -> None:
     replicas = Replicas()
     partition = await led(replicas, isr=(0,), replicas=(0, 1))
     append(partition)

@@ -1,4 +1,4 @@
-"""What each partition that is led here tells whoever watches it."""
+"""The gauges of each partition that this broker leads."""
 
 from barnabas.broker import gauges
 from barnabas.metrics.catalogue import PartitionMetrics
@@ -18,7 +18,7 @@ async def told(**lead: object) -> dict[str, float]:
     }
 
 
-async def test_a_partition_tells_how_well_it_is_replicated() -> None:
+async def test_gauges_report_replication_of_a_led_partition() -> None:
     offsets = {"laststableoffset": 0, "laststableoffsetlag": 0}
     for isr, under, below, at in (
         ((0, 1, 2), False, False, False),
@@ -34,5 +34,5 @@ async def test_a_partition_tells_how_well_it_is_replicated() -> None:
         }
 
 
-async def test_who_follows_a_partition_says_nothing_of_it() -> None:
+async def test_follower_reports_no_partition_gauges() -> None:
     assert await told(leader=1, isr=(0, 1, 2)) == {}

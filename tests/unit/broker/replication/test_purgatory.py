@@ -1,10 +1,10 @@
-"""Those who wait for an offset are told once, in order, and only when it is reached."""
+"""Offset waiters are called once, in order, and only when their offset is reached."""
 
 from barnabas.broker.replication.purgatory import OffsetWaiters
 from barnabas.protocol.errors import ErrorCode, KafkaError
 
 
-def test_waiters_are_woken_in_the_order_of_their_offsets() -> None:
+def test_waiters_are_called_in_the_order_of_their_offsets() -> None:
     waiters, woken = OffsetWaiters(), []
     for offset in (7, 3, 5, 3):
         waiters.add(offset, lambda error, offset=offset: woken.append((offset, error)))
@@ -16,7 +16,7 @@ def test_waiters_are_woken_in_the_order_of_their_offsets() -> None:
     assert not waiters
 
 
-def test_a_failure_is_told_to_everybody_and_to_nobody_twice() -> None:
+def test_failure_calls_every_waiter_once() -> None:
     waiters, woken = OffsetWaiters(), []
     waiters.add(2, woken.append)
     waiters.add(1, woken.append)
@@ -27,7 +27,7 @@ def test_a_failure_is_told_to_everybody_and_to_nobody_twice() -> None:
     assert len(woken) == 2
 
 
-def test_a_waiter_may_add_another_while_it_is_woken() -> None:
+def test_waiter_may_add_another_while_it_is_called() -> None:
     waiters, woken = OffsetWaiters(), []
     waiters.add(1, lambda _error: waiters.add(2, woken.append))
     waiters.reached(1)

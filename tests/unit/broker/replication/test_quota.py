@@ -1,4 +1,4 @@
-"""Replication quotas: what counts, how fast it was, and for how long it holds up the rest."""
+"""Replication quotas: throttled partitions, the measured rate, and the time above the limit."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from barnabas.config.topic import TopicConfig
 
 
 class Brokers:
-    """Configurations that tests change while quotas watch."""
+    """Configurations that tests change while quotas read them."""
 
     def __init__(self) -> None:
         self.config: ReplicationKeys = BrokerConfig()
@@ -39,21 +39,21 @@ def brokers() -> Brokers:
     return Brokers()
 
 
-def test_only_the_replicas_of_this_broker_that_the_topic_names_count(brokers: Brokers) -> None:
+def test_only_listed_replicas_of_this_broker_are_throttled(brokers: Brokers) -> None:
     brokers.throttle("t", leaders="0:1,1:2,2:11,3:1")
     leader = brokers.quotas(1).leader
     assert [leader.is_throttled("t", index) for index in range(4)] == [True, False, False, True]
     assert not leader.is_throttled("other", 0)
 
 
-def test_a_star_names_every_partition(brokers: Brokers) -> None:
+def test_star_lists_every_partition(brokers: Brokers) -> None:
     brokers.throttle("t", followers="*")
     follower = brokers.quotas().follower
     assert follower.is_throttled("t", 0)
     assert follower.is_throttled("t", 12_345)
 
 
-def test_the_two_sides_have_lists_limits_and_counts_of_their_own(brokers: Brokers) -> None:
+def test_leader_and_follower_quotas_are_independent(brokers: Brokers) -> None:
     brokers.limit(leader_replication_throttled_rate=100)
     brokers.throttle("t", leaders="0:1")
     quotas = brokers.quotas()
@@ -64,7 +64,7 @@ def test_the_two_sides_have_lists_limits_and_counts_of_their_own(brokers: Broker
     assert not quotas.follower.exceeded(1)
 
 
-def test_changed_lists_and_limits_hold_at_once(brokers: Brokers) -> None:
+def test_changed_lists_and_limits_apply_at_once(brokers: Brokers) -> None:
     quotas = brokers.quotas()
     brokers.throttle("t", leaders="0:1")
     assert quotas.leader.is_throttled("t", 0)
@@ -79,7 +79,7 @@ def test_changed_lists_and_limits_hold_at_once(brokers: Brokers) -> None:
     assert quotas.leader.exceeded(0)
 
 
-def test_a_burst_is_paid_for_with_time(brokers: Brokers) -> None:
+def test_burst_exceeds_the_quota_until_the_rate_is_down(brokers: Brokers) -> None:
     brokers.limit(follower_replication_throttled_rate=1000)
     follower = brokers.quotas().follower
     follower.record(5000, 10.0)
@@ -88,7 +88,7 @@ def test_a_burst_is_paid_for_with_time(brokers: Brokers) -> None:
     assert not follower.exceeded(15.0)
 
 
-def test_a_rate_of_exactly_the_limit_is_allowed_and_zero_stops_all(brokers: Brokers) -> None:
+def test_rate_at_the_limit_is_allowed_and_zero_stops_all(brokers: Brokers) -> None:
     brokers.limit(leader_replication_throttled_rate=1000, follower_replication_throttled_rate=0)
     quotas = brokers.quotas()
     assert not quotas.follower.exceeded(0)
@@ -98,7 +98,7 @@ def test_a_rate_of_exactly_the_limit_is_allowed_and_zero_stops_all(brokers: Brok
     assert quotas.follower.exceeded(0.1)
 
 
-def test_what_is_older_than_all_windows_is_forgotten() -> None:
+def test_bytes_older_than_all_windows_are_dropped() -> None:
     rate = ByteRate(windows=3, seconds=2)
     rate.record(600, 0)
     assert rate.rate(5.9) == pytest.approx(600 / 5.9)
@@ -111,11 +111,11 @@ EVENTS = st.lists(st.tuples(st.floats(0, 3), st.integers(0, 10_000)), max_size=6
 
 
 @given(events=EVENTS, windows=st.integers(1, 12), seconds=st.sampled_from([0.5, 1, 2]))
-def test_the_rate_is_what_went_in_the_windows_that_are_kept(
+def test_rate_covers_the_kept_windows(
     events: list[tuple[float, int]], windows: int, seconds: float
 ) -> None:
-    """Against a list of all that ever went: nothing of the last `windows - 1` windows is missing,
-    nothing older than `windows` of them counts."""
+    """Compare with the list of all records: none of the last `windows - 1` windows is missing, and
+    none older than `windows` windows counts."""
     rate, now, history = ByteRate(windows, seconds), 0.0, []
     for pause, size in events:
         now += pause
@@ -130,8 +130,10 @@ def test_the_rate_is_what_went_in_the_windows_that_are_kept(
 
 
 @given(limit=st.integers(1, 5000), size=st.integers(1, 2000), seconds=st.integers(20, 60))
-def test_a_sender_that_obeys_keeps_to_the_limit(limit: int, size: int, seconds: int) -> None:
-    """It sends whenever it may, ten times a second, in pieces of `size`."""
+def test_sender_that_obeys_the_quota_keeps_to_the_limit(
+    limit: int, size: int, seconds: int
+) -> None:
+    """Send whenever the quota allows it, ten times a second, in pieces of `size`."""
     brokers = Brokers()
     brokers.limit(leader_replication_throttled_rate=limit)
     quota, sent = brokers.quotas().leader, 0

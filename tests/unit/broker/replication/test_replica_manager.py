@@ -1,4 +1,4 @@
-"""What the controller says of replicas: led, followed, stopped, deleted, fenced."""
+"""The controller's requests for replicas: lead, follow, stop, delete, and fenced ones."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,7 @@ from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 
 
 class Observer:
-    """Writes down what it is told."""
+    """An observer that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int]] = []
@@ -29,7 +29,7 @@ def refused(replicas: Replicas) -> ErrorCode:
     return caught.value.code
 
 
-async def test_a_partition_is_unknown_until_the_controller_has_spoken() -> None:
+async def test_partition_is_unknown_until_the_first_leader_and_isr() -> None:
     replicas = Replicas()
     assert refused(replicas) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await replicas.lead() == ErrorCode.NONE
@@ -38,7 +38,7 @@ async def test_a_partition_is_unknown_until_the_controller_has_spoken() -> None:
     assert partition.topic_id == TOPIC_ID
 
 
-async def test_the_observers_of_a_topic_hear_of_every_change_of_leadership() -> None:
+async def test_observers_are_notified_of_every_change_of_leadership() -> None:
     replicas, observer, stranger = Replicas(), Observer(), Observer()
     replicas.manager.observe("t", observer)
     replicas.manager.observe("other", stranger)
@@ -51,7 +51,7 @@ async def test_the_observers_of_a_topic_hear_of_every_change_of_leadership() -> 
     assert stranger.told == []
 
 
-async def test_decisions_that_are_old_or_about_another_topic_are_refused() -> None:
+async def test_decisions_with_an_old_epoch_or_another_topic_id_are_refused() -> None:
     replicas = Replicas()
     await replicas.lead(epoch=5)
     assert await replicas.lead(epoch=4) == ErrorCode.STALE_CONTROLLER_EPOCH
@@ -62,7 +62,7 @@ async def test_decisions_that_are_old_or_about_another_topic_are_refused() -> No
     assert replicas.manager.partition("t", 0).leader_epoch == 5
 
 
-async def test_a_deleted_replica_is_gone_from_the_disk_and_the_metrics() -> None:
+async def test_deleted_replica_leaves_no_files_and_no_metrics() -> None:
     replicas = Replicas()
     await replicas.lead()
     replicas.manager.partition("t", 0).cells.bytes_in.value += 1
@@ -73,7 +73,7 @@ async def test_a_deleted_replica_is_gone_from_the_disk_and_the_metrics() -> None
     assert replicas.topics.bytes_in.snapshot().samples == []
 
 
-async def test_a_stopped_replica_keeps_its_log_and_may_come_back() -> None:
+async def test_stopped_replica_keeps_its_log_and_may_come_back() -> None:
     replicas = Replicas()
     await replicas.lead()
     log = replicas.manager.partition("t", 0).log
@@ -82,14 +82,14 @@ async def test_a_stopped_replica_keeps_its_log_and_may_come_back() -> None:
     assert replicas.manager.partition("t", 0).log is log
 
 
-async def test_stopping_on_behalf_of_an_older_leader_is_refused() -> None:
+async def test_stop_replica_with_an_older_leader_epoch_is_fenced() -> None:
     replicas = Replicas()
     await replicas.lead(epoch=3)
     assert await replicas.stop(delete=True, epoch=2) == ErrorCode.FENCED_LEADER_EPOCH
     assert replicas.manager.partition("t", 0).is_leader
 
 
-async def test_the_log_of_an_older_topic_of_the_same_name_is_not_taken_over() -> None:
+async def test_log_of_an_older_topic_of_the_same_name_is_not_reused() -> None:
     replicas = Replicas()
     await replicas.lead()
     old = replicas.manager.partition("t", 0).log
@@ -111,7 +111,7 @@ async def test_replicas_of_a_failed_directory_are_offline() -> None:
     assert replicas.manager.offline_count == 1
 
 
-async def test_a_directory_that_fails_while_a_log_is_made_in_it_takes_the_replica_along() -> None:
+async def test_directory_failing_during_log_creation_takes_the_replica_offline() -> None:
     replicas = Replicas()
     create = replicas.logs.create
 
@@ -127,9 +127,7 @@ async def test_a_directory_that_fails_while_a_log_is_made_in_it_takes_the_replic
     assert (len(replicas.manager), replicas.manager.offline_count) == (0, 1)
 
 
-async def test_a_broker_that_stops_does_not_lead_again_because_the_controller_repeats_itself() -> (
-    None
-):
+async def test_stopping_broker_refuses_a_repeated_leader_and_isr() -> None:
     replicas, observer = Replicas(), Observer()
     replicas.manager.observe("t", observer)
     await replicas.lead(replicas=(0, 1), isr=(0, 1))
@@ -139,18 +137,18 @@ async def test_a_broker_that_stops_does_not_lead_again_because_the_controller_re
     assert observer.told == [("elected", 0), ("resigned", 0)]
 
 
-async def test_a_leader_that_resigned_proposes_nothing_any_more() -> None:
-    """Its in-sync set is its successor's business, who may have been elected already."""
+async def test_resigned_leader_drops_its_isr_proposal() -> None:
+    """Its successor, which may be elected already, decides about the ISR."""
     replicas = Replicas()
     await replicas.lead(replicas=(0, 1), isr=(0, 1))
     partition = replicas.manager.partition("t", 0)
-    partition.in_sync.proposed = (0,)
+    partition.isr_state.proposed = (0,)
     replicas.manager.log_dir_failed("/data")
-    assert partition.in_sync.proposed is None
-    assert partition.in_sync.followers == {}
+    assert partition.isr_state.proposed is None
+    assert partition.isr_state.followers == {}
 
 
-async def test_what_a_full_request_does_not_name_is_set_aside() -> None:
+async def test_replica_missing_in_a_full_request_becomes_a_stray() -> None:
     replicas, observer = Replicas(), Observer()
     replicas.manager.observe("t", observer)
     await replicas.lead()
@@ -165,26 +163,26 @@ async def test_what_a_full_request_does_not_name_is_set_aside() -> None:
     assert [name.partition(".")[0] for name in names if name.endswith("-stray")] == ["t-0"]
 
 
-async def test_nobody_leads_a_log_that_is_still_cut_for_the_leader_before() -> None:
+async def test_leadership_waits_for_a_truncation_in_progress() -> None:
     replicas = Replicas()
     await replicas.lead(leader=1, replicas=(0, 1), isr=(0, 1))
     partition = replicas.manager.partition("t", 0)
     cut = asyncio.Event()
     cutting = asyncio.create_task(cut.wait())
-    (following,) = replicas.fetchers
-    following.work = cutting  # type: ignore[assignment]
+    (follower,) = replicas.fetchers
+    follower.work = cutting  # type: ignore[assignment]
     leading = asyncio.create_task(replicas.lead(epoch=1, replicas=(0, 1), isr=(0, 1)))
     for _ in range(20):
         await asyncio.sleep(0)
     assert not partition.is_leader
-    assert following.stopped
+    assert follower.stopped
     cut.set()
     assert await leading == ErrorCode.NONE
     assert partition.is_leader
     assert list(replicas.fetchers) == []
 
 
-async def test_a_partition_is_followed_in_each_epoch_anew_and_not_where_it_has_no_leader() -> None:
+async def test_partition_is_followed_again_in_each_epoch_and_not_without_a_leader() -> None:
     replicas = Replicas()
     both = {"replicas": (0, 1, 2), "isr": (1, 2)}
     await replicas.lead(leader=1, epoch=1, **both)

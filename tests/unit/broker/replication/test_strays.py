@@ -1,6 +1,6 @@
-"""Replicas of topics that were deleted while nobody could tell their broker."""
+"""Stray replicas: their topics were deleted while this broker was unreachable."""
 
-from barnabas.broker.metadata.cache import FULL
+from barnabas.broker.cluster.cache import FULL
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrTopicState
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
@@ -8,13 +8,13 @@ from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 REMADE = bytes(reversed(TOPIC_ID))
 
 
-async def test_a_topic_that_was_made_again_does_not_bring_the_old_records_back() -> None:
+async def test_recreated_topic_does_not_bring_old_records_back() -> None:
     replicas = Replicas()
     await replicas.lead()
     old = replicas.manager.partition("t", 0)
-    # A broker is told of changes in their order, so this can only be an old one.
+    # A broker receives changes in order, so this can only be an old request.
     assert await replicas.lead(epoch=1, topic_id=REMADE) == ErrorCode.INCONSISTENT_TOPIC_ID
-    # A controller that came into office meanwhile says what is.
+    # A controller elected meanwhile sends the full state.
     assert await replicas.lead(topic_id=REMADE, full=True) == ErrorCode.NONE
     new = replicas.manager.partition("t", 0)
     assert new.topic_id == REMADE
@@ -23,7 +23,7 @@ async def test_a_topic_that_was_made_again_does_not_bring_the_old_records_back()
     assert sum("-stray" in name for name in replicas.files.listdir("/data")) == 1
 
 
-async def test_a_log_of_the_topic_before_is_set_aside_before_anybody_leads() -> None:
+async def test_log_of_the_deleted_topic_becomes_a_stray_before_the_new_one_is_led() -> None:
     replicas = Replicas()
     await replicas.lead()
     await replicas.stop(delete=False)
@@ -31,8 +31,8 @@ async def test_a_log_of_the_topic_before_is_set_aside_before_anybody_leads() -> 
     assert replicas.manager.partition("t", 0).topic_id == REMADE
 
 
-async def test_a_replica_of_a_topic_that_nobody_understands_is_no_stray() -> None:
-    """Its node in the metadata store is damaged: the controller knows its name, and no more."""
+async def test_replica_of_a_topic_with_a_damaged_node_is_no_stray() -> None:
+    """The node of the topic is damaged: the controller knows the topic's name only."""
     replicas = Replicas()
     await replicas.lead()
     await replicas.stop(delete=False)

@@ -13,13 +13,12 @@ import pytest
 import uvloop
 
 from barnabas.broker.offload import InlineOffload
-from barnabas.broker.server.drain import MAX_CHUNK, MIN_CHUNK
 from barnabas.broker.server.network import TcpNetwork, descriptor_behind
 from barnabas.broker.server.outbox import BYTES_PER_TURN, Outbox
-from barnabas.storage.files import File, OsFiles
-from barnabas.storage.log_slice import LogSlice
-from barnabas.storage.mem_files import MemFiles
-from barnabas.storage.page_cache import is_cached
+from barnabas.broker.server.slice_reader import MAX_CHUNK, MIN_CHUNK
+from barnabas.storage.files.files import File, OsFiles, is_cached
+from barnabas.storage.files.mem_files import MemFiles
+from barnabas.storage.log.log_slice import LogSlice
 from tests.unit.broker.server.wire import ScriptedTransport
 
 SIZE = 6_000_000
@@ -63,7 +62,7 @@ class Sender(asyncio.BufferedProtocol):
 
 @asynccontextmanager
 async def connected() -> AsyncIterator[tuple[Sender, asyncio.StreamReader]]:
-    """A sender with small buffers, and who reads from it."""
+    """Connect a sender with small buffers to a reader."""
     senders: asyncio.Queue[Sender] = asyncio.Queue()
 
     def accepted() -> Sender:
@@ -90,7 +89,7 @@ async def connected() -> AsyncIterator[tuple[Sender, asyncio.StreamReader]]:
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
-    """Runs a test on one of the two loops."""
+    """Run a test on one of the two event loops."""
     factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
 
     def run(test: Awaitable[None]) -> None:
@@ -102,7 +101,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What the kernel took by sendfile, call by call."""
+    """Record the bytes that each sendfile call has sent."""
     counts: list[int] = []
     sendfile = os.sendfile
 
@@ -116,7 +115,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def file_of(path: Path, size: int = SIZE) -> tuple[File, bytes]:
-    """A file of random bytes, all in the page cache."""
+    """Create a file of random bytes, all in the page cache."""
     data = random.Random(size).randbytes(size)
     file = OsFiles().open(str(path), create=True)
     file.append(data)
@@ -130,7 +129,7 @@ needs_cachestat = pytest.mark.skipif(
 
 
 @needs_cachestat
-def test_bytes_before_and_behind_long_ranges_keep_their_places(
+def test_bytes_around_long_ranges_keep_their_order(
     run: Callable[[Awaitable[None]], None], sent: list[int], tmp_path: Path
 ) -> None:
     async def test() -> None:
@@ -151,7 +150,7 @@ def test_bytes_before_and_behind_long_ranges_keep_their_places(
     assert sum(sent) > SIZE // 2
 
 
-def test_what_waits_for_a_slow_reader_is_one_chunk(
+def test_slow_reader_costs_one_chunk_of_memory(
     run: Callable[[Awaitable[None]], None], tmp_path: Path
 ) -> None:
     async def test() -> None:
@@ -169,7 +168,7 @@ def test_what_waits_for_a_slow_reader_is_one_chunk(
     run(test())
 
 
-def test_a_segment_deleted_meanwhile_still_arrives(
+def test_segment_deleted_during_send_still_arrives(
     run: Callable[[Awaitable[None]], None], tmp_path: Path
 ) -> None:
     async def test() -> None:
@@ -186,7 +185,7 @@ def test_a_segment_deleted_meanwhile_still_arrives(
     run(test())
 
 
-def test_a_file_that_became_shorter_ends_the_connection_and_adds_nothing(
+def test_truncated_file_closes_connection_without_padding(
     run: Callable[[Awaitable[None]], None], tmp_path: Path
 ) -> None:
     async def test() -> None:
@@ -209,7 +208,7 @@ def test_a_file_that_became_shorter_ends_the_connection_and_adds_nothing(
     run(test())
 
 
-def test_a_reader_that_leaves_in_the_middle_takes_the_rest_with_it(
+def test_rest_is_dropped_when_reader_disconnects(
     run: Callable[[Awaitable[None]], None], sent: list[int], tmp_path: Path
 ) -> None:
     async def test() -> None:
@@ -227,7 +226,7 @@ def test_a_reader_that_leaves_in_the_middle_takes_the_rest_with_it(
     run(test())
 
 
-async def test_a_peer_that_keeps_up_lets_others_have_their_turns() -> None:
+async def test_fast_peer_yields_to_other_connections() -> None:
     size = 3 * BYTES_PER_TURN
     file = MemFiles().open("/log", create=True)
     file.append(bytes(size))
@@ -266,14 +265,14 @@ class BesideTransport:
                 self.far.recv(1)
 
 
-async def test_nothing_is_sent_to_the_descriptor_of_a_closed_connection(tmp_path: Path) -> None:
+async def test_closed_connection_descriptor_gets_no_bytes(tmp_path: Path) -> None:
     beside = BesideTransport(tmp_path / "log")
     beside.transport.close()
     beside.pump()
     assert not beside.out
 
 
-async def test_nothing_is_sent_after_a_write_that_found_the_connection_gone(tmp_path: Path) -> None:
+async def test_no_sendfile_after_write_that_found_connection_closed(tmp_path: Path) -> None:
     class Broken(ScriptedTransport):
         def write(self, data: bytes | memoryview) -> None:
             super().write(data)
@@ -282,14 +281,14 @@ async def test_nothing_is_sent_after_a_write_that_found_the_connection_gone(tmp_
     BesideTransport(tmp_path / "log", Broken).pump()
 
 
-async def test_what_the_transport_still_holds_is_not_overtaken(tmp_path: Path) -> None:
+async def test_sendfile_does_not_overtake_transport_buffer(tmp_path: Path) -> None:
     beside = BesideTransport(tmp_path / "log")
     beside.transport.held = 1
     beside.pump()
     assert beside.transport.written == b"head" + beside.data
 
 
-def test_bytes_that_are_encrypted_go_through_the_transport() -> None:
+def test_encrypted_connection_sends_through_transport() -> None:
     near, far = socket.socketpair()
     with near, far:
         transport = ScriptedTransport(near)
@@ -298,7 +297,7 @@ def test_bytes_that_are_encrypted_go_through_the_transport() -> None:
         assert descriptor_behind(transport) is None  # type: ignore[arg-type]
 
 
-async def test_small_pieces_and_short_ranges_leave_in_one_write() -> None:
+async def test_small_parts_and_short_ranges_leave_in_one_write() -> None:
     file = MemFiles().open("/log", create=True)
     file.append(b"abcdef")
     transport = ScriptedTransport()

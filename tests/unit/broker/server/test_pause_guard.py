@@ -1,4 +1,4 @@
-"""After a pause of the process nothing is answered before the registration was looked at."""
+"""After a pause of the process no request is answered before the registration is checked."""
 
 import asyncio
 import math
@@ -6,13 +6,13 @@ from collections.abc import Coroutine
 from typing import Any
 
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.pause_guard import UNGUARDED, PauseGuard
+from barnabas.broker.server.pause_guard import NO_PAUSE_GUARD, PauseGuard
 from barnabas.protocol.messages import heartbeat
 from tests.unit.broker.server.wire import Peer, heartbeat_request, turn
 
 
 class Clock:
-    """Goes on when the test says so, while the loop stands still."""
+    """A clock that the test advances while the event loop does not run."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -50,7 +50,7 @@ class Rig:
         return self.peer.send(heartbeat.API, 4, heartbeat_request())
 
 
-async def test_a_pause_that_no_session_ends_by_goes_unnoticed() -> None:
+async def test_short_pause_is_ignored() -> None:
     rig = Rig()
     rig.clock.now += 1.0
     number = rig.send()
@@ -59,7 +59,7 @@ async def test_a_pause_that_no_session_ends_by_goes_unnoticed() -> None:
     rig.guard.stop()
 
 
-async def test_after_a_pause_requests_wait_until_the_registration_is_certain() -> None:
+async def test_requests_after_pause_wait_for_registration_check() -> None:
     rig = Rig()
     rig.clock.now += 1.01
     numbers = [rig.send()]
@@ -77,7 +77,7 @@ async def test_after_a_pause_requests_wait_until_the_registration_is_certain() -
     rig.guard.stop()
 
 
-async def test_a_pause_is_noticed_though_nobody_asks() -> None:
+async def test_pause_is_detected_without_requests() -> None:
     rig = Rig(allowed=0.02)
     rig.clock.now += 5.0
     async with asyncio.timeout(5):
@@ -92,7 +92,7 @@ async def test_a_pause_is_noticed_though_nobody_asks() -> None:
     rig.guard.stop()
 
 
-async def test_a_connection_that_closes_meanwhile_is_not_served() -> None:
+async def test_connection_closed_during_check_is_not_served() -> None:
     rig = Rig()
     rig.clock.now += 2.0
     rig.send()
@@ -104,7 +104,7 @@ async def test_a_connection_that_closes_meanwhile_is_not_served() -> None:
     rig.guard.stop()
 
 
-async def test_while_the_loop_runs_time_may_pass() -> None:
+async def test_time_while_loop_runs_is_no_pause() -> None:
     rig = Rig(allowed=0.04)
     for _ in range(20):
         rig.clock.now += 0.03
@@ -116,9 +116,9 @@ async def test_while_the_loop_runs_time_may_pass() -> None:
     rig.guard.stop()
 
 
-async def test_a_broker_that_is_alone_is_never_held_up() -> None:
+async def test_broker_without_cluster_ignores_pauses() -> None:
     rig = Rig(allowed=math.inf)
     rig.clock.now += 1e9
     number = rig.send()
     assert rig.peer.answered() == [number]
-    assert UNGUARDED.until == rig.guard.until == math.inf
+    assert NO_PAUSE_GUARD.until == rig.guard.until == math.inf

@@ -3,17 +3,18 @@
 import asyncio
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
-from barnabas.broker.clock import Clock, SystemClock
+from barnabas.broker.clock import Clock
 from barnabas.broker.offload import InlineOffload
 from barnabas.broker.server.budget import RequestMemory
-from barnabas.broker.server.connection import Connection, Shared
+from barnabas.broker.server.connection import Connection, SharedResources
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Dispatcher, Route
-from barnabas.broker.server.pause_guard import UNGUARDED, Unguarded
+from barnabas.broker.server.pause_guard import NO_PAUSE_GUARD, NoPauseGuard
+from barnabas.broker.server.slices import Slicer
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.codec import encode
@@ -26,10 +27,10 @@ MAX_REQUEST = 4 << 20
 
 
 class ScriptedTransport:
-    """Takes what is written, and says when the peer's window is full."""
+    """A transport that keeps written bytes, and reports when the peer's window is full."""
 
     def __init__(self, behind: socket.socket | None = None) -> None:
-        """`behind` is the socket that it says it has."""
+        """`behind` is the socket that the transport reports."""
         self.extra: dict[str, Any] = {"peername": ("10.0.0.1", 4000), "socket": behind}
         self.written = bytearray()
         self.writes = 0
@@ -76,19 +77,33 @@ class ScriptedTransport:
         self.closed = self.aborted = True
 
 
+class StillClock:
+    """A clock that stands still: no turn ends because this machine is slow."""
+
+    def now_ms(self) -> int:
+        return 0
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
 class Owner:
-    """Counts what connections tell their listener."""
+    """A listener that lists its open connections."""
 
     name = "PLAINTEXT"
 
     def __init__(self) -> None:
         self.open: list[Connection] = []
+        self.invalid = 0
 
     def opened(self, connection: Connection) -> None:
         self.open.append(connection)
 
     def closed(self, connection: Connection) -> None:
         self.open.remove(connection)
+
+    def invalid_request(self) -> None:
+        self.invalid += 1
 
 
 class Peer:
@@ -99,20 +114,29 @@ class Peer:
         handle: Callable[[Any, RequestContext], Any],
         *,
         memory: RequestMemory | None = None,
-        api: Api | None = None,
+        apis: Iterable[Api] = (),
         clock: Clock | None = None,
-        guard: Unguarded = UNGUARDED,
+        slicer: Slicer | None = None,
+        guard: NoPauseGuard = NO_PAUSE_GUARD,
     ) -> None:
-        apis = {produce.API, heartbeat.API, api_versions.API} | ({api} if api else set())
-        routes = [Route(each, each.versions, handle, _refuse) for each in apis]
-        metrics = BrokerMetrics(Registry())
+        routes = [
+            Route(each, each.versions, handle, _refuse)
+            for each in (produce.API, heartbeat.API, api_versions.API, *apis)
+        ]
+        self.spares = SpareBuffers()
+        self.metrics = BrokerMetrics(Registry()).requests
         self.memory = memory or RequestMemory(1 << 30)
-        shared = Shared(
-            dispatcher=Dispatcher(routes, clock=clock or SystemClock(), metrics=metrics.requests),
+        shared = SharedResources(
+            dispatcher=Dispatcher(
+                routes,
+                clock=clock or StillClock(),
+                slicer=slicer or Slicer(StillClock().monotonic),
+                metrics=self.metrics,
+            ),
             offload=InlineOffload(),
             memory=self.memory,
             max_request_bytes=MAX_REQUEST,
-            spares=SpareBuffers(),
+            spares=self.spares,
             guard=guard,
         )
         self.owner = Owner()
@@ -123,13 +147,13 @@ class Peer:
         self._numbers = count(1)
 
     def send(self, api: Any, version: int, request: Any) -> int:
-        """Send one request; its correlation id."""
+        """Send one request; return its correlation id."""
         number = next(self._numbers)
         self.send_bytes(frame(api, version, number, request))
         return number
 
     def send_bytes(self, data: bytes) -> None:
-        """Deliver bytes as far as the broker reads."""
+        """Deliver bytes while the broker reads."""
         while data and self.transport.reading and not self.transport.closed:
             room = self.connection.get_buffer(-1)
             size = min(len(room), len(data))
@@ -139,7 +163,7 @@ class Peer:
         self.unread = data
 
     def answered(self) -> list[int]:
-        """Correlation ids of the answers so far."""
+        """Return the correlation ids of the answers so far."""
         numbers, data = [], bytes(self.transport.written)
         while data:
             size, number = struct.unpack_from(">ii", data)
@@ -148,13 +172,13 @@ class Peer:
         return numbers
 
     def lose(self) -> None:
-        """The peer is gone."""
+        """Close the connection from the peer's side."""
         self.transport.closed = True
         self.connection.connection_lost(None)
 
 
 def frame(api: Any, version: int, number: int, request: Any) -> bytes:
-    """A request as it travels."""
+    """Return an encoded request."""
     body = encode_request_header(api.key, version, number, "test") + encode(request, version)
     return struct.pack(">i", len(body)) + body
 

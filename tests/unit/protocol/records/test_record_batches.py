@@ -1,4 +1,4 @@
-"""Record batches: our builder and reader against each other and against two foreign ones."""
+"""Record batches: our builder and reader, compared with two other implementations."""
 
 import contextlib
 import struct
@@ -22,9 +22,10 @@ from barnabas.protocol.records.batch import (
     read_header,
     set_append_time,
     set_base_offset_and_epoch,
+    set_producer,
 )
 from barnabas.protocol.records.compression import Compression, compress, decompress
-from barnabas.protocol.records.control import ControlType, Marker, build_marker, read_marker
+from barnabas.protocol.records.control import ControlType, TxnMarker, read_marker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.protocol.records.varint import read_varint, read_varlong, write_varint
 
@@ -108,11 +109,11 @@ def test_codecs_written_by_kafka_python_are_read(codec: Compression) -> None:
 
 @pytest.mark.parametrize("codec", [c for c in Compression if c])
 @pytest.mark.parametrize("size", [0, 1, 32 * 1024, 32 * 1024 + 1, 300_000])
-def test_inflating_stops_at_the_bound(codec: Compression, size: int) -> None:
+def test_decompression_stops_at_the_bound(codec: Compression, size: int) -> None:
     deflated = compress(codec, bytes(size))
     assert decompress(codec, deflated, max(size, 1)) == bytes(size)
     if size:
-        with pytest.raises(ProtocolError, match="inflate to more"):
+        with pytest.raises(ProtocolError, match="larger than"):
             decompress(codec, deflated, size - 1)
 
 
@@ -163,6 +164,17 @@ def test_offset_and_leader_epoch_are_stamped_outside_the_crc() -> None:
     assert crc_matches(batch, 0, header)
 
 
+@pytest.mark.parametrize("transactional", [False, True])
+def test_stamped_producer_gives_the_batch_that_was_built_for_it(transactional: bool) -> None:
+    records = [Record(0, 1, b"k", b"v"), Record(1, 2, None, bytes(500))]
+    codec = {"compression": Compression.ZSTD, "transactional": transactional}
+    made = build_batch(records, producer_id=7, producer_epoch=3, base_sequence=9, **codec)
+    before = build_batch(records, compression=Compression.ZSTD, transactional=not transactional)
+    stamped = bytearray(b"front") + before + bytearray(b"behind")
+    set_producer(stamped, 5, 7, 3, 9, transactional=transactional)
+    assert stamped == b"front" + made + b"behind"
+
+
 def test_log_append_time_counts_for_every_record() -> None:
     batch = bytearray(build_batch([Record(0, 1, b"k", b"v"), Record(1, 2, b"k", b"v")]))
     set_append_time(batch, 0, 777)
@@ -211,17 +223,17 @@ def test_varlongs_round_trip(value: int) -> None:
 
 @pytest.mark.parametrize("kind", ControlType)
 def test_markers_read_back(kind: ControlType) -> None:
-    batch = build_marker(Marker(kind, 12), offset=5, timestamp=3, producer_id=8, producer_epoch=2)
+    batch = TxnMarker(8, 2, 12, bool(kind)).batch(3, offset=5)
     header = read_header(batch)
     assert header.is_control
     assert header.is_transactional
     assert header.base_sequence == -1
-    assert read_marker(batch, 0, header) == Marker(kind, 12)
+    assert read_marker(batch, 0, header) == TxnMarker(8, 2, 12, bool(kind))
 
 
 @pytest.mark.parametrize("kind", ControlType)
-def test_foreign_readers_take_a_marker_for_one(kind: ControlType) -> None:
-    batch = build_marker(Marker(kind, 12), offset=5, timestamp=3, producer_id=8, producer_epoch=2)
+def test_other_clients_read_a_marker_as_such(kind: ControlType) -> None:
+    batch = TxnMarker(8, 2, 12, bool(kind)).batch(3, offset=5)
     theirs = MemoryRecords(batch).next_batch()
     assert theirs.validate_crc()
     assert theirs.is_control_batch

@@ -1,0 +1,239 @@
+"""The pipeline beside Spark's stock connector, in turns in one Spark session and on one broker.
+
+`python -m benchmarks.beside_kafka --part pipeline` runs it. The CPU time is the kernel's accounting
+of the driver, its JVM and the Python workers; the broker is not counted, except in the commit of a
+batch and in the example, which run on three brokers.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from barnabas.testing import Cluster
+from benchmarks import sink_commit
+from benchmarks.systems import Barnabas, Running, children, cpu_seconds, resident_bytes
+from tests.support.brokers.process import ROOT
+
+OURS, STOCK = "Barnabas", "stock connector"
+CONNECTORS = {OURS: "barnabas", STOCK: "kafka"}
+HERE = Path(__file__).parent
+PYTHON = ROOT / ".venv-spark-4.2" / "bin" / "python"
+BATCH_BYTES = 64 * 1024
+TRIGGERS = 40
+ROWS_PER_TRIGGER = 2_000
+MEMORY_ROWS = 10_000_000
+TASKS = 200
+FIRST_ROW = "the first row is committed"
+EXAMPLE_SECONDS = 300.0
+PROPERTIES = {"transaction.two.phase.commit.enable": "true"}
+
+Figures = dict[str, float]
+Note = Callable[[str, str, Figures], None]
+
+
+class SparkDriver:
+    """A process of `spark_job.py`."""
+
+    def __init__(self, python: Path, servers: str, directory: Path, log: IO[bytes]) -> None:
+        command = [str(python), str(HERE / "spark_job.py"), servers, str(directory)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(python)}
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=environment,
+            cwd=directory,
+        )
+        self._answer()  # the session is ready
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, load: str, *arguments: object) -> dict[str, Any]:
+        """Run a load; return its figures with the CPU seconds of the whole process tree."""
+        assert self._process.stdin is not None
+        before = cpu_seconds(self.pid)
+        self._process.stdin.write(json.dumps([load, *arguments]).encode() + b"\n")
+        self._process.stdin.flush()
+        answer = self._answer()
+        return {**answer, "cpu_seconds": cpu_seconds(self.pid) - before}
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the Spark driver ended; its log has the reason")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+@contextmanager
+def driver(python: Path, servers: str, directory: Path) -> Iterator[SparkDriver]:
+    """Run a Spark driver during the block."""
+    with tempfile.TemporaryFile() as log:
+        try:
+            running = SparkDriver(python, servers, directory, log)
+            yield running
+            running.stop()
+        except RuntimeError:
+            log.seek(0)
+            sys.stderr.write(log.read().decode(errors="replace")[-5_000:])
+            raise
+
+
+def filled(servers: str, topic: str, records: int, size: int, partitions: int) -> None:
+    """Create a topic and fill it by librdkafka."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": servers})
+    for done in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+        done.result(30)
+    if records:
+        command = [sys.executable, str(HERE / "librdkafka.py"), "produce"]
+        command += ["--bootstrap", servers, "--topic", topic, "--records", str(records)]
+        command += ["--size", str(size), "--batch-size", str(BATCH_BYTES)]
+        chunk = max(min(10_000, records // partitions), 1)
+        command += ["--partitions", str(partitions), "--chunk", str(chunk)]
+        subprocess.run(command, stdout=subprocess.PIPE, check=True)
+
+
+def measure(note: Note, directory: Path, rounds: int, megabytes: int) -> None:
+    """Measure all loads. `tests/run-spark 4.2` makes the venv."""
+    with Running(Barnabas(directory, PROPERTIES)) as running:
+        servers = f"127.0.0.1:{running.system.port}"
+        with driver(PYTHON, servers, directory) as spark:
+            for size in (100, 1024):
+                for partitions in (4, 64):
+                    topic = f"source-{size}-{partitions}"
+                    records = megabytes * 1_000_000 // size
+                    filled(servers, topic, records, size, partitions)
+                    _reads(note, spark, topic, records, rounds)
+            _copies(note, spark, servers, "source-100-4", megabytes * 10_000, rounds)
+            _triggers(note, spark, servers, rounds)
+            _memory(note, spark, servers)
+    _commits(note, rounds)
+    for _ in range(rounds):
+        _example(note, directory)
+
+
+def _reads(note: Note, spark: SparkDriver, topic: str, records: int, rounds: int) -> None:
+    _, size, partitions = topic.split("-")
+    for counted in range(rounds + 1):
+        for name, connector in CONNECTORS.items():
+            found = spark.ask("read", connector, topic)
+            if counted:
+                title = f"source: {size} B, {partitions} partitions"
+                note(title, name, _per_row(found, records))
+
+
+def _copies(
+    note: Note, spark: SparkDriver, servers: str, topic: str, records: int, rounds: int
+) -> None:
+    for counted in range(rounds + 1):
+        for name, connector in CONNECTORS.items():
+            target = f"copy-{counted}-{connector}"
+            filled(servers, target, 0, 0, 4)
+            found = spark.ask("copy", connector, topic, target)
+            if counted:
+                note("source to sink: 100 B, 4 partitions", name, _per_row(found, records))
+
+
+def _per_row(found: dict[str, Any], records: int) -> Figures:
+    return {
+        "rows_per_s": records / found["seconds"],
+        "cpu_us_per_row": found["cpu_seconds"] / records * 1e6,
+    }
+
+
+def _triggers(note: Note, spark: SparkDriver, servers: str, rounds: int) -> None:
+    filled(servers, "triggers", ROWS_PER_TRIGGER * TRIGGERS, 100, 4)
+    for counted in range(rounds + 1):
+        for name, connector in CONNECTORS.items():
+            target = f"triggers-{counted}-{connector}"
+            filled(servers, target, 0, 0, 4)
+            found = spark.ask("triggers", connector, "triggers", target, TRIGGERS - 1)
+            if counted:
+                note("trigger of 2,000 rows in 4 tasks", name, {"p50_ms": found["p50_ms"]})
+
+
+def _memory(note: Note, spark: SparkDriver, servers: str) -> None:
+    """Measure how much a Python worker grows while rows pass through it."""
+    filled(servers, "memory", MEMORY_ROWS, 100, 4)
+    spark.ask("stream", "source-100-4", "memory-warm-up")
+    idle = max(resident_bytes(pid) for pid in _workers(spark.pid))
+    peak, over = idle, threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not over.wait(0.1):
+            for pid in _workers(spark.pid):
+                try:
+                    peak = max(peak, resident_bytes(pid))
+                except (OSError, KeyError):
+                    continue  # the worker has ended
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    found = spark.ask("stream", "memory", "memory")
+    over.set()
+    thread.join()
+    assert found["rows"] == MEMORY_ROWS, found
+    note("a worker's memory while 10 M rows pass", OURS, {"mb_above_idle": (peak - idle) / 1e6})
+
+
+def _commits(note: Note, rounds: int) -> None:
+    """Measure the commit of a batch, once it has run twice."""
+    with Cluster(PROPERTIES, processes=True) as brokers:
+        found = asyncio.run(sink_commit.measure(brokers.bootstrap_servers, TASKS, 2 + 3 * rounds))
+    for each in found[2:]:
+        cpu = each["cpu_driver"] + each["cpu_brokers"]
+        note(f"commit of {TASKS} transactions", OURS, {"ms": each["commit"], "cpu_ms": cpu})
+
+
+def _example(note: Note, directory: Path) -> None:
+    """Measure the time from the command to the first committed row."""
+    command = [sys.executable, "-u", "-m", "barnabas", "pipeline", "example"]
+    command += ["--directory", str(directory / "example")]
+    command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    began = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        overdue = threading.Timer(EXAMPLE_SECONDS, running.kill)
+        overdue.start()
+        lines = iter(running.stdout.readline, "")
+        if not any(FIRST_ROW in line for line in lines):
+            raise RuntimeError("the example ended without a row")
+        found = {"s": time.perf_counter() - began, "cpu_s": cpu_seconds(running.pid)}
+        running.send_signal(signal.SIGINT)
+        running.stdout.read()
+        overdue.cancel()
+    note("example's first committed row", OURS, found)
+
+
+def _workers(pid: int) -> list[int]:
+    """Return the Python workers below a driver: the children of PySpark's daemon."""
+    found: list[int] = []
+    for child in children(pid):
+        try:
+            command = Path(f"/proc/{child}/cmdline").read_bytes()
+        except OSError:
+            continue
+        found += children(child) if b"pyspark.daemon" in command else _workers(child)
+    return found

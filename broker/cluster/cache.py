@@ -1,0 +1,150 @@
+"""The broker's cache of cluster metadata, from the controller's UpdateMetadata requests."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from barnabas.protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+
+NO_LEADER = -1
+LEADER_DURING_DELETE = -2
+"""Leader id that the controller sends for a partition that is being deleted."""
+EPOCH_DURING_DELETE = -2
+"""Leader epoch that the controller sends with a deletion: no request of an older decision can undo
+it."""
+INCREMENTAL, FULL = 1, 2
+"""Types of the controller's requests. A full request names everything that exists."""
+
+
+class Endpoint(NamedTuple):
+    host: str
+    port: int
+
+
+class BrokerNode(NamedTuple):
+    """A registered broker, with one endpoint for each of its listeners."""
+
+    id: int
+    rack: str | None
+    endpoints: Mapping[str, Endpoint]
+
+
+class PartitionMetadata(NamedTuple):
+    partition_index: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+    partition_epoch: int
+
+
+class TopicMetadata(NamedTuple):
+    name: str
+    topic_id: bytes
+    partitions: dict[int, PartitionMetadata]
+
+
+class MetadataCache:
+    """The topics by name and id with their leaders, the registered brokers, and the controller.
+
+    Not `ready` before the first full update: the error "unknown topic" would make producers drop
+    their sequence state.
+    """
+
+    def __init__(self, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+        self.controller_id = -1
+        self.ready = False
+        self._topics: dict[str, TopicMetadata] = {}
+        self._names: dict[bytes, str] = {}
+        self._brokers: dict[int, BrokerNode] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def brokers(self) -> Mapping[int, BrokerNode]:
+        """Registered brokers, by id in ascending order."""
+        return self._brokers
+
+    @property
+    def topics(self) -> Mapping[str, TopicMetadata]:
+        return self._topics
+
+    def topic(self, name: str) -> TopicMetadata | None:
+        return self._topics.get(name)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return self._names.get(topic_id)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None:
+        name = self._names.get(topic_id)
+        return None if name is None else self._topics.get(name)
+
+    def partition(self, topic: str, index: int) -> PartitionMetadata | None:
+        found = self._topics.get(topic)
+        return None if found is None else found.partitions.get(index)
+
+    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+        """Return the broker's endpoint at this listener; None if the broker is down or has no such
+        listener."""
+        broker = self._brokers.get(broker_id)
+        return None if broker is None else broker.endpoints.get(listener)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after every update."""
+        self._listeners.append(listener)
+
+    def apply(self, request: UpdateMetadataRequest) -> None:
+        """Apply an update; the caller has checked the controller's epoch."""
+        self.controller_id = request.controller_id
+        self._brokers = {node.id: node for node in _nodes(request.live_brokers)}
+        if request.type == FULL:
+            self._topics = {}
+            self._names = {}
+            self.ready = True
+        for topic in request.topic_states:
+            self._apply_topic(topic)
+        for listener in self._listeners:
+            listener()
+
+    def _apply_topic(self, update: UpdateMetadataTopicState) -> None:
+        topic = self._topics.get(update.topic_name)
+        if topic is None or topic.topic_id != update.topic_id:
+            self._forget(topic)
+            topic = TopicMetadata(update.topic_name, update.topic_id, {})
+            self._topics[topic.name] = topic
+            self._names[topic.topic_id] = topic.name
+        for partition in update.partition_states:
+            if partition.leader == LEADER_DURING_DELETE:
+                topic.partitions.pop(partition.partition_index, None)
+            else:
+                topic.partitions[partition.partition_index] = _partition(partition)
+        if not topic.partitions:
+            self._forget(topic)
+
+    def _forget(self, topic: TopicMetadata | None) -> None:
+        if topic is not None:
+            del self._topics[topic.name]
+            del self._names[topic.topic_id]
+
+
+def _partition(state: UpdateMetadataPartitionState) -> PartitionMetadata:
+    return PartitionMetadata(
+        partition_index=state.partition_index,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=tuple(state.isr),
+        replicas=tuple(state.replicas),
+        offline_replicas=tuple(state.offline_replicas),
+        partition_epoch=state.zk_version,
+    )
+
+
+def _nodes(brokers: list[UpdateMetadataBroker]) -> Iterator[BrokerNode]:
+    for broker in sorted(brokers, key=lambda each: each.id):
+        endpoints = {each.listener: Endpoint(each.host, each.port) for each in broker.endpoints}
+        yield BrokerNode(broker.id, broker.rack, endpoints)

@@ -1,0 +1,232 @@
+"""Dynamic configuration: the nodes under /config, and the parts of this broker that use them.
+
+A change is one transaction: the values, and a sequential node under /config/changes that makes
+every broker read them again. The broker that makes the change responds after it has applied the
+values itself.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Final
+
+from barnabas.broker.cluster import znodes
+from barnabas.broker.cluster.notifications import Notifications
+from barnabas.broker.cluster.registration import catch_up_with_all
+from barnabas.broker.cluster.znodes import ZnodeError
+from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.store.metadata_store import (
+    BadVersion,
+    Create,
+    MetadataStore,
+    NodeExists,
+    NoNode,
+    Op,
+    SetData,
+    WatchHandle,
+)
+from barnabas.config.dynamic import DynamicConfig
+from barnabas.config.key import ConfigError
+from barnabas.config.topic import SAFE_VALUES, TopicConfig, readable_overrides
+
+Values = dict[str, str]
+Change = Callable[[Values], Awaitable[Values]]
+TopicFollower = Callable[[str, TopicConfig], None]
+_TOPICS_PER_YIELD: Final = 50
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_log = get_logger(__name__)
+
+
+class Configs:
+    """The configurations that this broker uses: its own, and those of its topics."""
+
+    def __init__(self, store: MetadataStore, broker: DynamicConfig, broker_id: int) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self.broker = broker
+        self._overrides: dict[str, Mapping[str, str]] = {}
+        self._topics: dict[str, TopicConfig] = {}
+        self._refusals: dict[str, list[str]] = {}
+        self._followers: list[TopicFollower] = []
+        self._watching: WatchHandle | None = None
+        self._changes = Notifications(store, znodes.CONFIG_CHANGE)
+        broker.subscribe(lambda _config: self._broker_changed())
+
+    async def start(self, on_change: Callable[[], None]) -> None:
+        """Read the broker's own configuration. `on_change` is called when `catch_up` should be
+        awaited."""
+        self._watching = self._changes.watch(on_change)
+        self._changes.all_applied(await self._changes.names())
+        await self._apply("brokers", str(self._broker_id))
+
+    def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def topic(self, name: str) -> TopicConfig:
+        """Return the configuration of a topic with a replica on this broker."""
+        config = self._topics.get(name)
+        if config is None:
+            overrides = self._overrides.get(name, _NOTHING)
+            config = self._topics[name] = TopicConfig.resolve(overrides, self.broker.current)
+        return config
+
+    def follow_topics(self, follower: TopicFollower) -> None:
+        """Call back with the topic's name after its configuration has changed."""
+        self._followers.append(follower)
+
+    async def load_topics(self, names: Iterable[str]) -> None:
+        """Read the configurations of topics whose replicas are assigned to this broker.
+
+        The controller may announce a topic before this session's reads see it, and a creation makes
+        no change notification: a value that is read too early would stay until the next start.
+        """
+        await catch_up_with_all(self._store)
+        for number, name in enumerate(names, 1):
+            self._overrides.setdefault(name, _NOTHING)
+            await self._apply("topics", name)
+            if number % _TOPICS_PER_YIELD == 0:
+                # The embedded store answers at once: let the event loop run other work.
+                await asyncio.sleep(0)
+
+    def forget_topics(self, names: Iterable[str]) -> None:
+        """Drop the configurations of topics whose replicas were deleted."""
+        for name in names:
+            self._overrides.pop(name, None)
+            self._topics.pop(name, None)
+            self._refusals.pop(name, None)
+
+    async def overrides(self, name: str) -> Mapping[str, str]:
+        """Return the valid overrides of a topic, which need not have a replica here.
+
+        If the stored ones cannot be read, return the previous ones; if there are none, values that
+        delete no records.
+        """
+        try:
+            stored = await self.read("topics", name)
+        except ZnodeError as error:
+            before = self._overrides.get(name, _NOTHING)
+            self._complain(name, [str(error)])
+            return SAFE_VALUES if before is _NOTHING else before
+        known, refusals = readable_overrides(stored, self._overrides.get(name, _NOTHING))
+        self._complain(name, refusals)
+        return known
+
+    async def read(self, kind: str, name: str) -> dict[str, str]:
+        """Return the stored values of an entity; empty if none are stored. Raises ZnodeError."""
+        try:
+            data, _ = await self._store.get(znodes.config_path(kind, name))
+        except NoNode:
+            return {}
+        return znodes.decode_config(data)
+
+    async def names(self, kind: str) -> list[str]:
+        """Return the entities of a kind with stored values."""
+        nodes = await self._store.children(f"{znodes.CONFIG}/{kind}")
+        names = [znodes.config_name(node) for node in nodes]
+        return [name for name in names if await self._is_stored(kind, name)]
+
+    async def alter(self, kind: str, name: str, change: Change) -> None:
+        """Replace the stored values with the result of `change`, and apply them on this broker.
+
+        Raises the errors of `change`, NoNode if the topic is gone, and ZnodeError.
+        """
+        path = znodes.config_path(kind, name)
+        notice = Create(
+            znodes.CONFIG_CHANGE, znodes.encode_config_change(kind, name), sequence=True
+        )
+        while True:
+            try:
+                data, stat = await self._store.get(path)
+                values = await change(znodes.decode_config(data))
+                write: Op = SetData(path, znodes.encode_config(values), stat.version)
+            except NoNode:
+                if kind == "topics":
+                    raise
+                write = Create(path, znodes.encode_config(await change({})))
+            with suppress(BadVersion, NodeExists):
+                await self._store.multi([write, notice])
+                break
+        await self._apply(kind, name)
+
+    async def catch_up(self) -> None:
+        """Apply the changes that other brokers have made since the last call.
+
+        A call that was interrupted, by the loss of the store for example, can be repeated.
+        """
+        changes = await self._changes.names()
+        unapplied = self._changes.unapplied(changes)
+        if unapplied is None:
+            # This broker was away for longer than notifications are kept.
+            await self._apply_all()
+            self._changes.all_applied(changes)
+        else:
+            for path in unapplied:
+                await self._apply_change(path)
+                self._changes.applied(path)
+        await self._changes.delete_old(changes)
+
+    async def _is_stored(self, kind: str, name: str) -> bool:
+        try:
+            return bool(await self.read(kind, name))
+        except ZnodeError:
+            return True
+
+    async def _apply_change(self, path: str) -> None:
+        try:
+            data, _ = await self._store.get(path)
+            changed = znodes.decode_config_change(data)
+        except NoNode:
+            return
+        except ZnodeError as error:
+            # The notification is in the format of another version: read everything.
+            _log.error("configuration change unreadable", path=path, reason=str(error))
+            await self._apply_all()
+            return
+        await self._apply(*changed)
+
+    def _complain(self, name: str, refusals: list[str]) -> None:
+        """Log refused overrides once, however often they are read."""
+        if refusals and refusals != self._refusals.get(name):
+            _log.error("topic configuration refused", topic=name, reasons=refusals)
+        if refusals:
+            self._refusals[name] = refusals
+        else:
+            self._refusals.pop(name, None)
+
+    async def _apply_all(self) -> None:
+        await self._apply("brokers", str(self._broker_id))
+        for name in {*self._topics, *self._overrides}:
+            await self._apply("topics", name)
+
+    async def _apply(self, kind: str, name: str) -> None:
+        if kind == "brokers" and name in (str(self._broker_id), znodes.DEFAULT_ENTITY):
+            try:
+                self.broker.apply(
+                    cluster_defaults=await self.read(kind, znodes.DEFAULT_ENTITY),
+                    overrides=await self.read(kind, str(self._broker_id)),
+                )
+            except (ConfigError, ZnodeError) as error:
+                # Another version of the broker wrote this value; the previous configuration stays.
+                _log.error("dynamic broker configuration refused", reason=str(error))
+        elif kind == "topics":
+            self._topic_changed(name, await self.overrides(name))
+
+    def _topic_changed(self, name: str, overrides: Mapping[str, str]) -> None:
+        before = self._overrides.get(name, _NOTHING)
+        self._overrides[name] = overrides
+        if overrides != before:
+            self._topics.pop(name, None)
+            self._notify(name)
+
+    def _broker_changed(self) -> None:
+        names = list(self._topics)
+        self._topics.clear()
+        for name in names:
+            self._notify(name)
+
+    def _notify(self, name: str) -> None:
+        config = self.topic(name)
+        for follower in self._followers:
+            follower(name, config)

@@ -1,0 +1,201 @@
+"""The client of the controller, which may be on this broker or another."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
+from barnabas.broker.cluster.peers import Peer, Peers, PeerUnreachable
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages import alter_partition, controlled_shutdown, create_topics
+from barnabas.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from barnabas.protocol.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
+from barnabas.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from barnabas.protocol.schema import Api
+from barnabas.protocol.topic_partition import TopicPartition
+
+T = TypeVar("T")
+ANSWER_S: Final = 30.0
+"""Seconds to wait for a response of the controller."""
+
+
+class _ControllerConnection(NamedTuple):
+    controller_id: int
+    peer: Peer
+
+
+class LocalController(Protocol):
+    """The controller object of this broker, which may be active."""
+
+    @property
+    def active(self) -> bool:
+        """Whether this broker is the controller."""
+        ...
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse: ...
+
+    async def controlled_shutdown(
+        self, broker_id: int, broker_epoch: int
+    ) -> list[TopicPartition]: ...
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, timeout: float
+    ) -> dict[str, CreatedTopic | KafkaError]: ...
+
+
+class ControllerClient:
+    """The client of the controller. It never repeats a request: only the caller knows if that is
+    safe.
+
+    All methods raise NOT_CONTROLLER if no broker is known to be controller, or if the known one
+    says that it is not, and BROKER_NOT_AVAILABLE if it cannot be reached. The outcome of the
+    request is unknown then.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        controller: LocalController,
+        cache: MetadataCache,
+        peers: Peers,
+        is_connected: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`is_connected` returns False while the metadata store is silent. The store may have ended
+        the registration of this broker then, so it proposes no ISR changes."""
+        self._broker_id = broker_id
+        self._controller = controller
+        self._cache = cache
+        self._peers = peers
+        self._is_connected = is_connected
+        self._connections: dict[int, _ControllerConnection] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        cache.on_change(self._drop_connections)
+
+    async def close(self) -> None:
+        """Close all connections and send nothing more."""
+        connections, self._connections = self._connections, {}
+        await asyncio.gather(
+            *(connection.peer.close() for connection in connections.values()), *self._closing
+        )
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        """Propose ISR changes; also raises STALE_BROKER_EPOCH."""
+        if not self._is_connected():
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
+        if self._controller.active:
+            return await self._local(self._controller.alter_partition(request))
+        answer: AlterPartitionResponse = await self._remote(alter_partition.API, request)
+        _check(answer.error_code)
+        return answer
+
+    async def controlled_shutdown(self, broker_epoch: int) -> list[TopicPartition]:
+        """Move leaderships to other brokers; return the partitions that no other broker can lead.
+
+        Also raises STALE_BROKER_EPOCH.
+        """
+        if self._controller.active:
+            return await self._local(
+                self._controller.controlled_shutdown(self._broker_id, broker_epoch)
+            )
+        request = ControlledShutdownRequest(broker_id=self._broker_id, broker_epoch=broker_epoch)
+        answer: ControlledShutdownResponse = await self._remote(controlled_shutdown.API, request)
+        _check(answer.error_code)
+        return [
+            TopicPartition(each.topic_name, each.partition_index)
+            for each in answer.remaining_partitions
+        ]
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, timeout: float
+    ) -> dict[str, CreatedTopic | KafkaError]:
+        """See `Controller.create_topics`."""
+        if self._controller.active:
+            return await self._controller.create_topics(topics, timeout=timeout)
+        request = CreateTopicsRequest(
+            topics=[_creatable(topic) for topic in topics], timeout_ms=int(timeout * 1000)
+        )
+        answer: CreateTopicsResponse = await self._remote(
+            create_topics.API, request, timeout + ANSWER_S
+        )
+        return {each.name: _created(each) for each in answer.topics}
+
+    async def _local(self, work: Awaitable[T]) -> T:
+        """Call the local controller with the same timeout as a remote one; its store may be
+        silent."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await work
+        except TimeoutError as cause:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE) from cause
+
+    async def _remote(self, api: Api, request: object, timeout: float = ANSWER_S) -> Any:
+        try:
+            return await self._connection_for(api).request(api, request, timeout=timeout)
+        except PeerUnreachable as cause:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, str(cause)) from cause
+
+    def _connection_for(self, api: Api) -> Peer:
+        """Return the connection for this kind of request: none waits for a slow response to another
+        kind."""
+        controller_id = self._cache.controller_id
+        if controller_id in (-1, self._broker_id):
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        connection = self._connections.get(api.key)
+        if connection is None:
+            connection = self._connections[api.key] = _ControllerConnection(
+                controller_id, self._peers.to(controller_id)
+            )
+        return connection.peer
+
+    def _drop_connections(self) -> None:
+        """Drop connections to a former controller; requests that wait for its response fail."""
+        for key, connection in list(self._connections.items()):
+            if connection.controller_id != self._cache.controller_id:
+                del self._connections[key]
+                connection.peer.abort()
+                task = asyncio.get_running_loop().create_task(_close(connection.peer))
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+
+async def _close(peer: Peer) -> None:
+    with suppress(ConnectionError):
+        await peer.close()
+
+
+def _check(code: int) -> None:
+    if code != ErrorCode.NONE:
+        raise KafkaError(ErrorCode.of(code))
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
+            for index, brokers in topic.assignments
+        ],
+        configs=[
+            CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+        ],
+    )
+
+
+def _created(result: CreatableTopicResult) -> CreatedTopic | KafkaError:
+    if result.error_code != ErrorCode.NONE:
+        return KafkaError(ErrorCode.of(result.error_code), result.error_message)
+    return CreatedTopic(result.topic_id, result.num_partitions, result.replication_factor)

@@ -1,0 +1,140 @@
+"""The group coordinator of this broker, with the leadership of `__consumer_offsets`."""
+
+from collections.abc import Callable
+from random import Random
+from uuid import UUID
+
+from barnabas.broker.clock import Clock, LoopTimers
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
+from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.offload import Offload
+from barnabas.broker.periodic_tasks import PeriodicTasks
+from barnabas.broker.replication.coordinator_log import LedPartition
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.server.slices import Slicer
+from barnabas.config.broker import BrokerConfig
+from barnabas.coordinator.group.coordinator import GroupCoordinator, GroupShard
+from barnabas.coordinator.group.counts import OffsetCounts
+from barnabas.coordinator.group.group import MemberMemory
+from barnabas.coordinator.group.settings import GroupSettings
+from barnabas.coordinator.group.table import GroupTable
+from barnabas.coordinator.runtime import CoordinatorRuntime
+from barnabas.protocol.errors import KafkaError, ProtocolError
+from barnabas.protocol.records.compression import Compression
+
+_log = get_logger(__name__)
+
+
+class GroupCoordination:
+    """The group coordinator with its runtime. It follows the leadership of `__consumer_offsets`."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        cache: MetadataCache,
+        replicas: ReplicaManager,
+        clock: Clock,
+        random: Random,
+        offload: Offload,
+        slicer: Slicer,
+        in_touch: Callable[[], bool],
+    ) -> None:
+        """`in_touch` returns whether this broker has its session and knows its leaderships: no
+        other broker can lead the same partitions then."""
+        self._config = config
+        self._cache = cache
+        self._offload = offload
+        self.counts = OffsetCounts()
+        settings = group_settings(config)
+        timers, memory = LoopTimers(), MemberMemory(config.group_members_max_bytes)
+        new_id = _member_ids(random)
+        self.runtime = CoordinatorRuntime(
+            lambda *_: GroupShard(GroupTable(settings, new_id, self.counts, memory)),
+            clock=clock,
+            timers=timers,
+            slices=slicer,
+            write_timeout_ms=config.offsets_commit_timeout_ms,
+            load_buffer_bytes=config.offsets_load_buffer_size,
+            compression=Compression(config.offsets_topic_compression_codec),
+            in_touch=in_touch,
+            report=_report,
+        )
+        self.coordinator = GroupCoordinator(self.runtime, timers, self.partitions)
+        self._topics: dict[str, bytes] = {}
+        self._deleted: dict[str, bytes] = {}
+        replicas.observe(CONSUMER_OFFSETS, self)
+        cache.on_change(self._metadata_changed)
+
+    def partitions(self) -> int:
+        """Return how many partitions `__consumer_offsets` has, or will have once it is created."""
+        topic = self._cache.topic(CONSUMER_OFFSETS)
+        return self._config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+
+    # -- calls of the replica manager ------------------------------------------------------------
+
+    def elected(self, partition: Partition) -> None:
+        self.runtime.elected(partition.index, LedPartition(partition, self._offload))
+
+    def resigned(self, partition: Partition) -> None:
+        self.runtime.resigned(partition.index)
+
+    # -- periodic tasks --------------------------------------------------------------------------
+
+    def schedule(self, tasks: PeriodicTasks) -> None:
+        """Register the sweeps as periodic tasks."""
+        tasks.every(
+            "offsets-retention",
+            lambda: self._config.offsets_retention_check_interval_ms,
+            self.coordinator.expire,
+        )
+        tasks.every("offsets-of-deleted-topics", lambda: SWEEP_MS, self._forget_deleted)
+
+    def _metadata_changed(self) -> None:
+        topics = {name: topic.topic_id for name, topic in self._cache.topics.items()}
+        for name, topic_id in self._topics.items():
+            if topics.get(name) != topic_id:
+                self._deleted[name] = topic_id
+        self._topics = topics
+
+    async def _forget_deleted(self) -> None:
+        if self._deleted:
+            deleted, self._deleted = self._deleted, {}
+            await self.coordinator.topics_deleted(deleted)
+
+    async def close(self) -> None:
+        """Answer every request that waits with NOT_COORDINATOR, and stop every timer."""
+        await self.runtime.close()
+
+
+SWEEP_MS = 1_000
+"""The interval of the sweep for committed offsets of deleted topics."""
+
+
+def group_settings(config: BrokerConfig) -> GroupSettings:
+    """Return the configuration of groups."""
+    return GroupSettings(
+        min_session_timeout_ms=config.group_min_session_timeout_ms,
+        max_session_timeout_ms=config.group_max_session_timeout_ms,
+        initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        max_size=config.group_max_size,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+    )
+
+
+def _member_ids(random: Random) -> Callable[[], str]:
+    return lambda: str(UUID(int=random.getrandbits(128), version=4))
+
+
+def _report(index: int, error: BaseException) -> None:
+    # A damaged log gets one line in the log: the stack trace would add nothing.
+    damaged = isinstance(error, KafkaError | ProtocolError)
+    _log.error(
+        "group coordinator partition not served",
+        partition=index,
+        reason=str(error),
+        exc_info=None if damaged else error,
+    )

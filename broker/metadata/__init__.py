@@ -1,1 +1,0 @@
-"""The metadata store's port, its embedded implementation, and the cache that every broker has."""

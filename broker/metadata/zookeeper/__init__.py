@@ -1,1 +1,0 @@
-"""ZooKeeper behind the metadata port; the only package that knows kazoo."""

@@ -1,0 +1,90 @@
+"""The platform: the parts of the operating system that a broker uses, replaceable in tests."""
+
+import os
+import random
+import socket
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+from barnabas.broker.clock import Clock, SystemClock
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.offload import Offload, ThreadOffload
+from barnabas.broker.server.dispatch import Route
+from barnabas.broker.server.network import Network, TcpNetwork
+from barnabas.broker.store.opening import OpenStore, open_metadata
+from barnabas.config.broker import BrokerConfig
+from barnabas.storage.cleaning.cleaner import Worker
+from barnabas.storage.cleaning.cleaner_worker import CleanerProcess
+from barnabas.storage.files.files import Files, OsFiles
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class CleanerBackend(Protocol):
+    """The place where logs are compacted: another process with access to the same disk."""
+
+    @property
+    def clean(self) -> Worker: ...
+
+    def stop(self) -> None: ...
+
+
+def unchanged(routes: list[Route], cache: MetadataCache) -> list[Route]:  # noqa: ARG001
+    """Return the routes as they are."""
+    return routes
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """The file system, clock, random numbers, network, threads, and cleaner of a broker.
+
+    A simulation has its own implementation of each.
+    """
+
+    files: Files
+    clock: Clock
+    random: Random
+    network: Network
+    offload: Offload
+    cleaner: CleanerBackend
+    hostname: str
+    """The name of this machine, advertised by listeners without a host of their own."""
+    boot_id: str
+    """An id that changes when the machine reboots, and so loses its page cache."""
+    working_directory: str
+    """The base of relative log directories."""
+    open_store: OpenStore = open_metadata
+    transaction_clock: Clock | None = None
+    """The clock for transaction timeouts, if a test needs a separate one."""
+    around: Callable[[list[Route], MetadataCache], list[Route]] = unchanged
+    """A wrapper around all request handlers: tests use it to hold, delay and refuse requests."""
+
+
+def system_platform(config: BrokerConfig) -> Platform:
+    """Return the platform of this machine."""
+    return Platform(
+        files=OsFiles(),
+        clock=SystemClock(),
+        random=random.SystemRandom(),
+        network=TcpNetwork(
+            backlog=config.socket_listen_backlog_size,
+            send_buffer=config.socket_send_buffer_bytes,
+            receive_buffer=config.socket_receive_buffer_bytes,
+        ),
+        offload=ThreadOffload(),
+        cleaner=CleanerProcess(),
+        hostname=socket.gethostname(),
+        boot_id=_read_boot_id(),
+        working_directory=os.getcwd(),
+    )
+
+
+def _read_boot_id() -> str:
+    """Return the kernel's boot id; without one, a random id, which differs at each start."""
+    if _BOOT_ID.exists():
+        return _BOOT_ID.read_text().strip()
+    return str(uuid.uuid4())

@@ -1,0 +1,80 @@
+"""The log of a partition for its coordinator, while this broker leads the partition.
+
+The runtime of coordinators (`coordinator/hosted_shard.py`) makes its decisions durable through it.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from barnabas.broker.offload import Offload
+from barnabas.broker.replication.partition import Partition
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.claim import Claim
+from barnabas.storage.log.validator import Origin
+from barnabas.storage.producers.verification import VerificationGuard
+
+_QUEUE: Final = "coordinators"
+"""The queue of `Offload` for the reads of a coordinator that loads the log."""
+
+
+class LedPartition:
+    """A partition in one leader epoch, in the interface of `coordinator.ports.PartitionLog`.
+
+    A new leader decides on its whole log; the high watermark says which part is committed.
+    """
+
+    def __init__(self, partition: Partition, offload: Offload) -> None:
+        self._partition = partition
+        self._offload = offload
+        self._leader_epoch = partition.leader_epoch
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._leader_epoch
+
+    @property
+    def start_offset(self) -> int:
+        return self._partition.log.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._partition.log.log_end_offset
+
+    @property
+    def commits_at_once(self) -> bool:
+        return self._partition.commits_at_once
+
+    async def read(self, offset: int, max_bytes: int) -> bytes:
+        """Read in a thread, because the log of a load is seldom in the page cache."""
+        log = self._partition.log
+        found = log.read(offset, max_bytes, limit=log.log_end_offset)
+        return await self._offload.submit(_QUEUE, found.read_bytes)
+
+    def begin_verification(self, claim: Claim) -> VerificationGuard | None:
+        self._require_led()
+        return self._partition.begin_verification(claim)
+
+    def append(
+        self,
+        batch: bytes,
+        now_ms: int,
+        guard: object | None = None,
+        transaction_version: int = 0,
+    ) -> int:
+        self._require_led()
+        assert guard is None or isinstance(guard, VerificationGuard)
+        appended = self._partition.append_as_leader(
+            bytearray(batch),
+            now_ms=now_ms,
+            origin=Origin.COORDINATOR,
+            guard=guard,
+            transaction_version=transaction_version,
+        )
+        return appended.last_offset + 1
+
+    def _require_led(self) -> None:
+        if self._partition.leader_epoch != self._leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def when_committed(self, offset: int, waiter: Callable[[KafkaError | None], None]) -> None:
+        self._partition.add_waiter(offset, waiter)

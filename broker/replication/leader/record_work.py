@@ -1,0 +1,133 @@
+"""The long work on records: its turns on the event loop, its calls of codecs, and its memory.
+
+The steps (`storage/log/record_steps.py`) run in the slicer. Codecs are called in one thread, which
+serves the topics in turn, a call of about a millisecond each. Memory for decompressed records is
+granted before it is taken, and bounded for the whole broker.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from barnabas.broker.offload import Offload
+from barnabas.broker.server.budget import RequestMemory
+from barnabas.broker.server.slices import Slicer
+from barnabas.broker.server.slices import Steps as Sliced
+from barnabas.storage.log.record_steps import Memory, Steps
+
+T = TypeVar("T")
+MEMORY_BYTES: Final = 64 * 1024 * 1024
+"""The memory for batches that are read at the same time: their bytes, and what codecs keep."""
+_QUEUE: Final = "codec"
+
+
+class Interrupted(Exception):
+    """The work is not wanted any more, because the log or its configuration has changed."""
+
+
+class RecordWork:
+    """The long work on the records of all partitions of this broker."""
+
+    def __init__(self, slicer: Slicer, offload: Offload, memory_bytes: int = MEMORY_BYTES) -> None:
+        self.slicer = slicer
+        self._codecs = CodecThread(offload)
+        self._memory = RequestMemory(memory_bytes)
+
+    def carry_out(self, topic: str, steps: Steps[T], is_wanted: Callable[[], bool]) -> Sliced[T]:
+        """Carry out work on a batch of `topic`, for the slicer; return its result.
+
+        Raises Interrupted if, after a pause, `is_wanted` returns False.
+        """
+        held = _Memory(self._memory)
+        try:
+            step = next(steps)
+            while True:
+                if isinstance(step, Memory):
+                    if (granted := held.resize(step.size)) is not None:
+                        yield granted
+                    step = next(steps)
+                    continue
+                error = result = None
+                try:
+                    result = yield self._codecs.call(topic, step) if step is not None else None
+                except Exception as raised:
+                    error = raised
+                if not is_wanted():
+                    raise Interrupted
+                step = steps.send(result) if error is None else steps.throw(error)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        finally:
+            steps.close()
+            held.release()
+
+
+class _Memory:
+    """The memory of one piece of work; see `Holder` in `broker/server/budget.py`."""
+
+    receiving = oldest = None
+    announced = 0
+    """Memory is granted in the order of the requests."""
+
+    def __init__(self, memory: RequestMemory) -> None:
+        self._memory = memory
+        self._granted: asyncio.Future[None] | None = None
+
+    def resize(self, size: int) -> "asyncio.Future[None] | None":
+        """Take `size` bytes in all; return a future if they are not available yet."""
+        if self._memory.resize(self, size):
+            return None
+        self._granted = asyncio.get_running_loop().create_future()
+        return self._granted
+
+    def release(self) -> None:
+        self._memory.leave(self)
+
+    def memory_granted(self) -> None:
+        assert self._granted is not None
+        if not self._granted.done():
+            self._granted.set_result(None)
+
+    def abort(self) -> None:
+        """Do nothing: only slow connections are closed."""
+
+
+class CodecThread:
+    """The thread of the codecs; topics whose calls wait are served in turn."""
+
+    def __init__(self, offload: Offload) -> None:
+        self._offload = offload
+        self._waiting: dict[str, deque[tuple[Callable[[], Any], asyncio.Future[Any]]]] = {}
+        """The calls by topic; the first topic is next."""
+        self._busy = False
+
+    def call(self, topic: str, work: Callable[[], T]) -> "asyncio.Future[T]":
+        """Call `work` in the thread; the future has its result or error."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(topic, deque()).append((work, done))
+        if not self._busy:
+            self._next()
+        return done
+
+    def _next(self) -> None:
+        topic = next(iter(self._waiting))
+        calls = self._waiting.pop(topic)
+        work, done = calls.popleft()
+        if calls:
+            self._waiting[topic] = calls
+        self._busy = True
+        self._offload.submit(_QUEUE, work).add_done_callback(partial(self._finished, done))
+
+    def _finished(self, done: "asyncio.Future[Any]", call: "asyncio.Future[Any]") -> None:
+        self._busy = False
+        if self._waiting:
+            self._next()
+        if done.done():
+            return
+        if (error := call.exception()) is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(call.result())

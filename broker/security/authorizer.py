@@ -1,0 +1,158 @@
+"""The answer to whether a principal may do something, and the audit log of these answers.
+
+While the rules are not loaded, or may not be read, super users alone are allowed anything.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.security.cluster_acls import ClusterAcls
+from barnabas.coordinator.ports import TimerHandle, Timers
+from barnabas.security.acl.matcher import Decision, Matcher, Policy, Reason, RuleSet
+from barnabas.security.acl.rules import WILDCARD, AclOperation, ResourceType
+from barnabas.security.principal import Principal
+
+MAX_LINES: Final = 10
+"""Denials that are logged in full within a second; others are counted."""
+MAX_REMEMBERED: Final = 10_000
+"""Denials that are not logged in full again."""
+_LONGEST_NAME: Final = 256
+"""Characters of a resource name that the log shows: a client may ask for very long ones."""
+_log = get_logger(__name__)
+
+
+class Action(NamedTuple):
+    """An operation on a resource."""
+
+    operation: AclOperation
+    type: ResourceType
+    name: str
+
+
+class Authorizer:
+    """Decides by the cluster's rules as this broker knows them."""
+
+    def __init__(self, acls: ClusterAcls, policy: Policy, timers: Timers) -> None:
+        self._policy = policy
+        self._audit = _AuditLog(timers)
+        self._loaded = False
+        self._matcher = Matcher(RuleSet(), policy)
+        acls.follow(self._changed)
+        self._changed(acls.rules)
+
+    def authorize(
+        self,
+        principal: Principal,
+        host: str,
+        api: str,
+        actions: Sequence[Action],
+        *,
+        log_denied: bool = True,
+    ) -> list[bool]:
+        """Return for each action whether it is allowed. `host` is as `host_key` writes it.
+
+        `log_denied` is false for actions that the client did not ask for: those that only decide
+        what it is shown.
+        """
+        allows = self._matcher.allows
+        results = [
+            allows(principal, host, operation, kind, name) for operation, kind, name in actions
+        ]
+        if log_denied and False in results:
+            for action, allowed in zip(actions, results, strict=True):
+                if not allowed:
+                    self._deny(principal, host, api, action)
+        if _log.shows_debug():
+            for action, allowed in zip(actions, results, strict=True):
+                if allowed:
+                    _log.debug("allowed", **_values(principal, host, api, action))
+        return results
+
+    def authorize_any(
+        self,
+        principal: Principal,
+        host: str,
+        api: str,
+        operation: AclOperation,
+        resource_type: ResourceType,
+    ) -> bool:
+        """Return whether an operation is allowed on at least one resource of a type (KIP-679)."""
+        allowed = self._matcher.allows_any(principal, host, operation, resource_type)
+        if not allowed:
+            every = Action(operation, resource_type, WILDCARD)
+            self._deny(principal, host, api, every, Reason.NO_RULE_MATCHES)
+        return allowed
+
+    def why(self, principal: Principal, host: str, action: Action) -> Decision:
+        """Return the decision about an action with its reason."""
+        decision = self._matcher.decide(principal, host, *action)
+        if not self._loaded and not decision.allowed:
+            return Decision(False, Reason.NOT_LOADED)
+        return decision
+
+    def _deny(
+        self,
+        principal: Principal,
+        host: str,
+        api: str,
+        action: Action,
+        reason: Reason | None = None,
+    ) -> None:
+        if self._audit.shows(principal, host, api, action):
+            decision = self.why(principal, host, action)
+            values = _values(principal, host, api, action)
+            if decision.rule is not None and reason is None:
+                values["rule"] = str(decision.rule)
+            _log.info("denied", **values, reason=str(reason or decision.reason))
+
+    def _changed(self, rules: RuleSet | None) -> None:
+        self._loaded = rules is not None
+        if rules is None:
+            self._matcher = Matcher(RuleSet(), self._policy._replace(allow_everyone=False))
+        else:
+            self._matcher = Matcher(rules, self._policy)
+
+
+class _AuditLog:
+    """The choice of denials that are logged in full; the number of others, once a second.
+
+    A client that asks again and again cannot fill the disk.
+    """
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._timer: TimerHandle | None = None
+        self._known: set[tuple[Principal, str, str, Action]] = set()
+        self._shown = self._counted = 0
+
+    def shows(self, principal: Principal, host: str, api: str, action: Action) -> bool:
+        """Return whether to log a denial; otherwise count it."""
+        if self._timer is None:
+            self._timer = self._timers.call_later(1.0, self._second_ended)
+        denial = (principal, host, api, action._replace(name=action.name[:_LONGEST_NAME]))
+        if denial in self._known or self._shown >= MAX_LINES:
+            self._counted += 1
+            return False
+        if len(self._known) >= MAX_REMEMBERED:
+            self._known.clear()
+        self._known.add(denial)
+        self._shown += 1
+        return True
+
+    def _second_ended(self) -> None:
+        if self._counted:
+            _log.info("more denied within a second", denials=self._counted)
+        self._timer = None
+        self._shown = self._counted = 0
+
+
+def _values(principal: Principal, host: str, api: str, action: Action) -> dict[str, str]:
+    """Return the values of a line about an action."""
+    return {
+        "principal": str(principal),
+        "host": host,
+        "api": api,
+        "operation": action.operation.label,
+        "resource": f"{action.type.label}:{action.name[:_LONGEST_NAME]}",
+    }

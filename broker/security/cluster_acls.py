@@ -1,0 +1,371 @@
+"""The access control rules of the cluster: every broker follows them in the metadata store.
+
+A change is one transaction: the rules of a resource pattern, and a notification that makes every
+broker read them again. The broker that makes it responds after it has applied the rules itself.
+While the store is away, the last rules stay in force.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
+
+from barnabas.broker.cluster import acl_znodes
+from barnabas.broker.cluster.notifications import Notifications
+from barnabas.broker.cluster.registration import catch_up_with_all, missing_nodes
+from barnabas.broker.cluster.znodes import ZnodeError
+from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.store.metadata_store import (
+    BadVersion,
+    Create,
+    Delete,
+    MetadataStore,
+    NodeExists,
+    NoNode,
+    NotAllowed,
+    Op,
+    SetData,
+    TooLarge,
+    WatchHandle,
+)
+from barnabas.protocol.errors import ErrorCode
+from barnabas.security.acl.matcher import RuleSet, Unreadable
+from barnabas.security.acl.rules import (
+    RESOURCE_TYPES,
+    AccessControlEntry,
+    AclBinding,
+    AclFilter,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+)
+
+AT_ONCE = 64
+"""Nodes that are read at the same time."""
+RULES_IN_A_STEP = 1000
+"""Rules that are decoded, indexed or compared before other work of the event loop has its turn."""
+Entries = tuple[AccessControlEntry, ...]
+Change = Callable[[Entries], Awaitable[Entries]]
+T = TypeVar("T")
+_log = get_logger(__name__)
+
+
+class AclError(NamedTuple):
+    """The reason why a rule was not created or not deleted."""
+
+    code: ErrorCode
+    message: str
+
+
+class DeletedAcl(NamedTuple):
+    """A rule that a filter matched; `error` if it was not deleted."""
+
+    rule: AclBinding
+    error: AclError | None
+
+
+class ClusterAcls:
+    """The rules of the cluster: those in force on this broker, and changes of the stored ones."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._changes = {
+            how: Notifications(store, acl_znodes.change_path(how)) for how in acl_znodes.CHANGES
+        }
+        self._rules: RuleSet | None = None
+        self._version = 0
+        self._stale = True
+        self._followers: list[Callable[[RuleSet | None], None]] = []
+        self._unreadable: dict[ResourcePattern, str] = {}
+        self._watching: list[WatchHandle] = []
+        self._turn = asyncio.Lock()
+
+    @property
+    def rules(self) -> RuleSet | None:
+        """The rules in force. None while they are not loaded or may not be read: deny all."""
+        return self._rules
+
+    def follow(self, follower: Callable[[RuleSet | None], None]) -> None:
+        """Call back after every change, with the rules in force."""
+        self._followers.append(follower)
+
+    async def start(self, on_change: Callable[[], None]) -> None:
+        """Load the rules. `on_change` is called when `catch_up` should be awaited.
+
+        Raises StoreError.
+        """
+        await self._create_nodes()
+        self._watching = [changes.watch(on_change) for changes in self._changes.values()]
+        self._store.on_expired(self._expired)
+        await self.catch_up()
+
+    def stop(self) -> None:
+        for watch in self._watching:
+            watch.cancel()
+
+    async def catch_up(self) -> None:
+        """Apply the changes that were made since the last call, by brokers and by Kafka's tools.
+
+        A call that was interrupted, by the loss of the store for example, can be repeated.
+        """
+        async with self._turn:
+            try:
+                await self._catch_up()
+            except NotAllowed as error:
+                _log.error("access control rules may not be read: all is denied", path=error.path)
+                self._stale = True
+                self._install(None)
+
+    async def create(self, rules: Sequence[AclBinding]) -> list[AclError | None]:
+        """Add rules; return the errors of those that could not be added. Raises StoreError."""
+        by_pattern: dict[ResourcePattern, dict[AccessControlEntry, None]] = {}
+        async for pattern, entry in _in_steps(rules):
+            by_pattern.setdefault(pattern, {})[entry] = None
+        errors: dict[ResourcePattern, AclError | None] = {}
+        async for pattern, added in _in_steps(by_pattern.items(), 1):
+            errors[pattern] = await self._change(pattern, _adding(added))
+        await self._refresh(by_pattern)
+        return [errors[each.pattern] for each in rules]
+
+    async def delete(self, filters: Sequence[AclFilter]) -> list[list[DeletedAcl]]:
+        """Delete the rules that filters match; return those rules by filter.
+
+        As in Kafka 3.9, a filter that lists no patterns finds those that this broker knows. Raises
+        StoreError.
+        """
+        by_pattern: dict[ResourcePattern, list[AclFilter]] = {}
+        async for each in _in_steps(dict.fromkeys(filters), 1):
+            for pattern in await self._selected(each):
+                by_pattern.setdefault(pattern, []).append(each)
+        deleted: dict[AclFilter, list[DeletedAcl]] = {each: [] for each in filters}
+        async for pattern, selecting in _in_steps(by_pattern.items(), 1):
+            removing = _Removing(selecting)
+            error = await self._change(pattern, removing)
+            if error is not None:
+                await removing(self._rules.entries(pattern) if self._rules is not None else ())
+            for each, entries in removing.matched.items():
+                rules = [DeletedAcl(AclBinding(pattern, entry), error) for entry in entries]
+                deleted[each] += rules
+        await self._refresh(by_pattern)
+        return [deleted[each] for each in filters]
+
+    # -- following --------------------------------------------------------------------------------
+
+    def _expired(self) -> None:
+        """Remember that notifications may have come and gone while there was no session: Kafka
+        deletes them after 15 minutes."""
+        self._stale = True
+
+    async def _catch_up(self) -> None:
+        names = {how: await changes.names() for how, changes in self._changes.items()}
+        unapplied = {how: self._changes[how].unapplied(names[how]) for how in names}
+        before = None if self._stale else self._rules
+        changed = await self._changed(unapplied)
+        if before is None or changed is None:
+            self._stale = False
+            try:
+                self._install(await self._loaded())
+            except BaseException:
+                self._stale = True
+                raise
+        elif changed:
+            self._install(await self._with(before, changed))
+        for how, changes in self._changes.items():
+            changes.all_applied(names[how])
+            await changes.delete_old(names[how])
+
+    async def _changed(
+        self, unapplied: dict[PatternType, list[str] | None]
+    ) -> list[ResourcePattern] | None:
+        """Return the patterns that notifications name; None if one cannot be read."""
+        changed: dict[ResourcePattern, None] = {}
+        for how, paths in unapplied.items():
+            if paths is None:
+                return None
+            for path in paths:
+                try:
+                    data, _ = await self._store.get(path)
+                    changed[acl_znodes.decode_change(how, data)] = None
+                except NoNode:
+                    return None
+                except ZnodeError as error:
+                    _log.error("change of rules unreadable", path=path, reason=str(error))
+                    return None
+        return list(changed)
+
+    async def _loaded(self) -> RuleSet:
+        """Read all rules."""
+        await catch_up_with_all(self._store)
+        patterns: list[ResourcePattern] = []
+        for how, root in acl_znodes.RULES.items():
+            for label in await self._children(root):
+                kind = ResourceType.labelled(label)
+                if kind not in RESOURCE_TYPES:
+                    _log.warning("rules of an unknown resource type", path=f"{root}/{label}")
+                    continue
+                names = await self._children(f"{root}/{label}")
+                patterns += [ResourcePattern(kind, name, how) for name in names]
+        self._unreadable.clear()
+        return await self._with(RuleSet(self._version + 1), patterns)
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return await self._store.children(path)
+        except NoNode:
+            return []
+
+    async def _with(self, rules: RuleSet, patterns: Sequence[ResourcePattern]) -> RuleSet:
+        """Return the next version of rules, with the stored ones of these patterns.
+
+        It is built in steps, because each rule takes some microseconds.
+        """
+        read: dict[ResourcePattern, Entries | Unreadable] = {}
+        size = 0
+        for first in range(0, len(patterns), AT_ONCE):
+            some = patterns[first : first + AT_ONCE]
+            for pattern, data in zip(
+                some, await asyncio.gather(*map(self._data, some)), strict=True
+            ):
+                read[pattern] = self._decoded(pattern, data)
+                size += 1 + len(read[pattern])
+                if size >= RULES_IN_A_STEP:
+                    await asyncio.sleep(0)
+                    rules, read, size = rules.replaced(read), {}, 0
+                    await asyncio.sleep(0)
+        return rules.replaced(read)
+
+    async def _data(self, pattern: ResourcePattern) -> bytes | None:
+        """Return the content of a node; None if it may not be read."""
+        try:
+            data, _ = await self._store.get(acl_znodes.rules_path(pattern))
+            return data
+        except NoNode:
+            return b""
+        except NotAllowed:
+            return None
+
+    def _decoded(self, pattern: ResourcePattern, data: bytes | None) -> Entries | Unreadable:
+        try:
+            if data is None:
+                raise ZnodeError("the store does not let this broker read it")
+            content = acl_znodes.decode_rules(data)
+        except ZnodeError as error:
+            reason = str(error)
+            if self._unreadable.get(pattern) != reason:
+                path = acl_znodes.rules_path(pattern)
+                _log.error("rules unreadable: what they name is denied", path=path, reason=reason)
+                self._unreadable[pattern] = reason
+            return Unreadable(reason)
+        self._unreadable.pop(pattern, None)
+        return content
+
+    def _install(self, rules: RuleSet | None) -> None:
+        self._rules = rules
+        self._version = rules.version if rules is not None else self._version
+        for follower in self._followers:
+            follower(rules)
+
+    # -- changing ---------------------------------------------------------------------------------
+
+    async def _change(self, pattern: ResourcePattern, change: Change) -> AclError | None:
+        """Replace the stored rules of a pattern with the result of `change`."""
+        if not acl_znodes.is_storable(pattern.name):
+            return AclError(
+                ErrorCode.INVALID_REQUEST,
+                f"ACL binding contains invalid resource name: {pattern.name}",
+            )
+        path = acl_znodes.rules_path(pattern)
+        notice = Create(
+            acl_znodes.change_path(pattern.pattern_type),
+            acl_znodes.encode_change(pattern),
+            sequence=True,
+        )
+        while True:
+            try:
+                write = await self._write(path, change)
+                if write is not None:
+                    await self._store.multi([write, notice])
+                return None
+            except (BadVersion, NodeExists):
+                continue
+            except NoNode:
+                await self._create_nodes()
+            except ZnodeError as error:
+                message = f"The rules of {path} cannot be read, and are not overwritten: {error}"
+                return AclError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+            except TooLarge:
+                message = f"The rules of {path} would take more bytes than a node may have"
+                return AclError(ErrorCode.INVALID_REQUEST, message)
+
+    async def _write(self, path: str, change: Change) -> Op | None:
+        """Return the operation that changes a node; None if nothing changes."""
+        try:
+            data, stat = await self._store.get(path)
+            before, version = acl_znodes.decode_rules(data), stat.version
+        except NoNode:
+            before, version = (), None
+        after = await change(before)
+        if after == before:
+            return None
+        content = acl_znodes.encode_rules(after)
+        if content is None:
+            raise TooLarge(path)
+        if version is None:
+            return Create(path, content)
+        return SetData(path, content, version) if after else Delete(path, version)
+
+    async def _refresh(self, patterns: Iterable[ResourcePattern]) -> None:
+        """Apply changes of our own."""
+        async with self._turn:
+            if self._rules is not None:
+                stored = [each for each in patterns if acl_znodes.is_storable(each.name)]
+                self._install(await self._with(self._rules, stored))
+
+    async def _selected(self, wanted: AclFilter) -> Iterable[ResourcePattern]:
+        named = wanted.patterns()
+        if named is not None:
+            return [each for each in named if acl_znodes.is_storable(each.name)]
+        known = self._rules.patterns() if self._rules is not None else ()
+        return [
+            pattern
+            async for pattern, entries in _in_steps(known)
+            if wanted.matches_pattern(pattern) and any(map(wanted.matches_entry, entries))
+        ]
+
+    async def _create_nodes(self) -> None:
+        """Create the nodes that are missing; another broker may do so at the same time."""
+        while ops := await missing_nodes(self._store, acl_znodes.PERSISTENT_PATHS):
+            with suppress(NodeExists):
+                await self._store.multi(ops)
+
+
+async def _in_steps(items: Iterable[T], step: int = RULES_IN_A_STEP) -> AsyncIterator[T]:
+    """Yield items, and let other work run after every `step` of them."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % step == 0:
+            await asyncio.sleep(0)
+
+
+def _adding(added: Iterable[AccessControlEntry]) -> Change:
+    async def add(before: Entries) -> Entries:
+        after = dict.fromkeys(before)
+        async for entry in _in_steps(added):
+            after[entry] = None
+        return tuple(after)
+
+    return add
+
+
+class _Removing:
+    """A change that removes what filters match, and remembers what each of them matched."""
+
+    def __init__(self, filters: Sequence[AclFilter]) -> None:
+        self.matched: dict[AclFilter, list[AccessControlEntry]] = {each: [] for each in filters}
+
+    async def __call__(self, before: Entries) -> Entries:
+        removed: set[AccessControlEntry] = set()
+        async for each in _in_steps(self.matched, 1):
+            found = self.matched[each] = list(filter(each.matches_entry, before))
+            removed.update(found)
+        return tuple(entry for entry in before if entry not in removed)

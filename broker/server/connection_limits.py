@@ -1,0 +1,170 @@
+"""The limits on connections of the broker, of each listener, and of each address.
+
+As in Kafka, a connection beyond max.connections waits until another one is closed, and one beyond
+max.connections.per.ip is closed. The inter-broker listener may exceed the broker's limit, unless it
+is the only listener: the connection of another listener that is idle longest is closed instead.
+
+Beyond Kafka, anonymous connections that stand make way for those that wait, also for those that
+wait for a file descriptor (KIP-402 and KIP-612 let them wait). No request is lost: a connection
+with one in progress stays.
+"""
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Final, NamedTuple, Protocol
+
+from barnabas.broker.observability.logging import get_logger
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.listeners import parse_connection_overrides
+
+ROUND_MS: Final = 100
+"""The interval in ms in which connections make way for those that wait."""
+STAND_S: Final = 0.4
+"""The time in seconds after which a connection without progress may be closed for another one."""
+SILENT_S: Final = 0.1
+"""The same for a connection that has not sent a whole request yet."""
+SILENT_AT_ONCE: Final = 256
+"""The connections without any request that are closed at once, so that a crowd of them passes."""
+LOG_S: Final = 10.0
+"""The least time in seconds between two log events about the same crowd."""
+_log = get_logger(__name__)
+
+
+class Place(NamedTuple):
+    """A connection that may be closed for one that waits. They are closed in this order."""
+
+    served: bool
+    """Whether it has ever sent a whole request."""
+    half_sent: bool
+    since: float
+    """The time of its last progress."""
+    connection_id: int
+    close: Callable[[], None]
+
+
+class LimitedListener(Protocol):
+    """A listener, as the limits use it."""
+
+    name: str
+
+    @property
+    def newcomers(self) -> int:
+        """The connections that wait, as far as they are known; 0 if none waits."""
+        ...
+
+    def standing(self, now: float) -> Iterator[Place]:
+        """Yield the places of anonymous connections that stand, at the time `now` in seconds."""
+        ...
+
+    def admit_waiting(self) -> None:
+        """Admit waiting connections as far as the limits allow."""
+        ...
+
+    def cut_idlest(self, count: int) -> None:
+        """Close `count` connections, those first that are idle longest."""
+        ...
+
+
+class ConnectionLimits:
+    """The open connections of a broker, counted and limited."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.ids = count(1)
+        """The ids of the broker's connections."""
+        self._by_host: Counter[str] = Counter()
+        self._by_listener: Counter[str] = Counter()
+        self._listeners: list[LimitedListener] = []
+        self._untold = 0
+        self._told_at = -math.inf
+        self.limit(config)
+
+    def limit(self, config: BrokerConfig) -> None:
+        """Apply the configured limits, initially and after each change."""
+        self._config = config
+        self._between_brokers = config.inter_broker_listener().name
+        self._overrides = parse_connection_overrides(
+            "max.connections.per.ip.overrides", config.max_connections_per_ip_overrides
+        )
+        self._cut_excess()
+        self._admit_waiting()
+
+    def add(self, listener: LimitedListener) -> None:
+        """Add a listener."""
+        self._listeners.append(listener)
+
+    @property
+    def open(self) -> int:
+        """The number of open connections."""
+        return self._by_listener.total()
+
+    def has_room(self, listener: str) -> bool:
+        """Return whether the listener may admit one more connection now."""
+        if self._by_listener[listener] >= self._config.max_connections_of(listener):
+            return False
+        return self._passes(listener) or self.open < self._config.max_connections
+
+    def enter(self, listener: str, host: str) -> bool:
+        """Count a new connection; return False if its address has too many."""
+        if self._by_host[host] >= self._overrides.get(host, self._config.max_connections_per_ip):
+            return False
+        self._by_host[host] += 1
+        self._by_listener[listener] += 1
+        self._cut_excess()
+        return True
+
+    def leave(self, listener: str, host: str) -> None:
+        """Count a closed connection, and admit waiting ones."""
+        self._by_listener[listener] -= 1
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+        self._admit_waiting()
+
+    def make_way(self, now: float) -> int:
+        """Close connections that stand for those that wait; return their number.
+
+        Called every ROUND_MS; `now` is in seconds.
+        """
+        closed = 0
+        for listener in self._listeners:
+            if newcomers := listener.newcomers:
+                places = sorted(
+                    place
+                    for each in self._listeners
+                    if self._may_close(each.name, listener.name)
+                    for place in each.standing(now)
+                )
+                silent = bisect_left(places, (True,))
+                for place in places[: max(newcomers, min(silent, SILENT_AT_ONCE))]:
+                    place.close()
+                    closed += 1
+        self._untold += closed
+        if self._untold and now - self._told_at >= LOG_S:
+            _log.warning("connections closed for new ones", count=self._untold)
+            self._untold, self._told_at = 0, now
+        return closed
+
+    def _may_close(self, listener: str, newcomer: str) -> bool:
+        """Return whether a connection of `listener` makes way for one of the listener
+        `newcomer`."""
+        if self._passes(listener):
+            return False
+        own_limit = self._config.max_connections_of(newcomer)
+        return listener == newcomer or self._by_listener[newcomer] < own_limit
+
+    def _passes(self, listener: str) -> bool:
+        return listener == self._between_brokers and len(self._listeners) > 1
+
+    def _admit_waiting(self) -> None:
+        for listener in self._listeners:
+            listener.admit_waiting()
+
+    def _cut_excess(self) -> None:
+        excess = self.open - self._config.max_connections
+        for listener in self._listeners:
+            if excess > 0 and not self._passes(listener.name):
+                listener.cut_idlest(excess)
+                excess -= self._by_listener[listener.name]

@@ -1,0 +1,213 @@
+"""The slicer: it runs long work in slices, so that no request holds the event loop.
+
+Work is a generator. It yields None where it may be interrupted, at least once in a millisecond, and
+returns its result. It may also yield a future, and continues with the future's result or error.
+
+A task takes its long loops through `Slicer.each`, which waits for the task's turn between two
+items.
+"""
+
+import asyncio
+import inspect
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Hashable, Iterable
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+R = TypeVar("R")
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+Steps = Generator["asyncio.Future[Any] | None", Any, T]
+
+TURN_S = 0.005
+"""The time for queued work in one iteration of the event loop, and the time for new work."""
+SLICE_S = 0.001
+"""The time after which queued work makes room for the next in the queue."""
+CROWD_S = 0.015
+"""The time in one iteration after which connections begin no more requests in it."""
+
+
+def in_steps(make: Callable[[T], R], items: Iterable[T]) -> Steps[list[R]]:
+    """Return the result of `make` for each item, made in a step of its own."""
+    made = []
+    for item in items:
+        made.append(make(item))
+        yield None
+    return made
+
+
+def counted(keys: Iterable[K]) -> Steps[Counter[K]]:
+    """Return how often each key occurs."""
+    counts: Counter[K] = Counter()
+    for key in keys:
+        counts[key] += 1
+        yield None
+    return counts
+
+
+def unseen(keys: Iterable[K], seen: set[K]) -> Steps[list[K]]:
+    """Return the keys that are not in `seen`, each once, and add them to it."""
+    found = []
+    for key in keys:
+        if key not in seen:
+            seen.add(key)
+            found.append(key)
+        yield None
+    return found
+
+
+class Paced(Generic[T]):
+    """The items of a task's loop. See `Slicer.each`."""
+
+    def __init__(self, slicer: "Slicer", items: Iterable[T]) -> None:
+        self._slicer = slicer
+        self._items = iter(items)
+        self._end = slicer.monotonic() + SLICE_S
+
+    def __aiter__(self) -> "Paced[T]":
+        return self
+
+    async def __anext__(self) -> T:
+        monotonic = self._slicer.monotonic
+        if monotonic() >= self._end:
+            await self._slicer.turn()
+            self._end = monotonic() + SLICE_S
+        for item in self._items:
+            return item
+        raise StopAsyncIteration
+
+
+class Work(asyncio.Future[T]):
+    """The result of a generator that the slicer runs. Cancelling it closes the generator."""
+
+    def __init__(self, steps: Steps[T]) -> None:
+        super().__init__()
+        self.steps = steps
+        self.resume: Callable[[Steps[T]], asyncio.Future[Any] | None] = next
+        """Continues the generator: `next`, or a function that passes an awaited result to it."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        cancelled = super().cancel(msg)
+        if cancelled:
+            self.close()
+        return cancelled
+
+    def close(self) -> None:
+        """Close the generator; the slicer closes one that is running, after its step."""
+        if inspect.getgeneratorstate(self.steps) != inspect.GEN_RUNNING:
+            self.steps.close()
+
+
+class Slicer:
+    """The queue of the long work of one event loop, served round robin."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        """`monotonic` returns seconds. On virtual time, which stands still, work ends at once."""
+        self.monotonic = self._now = monotonic
+        self._queue: deque[Work[Any] | asyncio.Future[None]] = deque()
+        self._left = TURN_S
+        """The seconds that new work may still take in this iteration of the event loop."""
+        self._scheduled = False
+
+    def run(self, steps: Steps[T]) -> Work[T]:
+        """Run work, at once as far as the time for new work allows; short work is done on return.
+
+        Await the result, which is the generator's result or error.
+        """
+        work = Work(steps)
+        self._begin(work)
+        return work
+
+    def each(self, items: Iterable[T]) -> Paced[T]:
+        """Iterate over items in a task: `async for item in slicer.each(items)`.
+
+        The task takes a slice at once, and another one each time that its turn comes. The body of
+        the loop takes less than a slice.
+        """
+        return Paced(self, items)
+
+    def turn(self) -> asyncio.Future[None]:
+        """Return a future that is done when the calling task may take its next slice."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(waiting)
+        self._schedule()
+        return waiting
+
+    def spend(self, seconds: float) -> None:
+        """Count the time that requests took which were answered in one go."""
+        self._left -= seconds
+        self._schedule()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether no more requests should begin in this iteration of the event loop."""
+        return self._left < TURN_S - CROWD_S
+
+    def _begin(self, work: Work[Any]) -> None:
+        started = self._now()
+        if self._left <= 0 or self._advance(work, started + self._left):
+            self._queue.append(work)
+        self._left -= self._now() - started
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Serve the queue in one iteration of the event loop."""
+        self._scheduled = False
+        self._left = TURN_S
+        now = self._now()
+        end = now + TURN_S
+        while self._queue and now < end:
+            work = self._queue.popleft()
+            if not isinstance(work, Work):
+                if not work.done():
+                    # The task runs right after this turn.
+                    work.set_result(None)
+                    end -= SLICE_S
+            elif self._advance(work, min(now + SLICE_S, end)):
+                self._queue.append(work)
+            now = self._now()
+        if self._queue:
+            self._schedule()
+
+    def _advance(self, work: Work[Any], end: float) -> bool:
+        """Take steps until the time `end`; return whether the work is to be queued again."""
+        steps, now = work.steps, self._now
+        resume, work.resume = work.resume, next
+        try:
+            while not work.done():
+                awaited = resume(steps)
+                if awaited is not None:
+                    awaited.add_done_callback(partial(self._continue, work))
+                    return False
+                if now() >= end:
+                    return True
+                resume = next
+            steps.close()
+        except StopIteration as stop:
+            if not work.done():
+                work.set_result(stop.value)
+        except asyncio.CancelledError:
+            work.cancel()
+        except Exception as error:
+            if not work.done():
+                work.set_exception(error)
+        return False
+
+    def _continue(self, work: Work[Any], awaited: "asyncio.Future[Any]") -> None:
+        """Continue work that has waited for a future."""
+        if not work.done():
+            work.resume = partial(_pass_result, awaited)
+            self._begin(work)
+
+
+def _pass_result(awaited: "asyncio.Future[Any]", steps: Steps[Any]) -> Any:
+    try:
+        result = awaited.result()
+    except BaseException as error:
+        return steps.throw(error)
+    return steps.send(result)

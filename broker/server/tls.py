@@ -1,0 +1,399 @@
+"""TLS between a socket's transport and a connection, which uses it as its transport.
+
+The TLS of uvloop has buffers of its own, of hundreds of KB for a peer that does not read. Here the
+connection hears at once that the socket is full, as on a listener without TLS.
+"""
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.offload import Offload
+from barnabas.broker.server.connection import Connection
+from barnabas.config.key import ConfigError
+from barnabas.config.tls_keys import TlsKeys
+from barnabas.metrics.registry import Cell
+from barnabas.security.certificates import Certificate, parse_certificate
+from barnabas.security.principal import ANONYMOUS, USER, Principal
+from barnabas.security.principal_mapping import parse_rules
+from barnabas.security.tls import Tls, files_of, server_tls
+
+HANDSHAKE_S = 10.0
+"""The seconds that a handshake may take."""
+STEP = 128 * 1024
+"""The bytes that are received, decrypted or encrypted in one step. OpenSSL's buffers of a
+connection never shrink below the largest step, so it is small."""
+WARNED_DAYS = 30
+"""The days before the end of a certificate from which it is warned of."""
+_FAILURE_LOG_S = 1.0
+"""The least seconds between two log lines of failed handshakes."""
+_QUEUE = "tls"
+_log = get_logger(__name__)
+_scratch = memoryview(bytearray(STEP))
+"""The memory for received bytes, which are taken out before the event loop continues."""
+
+
+class Certificates:
+    """A TLS context that is made again when its keys or its files have changed."""
+
+    def __init__(
+        self, listener: str, keys: TlsKeys, make: Callable[[TlsKeys], Tls], offload: Offload
+    ) -> None:
+        """Raises ConfigError if the keys give no context."""
+        self.listener = listener
+        self._make = make
+        self._offload = offload
+        self._keys = keys
+        self._reloading = asyncio.Lock()
+        self._versions = _versions(keys)
+        self._tls = make(keys)
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context for new connections."""
+        return self._tls.context
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The own certificate; None for a client without one."""
+        return self._tls.certificate
+
+    async def connect(
+        self, factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int
+    ) -> object:
+        """Connect a protocol to another broker over TLS. Raises OSError, also for a handshake
+        that failed."""
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            factory, host, port, ssl=self.context, server_hostname=host
+        )
+        return transport
+
+    async def check(self, keys: TlsKeys) -> None:
+        """Raise ConfigError if other keys give no context, or a certificate of another name."""
+        if keys != self._keys:
+            await self._offload.submit(_QUEUE, lambda: self._made_of(keys))
+
+    async def reload(self, keys: TlsKeys, *, unchanged_too: bool = False) -> None:
+        """Use other keys, or files that have changed; keep the old ones if the new are useless."""
+        async with self._reloading:
+            versions = await self._offload.submit(_QUEUE, lambda: _versions(keys))
+            if (keys, versions) == (self._keys, self._versions) and not unchanged_too:
+                return
+            # Also after an error: the same files are refused once, not at each check.
+            self._keys, self._versions = keys, versions
+            try:
+                self._tls = await self._offload.submit(_QUEUE, lambda: self._made_of(keys))
+            except (ConfigError, ValueError, ssl.SSLError) as error:
+                _log.error("certificate refused", listener=self.listener, reason=str(error))
+                return
+        new = self._tls.certificate
+        expires = new.not_after.isoformat() if new is not None else None
+        _log.info("certificate loaded", listener=self.listener, expires=expires)
+
+    def warn_of_expiry(self, now_ms: int) -> None:
+        """Log a warning if the certificate has expired, will soon, or is not valid yet."""
+        certificate, now = self.certificate, datetime.fromtimestamp(now_ms / 1000, UTC)
+        if certificate is None:
+            return
+        days = (certificate.not_after - now).total_seconds() / 86_400
+        if days >= WARNED_DAYS and certificate.not_before <= now:
+            return
+        state = "has expired" if days < 0 else "expires soon"
+        _log.warning(
+            f"certificate {state if days < WARNED_DAYS else 'is not valid yet'}",
+            listener=self.listener,
+            subject=certificate.subject,
+            begins=certificate.not_before.isoformat(),
+            expires=certificate.not_after.isoformat(),
+        )
+
+    def _made_of(self, keys: TlsKeys) -> Tls:
+        new, old = self._make(keys), self._tls.certificate
+        if new.certificate is not None and old is not None:
+            _require_same_names(old, new.certificate, keys)
+        return new
+
+
+def _require_same_names(old: Certificate, new: Certificate, keys: TlsKeys) -> None:
+    """Raise ConfigError if a certificate cannot take the place of another, with Kafka's texts."""
+    if new.subject != old.subject and not keys.ssl_allow_dn_changes:
+        raise ConfigError(
+            f"Keystore DistinguishedName does not match: existing={old.subject}, new={new.subject}"
+        )
+    if not old.alternative_names <= new.alternative_names and not keys.ssl_allow_san_changes:
+        raise ConfigError(
+            "Keystore SubjectAltNames do not match: the new certificate lacks alternative names "
+            "of the existing one"
+        )
+
+
+def _versions(keys: TlsKeys) -> list[tuple[int, int, int] | None]:
+    """Return the versions of the files of a context; None for one that is missing."""
+    found: list[tuple[int, int, int] | None] = []
+    for path in files_of(keys):
+        try:
+            stat = os.stat(path)
+            found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        except OSError:
+            found.append(None)
+    return found
+
+
+class ListenerTls:
+    """The TLS of a listener: certificates, principals of clients, and failed handshakes."""
+
+    def __init__(self, listener: str, keys: TlsKeys, offload: Offload, failures: Cell) -> None:
+        """Raises ConfigError."""
+        self.certificates = Certificates(listener, keys, server_tls, offload)
+        self._principal_name = parse_rules(keys.ssl_principal_mapping_rules)
+        self._failures = failures
+        self._not_logged = 0
+        self._log_after = 0.0
+
+    def over(self, connection: Connection) -> "TlsTransport":
+        """Return the protocol of a new socket, with `connection` behind it."""
+
+        def secured(certificate: bytes | None) -> None:
+            connection.principal = str(self._principal(certificate))
+
+        def failed(reason: str) -> None:
+            self._failed(connection, reason)
+
+        context = self.certificates.context
+        return TlsTransport(connection, context, secured=secured, failed=failed)
+
+    def _principal(self, certificate: bytes | None) -> Principal:
+        """Return the principal of a client; raise ValueError if no rule applies to its name."""
+        if certificate is None:
+            return ANONYMOUS
+        subject = parse_certificate(certificate).subject
+        name = self._principal_name(subject)
+        if name is None:
+            raise ValueError(f"no rule of ssl.principal.mapping.rules applies to {subject}")
+        return Principal(USER, name)
+
+    def _failed(self, connection: Connection, reason: str) -> None:
+        self._failures.value += 1
+        now = asyncio.get_running_loop().time()
+        if now < self._log_after:
+            self._not_logged += 1
+            return
+        _log.warning(
+            "handshake failed",
+            host=connection.host,
+            listener=connection.listener,
+            reason=reason,
+            not_logged=self._not_logged,
+        )
+        self._not_logged, self._log_after = 0, now + _FAILURE_LOG_S
+
+
+class TlsTransport(asyncio.BufferedProtocol):
+    """The protocol of a socket, and the transport of the connection on it."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        context: ssl.SSLContext,
+        *,
+        secured: Callable[[bytes | None], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """`secured` is called with the peer's certificate in DER when the handshake is done, and
+        may raise ValueError to refuse it; `failed` with the reason why it was not."""
+        self._connection = connection
+        self._secured = secured
+        self._failed = failed
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._context = context
+        self._raw: Any = None
+        self._shaking = True
+        self._paused = False
+        self._raw_paused = False
+        self._eof = False
+        self._deadline: asyncio.TimerHandle | None = None
+
+    # -- the socket's side -----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._raw = transport
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(HANDSHAKE_S, self._too_late)
+        self._connection.connection_made(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._shaking:
+            self._end_handshake("the peer closed the connection")
+        self._connection.connection_lost(exc)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return _scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._incoming.write(_scratch[:nbytes])
+        self._receive()
+
+    def eof_received(self) -> bool:
+        self._incoming.write_eof()
+        self._receive()
+        return not self._raw.is_closing()
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+    # -- the connection's side -------------------------------------------------------------------
+
+    def get_extra_info(self, name: str) -> Any:
+        return self._context if name == "sslcontext" else self._raw.get_extra_info(name)
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        self._raw.set_write_buffer_limits(high=high)
+
+    def get_write_buffer_size(self) -> int:
+        return int(self._raw.get_write_buffer_size())
+
+    def is_closing(self) -> bool:
+        return bool(self._raw.is_closing())
+
+    def pause_reading(self) -> None:
+        self._paused = True
+        if not self._raw_paused:
+            self._raw_paused = True
+            self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        # Received bytes come first; the connection is in the middle of serving others.
+        asyncio.get_running_loop().call_soon(self._receive)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        whole = memoryview(data)
+        encrypted = []
+        for at in range(0, len(whole), STEP):
+            self._tls.write(whole[at : at + STEP])
+            encrypted.append(self._outgoing.read())
+        self._raw.writelines(encrypted)
+
+    def writelines(self, parts: list[bytes | memoryview]) -> None:
+        # A record of TLS costs more than a copy of its bytes.
+        self.write(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def close(self) -> None:
+        """Close after the written bytes, with TLS's own mark of the end."""
+        if not self._shaking and not self._raw.is_closing():
+            try:
+                self._tls.unwrap()
+            except ssl.SSLError:
+                # The peer's mark is not waited for.
+                self._flush()
+        self._raw.close()
+
+    def abort(self) -> None:
+        if self._shaking:
+            self._end_handshake(None)
+        self._raw.abort()
+
+    # -- records ---------------------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        """Shake hands, then pass on what was received, until the connection pauses."""
+        if self._raw.is_closing():
+            return
+        try:
+            if self._shaking:
+                self._tls.do_handshake()
+                self._flush()
+                if not self._accept():
+                    return
+            self._decrypt()
+        except ssl.SSLWantReadError:
+            self._flush()
+            if self._raw_paused and not self._paused:
+                self._raw_paused = False
+                self._raw.resume_reading()
+        except ssl.SSLError as error:
+            self._break(error)
+
+    def _decrypt(self) -> None:
+        """Pass on received bytes. Raises SSLWantReadError when all are."""
+        connection = self._connection
+        read: Any = self._tls.read
+        while not self._paused and not self._raw.is_closing():
+            space = connection.get_buffer(-1)
+            room, filled = len(space), 0
+            try:
+                # A record has 16 KB at most: several of them are served together.
+                while filled < room:
+                    count = read(room - filled, space[filled:] if filled else space)
+                    if not count:
+                        break
+                    filled += count
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                count = 0
+            finally:
+                if filled:
+                    connection.buffer_updated(filled)
+            if not count:
+                self._end()
+                return
+
+    def _end(self) -> None:
+        """Tell the connection once that the peer sends no more."""
+        if not self._eof:
+            self._eof = True
+            if not self._connection.eof_received():
+                self.close()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending:
+            self._raw.write(self._outgoing.read())
+
+    # -- the handshake ---------------------------------------------------------------------------
+
+    def _accept(self) -> bool:
+        """End the handshake; return whether the peer may stay."""
+        try:
+            self._secured(self._tls.getpeercert(binary_form=True))
+        except ValueError as error:
+            self._end_handshake(str(error))
+            self._raw.close()
+            return False
+        self._end_handshake(None)
+        return True
+
+    def _end_handshake(self, reason: str | None) -> None:
+        self._shaking = False
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if reason is not None:
+            self._failed(reason)
+
+    def _too_late(self) -> None:
+        self._end_handshake(f"no handshake in {HANDSHAKE_S:g} s")
+        self._raw.abort()
+
+    def _break(self, error: ssl.SSLError) -> None:
+        """Close the connection after bytes that are not TLS, or a handshake that failed."""
+        if self._shaking:
+            self._end_handshake(_reason(error))
+        # OpenSSL's alert tells the peer what was wrong.
+        self._flush()
+        self._raw.close()
+
+
+def _reason(error: ssl.SSLError) -> str:
+    if error.reason in ("HTTP_REQUEST", "WRONG_VERSION_NUMBER"):
+        return "the peer does not speak TLS"
+    if isinstance(error, ssl.SSLEOFError):
+        return "the peer closed the connection"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the peer's certificate is refused: {error.verify_message}"
+    return (error.reason or str(error)).replace("_", " ").lower()

@@ -1,0 +1,1 @@
+"""ZooKeeper as a metadata store; the only package that imports kazoo."""

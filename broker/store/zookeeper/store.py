@@ -1,0 +1,227 @@
+"""The metadata store on ZooKeeper: one `MetadataStore` over successive sessions."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from kazoo.protocol import serialization as zk
+
+from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.store.metadata_store import (
+    UNKNOWN_ZXID,
+    Create,
+    CreateResult,
+    NodeExists,
+    Op,
+    OpResult,
+    SessionExpired,
+    SingleOperations,
+    Stat,
+    StoreError,
+    StoreUnavailable,
+    Watch,
+)
+from barnabas.broker.store.zookeeper import wire
+from barnabas.broker.store.zookeeper.session import SessionKey, ZooKeeperSession
+from barnabas.broker.store.zookeeper.settings import Settings
+from barnabas.broker.store.zookeeper.watches import Watches, WatchHandle
+
+_log = get_logger(__name__)
+
+RECONNECT_WAIT = 2.0
+"""Seconds that a request waits for a lost connection to return."""
+
+StoreKey = Callable[[SessionKey], Awaitable[None]]
+"""Stores the key of a session for a later process."""
+
+
+async def discard_key(_key: SessionKey) -> None:
+    """Do nothing: for a store whose session no later process needs to end."""
+
+
+class ZooKeeperStore(SingleOperations):
+    """See `MetadataStore`. Created by `open_zookeeper`."""
+
+    def __init__(self, settings: Settings, store_key: StoreKey) -> None:
+        self._settings = settings
+        self._store_key = store_key
+        self._watches = Watches(self._send, settings.chroot)
+        self._session: ZooKeeperSession | None = None
+        self._renewing = asyncio.Lock()
+        self._on_expired: list[Callable[[], None]] = []
+        self._closed = False
+
+    # -- sessions ----------------------------------------------------------------------------------
+
+    @property
+    def session_id(self) -> int:
+        return 0 if self._session is None else self._session.key.session_id
+
+    @property
+    def key(self) -> SessionKey | None:
+        """The key of the current or last session."""
+        return None if self._session is None else self._session.key
+
+    @property
+    def has_session(self) -> bool:
+        """Whether a session is open."""
+        return self._session is not None and not self._session.ended
+
+    @property
+    def session_timeout(self) -> float:
+        session = self._session
+        return self._settings.session_timeout if session is None else session.timeout
+
+    def silent_for(self) -> float:
+        return 0.0 if self._session is None else self._session.silent_for()
+
+    def on_expired(self, callback: Callable[[], None]) -> None:
+        self._on_expired.append(callback)
+
+    async def renew(self) -> None:
+        async with self._renewing:
+            if self._closed:
+                raise SessionExpired
+            if self._session is not None and not self._session.ended:
+                return
+            await self._begin()
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    async def _begin(self) -> None:
+        session = ZooKeeperSession(
+            self._settings,
+            on_connected=self._watches.rearm_all,
+            on_end=lambda: self._session_ended(session),
+        )
+        await session.begin()
+        try:
+            await self._remember(session.key)
+            if self._session is None:
+                await self._make_chroot(session)
+        except BaseException:
+            await session.close()
+            raise
+        if self._closed:
+            await session.close()
+            raise SessionExpired
+        self._session = session
+        self._watches.rearm_all()
+
+    async def _remember(self, key: SessionKey) -> None:
+        try:
+            await self._store_key(key)
+        except OSError as error:
+            if self._session is None:
+                raise
+            # A running broker continues, since its other directories may work. A successor that
+            # lacks the key waits for the end of the session.
+            _log.warning("session key not stored on disk", reason=repr(error))
+
+    def _session_ended(self, session: ZooKeeperSession) -> None:
+        if session is self._session and not self._closed:
+            for callback in list(self._on_expired):
+                callback()
+
+    async def _make_chroot(self, session: ZooKeeperSession) -> None:
+        """Create the path in `zookeeper.connect` if it does not exist, as the first broker does in
+        Kafka."""
+        path = ""
+        for part in self._settings.chroot.split("/")[1:]:
+            path += "/" + part
+            # Read first: this broker may not be allowed to create the nodes above.
+            if await session.call(zk.Exists(path, None), path) is None:
+                with suppress(NodeExists):
+                    await self._write(session, [Create(path)], chroot="")
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    async def get(self, path: str) -> tuple[bytes, Stat]:
+        data, stat = await self._read(zk.GetData, path)
+        return data, wire.stat_of(stat)
+
+    async def exists(self, path: str) -> Stat | None:
+        stat = await self._read(zk.Exists, path)
+        return None if stat is None else wire.stat_of(stat)
+
+    async def children(self, path: str) -> list[str]:
+        return sorted(await self._read(zk.GetChildren, path))
+
+    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        if not ops:
+            return []
+        return await self._write(self._require_session(), ops, chroot=self._settings.chroot)
+
+    def watch_data(self, path: str, watch: Watch) -> WatchHandle:
+        return self._watches.watch_data(path, watch)
+
+    def watch_children(self, path: str, watch: Watch) -> WatchHandle:
+        return self._watches.watch_children(path, watch)
+
+    async def _write(
+        self, session: ZooKeeperSession, ops: Sequence[Op], *, chroot: str
+    ) -> list[OpResult]:
+        """Send a change once: if the response is lost with the connection, its outcome is
+        unknown."""
+        set_acl, first = self._settings.set_acl, ops[0]
+        if len(ops) == 1 and isinstance(first, Create):
+            creation = wire.creation(first, chroot, set_acl=set_acl)
+            await session.ready(RECONNECT_WAIT)
+            path, stat = await session.call(creation, first.path)
+            return [CreateResult(path.removeprefix(chroot), wire.stat_of(stat))]
+        request = wire.multi_request(ops, chroot, set_acl=set_acl)
+        await session.ready(RECONNECT_WAIT)
+        answers = wire.answers_of(await session.call(request, first.path))
+        zxid = await self._zxid_of(session, answers, chroot)
+        return wire.results_of(ops, answers, zxid, session.key.session_id)
+
+    async def _zxid_of(
+        self, session: ZooKeeperSession, answers: Sequence[str | Stat | None], chroot: str
+    ) -> int:
+        """Return the zxid of a transaction from one of its nodes, because ZooKeeper does not return
+        it."""
+        for answer in answers:
+            if isinstance(answer, Stat):
+                return answer.mzxid
+        with suppress(StoreError):
+            for path in answers:
+                if isinstance(path, str):
+                    stat = await session.call(zk.Exists(wire.full_path(chroot, path), None), path)
+                    if stat is not None:
+                        return int(stat.czxid)
+        return UNKNOWN_ZXID
+
+    async def _read(self, kind: Any, path: str) -> Any:
+        """Send a read, again if the response is lost: it changes no node."""
+        session, loop = self._require_session(), asyncio.get_running_loop()
+        request = kind(wire.full_path(self._settings.chroot, path), None)
+        give_up = loop.time() + RECONNECT_WAIT
+        while True:
+            await session.ready(max(0.0, give_up - loop.time()))
+            try:
+                return await session.call(request, path)
+            except StoreUnavailable:
+                if loop.time() >= give_up:
+                    raise
+
+    def _require_session(self) -> ZooKeeperSession:
+        if self._session is None or self._session.ended:
+            raise SessionExpired
+        return self._session
+
+    def _send(self, request: Any, path: str) -> "asyncio.Future[Any] | None":
+        session = self._session
+        if session is None or session.ended or not session.connected:
+            return None
+        return session.call(request, path)
+
+
+async def open_zookeeper(settings: Settings, store_key: StoreKey = discard_key) -> ZooKeeperStore:
+    """Open a session. Raises StoreUnavailable, NotAllowed."""
+    store = ZooKeeperStore(settings, store_key)
+    await store.renew()
+    return store

@@ -1,0 +1,188 @@
+"""The transaction coordinator of this broker, with the leadership of `__transaction_state`."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from barnabas.broker.clock import Clock, LoopTimers
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
+from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.offload import Offload
+from barnabas.broker.periodic_tasks import PeriodicTasks
+from barnabas.broker.replication.coordinator_log import LedPartition
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.server.slices import Slicer
+from barnabas.broker.transactions.marker_routes import MarkerRoutes
+from barnabas.broker.transactions.marker_sender import MarkerSender
+from barnabas.broker.transactions.marker_writer import MarkerWriter
+from barnabas.broker.transactions.produce_verification import ProduceVerification
+from barnabas.broker.transactions.remote_coordinators import RemoteCoordinators
+from barnabas.broker.transactions.request_batcher import Requester
+from barnabas.broker.transactions.verifier import TransactionVerifier
+from barnabas.config.broker import BrokerConfig
+from barnabas.coordinator.group.coordinator import GroupRuntime
+from barnabas.coordinator.runtime import CoordinatorRuntime
+from barnabas.coordinator.transaction.coordinator import (
+    TransactionCoordinator,
+    TransactionRuntime,
+    TransactionShard,
+)
+from barnabas.coordinator.transaction.producer_ids import ProducerIds
+from barnabas.coordinator.transaction.settings import TransactionSettings
+from barnabas.coordinator.transaction.table import TransactionTable
+from barnabas.coordinator.transaction.waiters import TransactionWaiters
+from barnabas.metrics.catalogue import TransactionMetrics
+
+_WRITE_TIMEOUT_MS = 60_000
+"""The longest wait of an answer for its record to be committed; the decision has no limit."""
+_log = get_logger(__name__)
+
+
+class TransactionCoordination:
+    """The transaction coordinator with its runtime, the verifier and the markers.
+
+    It follows the leadership of `__transaction_state`.
+    """
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        *,
+        broker_id: int,
+        cache: MetadataCache,
+        connect: Callable[[int], Requester],
+        replicas: ReplicaManager,
+        groups: GroupRuntime,
+        in_touch: Callable[[], bool],
+        producer_ids: ProducerIds,
+        transaction_version: Callable[[], int],
+        partition_exists: Callable[[str, int], Awaitable[bool]],
+        clock: Clock,
+        offload: Offload,
+        slicer: Slicer,
+        metrics: TransactionMetrics,
+    ) -> None:
+        """`partition_exists` asks the metadata store, not this broker's cache; `connect` returns a
+        new connection to another broker; `in_touch` returns whether this broker has its session and
+        knows its leaderships: no other broker can lead the same partitions then."""
+        self._config = config
+        self._cache = cache
+        self._offload = offload
+        self._settings = transaction_settings(config())
+        self._take_producer_id = producer_ids.take
+        self._transaction_version = transaction_version
+        timers = LoopTimers()
+        self.waiters = TransactionWaiters(timers, lambda: config().transaction_blocking_max_wait_ms)
+
+        self._runtime = self._make_runtime(clock, timers, slicer, in_touch)
+        self.coordinator = TransactionCoordinator(
+            self._runtime,
+            self.waiters,
+            settings=self._settings,
+            producer_ids=producer_ids,
+            clock=clock,
+            timers=timers,
+            partitions=self.partitions,
+        )
+        self.others = RemoteCoordinators(broker_id, cache, connect)
+        self.verifier = TransactionVerifier(self.coordinator, self.others, config, clock, metrics)
+        self.produce_verification = ProduceVerification(replicas, self.verifier)
+        self.writer = MarkerWriter(replicas, groups, clock)
+        self.routes = MarkerRoutes(broker_id, cache, self.writer, connect)
+        self.markers = MarkerSender(
+            cache,
+            self.routes,
+            timers,
+            partition_exists=partition_exists,
+            finished=self.coordinator.markers_written,
+            noted=self.coordinator.note,
+        )
+        replicas.observe(TRANSACTION_STATE, self)
+
+    def _new_shard(self, index: int, leader_epoch: int) -> TransactionShard:
+        return TransactionShard(
+            TransactionTable(
+                self._settings,
+                take_producer_id=self._take_producer_id,
+                transaction_version=self._transaction_version,
+                verification=self._verification,
+                send_markers=partial(self.markers.send, index, leader_epoch),
+                free=self.waiters.wake,
+            )
+        )
+
+    def _make_runtime(
+        self, clock: Clock, timers: LoopTimers, slicer: Slicer, in_touch: Callable[[], bool]
+    ) -> TransactionRuntime:
+        return CoordinatorRuntime(
+            self._new_shard,
+            clock=clock,
+            timers=timers,
+            slices=slicer,
+            write_timeout_ms=_WRITE_TIMEOUT_MS,
+            load_buffer_bytes=self._config().transaction_state_log_load_buffer_size,
+            in_touch=in_touch,
+            report=_report,
+        )
+
+    def partitions(self) -> int:
+        """Return how many partitions `__transaction_state` has, or will have once it is created."""
+        topic = self._cache.topic(TRANSACTION_STATE)
+        if topic is None:
+            return self._config().transaction_state_log_num_partitions
+        return len(topic.partitions)
+
+    def _verification(self) -> object | None:
+        """Return None if leaders do not ask before the first record of a transaction. Each change
+        of the configuration returns another object, because a leader may have written without
+        asking in between."""
+        config = self._config()
+        return config if config.transaction_partition_verification_enable else None
+
+    # -- calls of the replica manager ------------------------------------------------------------
+
+    def elected(self, partition: Partition) -> None:
+        self.resigned(partition)
+        self._runtime.elected(partition.index, LedPartition(partition, self._offload))
+
+    def resigned(self, partition: Partition) -> None:
+        self.markers.resigned(partition.index)
+        self._runtime.resigned(partition.index)
+        self.waiters.wake_all()
+
+    # -- periodic tasks --------------------------------------------------------------------------
+
+    def schedule(self, tasks: PeriodicTasks) -> None:
+        """Register the sweeps as periodic tasks."""
+        config = self._config
+        tasks.every(
+            "transaction-timeouts",
+            lambda: config().transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            self.coordinator.abort_timed_out,
+        )
+        tasks.every(
+            "transactional-id-expiration",
+            lambda: config().transaction_remove_expired_transaction_cleanup_interval_ms,
+            self.coordinator.expire,
+        )
+
+    async def close(self) -> None:
+        """Answer every request that waits with NOT_COORDINATOR, and stop every timer."""
+        await self._runtime.close()
+        self.waiters.wake_all()
+        await self.others.close()
+        await self.routes.close()
+
+
+def transaction_settings(config: BrokerConfig) -> TransactionSettings:
+    """Return the configuration of transactions."""
+    return TransactionSettings(
+        max_timeout_ms=config.transaction_max_timeout_ms,
+        id_expiration_ms=config.transactional_id_expiration_ms,
+        fences_older_connections=config.transaction_fence_older_connections,
+    )
+
+
+def _report(index: int, error: BaseException) -> None:
+    _log.error("transaction coordinator partition not served", partition=index, exc_info=error)

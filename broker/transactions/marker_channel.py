@@ -1,0 +1,132 @@
+"""Markers for the partitions that another broker leads (WriteTxnMarkers v2, KIP-98, KIP-1228)."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.transactions.request_batcher import RequestBatcher, Requester, ask_peer
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.write_txn_markers import (
+    API,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from barnabas.protocol.records.control import TxnMarker
+from barnabas.protocol.topic_partition import TopicPartition
+
+MARKERS_PER_REQUEST: Final = 256
+TIMEOUT_S: Final = 10.0
+"""The longest wait for an answer. The leader answers sooner, even if its followers are slow."""
+_VERSION: Final = 2
+_log = get_logger(__name__)
+_Slot = tuple[int, TopicPartition]
+"""The producer id and the partition, which identify a marker in a request."""
+
+
+class PendingMarker(Protocol):
+    """One marker that one partition does not have yet."""
+
+    @property
+    def partition(self) -> TopicPartition: ...
+
+    @property
+    def marker(self) -> TxnMarker: ...
+
+    @property
+    def wanted(self) -> bool:
+        """Whether this broker still coordinates the transaction."""
+        ...
+
+    def done(self, code: ErrorCode) -> None:
+        """Take the outcome, exactly once; NETWORK_EXCEPTION if it is unknown."""
+        ...
+
+    def retry(self) -> None:
+        """Send the marker again: it has waited for a leader, and the partition may have one now."""
+        ...
+
+
+class MarkerChannel:
+    """The markers for one other broker, in the order of their arrival."""
+
+    def __init__(self, peer: Requester) -> None:
+        self._peer = peer
+        self._waiting: deque[PendingMarker] = deque()
+        self._batcher = RequestBatcher(self._take, self._send)
+
+    def send(self, pending: PendingMarker) -> None:
+        self._waiting.append(pending)
+        self._batcher.notify()
+
+    def abort(self) -> None:
+        """Break the connection: the broker is gone, and the next leader gets its markers."""
+        self._peer.abort()
+
+    async def close(self) -> None:
+        await self._peer.close()
+
+    def _take(self) -> dict[_Slot, PendingMarker] | None:
+        batch: dict[_Slot, PendingMarker] = {}
+        while self._waiting and len(batch) < MARKERS_PER_REQUEST:
+            pending = self._waiting.popleft()
+            if pending.wanted:
+                batch[pending.marker.producer_id, pending.partition] = pending
+        return batch or None
+
+    async def _send(self, batch: dict[_Slot, PendingMarker]) -> None:
+        answer = await ask_peer(
+            self._peer, API, _request(batch.values()), version=_VERSION, timeout=TIMEOUT_S
+        )
+        codes = {} if answer is None else _codes(answer)
+        if ErrorCode.NETWORK_EXCEPTION in codes.values():
+            # The leader knows a later connection of this broker, or of a client that claims its
+            # name; the next one is later still.
+            self._peer.abort()
+        for slot, pending in batch.items():
+            try:
+                pending.done(codes.get(slot, ErrorCode.NETWORK_EXCEPTION))
+            except Exception as error:
+                # One failure must not cost the outcomes of the other markers.
+                topic, index = pending.partition
+                _log.error(
+                    "outcome of a marker not handled", topic=topic, partition=index, exc_info=error
+                )
+
+
+def _request(pending_markers: Iterable[PendingMarker]) -> WriteTxnMarkersRequest:
+    """Return a request with one entry for each marker, and its partitions on that broker."""
+    topics: dict[TxnMarker, dict[str, list[int]]] = {}
+    for pending in pending_markers:
+        topic, index = pending.partition
+        topics.setdefault(pending.marker, {}).setdefault(topic, []).append(index)
+    return WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                transaction_result=marker.committed,
+                coordinator_epoch=marker.coordinator_epoch,
+                transaction_version=marker.transaction_version,
+                topics=[
+                    WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
+                    for name, indexes in partitions.items()
+                ],
+            )
+            for marker, partitions in topics.items()
+        ]
+    )
+
+
+def _codes(answer: WriteTxnMarkersResponse) -> dict[_Slot, ErrorCode]:
+    # By name: a broker need not answer in the order of the request.
+    return {
+        (marker.producer_id, TopicPartition(topic.name, each.partition_index)): ErrorCode.of(
+            each.error_code
+        )
+        for marker in answer.markers
+        for topic in marker.topics
+        for each in topic.partitions
+    }

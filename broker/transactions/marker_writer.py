@@ -1,0 +1,120 @@
+"""The writer of transaction markers into partitions that this broker leads."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from barnabas.broker.clock import Clock
+from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS, INTERNAL_TOPICS
+from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.server.slices import Steps
+from barnabas.coordinator.group.coordinator import GroupRuntime
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.control import TxnMarker
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.log.validator import Origin
+
+MARKERS_PER_APPEND: Final = 64
+"""The number of markers that one append writes into a partition: about a millisecond."""
+Done = Callable[[ErrorCode], None]
+Tell = Callable[[Done], None]
+_log = get_logger(__name__)
+
+
+class MarkerWrite(NamedTuple):
+    """A marker to be written; `done` is called with the outcome, now or later, exactly once."""
+
+    partition: TopicPartition
+    marker: TxnMarker
+    done: Done
+
+
+class MarkerWriter:
+    """The writer of markers. A marker is done once it is committed and, for groups, replayed."""
+
+    def __init__(self, replicas: ReplicaManager, groups: GroupRuntime, clock: Clock) -> None:
+        self._replicas = replicas
+        self._groups = groups
+        self._clock = clock
+
+    def write(self, writes: Iterable[MarkerWrite]) -> Steps[None]:
+        """Write markers in steps; those of one partition share their appends.
+
+        The first append follows the last step in which a marker of `writes` is taken.
+        """
+        together: defaultdict[tuple[TopicPartition, int], list[MarkerWrite]] = defaultdict(list)
+        for each in writes:
+            together[each.partition, each.marker.transaction_version].append(each)
+            yield None
+        for ((topic, _), _), some in together.items():
+            if topic == CONSUMER_OFFSETS:
+                for each in some:
+                    self._try([each], self._write_to_group)
+                    yield None
+            else:
+                for start in range(0, len(some), MARKERS_PER_APPEND):
+                    self._try(some[start : start + MARKERS_PER_APPEND], self._append)
+                    yield None
+
+    def _try(self, writes: list[MarkerWrite], write: Callable[[list[MarkerWrite]], Tell]) -> None:
+        try:
+            if any(
+                each.marker.producer_id < 0 or each.marker.transaction_version < 0
+                for each in writes
+            ):
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            tell = write(writes)
+        except KafkaError as error:
+            if len(writes) > 1:
+                # The partition refuses one of them, maybe, and takes the others.
+                for each in writes:
+                    self._try([each], write)
+            else:
+                writes[0].done(error.code)
+        except Exception as fault:
+            # One failure must not cost the caller the other markers.
+            topic, index = writes[0].partition
+            _log.error("marker not written", topic=topic, partition=index, exc_info=fault)
+            for each in writes:
+                each.done(ErrorCode.UNKNOWN_SERVER_ERROR)
+        else:
+            for each in writes:
+                tell(each.done)
+
+    def _append(self, writes: list[MarkerWrite]) -> Tell:
+        (topic, index), marker, _ = writes[0]
+        if topic in INTERNAL_TOPICS:
+            # No transaction writes here: a coordinator could not load a log with markers.
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        partition = self._replicas.partition(topic, index)
+        now_ms = self._clock.now_ms()
+        appended = partition.append_as_leader(
+            bytearray().join(each.marker.batch(now_ms) for each in writes),
+            now_ms=now_ms,
+            origin=Origin.COORDINATOR,
+            transaction_version=marker.transaction_version,
+        )
+        return lambda done: partition.add_waiter(
+            appended.last_offset + 1,
+            lambda error: done(ErrorCode.NONE if error is None else error.code),
+        )
+
+    def _write_to_group(self, writes: list[MarkerWrite]) -> Tell:
+        (_, index), marker, _ = writes[0]
+        # An unknown partition is UNKNOWN_TOPIC_OR_PARTITION, not NOT_COORDINATOR.
+        self._replicas.partition(CONSUMER_OFFSETS, index)
+        answer = self._groups.write_marker(index, marker)
+        if answer is None:
+            return lambda done: done(ErrorCode.NONE)
+        return lambda done: answer.add_done_callback(lambda future: done(_outcome(future)))
+
+
+def _outcome(future: "asyncio.Future[None]") -> ErrorCode:
+    if future.cancelled():
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    error = future.exception()
+    if error is None:
+        return ErrorCode.NONE
+    return error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,0 +1,1 @@
+"""`barnabas benchmark` and its subcommands."""

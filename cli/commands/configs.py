@@ -1,0 +1,164 @@
+"""`barnabas configs`: the configurations of topics, brokers, loggers and groups."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from barnabas.cli.arguments import parse_pairs
+from barnabas.cli.common import Target, cluster_options
+from barnabas.config.properties import parse_properties
+from barnabas.protocol.config_resources import ConfigOperation, ResourceType
+
+if TYPE_CHECKING:
+    from barnabas.cli.stored_configs import StoredConfigs
+
+_KINDS = {
+    "topic": ResourceType.TOPIC,
+    "broker": ResourceType.BROKER,
+    "broker-logger": ResourceType.BROKER_LOGGER,
+    "group": ResourceType.GROUP,
+}
+_SOURCES = {
+    1: "topic",
+    2: "broker",
+    3: "cluster",
+    4: "static",
+    5: "default",
+    6: "logger",
+    7: "client-metrics",
+    8: "group",
+}
+_kind = click.argument("kind", type=click.Choice(list(_KINDS)))
+_name = click.argument("name", default="")
+
+
+@click.group()
+@click.option(
+    "--data",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Work on the data directory of a stopped broker instead of a cluster.",
+)
+@click.option(
+    "--zookeeper",
+    metavar="HOST:PORT",
+    help="Work in ZooKeeper, as zookeeper.connect names it, instead of asking a broker.",
+)
+@click.option(
+    "--zk-tls-config-file",
+    "session",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Properties with the zookeeper.* keys of the session, such as zookeeper.ssl.*.",
+)
+@click.pass_context
+def configs(
+    context: click.Context, data: Path | None, zookeeper: str | None, session: Path | None
+) -> None:
+    """Describe and change configurations of topics, brokers and groups.
+
+    A broker that no client can reach is mended in its metadata: `configs --data DIR alter broker 0
+    -d max.connections` for a stopped broker, `configs --zookeeper HOST:PORT alter ...` for brokers
+    of a cluster, which take the change over while they run.
+    """
+    if data is not None and zookeeper is not None:
+        raise click.UsageError("--data and --zookeeper exclude each other")
+    if session is not None and zookeeper is None:
+        raise click.UsageError("--zk-tls-config-file needs --zookeeper")
+    if data is None and zookeeper is None:
+        return
+    # Imported here: the other commands need no broker code.
+    from barnabas.cli.stored_configs import StoredConfigs
+
+    properties = {} if session is None else parse_properties(session.read_text())
+    if zookeeper is not None:
+        properties["zookeeper.connect"] = zookeeper
+    context.obj = StoredConfigs(data, properties)
+
+
+def _check_name(kind: str, name: str) -> None:
+    if kind.startswith("broker") and name and not name.isdigit():
+        raise click.UsageError(f"the name of a broker is its id, and {name!r} is not a number")
+
+
+@configs.command()
+@_kind
+@_name
+@click.option("-a", "--all", "everything", is_flag=True, help="Show defaults too.")
+@cluster_options
+@click.pass_obj
+def describe(
+    stored: "StoredConfigs | None", target: Target, kind: str, name: str, everything: bool
+) -> None:
+    """Show the configuration of NAME; KIND broker without NAME is the cluster-wide default."""
+    _check_name(kind, name)
+    if stored is not None:
+        source = "cluster" if kind == "broker" and not name else kind
+        target.show(
+            ["key", "value", "source"],
+            [
+                {"key": key, "value": value, "source": source}
+                for key, value in sorted(stored.read(kind, name).items())
+            ],
+            title=f"{kind} {name}".strip(),
+        )
+        return
+    rows = target.administer(lambda admin: admin.describe_configs(_KINDS[kind], name))
+    target.show(
+        ["key", "value", "source", "read-only"],
+        [
+            {
+                "key": row.name,
+                "value": "(hidden)" if row.is_sensitive else row.value,
+                "source": _SOURCES.get(row.config_source, "unknown"),
+                "read-only": row.read_only,
+            }
+            for row in sorted(rows, key=lambda row: row.name)
+            if everything or row.config_source != 5
+        ],
+        title=f"{kind} {name}".strip(),
+    )
+
+
+@configs.command()
+@_kind
+@_name
+@click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
+@click.option("-d", "--delete", "deletes", multiple=True, metavar="KEY", help="Reset a key.")
+@click.option("--append", multiple=True, metavar="KEY=VALUE", help="Append to a list.")
+@click.option("--subtract", multiple=True, metavar="KEY=VALUE", help="Remove from a list.")
+@cluster_options
+@click.pass_obj
+def alter(
+    stored: "StoredConfigs | None",
+    target: Target,
+    kind: str,
+    name: str,
+    sets: tuple[str, ...],
+    deletes: tuple[str, ...],
+    append: tuple[str, ...],
+    subtract: tuple[str, ...],
+) -> None:
+    """Change the configuration of NAME; all changes or none."""
+    _check_name(kind, name)
+    if stored is not None:
+        if append or subtract:
+            raise click.UsageError("--append and --subtract need a running broker: use --set")
+        if not (sets or deletes):
+            raise click.UsageError("give at least one change: --set or --delete")
+        stored.alter(kind, name, parse_pairs(sets), list(deletes))
+        target.done(f"Altered {kind} {name}.", kind=kind, name=name, altered=True)
+        return
+    changes: list[tuple[str, ConfigOperation, str | None]] = [
+        (key, ConfigOperation.DELETE, None) for key in deletes
+    ]
+    for pairs, operation in (
+        (sets, ConfigOperation.SET),
+        (append, ConfigOperation.APPEND),
+        (subtract, ConfigOperation.SUBTRACT),
+    ):
+        changes += [(key, operation, value) for key, value in parse_pairs(pairs).items()]
+    if not changes:
+        raise click.UsageError("give at least one change: --set, --delete, --append or --subtract")
+    target.administer(lambda admin: admin.alter_configs(_KINDS[kind], name, changes))
+    target.done(f"Altered {kind} {name}.", kind=kind, name=name, altered=True)

@@ -1,0 +1,135 @@
+"""`barnabas log-dirs`: the log directories of brokers, and moves of replicas between them."""
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from barnabas.cli.common import Target, cluster_options
+from barnabas.cli.partition_arguments import PartitionArgument, partitions_of, topics_or_partitions
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.partition_admin import Outcomes, PartitionAdmin
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
+
+_DIRECTORIES = ["broker", "log_dir", "state", "replicas", "bytes", "total_bytes", "usable_bytes"]
+_REPLICAS = ["broker", "topic", "partition", "log_dir", "state", "bytes", "lag"]
+_POLL_SECONDS = 0.5
+_MOVING = "moving here"
+
+Rows = list[dict[str, Any]]
+
+
+@click.group()
+def log_dirs() -> None:
+    """Describe the log directories of brokers; move replicas between those of one broker."""
+
+
+@log_dirs.command()
+@click.argument("named", metavar="[TOPIC[:PARTITION]]...", nargs=-1, callback=topics_or_partitions)
+@click.option("--broker", type=int, help="Only this broker.")
+@cluster_options
+def describe(target: Target, named: list[PartitionArgument], broker: int | None) -> None:
+    """Show the log directories, or the log directory of each replica of partitions."""
+
+    async def work(cluster: Cluster) -> Rows:
+        if not named:
+            return await _directories(cluster, broker)
+        return await _replicas(cluster, await partitions_of(cluster, named), broker)
+
+    target.show(_REPLICAS if named else _DIRECTORIES, target.run(work))
+
+
+@log_dirs.command()
+@click.argument(
+    "named", metavar="TOPIC[:PARTITION]...", nargs=-1, required=True, callback=topics_or_partitions
+)
+@click.option("--broker", type=int, required=True, help="The broker of the replicas.")
+@click.option("--to", "path", required=True, help="Target, as in `describe`.")
+@click.option("--wait", is_flag=True, help="Wait for the end of the moves.")
+@cluster_options
+def move(
+    target: Target, named: list[PartitionArgument], broker: int, path: str, wait: bool
+) -> None:
+    """Move replicas to another log directory of the same broker, or revert a running move."""
+
+    async def work(cluster: Cluster) -> Outcomes:
+        wanted = await partitions_of(cluster, named)
+        return await PartitionAdmin(cluster).move_within(broker, dict.fromkeys(wanted, path))
+
+    outcomes = target.run(work)
+    begun = [partition for partition, error in outcomes.items() if error is None]
+    if wait:
+        _wait(target, begun, broker)
+    rows = [
+        {
+            "topic": topic,
+            "partition": index,
+            "result": _result(error, "there" if wait else "moving"),
+        }
+        for (topic, index), error in sorted(outcomes.items(), key=lambda each: each[0])
+    ]
+    target.show(["topic", "partition", "result"], rows)
+    if len(begun) < len(outcomes):
+        raise click.exceptions.Exit(1)
+
+
+def _wait(target: Target, partitions: list[TopicPartition], broker: int) -> None:
+    while any(
+        row["state"] == _MOVING
+        for row in target.run(lambda cluster: _replicas(cluster, partitions, broker))
+    ):
+        time.sleep(_POLL_SECONDS)
+
+
+def _result(error: KafkaError | None, done: str) -> str:
+    if error is None:
+        return done
+    if error.code is ErrorCode.REPLICA_NOT_AVAILABLE:
+        return "the broker has no replica yet; it will be created there"
+    return str(error)
+
+
+async def _brokers(cluster: Cluster, broker: int | None) -> list[int]:
+    if broker is not None:
+        return [broker]
+    await cluster.refresh()
+    return sorted(cluster.nodes)
+
+
+async def _directories(cluster: Cluster, broker: int | None) -> Rows:
+    return [
+        {
+            "broker": node,
+            "log_dir": each.log_dir,
+            "state": ErrorCode.of(each.error_code).text if each.error_code else "online",
+            "replicas": sum(len(topic.partitions) for topic in each.topics),
+            "bytes": sum(row.partition_size for topic in each.topics for row in topic.partitions),
+            "total_bytes": each.total_bytes,
+            "usable_bytes": each.usable_bytes,
+        }
+        for node in await _brokers(cluster, broker)
+        for each in await Admin(cluster).describe_log_dirs(node)
+    ]
+
+
+async def _replicas(cluster: Cluster, wanted: Iterable[TopicPartition], broker: int | None) -> Rows:
+    partitions = set(wanted)
+    return [
+        {
+            "broker": node,
+            "topic": topic.name,
+            "partition": row.partition_index,
+            "log_dir": each.log_dir,
+            "state": _MOVING if row.is_future_key else "here",
+            "bytes": row.partition_size,
+            "lag": row.offset_lag,
+        }
+        for node in await _brokers(cluster, broker)
+        for each in await Admin(cluster).describe_log_dirs(node)
+        for topic in each.topics
+        for row in topic.partitions
+        if (topic.name, row.partition_index) in partitions
+    ]

@@ -1,0 +1,242 @@
+"""`barnabas partitions`: reassign replicas and elect leaders."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from barnabas.cli import reassignments
+from barnabas.cli.common import Target, cluster_options, progress
+from barnabas.cli.partition_arguments import PartitionArgument, partitions_of, topics_or_partitions
+from barnabas.client.cluster import Cluster
+from barnabas.client.partition_admin import Outcomes, PartitionAdmin
+from barnabas.client.reassignment_plan import Plan, parse_plan, plan_text
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
+
+_POLL_SECONDS = 1.0
+_STATES = ["topic", "partition", "state", "replicas", "wanted"]
+
+
+@click.group()
+def partitions() -> None:
+    """Reassign replicas between brokers and elect leaders."""
+
+
+def _read(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Plan | None:
+    if path is None:
+        return None
+    try:
+        return parse_plan(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _broker_ids(_context: click.Context, _parameter: click.Parameter, text: str) -> list[int]:
+    try:
+        ids = [int(each) for each in text.split(",")] if text else []
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a list of broker ids") from None
+    if len(set(ids)) != len(ids):
+        raise click.BadParameter(f"{text!r} contains a broker more than once")
+    return ids
+
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+_plan_argument = click.argument("plan", metavar="PLAN", type=_FILE, callback=_read)
+_keep_throttle = click.option("--keep-throttle", is_flag=True, help="Do not remove the throttle.")
+
+
+@partitions.command()
+@click.argument(
+    "named", metavar="TOPIC[:PARTITION]...", nargs=-1, required=True, callback=topics_or_partitions
+)
+@click.option(
+    "--brokers", default="", callback=_broker_ids, metavar="ID,ID", help="Target brokers."
+)
+@click.option("--current", is_flag=True, help="Print the current replicas, e.g. for a rollback.")
+@click.option("--ignore-racks", is_flag=True, help="Ignore the racks of the brokers.")
+@cluster_options
+def plan(
+    target: Target,
+    named: list[PartitionArgument],
+    brokers: list[int],
+    current: bool,
+    ignore_racks: bool,
+) -> None:
+    """Print a plan that spreads partitions over brokers, as JSON of Kafka's tool."""
+    if bool(brokers) == current:
+        raise click.UsageError("give either --brokers for a new plan, or --current")
+
+    async def work(cluster: Cluster) -> Plan:
+        wanted = await partitions_of(cluster, named)
+        if current:
+            return await reassignments.current_plan(cluster, wanted)
+        return await reassignments.proposed_plan(cluster, wanted, brokers, racks=not ignore_racks)
+
+    click.echo(plan_text(target.run(work)))
+
+
+@partitions.command()
+@_plan_argument
+@click.option("--throttle", type=click.IntRange(min=1), help="Bytes per second for each broker.")
+@click.option("--additional", is_flag=True, help="Allow while other reassignments are running.")
+@click.option("--same-factor", is_flag=True, help="Refuse a changed replication factor.")
+@click.option("--rollback", type=_NEW_FILE, help="Write the current replicas to this file.")
+@click.option("--wait", is_flag=True, help="Wait for the end, then remove the throttle.")
+@cluster_options
+def reassign(
+    target: Target,
+    plan: Plan,
+    throttle: int | None,
+    additional: bool,
+    same_factor: bool,
+    rollback: Path | None,
+    wait: bool,
+) -> None:
+    """Reassign partitions to the replicas in PLAN."""
+    if rollback is not None:
+        here = target.run(lambda cluster: reassignments.current_plan(cluster, plan))
+        rollback.write_text(plan_text(here) + "\n", encoding="utf-8")
+    outcomes = target.run(
+        lambda cluster: reassignments.execute(
+            cluster,
+            plan,
+            throttle=throttle,
+            additional=additional,
+            allow_factor_change=not same_factor,
+        )
+    )
+    if wait and not _failed(outcomes):
+        target.show(_STATES, _until_done(target, plan))
+        return
+    _show(target, outcomes, "moving")
+    if throttle is not None:
+        click.echo("The throttle stays until `barnabas partitions verify` removes it.", err=True)
+    _exit(_failed(outcomes))
+
+
+def _until_done(target: Target, plan: Plan) -> list[dict[str, Any]]:
+    with progress("moving", len(plan)) as advance:
+        while True:
+            rows, moving = target.run(
+                lambda cluster: reassignments.verify(cluster, plan, keep_throttle=False)
+            )
+            advance(sum(row["state"] == "done" for row in rows))
+            if not moving:
+                return rows
+            time.sleep(_POLL_SECONDS)
+
+
+@partitions.command()
+@_plan_argument
+@_keep_throttle
+@cluster_options
+def verify(target: Target, plan: Plan, keep_throttle: bool) -> None:
+    """Show the progress of PLAN; remove its throttle if no reassignment is running.
+
+    The exit code is 1 unless every partition has the replicas in PLAN.
+    """
+    rows, _ = target.run(
+        lambda cluster: reassignments.verify(cluster, plan, keep_throttle=keep_throttle)
+    )
+    target.show(_STATES, rows)
+    _exit(any(row["state"] != "done" for row in rows))
+
+
+@partitions.command("list")
+@cluster_options
+def list_moving(target: Target) -> None:
+    """List the partitions that are being reassigned."""
+    found = target.run(lambda cluster: PartitionAdmin(cluster).reassignments())
+    rows = [
+        {
+            "topic": topic,
+            "partition": index,
+            "replicas": list(each.replicas),
+            "adding": list(each.adding),
+            "removing": list(each.removing),
+        }
+        for (topic, index), each in sorted(found.items())
+    ]
+    target.show(["topic", "partition", "replicas", "adding", "removing"], rows)
+
+
+@partitions.command()
+@click.argument("plan", metavar="[PLAN]", type=_FILE, callback=_read, required=False)
+@click.option("--all", "everything", is_flag=True, help="All running reassignments.")
+@_keep_throttle
+@cluster_options
+def cancel(target: Target, plan: Plan | None, everything: bool, keep_throttle: bool) -> None:
+    """Cancel running reassignments: partitions get their original replicas back."""
+    if (plan is None) != everything:
+        raise click.UsageError("give either a PLAN or --all")
+    outcomes = target.run(
+        lambda cluster: reassignments.cancel(cluster, plan, keep_throttle=keep_throttle)
+    )
+    _show(target, outcomes, "cancelled")
+    _exit(_failed(outcomes))
+
+
+@partitions.command()
+@click.argument("named", metavar="[TOPIC[:PARTITION]]...", nargs=-1, callback=topics_or_partitions)
+@click.option("--all", "everything", is_flag=True, help="Every partition of the cluster.")
+@click.option(
+    "--unclean",
+    is_flag=True,
+    help="Allow an out-of-sync replica to become leader if no in-sync replica is left "
+    "(may lose data).",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@cluster_options
+def elect(
+    target: Target, named: list[PartitionArgument], everything: bool, unclean: bool, yes: bool
+) -> None:
+    """Elect the preferred replicas as leaders."""
+    if bool(named) == everything:
+        raise click.UsageError("give either partitions or --all")
+    if unclean and not yes:
+        click.confirm(
+            "Records that no live replica has will be lost. Continue?", abort=True, err=True
+        )
+
+    async def work(cluster: Cluster) -> Outcomes:
+        wanted = None if everything else await partitions_of(cluster, named)
+        return await PartitionAdmin(cluster).elect_leaders(wanted, unclean=unclean)
+
+    outcomes = target.run(work)
+    _show(target, outcomes, "elected")
+    _exit(_failed(outcomes))
+
+
+def _show(target: Target, outcomes: Outcomes, done: str) -> None:
+    rows = [
+        {"topic": topic, "partition": index, "result": _result(error, done)}
+        for (topic, index), error in sorted(outcomes.items(), key=_by_partition)
+    ]
+    target.show(["topic", "partition", "result"], rows)
+
+
+def _failed(outcomes: Outcomes) -> bool:
+    return any(error is not None and not _is_success(error) for error in outcomes.values())
+
+
+def _by_partition(item: tuple[TopicPartition, KafkaError | None]) -> TopicPartition:
+    return item[0]
+
+
+def _result(error: KafkaError | None, done: str) -> str:
+    if error is None:
+        return done
+    return error.code.text if _is_success(error) else str(error)
+
+
+def _is_success(error: KafkaError) -> bool:
+    return error.code is ErrorCode.ELECTION_NOT_NEEDED
+
+
+def _exit(failed: bool) -> None:
+    if failed:
+        raise click.exceptions.Exit(1)

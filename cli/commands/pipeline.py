@@ -1,0 +1,371 @@
+"""`barnabas pipeline`: run, check and watch jobs on Spark."""
+
+import importlib.util
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from barnabas.cli.common import Target
+
+if TYPE_CHECKING:
+    from barnabas.pipeline.jobs.reading import JobFile
+    from barnabas.pipeline.monitor.progress import Monitor, Progress
+
+_EXTRA: Final = ("pyspark", "pyarrow", "numpy", "pydantic", "yaml")
+_CONNECT_TIMEOUT: Final = 30.0
+_LOG_LEVELS: Final = ("off", "error", "warn", "info", "debug")
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+@click.group()
+def pipeline() -> None:
+    """Run, check and watch jobs on Spark; recover a sink, verify its output."""
+
+
+def _need_extra() -> None:
+    """Fail with one line if the optional packages are not installed."""
+    missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
+    if missing:
+        raise click.ClickException(
+            f"the pipeline needs {', '.join(missing)}: pip install 'barnabas[spark]'"
+        )
+
+
+def _job_argument(command: Command) -> Command:
+    """Add the argument JOB.yaml and the option that overrules its brokers."""
+    brokers = click.option(
+        "-b",
+        "--bootstrap-server",
+        envvar="BARNABAS_BOOTSTRAP_SERVER",
+        help="HOST:PORT of one or more brokers, instead of the file's `bootstrap`.",
+    )
+    path = click.argument("path", metavar="JOB.yaml", type=click.Path(path_type=Path))
+    return path(brokers(command))
+
+
+def _read(path: Path, bootstrap: str | None) -> "JobFile":
+    _need_extra()
+    from barnabas.pipeline.jobs.reading import read_job
+
+    file = read_job(path)
+    if bootstrap:
+        file.job = file.job.model_copy(update={"bootstrap": bootstrap})
+    return file
+
+
+_LOG_LEVEL = click.option(
+    "--log-level",
+    type=click.Choice(_LOG_LEVELS, case_sensitive=False),
+    default="off",
+    show_default=True,
+    help="Level of Spark's log, on standard error.",
+)
+
+
+# -- run -----------------------------------------------------------------------------------------
+
+
+@pipeline.command()
+@_job_argument
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print each batch as a line of JSON.")
+@click.option("--http", metavar="HOST:PORT", help="Serve a page, /progress and /metrics here.")
+@_LOG_LEVEL
+def run(
+    path: Path, bootstrap_server: str | None, as_json: bool, http: str | None, log_level: str
+) -> None:
+    """Run a job until Ctrl-C; the next run goes on where it ended.
+
+    On a terminal its progress is shown in place, else as one line for each batch.
+    """
+    file = _read(path, bootstrap_server)
+    from barnabas.pipeline.jobs.topics import missing_topics
+    from barnabas.pipeline.monitor.progress import Monitor
+    from barnabas.pipeline.monitor.sink_state import SinkWatch
+    from barnabas.pipeline.spark.job import run_job
+
+    job = file.job
+    # Spark takes long to start, and would tell the same then.
+    target = Target(job.bootstrap, _CONNECT_TIMEOUT)
+    if problems := target.run(lambda cluster: missing_topics(cluster, job)):
+        raise file.failure(problems)
+    monitor = Monitor(job.name, job.sink_id, time.time())
+    stop = threading.Event()
+    with ExitStack() as stack:
+        if http is not None:
+            stack.enter_context(_page(http, monitor))
+        tell = stack.enter_context(_teller(as_json))
+        stack.enter_context(_stopping(stop))
+        watch = stack.enter_context(SinkWatch(job.bootstrap, job.sink_id))
+        run_job(file, monitor, tell, stop, log_level=log_level, read_sink=watch.read)
+
+
+@contextmanager
+def _stopping(stop: threading.Event) -> Iterator[None]:
+    """Let SIGINT and SIGTERM set `stop`; a second signal ends the program."""
+
+    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, handle) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _page(address: str, monitor: "Monitor") -> Iterator[None]:
+    from barnabas.client.cluster import parse_address
+    from barnabas.pipeline.monitor.web import WebPage, routes
+
+    try:
+        host, port = parse_address(address)
+    except ValueError as error:
+        raise click.UsageError(f"--http: {error}") from None
+    try:
+        page = WebPage(host, port, routes(lambda: monitor.progress(time.time())))
+    except OSError as error:
+        raise click.ClickException(f"--http {address}: {error.strerror}") from None
+    page.start()
+    click.echo(f"The page of the job is {page.address}", err=True)
+    try:
+        yield
+    finally:
+        page.stop()
+
+
+@contextmanager
+def _teller(as_json: bool) -> Iterator[Callable[["Progress"], None]]:
+    """Yield the function that shows progress: in place, or as a line for each batch."""
+    from barnabas.pipeline.monitor import view
+
+    if not as_json and sys.stdout.isatty():
+        from rich.live import Live
+
+        with Live(auto_refresh=False) as live:
+            yield lambda progress: live.update(view.render(progress), refresh=True)
+        return
+    told: list[tuple[str, int]] = []
+
+    def tell(progress: "Progress") -> None:
+        now = (progress.state, progress.batches)
+        if not told or told[-1] != now:
+            told[:] = [now]
+            click.echo(progress.as_json() if as_json else view.line(progress))
+            sys.stdout.flush()
+
+    yield tell
+
+
+@pipeline.command()
+@_job_argument
+@click.option("--plan", is_flag=True, help="Print Spark's plan of the queries.")
+@_LOG_LEVEL
+def check(path: Path, bootstrap_server: str | None, plan: bool, log_level: str) -> None:
+    """Check a job file and plan its queries, without running them.
+
+    The brokers are not asked.
+    """
+    file = _read(path, bootstrap_server)
+    from barnabas.pipeline.spark.job import check_job
+
+    text = check_job(file, log_level=log_level)
+    if plan:
+        click.echo(text)
+    click.echo(f"{path}: job {file.job.name} is correct")
+
+
+# -- status, recover, verify -----------------------------------------------------------------------
+
+_TIMEOUT = click.option(
+    "--timeout", default=30.0, show_default=True, help="Timeout of an operation in seconds."
+)
+_JSON = click.option("-J", "--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+
+@pipeline.command()
+@_job_argument
+@_TIMEOUT
+@_JSON
+def status(path: Path, bootstrap_server: str | None, timeout: float, as_json: bool) -> None:
+    """Show how far a job is: its checkpoint, its lag, its last decision, open transactions.
+
+    The job may run, here or elsewhere. A checkpoint that is not on a local disk is not read.
+    """
+    file = _read(path, bootstrap_server)
+    from barnabas.pipeline.jobs.checkpoint import read_checkpoint
+    from barnabas.pipeline.monitor.status import read_status, show
+
+    job = file.job
+    checkpoint = read_checkpoint(file.checkpoint)
+    target = Target(job.bootstrap, timeout, as_json)
+    found = target.run(lambda cluster: read_status(cluster, job, checkpoint))
+    if as_json:
+        click.echo(json.dumps(found.as_json(), indent=2))
+        return
+    for name, text in show(found):
+        click.echo(f"{name + ':':<14}{text}")
+
+
+@pipeline.command()
+@click.argument("sink")
+@click.option(
+    "-b",
+    "--bootstrap-server",
+    default="localhost:9092",
+    show_default=True,
+    envvar="BARNABAS_BOOTSTRAP_SERVER",
+    help="HOST:PORT of one or more brokers.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
+@click.option("--accept", is_flag=True, help="After a loss: go on without the lost rows.")
+@click.option(
+    "--rewrite",
+    is_flag=True,
+    help="After a loss: let the job write the batch again; rows of its other tasks come twice.",
+)
+@_TIMEOUT
+@_JSON
+def recover(
+    sink: str,
+    bootstrap_server: str,
+    dry_run: bool,
+    accept: bool,
+    rewrite: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Carry out the last decision of a sink, and abort its other transactions.
+
+    SINK is the sinkId of a job that never comes back, or whose error names this command. A driver
+    that still runs is fenced, and its batch fails. Exit code 0: the last batch is whole, 3: rows
+    are lost.
+    """
+    if accept and rewrite:
+        raise click.UsageError("give --accept or --rewrite, not both")
+    from barnabas.pipeline.sink.cluster_port import ClusterPort
+    from barnabas.pipeline.sink.protocol import SinkError
+    from barnabas.pipeline.sink.recover import recover as recover_sink
+
+    target = Target(bootstrap_server, timeout, as_json)
+    try:
+        found = target.run(
+            lambda cluster: recover_sink(
+                ClusterPort(cluster, sink),
+                sink,
+                dry_run=dry_run,
+                accept=accept,
+                rewrite=rewrite,
+            )
+        )
+    except SinkError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(json.dumps(found.as_json(), indent=2) if as_json else "\n".join(found.lines))
+    if not found.is_whole:
+        raise click.exceptions.Exit(3)
+
+
+@pipeline.command()
+@_job_argument
+@click.option(
+    "--missing",
+    type=click.IntRange(0),
+    help="Input records that may be missing, because the queries drop them. [default: 0; any"
+    " number if the job has queries or a watermark]",
+)
+@_TIMEOUT
+@_JSON
+def verify(
+    path: Path,
+    bootstrap_server: str | None,
+    missing: int | None,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Compare the output of a job with its input and with the sink's decisions.
+
+    Input and output are compared by the headers that `lineage: true` adds. Exit code 0: no fault,
+    3: faults found, 4: no output to verify, 1: the cluster could not be used.
+    """
+    file = _read(path, bootstrap_server)
+    from barnabas.pipeline.jobs.checkpoint import read_checkpoint
+    from barnabas.pipeline.jobs.verification import verify as compare
+
+    job = file.job
+    checkpoint = read_checkpoint(file.checkpoint)
+    allowed = 0 if missing is None and job.keeps_all else missing
+    target = Target(job.bootstrap, timeout, as_json)
+    verdict = target.run(lambda cluster: compare(cluster, job, checkpoint, allowed))
+    if as_json:
+        click.echo(json.dumps(verdict.as_json(), indent=2))
+    else:
+        for line in verdict.lines:
+            click.echo(line)
+    raise click.exceptions.Exit(verdict.exit_code)
+
+
+# -- example ---------------------------------------------------------------------------------------
+
+
+@pipeline.command()
+@click.option(
+    "-d",
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("barnabas-example"),
+    show_default=True,
+    help="Folder of the job file and of the data, which begin anew with each run.",
+)
+@click.option(
+    "-l",
+    "--listen",
+    # Not localhost: a container may lack IPv6, and still have ::1 as an address of that name.
+    default="127.0.0.1:9092",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Address of the first broker; the others get the next ports. Port 0: any free ports.",
+)
+@click.option(
+    "--http",
+    default="127.0.0.1:8088",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Address of the page.",
+)
+@click.option("--seed", default=1, show_default=True, help="Orders are the same for a seed.")
+@click.option(
+    "--rate",
+    type=click.IntRange(2, 2000),
+    default=50,
+    show_default=True,
+    help="Orders for each second, which is a minute in their own time.",
+)
+@click.option("--orders", type=click.IntRange(1), help="End after so many orders.")
+@click.option("--seconds", type=click.FloatRange(1), help="End after this time.")
+def example(**options: Any) -> None:
+    """Run three brokers, a stream of orders and a job on Spark, with a page that kills them.
+
+    Ctrl-C ends the stream and verifies the output: exit code 0: no fault, 3: faults found. The job
+    file is written into the folder; a file that is there already is used as it is.
+    """
+    _need_extra()
+    from barnabas.cli.processes.example import ExampleSettings, run_example
+
+    verdict = run_example(ExampleSettings(**options))
+    for line in verdict.lines:
+        click.echo(line)
+    raise click.exceptions.Exit(verdict.exit_code)

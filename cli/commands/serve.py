@@ -1,0 +1,107 @@
+"""`barnabas serve`: one broker in this process, or several brokers in processes of their own."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from barnabas.cli.arguments import parse_pairs
+from barnabas.cli.settings import DEFAULT_LISTENER, LOG_LEVELS, read_properties
+
+if TYPE_CHECKING:
+    from barnabas.broker.app import Broker
+    from barnabas.config.broker import BrokerConfig
+
+
+@click.command()
+@click.option(
+    "-l",
+    "--listen",
+    metavar="HOST:PORT",
+    help=f"Address of the listener for clients [{DEFAULT_LISTENER}].",
+)
+@click.option("-d", "--data", type=click.Path(path_type=Path), help="Log directory (log.dirs).")
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A server.properties file.",
+)
+@click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
+@click.option("--strict-config", is_flag=True, help="Refuse keys that have no effect here.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz here.")
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    help="Number of broker processes, with consecutive ids and ports (one per core).",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS, case_sensitive=False),
+    default="info",
+    show_default=True,
+    help="Level of the log.",
+)
+def serve(
+    listen: str | None,
+    data: Path | None,
+    file: Path | None,
+    sets: tuple[str, ...],
+    strict_config: bool,
+    metrics: str | None,
+    processes: int | None,
+    log_level: str,
+) -> None:
+    """Run a broker until SIGINT or SIGTERM.
+
+    KAFKA_... environment variables override the keys of --config; --set and the other options
+    override both. CLUSTER_ID is the id for a new cluster; for an existing cluster it must be the id
+    that the cluster has.
+
+    With --processes the ports of every listener count up by one from broker to broker, and the
+    listener between the brokers gets the ports behind those of the first listener. All brokers have
+    the same broker.rack, by default this host's name: on ZooKeeper the replicas of a partition are
+    then placed on different hosts.
+    """
+    # Imported late: `barnabas --help` must not pay for a broker.
+    from barnabas.cli.processes.broker import run_broker
+    from barnabas.config.broker import BrokerConfig
+    from barnabas.config.key import ConfigError
+    from barnabas.config.properties import cluster_id
+
+    options = parse_pairs(sets)
+    if listen is not None:
+        options["listeners"] = f"PLAINTEXT://{listen}"
+    if data is not None:
+        options["log.dirs"] = str(data)
+    if metrics is not None:
+        options["metrics.listener"] = metrics
+    properties = read_properties(file, options)
+    try:
+        requested_id = cluster_id(os.environ)
+        if processes is not None:
+            from barnabas.cli.processes.supervisor import run_brokers
+
+            run_brokers(
+                properties,
+                processes,
+                strict=strict_config,
+                log_level=log_level,
+                cluster_id=requested_id,
+            )
+            return
+        config = BrokerConfig.from_properties(properties, strict=strict_config)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
+    run_broker(config, log_level=log_level, cluster_id=requested_id, on_started=_greet)
+
+
+def _greet(broker: "Broker", config: "BrokerConfig") -> None:
+    directories = ", ".join(config.data_directories)
+    servers = broker.bootstrap_servers
+    click.echo(f"Barnabas serves {servers}; its data is in {directories}.")
+    option = "" if servers == DEFAULT_LISTENER else f" -b {servers}"
+    click.echo(f"  produce:  echo hello | barnabas produce greetings{option}")
+    click.echo(f"  consume:  barnabas consume greetings --from beginning{option}")
+    click.echo("  stop:     Ctrl-C")

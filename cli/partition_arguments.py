@@ -1,0 +1,71 @@
+"""The syntax of topics and partitions on the command line."""
+
+from collections.abc import Iterable
+
+import click
+
+from barnabas.client.cluster import Cluster
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
+
+PartitionArgument = tuple[str, int | None]
+"""A topic and one of its partitions; None stands for all its partitions."""
+
+
+def topic_or_partition(
+    _context: click.Context, _parameter: click.Parameter, value: str
+) -> PartitionArgument:
+    """Parse TOPIC or TOPIC:PARTITION; a click callback."""
+    return _parse(value, "TOPIC[:PARTITION]", whole=True)
+
+
+def topics_or_partitions(
+    _context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]
+) -> list[PartitionArgument]:
+    """Parse any number of TOPIC or TOPIC:PARTITION; a click callback."""
+    return [_parse(each, "TOPIC[:PARTITION]", whole=True) for each in value]
+
+
+def one_partition(
+    _context: click.Context, _parameter: click.Parameter, value: str
+) -> PartitionArgument:
+    """Parse TOPIC:PARTITION; a click callback."""
+    return _parse(value, "TOPIC:PARTITION", whole=False)
+
+
+def _parse(value: str, syntax: str, *, whole: bool) -> PartitionArgument:
+    topic, colon, index = value.partition(":")
+    if whole and topic and not colon:
+        return topic, None
+    if not topic or not index.isascii() or not index.isdigit():
+        raise click.BadParameter(f"{value!r} is not {syntax}")
+    return topic, int(index)
+
+
+async def partitions_of(
+    cluster: Cluster, named: Iterable[PartitionArgument], *, leader: int | None = None
+) -> list[TopicPartition]:
+    """Return the named partitions, or the partitions of all topics if none is named.
+
+    With `leader`, only the partitions that this broker leads. If none is named, partitions without
+    a leader are left out. Raises UNKNOWN_TOPIC_OR_PARTITION for a named partition that does not
+    exist.
+    """
+    found: list[TopicPartition] = []
+    for topic, index in named:
+        leaders = (await cluster.topic(topic)).leaders
+        if index is not None and index not in leaders:
+            text = f"topic {topic} has no partition {index}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+        found += [TopicPartition(topic, each) for each in (leaders if index is None else [index])]
+    if not found:
+        await cluster.refresh()
+        found = [
+            TopicPartition(topic.name, index)
+            for topic in cluster.topics.values()
+            for index, led_by in topic.leaders.items()
+            if led_by >= 0
+        ]
+    if leader is not None:
+        found = [each for each in found if await cluster.leader(*each) == leader]
+    return sorted(set(found))

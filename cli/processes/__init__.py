@@ -1,0 +1,1 @@
+"""The broker processes that `barnabas serve` and `barnabas cluster` run."""

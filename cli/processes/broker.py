@@ -1,0 +1,123 @@
+"""One broker in this process, from its start to its orderly stop."""
+
+import asyncio
+import gc
+import resource
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from barnabas.broker.app import Broker
+    from barnabas.config.broker import BrokerConfig
+
+
+class Stop(asyncio.Event):
+    """The event that tells a broker to stop."""
+
+    hand_over = True
+    """Whether other brokers can still become leaders of the partitions that this broker leads."""
+
+
+async def _signals_only(stop: Stop) -> None:
+    """Leave it to SIGINT and SIGTERM to set `stop`."""
+
+
+def run_broker(
+    config: "BrokerConfig",
+    *,
+    log_level: str,
+    cluster_id: str,
+    on_started: "Callable[[Broker, BrokerConfig], None]",
+    watch: Callable[[Stop], Awaitable[None]] = _signals_only,
+    log_fields: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """Run a broker until SIGINT or SIGTERM; ClickException if it cannot start or go on.
+
+    `on_started` is called when the broker serves. `watch` is given the event that stops the broker
+    and may set it. `log_fields` are added to every line of the log.
+    """
+    import uvloop
+
+    # Almost nothing becomes garbage before the broker serves, and looking for it takes a tenth of
+    # the start.
+    gc.disable()
+    from barnabas.broker.observability.logging import configure
+
+    configure(level=log_level, always=log_fields)
+    raise_file_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config, cluster_id, on_started, watch))
+
+
+def raise_file_limit() -> None:
+    """Raise the limit of open files to the hard limit.
+
+    The soft limit of a shell is often 1024, and a partition has several files open.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def _serve(
+    config: "BrokerConfig",
+    cluster_id: str,
+    on_started: "Callable[[Broker, BrokerConfig], None]",
+    watch: Callable[[Stop], Awaitable[None]],
+) -> None:
+    from barnabas.broker.app import Broker
+    from barnabas.broker.cluster.registration import BrokerIdInUse
+    from barnabas.broker.store.journal_format import JournalError
+    from barnabas.broker.store.metadata_store import StoreError
+    from barnabas.config.key import ConfigError
+    from barnabas.storage.opening.meta_properties import MetaPropertiesError
+
+    broker = Broker(config, cluster_id=cluster_id)
+    stop = Stop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await watch(stop)
+    try:
+        if not await _start(broker, stop):
+            return
+    except (BrokerIdInUse, ConfigError, JournalError, MetaPropertiesError, StoreError) as error:
+        raise click.ClickException(str(error)) from error
+    # The objects that exist now live as long as the broker: exclude them from later collections.
+    gc.freeze()
+    gc.enable()
+    try:
+        if broker.has_certificates:
+            # Without certificates SIGHUP ends the process, as it did, when its terminal closes.
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGHUP, broker.reload_certificates)
+        on_started(broker, config)
+        ends = [asyncio.ensure_future(event.wait()) for event in (stop, broker.failed)]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+    finally:
+        await broker.stop(hand_over=stop.hand_over)
+    if broker.failed.is_set():
+        raise click.ClickException("the broker failed and stopped; its log says why")
+
+
+async def _start(broker: "Broker", stop: Stop) -> bool:
+    """Start the broker; return False if it was told to stop first, e.g. while it waited for others.
+
+    Raises whatever `Broker.start` raises.
+    """
+    starting, stopping = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        with suppress(asyncio.CancelledError):
+            await starting
+        return False
+    await starting
+    return True

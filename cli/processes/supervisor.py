@@ -1,0 +1,344 @@
+"""The parent process of several brokers on one host.
+
+The parent starts the brokers, serves their metadata, and stops them one after the other. It starts
+a broker again that has died. Brokers stop by themselves if their parent dies.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import click
+
+from barnabas.broker.pipes import close_pipe, end_of, read_pipe
+from barnabas.cli.processes.broker_properties import METADATA, SOCKET, BrokerProperties
+
+STOP_SECONDS = 30.0
+"""A broker that has not stopped after this time is killed."""
+FIRST_BACKOFF, MAX_BACKOFF = 1.0, 30.0
+"""Seconds before a broker that died is started again; the wait doubles each time."""
+STEADY_SECONDS = 60.0
+"""A broker that has run for this long is restarted after FIRST_BACKOFF again."""
+
+Tell = Callable[[str], None]
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StartCommand:
+    """The first line on the standard input of a child process: what it has to run."""
+
+    properties: Mapping[str, str]
+    strict: bool
+    log_level: str
+    cluster_id: str
+
+    def encode(self) -> bytes:
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps(fields).encode() + b"\n"
+
+
+class Child:
+    """The process of one broker."""
+
+    def __init__(self, broker_id: int, command: StartCommand) -> None:
+        self.broker_id = broker_id
+        self.address = ""
+        """The bootstrap address of the broker, once it serves."""
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._end: asyncio.Future[int] | None = None
+        self._serves = False
+
+    @property
+    def listeners(self) -> list[str]:
+        """The addresses, HOST:PORT, on which the broker will listen."""
+        texts = self._command.properties["listeners"].split(",")
+        return [text.strip().partition("://")[2] for text in texts]
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process while it runs."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    @property
+    def serves(self) -> bool:
+        """Whether the broker has started and its process still runs."""
+        return self._serves and self.pid is not None
+
+    async def start(self) -> bool:
+        """Start the process and wait until the broker serves.
+
+        Returns False if the process has ended instead; it has told the reason on standard error.
+        """
+        self._serves = False
+        process = self._process = _spawn()
+        self._end = end_of(process)
+        assert process.stdin is not None
+        process.stdin.write(self._command.encode())
+        process.stdin.flush()
+        assert process.stdout is not None
+        line = await read_pipe(process.stdout.fileno()).readline()
+        if not line:
+            await self.ended()
+            return False
+        self.address = json.loads(line)["serves"]
+        self._serves = True
+        return True
+
+    async def ended(self) -> int:
+        """Wait until the process has ended and return its exit code, negative for a signal."""
+        process, end = self._process, self._end
+        assert process is not None
+        assert end is not None
+        code = await asyncio.shield(end)
+        close_pipe(process.stdout)
+        return code
+
+    async def stop(self, *, hand_over: bool = True) -> None:
+        """Stop the broker orderly, or kill it after STOP_SECONDS.
+
+        Without `hand_over` the broker does not try to hand over the partitions that it leads.
+        """
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGCONT)
+        if hand_over:
+            process.terminate()
+        else:
+            assert process.stdin is not None
+            process.stdin.close()
+        try:
+            await asyncio.wait_for(self.ended(), STOP_SECONDS)
+        except TimeoutError:
+            click.echo(
+                f"broker {self.broker_id} did not stop in {STOP_SECONDS:g} s and is killed",
+                err=True,
+            )
+            process.kill()
+            await self.ended()
+
+    def kill(self) -> None:
+        self._serves = False
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+
+
+class Supervisor:
+    """The supervisor of the child processes: restarts them until `end`, or a signal.
+
+    `tell` gets a line for each end and restart.
+    """
+
+    def __init__(self, children: list[Child], tell: Tell = _tell) -> None:
+        self._children = children
+        self._tell = tell
+        self._stop = asyncio.Event()
+        self._watches: list[asyncio.Task[None]] = []
+
+    def handle_signals(self) -> None:
+        """Let SIGINT and SIGTERM call `end`."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.end)
+
+    async def start(self) -> bool:
+        """Start all children at once and wait until they serve.
+
+        Returns False if `end` came first. Raises ClickException if a child does not start; then
+        no child is left running.
+        """
+        starts = [asyncio.create_task(child.start()) for child in self._children]
+        stop = asyncio.create_task(self._stop.wait())
+        for start in starts:
+            await asyncio.wait((start, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        failed = [
+            child.broker_id
+            for child, start in zip(self._children, starts, strict=True)
+            if start.done() and not start.result()
+        ]
+        if failed:
+            await self.stop()
+            await asyncio.wait(starts)
+            raise click.ClickException(f"broker {failed[0]} did not start")
+        return not self._stop.is_set()
+
+    async def run(self, failed: asyncio.Event) -> None:
+        """Restart children that die, until `end` or `failed`; then stop all in turn."""
+        self._watches = [asyncio.create_task(self._watch(child)) for child in self._children]
+        ends = [asyncio.create_task(event.wait()) for event in (self._stop, failed)]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+        await self.stop(hand_over=not failed.is_set())
+
+    async def stop(self, *, hand_over: bool = True) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        # One after the other: each hands over its partitions to the brokers that still run.
+        for child in self._children:
+            await child.stop(hand_over=hand_over)
+
+    def end(self) -> None:
+        """Stop orderly at the first call, kill the children at the second."""
+        if self._stop.is_set():
+            for child in self._children:
+                child.kill()
+        self._stop.set()
+
+    async def _watch(self, child: Child) -> None:
+        loop, backoff = asyncio.get_running_loop(), FIRST_BACKOFF
+        while True:
+            began = loop.time()
+            code = await child.ended()
+            if loop.time() - began >= STEADY_SECONDS:
+                backoff = FIRST_BACKOFF
+            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            self._tell(f"broker {child.broker_id} ended ({how}); restart in {backoff:g} s")
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, MAX_BACKOFF)
+            if await child.start():
+                self._tell(f"broker {child.broker_id} serves {child.address} again")
+
+
+def run_brokers(
+    properties: Mapping[str, str], count: int, *, strict: bool, log_level: str, cluster_id: str
+) -> None:
+    """Run `count` brokers until SIGINT or SIGTERM. Raises ConfigError, ClickException."""
+    import uvloop
+
+    children, socket_path = make_children(
+        properties, count, strict=strict, log_level=log_level, cluster_id=cluster_id
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(children, socket_path))
+
+
+def make_children(
+    properties: Mapping[str, str], count: int, *, strict: bool, log_level: str, cluster_id: str
+) -> tuple[list[Child], str | None]:
+    """Return `count` brokers to start, and the path of their metadata store for `serve_store`.
+
+    Raises ConfigError, ClickException.
+    """
+    from barnabas.broker.observability.logging import configure
+    from barnabas.cli.processes.broker import raise_file_limit
+    from barnabas.config.broker import BrokerConfig
+
+    socket_path = _socket_path(properties)
+    if socket_path is not None:
+        properties = {**_replication(count), **properties}
+    brokers = BrokerProperties(properties, count, socket_path)
+    brokers.check_ports()
+    of_each = [brokers.of(number) for number in range(count)]
+    for each in of_each:
+        # Refuse wrong properties here, before any process is started.
+        BrokerConfig.from_properties(each, strict=strict)
+    configure(level=log_level)
+    raise_file_limit()
+    children = [
+        Child(int(each["broker.id"]), StartCommand(each, strict, log_level, cluster_id))
+        for each in of_each
+    ]
+    return children, socket_path
+
+
+async def _run(children: list[Child], socket_path: str | None) -> None:
+    async with serve_store(socket_path) as failed:
+        supervisor = Supervisor(children)
+        supervisor.handle_signals()
+        if await supervisor.start():
+            click.echo(_greeting([child.address for child in children]))
+        await supervisor.run(failed)
+        if failed.is_set():
+            raise click.ClickException(
+                "the metadata could not be written; all brokers were stopped"
+            )
+
+
+@asynccontextmanager
+async def serve_store(socket_path: str | None) -> AsyncIterator[asyncio.Event]:
+    """Serve the metadata store on a Unix socket; yield the event that is set when the store fails.
+
+    The data of the store is in a directory beside the socket. With `socket_path` None the brokers
+    use another store, and the event is never set.
+    """
+    if socket_path is None:
+        yield asyncio.Event()
+        return
+    from barnabas.broker.offload import ThreadOffload
+    from barnabas.broker.store.embedded import open_store
+    from barnabas.broker.store.journal_format import JournalError
+    from barnabas.broker.store.socket_server import StoreServer
+    from barnabas.storage.files.files import OsFiles, make_dirs
+
+    files, offload = OsFiles(), ThreadOffload()
+    directory = os.path.join(os.path.dirname(socket_path), METADATA)
+    make_dirs(files, os.path.dirname(socket_path))
+    try:
+        store = await open_store(files, directory, offload)
+    except JournalError as error:
+        raise click.ClickException(str(error)) from error
+    server = StoreServer(store)
+    try:
+        await server.serve(socket_path)
+        yield server.failed
+    finally:
+        await server.close()
+        await store.close()
+        offload.close()
+
+
+def _socket_path(properties: Mapping[str, str]) -> str | None:
+    """Return the path of the metadata socket: in the first log directory, as for a single broker.
+
+    None if the properties name another metadata store.
+    """
+    if properties.get("zookeeper.connect") or properties.get(SOCKET):
+        return None
+    first = (properties.get("log.dirs") or properties["log.dir"]).split(",")[0].strip()
+    return os.path.join(os.path.abspath(first), SOCKET)
+
+
+def _replication(brokers: int) -> dict[str, str]:
+    """Return the replication of the internal topics: Kafka's three, or fewer with fewer brokers."""
+    replicas = str(min(3, brokers))
+    return {
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": str(min(2, brokers)),
+    }
+
+
+def _greeting(addresses: list[str]) -> str:
+    servers = ",".join(addresses)
+    return "\n".join(
+        (
+            f"Barnabas serves {servers} with {len(addresses)} brokers.",
+            f"  produce:  echo hello | barnabas produce greetings -b {servers}",
+            f"  consume:  barnabas consume greetings --from beginning -b {servers}",
+            "  stop:     Ctrl-C",
+        )
+    )
+
+
+def _spawn() -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "barnabas.cli.processes.child"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        # Ctrl-C must reach the parent only, which stops its children one after the other.
+        start_new_session=True,
+    )

@@ -1,0 +1,1 @@
+"""The diagnosis and repair of hanging transactions."""

@@ -1,0 +1,1 @@
+"""The internals of a group member: assignors, embedded protocol and offsets."""

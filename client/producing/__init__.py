@@ -1,0 +1,1 @@
+"""The internals of the producer: batches, sequence numbers and Produce requests."""

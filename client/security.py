@@ -1,0 +1,66 @@
+"""Connections under the security keys of a client, by Kafka's names and by librdkafka's."""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from barnabas.client.connection import Connect
+from barnabas.config.key import ConfigError
+from barnabas.config.tls_keys import TlsKeys
+from barnabas.security.tls import client_tls, read_file
+
+_CA, _CERTIFICATE, _KEY = "ssl.ca.location", "ssl.certificate.location", "ssl.key.location"
+_VERIFY: Final = "enable.ssl.certificate.verification"
+_ALGORITHM: Final = "ssl.endpoint.identification.algorithm"
+
+
+def connect_with(properties: Mapping[str, str]) -> Connect | None:
+    """Return the function that connects as `security.protocol` says; None for PLAINTEXT.
+
+    Keys that are not about security are ignored, so that a file for other clients can be read.
+    Raises ConfigError.
+    """
+    protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
+    if protocol == "PLAINTEXT":
+        return None
+    if protocol != "SSL":
+        raise ConfigError.invalid(
+            "security.protocol", protocol, "PLAINTEXT and SSL are supported by this release"
+        )
+    context = _context(properties)
+
+    async def connect(
+        factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int
+    ) -> object:
+        return await asyncio.get_running_loop().create_connection(
+            factory, host, port, ssl=context, server_hostname=host
+        )
+
+    return connect
+
+
+def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    texts = {name: text for name, text in properties.items() if name in TlsKeys.KEYS}
+    if texts.get(_ALGORITHM, "").strip().lower() in ("none", "https"):
+        texts[_ALGORITHM] = texts[_ALGORITHM].strip().lower().removeprefix("none")
+    if path := properties.get(_CA):
+        texts |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": path}
+    if (path := properties.get(_CERTIFICATE)) is not None:
+        texts |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": _read(_CERTIFICATE, path),
+            "ssl.keystore.key": _read(_KEY, properties.get(_KEY, path)),
+        }
+    verify = properties.get(_VERIFY, "true").strip().lower()
+    if verify not in ("true", "false"):
+        raise ConfigError.invalid(_VERIFY, verify, "Expected value to be either true or false")
+    keys = TlsKeys(**TlsKeys.parse(texts))
+    return client_tls(keys, verify=verify == "true").context
+
+
+def _read(key: str, path: str) -> str:
+    try:
+        return read_file(path).decode("latin-1")
+    except OSError as error:
+        raise ConfigError(f"{key}: {path} cannot be read: {error.strerror}") from None

@@ -1,0 +1,1 @@
+"""The internals of the transactional producer: state, requests and protocol versions."""

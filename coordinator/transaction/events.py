@@ -1,0 +1,79 @@
+"""The latest events of each transactional id, which explain why a read_committed consumer is stuck.
+
+They are in memory, bounded, and of this coordinator's time only. No decision is based on them.
+"""
+
+from collections import OrderedDict, deque
+from typing import Final, NamedTuple
+
+EVENTS_PER_ID: Final = 32
+EVENT_LENGTH: Final = 200
+"""The number of characters that are kept of an event."""
+IDS: Final = 5_000
+"""Transactional ids whose events are kept, the latest ones: some 60 MB at the most."""
+
+
+class Event(NamedTuple):
+    """An event at a wall-clock time in ms."""
+
+    at_ms: int
+    text: str
+
+
+class TransactionEvents(NamedTuple):
+    """The events of one transactional id."""
+
+    time_left_ms: int | None
+    """The time until the open transaction is aborted; None if none is open, or it has no
+    timeout."""
+    events: list[Event]
+    """Oldest first."""
+    client_host: str | None
+    """The address of the latest InitProducerId."""
+
+
+class _Entry:
+    __slots__ = ("client_host", "events")
+
+    def __init__(self) -> None:
+        self.client_host: str | None = None
+        self.events: deque[Event] = deque(maxlen=EVENTS_PER_ID)
+
+
+class EventHistory:
+    """The latest events by transactional id."""
+
+    def __init__(self, ids: int = IDS) -> None:
+        self._ids = ids
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        """Ordered by the latest event, oldest first."""
+
+    def note(self, transactional_id: str, at_ms: int, text: str) -> None:
+        """Add an event, and drop the oldest one if there are too many."""
+        # An event may name thousands of partitions.
+        shown = text if len(text) <= EVENT_LENGTH else text[: EVENT_LENGTH - 3] + "..."
+        self._entry(transactional_id).events.append(Event(at_ms, shown))
+
+    def came_from(self, transactional_id: str, client_host: str) -> None:
+        """Note the address of a client that asks for the producer id."""
+        self._entry(transactional_id).client_host = client_host
+
+    def of(self, transactional_id: str, time_left_ms: int | None) -> TransactionEvents:
+        """Return the known events, which may be none."""
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            return TransactionEvents(time_left_ms, [], None)
+        return TransactionEvents(time_left_ms, list(entry.events), entry.client_host)
+
+    def forget(self, transactional_id: str) -> None:
+        self._entries.pop(transactional_id, None)
+
+    def _entry(self, transactional_id: str) -> _Entry:
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            if len(self._entries) >= self._ids:
+                self._entries.popitem(last=False)
+            entry = self._entries[transactional_id] = _Entry()
+        else:
+            self._entries.move_to_end(transactional_id)
+        return entry

@@ -1,0 +1,98 @@
+"""Partitions of a transaction: AddPartitionsToTxn from clients, and verification by leaders."""
+
+from collections.abc import Collection, Iterable
+from heapq import nsmallest
+from typing import NamedTuple
+
+from barnabas.coordinator.decision import Instant
+from barnabas.coordinator.transaction.events import EVENT_LENGTH, EVENTS_PER_ID
+from barnabas.coordinator.transaction.metadata import TV2, Producer
+from barnabas.coordinator.transaction.states import PREPARED, TransactionState
+from barnabas.coordinator.transaction.table import NOTHING, TransactionTable, TxnDecision
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
+
+
+class AddPartitions(NamedTuple):
+    """A request to add partitions to a transaction."""
+
+    transactional_id: str
+    producer: Producer
+    partitions: Collection[TopicPartition]
+    client_version: int
+    """The `transaction.version` of the client. With TV2 the request comes from the leader of the
+    partitions, to which the client is about to write."""
+    connection: int | None = None
+    """The client's connection; None if a leader asks."""
+
+
+def add_partitions(
+    table: TransactionTable, request: AddPartitions, now: Instant
+) -> TxnDecision[None]:
+    """Add partitions to the transaction; the first ones begin it.
+
+    Raises CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE
+    (the transaction is kept).
+    """
+    transactional_id, producer, partitions, client_version, connection = request
+    table.admit(transactional_id, producer, connection)
+    # Before the check of the producer: a TV2 producer may hold an id and epoch that become current
+    # only once the transactional id is free.
+    table.require_free(transactional_id)
+    txn = table.require(transactional_id, producer)
+    ongoing = txn.state is TransactionState.ONGOING
+    if ongoing and txn.partitions.issuperset(partitions):
+        if client_version >= TV2:
+            table.witness(transactional_id, partitions)
+        return NOTHING
+    target = txn.with_partitions(partitions, client_version, now.wall_ms)
+    deadline = now.monotonic_ms + target.timeout_ms
+
+    def added(_now: Instant) -> TxnDecision[None]:
+        if not ongoing:
+            if target.times_out:
+                table.deadlines[transactional_id] = deadline
+            table.begin_witness(transactional_id)
+        if client_version >= TV2:
+            table.witness(transactional_id, partitions)
+        return NOTHING
+
+    event = f"{'adds' if ongoing else 'begins'} {_named(partitions)}"
+    return table.transition(target, None, now, event, added)
+
+
+def verify(
+    table: TransactionTable,
+    transactional_id: str,
+    producer: Producer,
+    partitions: Iterable[TopicPartition],
+    wall_ms: int,
+) -> dict[TopicPartition, ErrorCode]:
+    """Answer a leader whether partitions are in the open transaction (KIP-890 part 1).
+
+    A step that is being written does not count, because the leader checks once more when it
+    appends. But a partition that an EndTxn under way leaves without a marker must not be written.
+    Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE
+    (the transaction is kept).
+    """
+    txn = table.require(transactional_id, producer)
+    if txn.state in PREPARED:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+    pending = table.pending.get(transactional_id)
+    inside = txn.partitions if pending is None else txn.partitions & pending.partitions
+    answers = {
+        each: ErrorCode.NONE if each in inside else ErrorCode.TRANSACTION_ABORTABLE
+        for each in partitions
+    }
+    table.witness(transactional_id, inside.intersection(answers))
+    # The history keeps no more events than these of one id.
+    for (topic, partition), code in list(answers.items())[-EVENTS_PER_ID:]:
+        event = "first record for" if code is ErrorCode.NONE else f"{code.name}: record for"
+        table.history.note(transactional_id, wall_ms, f"{event} {topic}-{partition}")
+    return answers
+
+
+def _named(partitions: Collection[TopicPartition]) -> str:
+    # An event is cut off at its length, so it names no more than these.
+    first = nsmallest(EVENT_LENGTH // len("t-0, "), partitions)
+    return ", ".join(f"{topic}-{partition}" for topic, partition in first)

@@ -1,0 +1,63 @@
+"""The checkpoint of a query on a local disk: its query id, its batches and their offsets.
+
+Spark writes `offsets/N` before batch N, and `commits/N` after it.
+"""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from barnabas.protocol.topic_partition import TopicPartition
+
+
+class Checkpoint(NamedTuple):
+    """The state that a checkpoint holds; a batch is -1 before the first one."""
+
+    query: str
+    begun: int
+    """The last batch that has begun."""
+    done: int
+    """The last batch that has ended."""
+    offsets: dict[TopicPartition, int]
+    """The offsets up to which batch `done` has read."""
+
+
+def read_checkpoint(location: str) -> Checkpoint | None:
+    """Return a checkpoint's state; None if it is not on a local disk, or not there yet.
+
+    Raises ValueError if files of it cannot be read.
+    """
+    parts = urlsplit(location)
+    if parts.scheme not in ("", "file"):
+        return None
+    root = Path(unquote(parts.path)) if parts.scheme else Path(location)
+    try:
+        query = json.loads((root / "metadata").read_text())["id"]
+    except FileNotFoundError:
+        return None
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"{root}/metadata is not that of a checkpoint") from None
+    done = _last(root / "commits")
+    offsets = _offsets(root / "offsets" / str(done)) if done >= 0 else {}
+    return Checkpoint(str(query), _last(root / "offsets"), done, offsets)
+
+
+def _last(directory: Path) -> int:
+    names = [each.name for each in directory.iterdir()] if directory.is_dir() else []
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def _offsets(path: Path) -> dict[TopicPartition, int]:
+    """Return the offsets of a batch's only source."""
+    lines = path.read_text().splitlines()
+    try:
+        if lines[0] != "v1":
+            raise ValueError(f"its version is {lines[0]}")
+        return {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, partitions in json.loads(lines[2]).items()
+            for partition, offset in partitions.items()
+        }
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} has no offsets of a barnabas source: {error}") from None

@@ -1,0 +1,283 @@
+"""The specification of a job file: what its keys mean and which values they take.
+
+The models check one value at a time, and the views of a job against each other. Whether Spark can
+run the queries is found out by `barnabas.pipeline.spark.plan`.
+"""
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+Location = tuple[str | int, ...]
+"""The keys and indexes that lead from the root of a job file to a value."""
+
+FAIL: Final = "fail"
+AVAILABLE_NOW: Final = "available-now"
+
+_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+_TOPIC = r"^[A-Za-z0-9._-]{1,249}$"
+_DURATION = re.compile(r"\d{1,9} (millisecond|second|minute|hour|day)s?")
+_TYPE = re.compile(r"([a-z_]+)(\s*\(\s*\d+\s*(,\s*\d+\s*)?\))?")
+_NOT_NULL = re.compile(r"\s+not\s+null$", re.IGNORECASE)
+_TYPES: Final = (
+    *("string", "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint"),
+    *("long", "float", "real", "double", "decimal", "dec", "numeric", "date", "timestamp"),
+    *("timestamp_ntz", "timestamp_ltz", "binary", "array", "map", "struct", "variant", "char"),
+    *("varchar", "interval", "void"),
+)
+_SET_BY_KEY: Final = {
+    "kafka.bootstrap.servers": "bootstrap",
+    "subscribe": "source.topic",
+    "assign": "source.topic",
+    "subscribepattern": "source.pattern",
+    "topic": "sink.topic",
+    "sinkid": "sink.id",
+    "checkpointlocation": "checkpoint",
+    "querytype": "a job, which is always a stream",
+}
+"""Options of the formats, in lower case, that a job file has keys for."""
+
+
+def near(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known name that is nearest to `name`, if one is near."""
+    names = sorted(known)
+    # Half of the letters: so two letters in the wrong order are still near.
+    found = (difflib.get_close_matches(each, names, 1, 0.5) for each in (name, name.lower()))
+    return next(filter(None, found), [])
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Return the advice for a name that is not known: the nearest one, or all of them."""
+    if close := near(name, known):
+        return f"did you mean {close[0]!r}?"
+    return f"known: {', '.join(sorted(known))}" if known else "there are none"
+
+
+def _error(text: str) -> PydanticCustomError:
+    return PydanticCustomError("job", "{text}", {"text": text})
+
+
+def _text_of_scalar(value: object) -> object:
+    """Return a number or a boolean as Spark's options spell it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _texts(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _text_of_scalar(each) for key, each in value.items()}
+    return {} if value is None else value
+
+
+def _list(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
+def _duration(value: object) -> object:
+    if isinstance(value, str) and _DURATION.fullmatch(value):
+        return value
+    raise _error(f"{value!r} is not a duration such as '10 seconds' or '5 minutes'")
+
+
+def _trigger(value: object) -> object:
+    return value if value == AVAILABLE_NOW else _duration(value)
+
+
+def _column_type(value: object) -> object:
+    if not isinstance(value, str):
+        raise _error("the type of a column must be text, such as 'string' or 'bigint not null'")
+    simple = _TYPE.fullmatch(_NOT_NULL.sub("", value.strip()).lower())
+    if simple and simple[1] not in _TYPES:
+        raise _error(f"{value!r} is not a type of Spark SQL; {nearest(simple[1], _TYPES)}")
+    return value
+
+
+Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
+Duration = Annotated[str, BeforeValidator(_duration)]
+Name = Annotated[str, Field(pattern=_NAME)]
+Topic = Annotated[str, Field(pattern=_TOPIC)]
+SinkId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,200}$")]
+Codec = Literal["json", "string", "binary"]
+
+
+class _Part(BaseModel):
+    """A mapping of the job file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=False)
+
+
+class Source(_Part):
+    """The input: its topics, and the codec that turns values into columns."""
+
+    topics: Annotated[list[Topic], BeforeValidator(_list), Field(min_length=1)] | None = Field(
+        None, alias="topic"
+    )
+    pattern: str | None = None
+    view: Name = "source"
+    codec: Codec = "binary"
+    columns: dict[str, Annotated[str, BeforeValidator(_column_type)]] = Field({}, alias="schema")
+    key: Literal["string", "binary"] = "string"
+    json_options: Texts = {}
+    options: Texts = {}
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Source":
+        if (self.topics is None) == (self.pattern is None):
+            raise _error("source needs one of the keys 'topic' and 'pattern'")
+        if self.codec == "json" and not self.columns:
+            raise _error("codec json needs the key 'schema', a mapping of columns to their types")
+        if self.codec != "json" and (self.columns or self.json_options):
+            raise _error("'schema' and 'json_options' need codec json")
+        for column in self.columns:
+            if column.startswith("_"):
+                raise _error(f"column {column!r}: names that begin with _ are for the record")
+        return self
+
+    def matches(self, topic: str) -> bool:
+        """Return whether `pattern` matches the whole name of a topic."""
+        return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
+
+
+class Watermark(_Part):
+    """The limit for late rows: `delay` behind the latest time in `column`."""
+
+    view: Name | None = Field(None, alias="from")
+    column: str
+    delay: Duration
+
+
+class Dedupe(_Part):
+    """The first of all rows that are equal in `columns`."""
+
+    view: Name | None = Field(None, alias="from")
+    columns: Annotated[list[str], BeforeValidator(_list), Field(min_length=1)]
+    within_watermark: bool = False
+
+
+class Step(_Part):
+    """A named view: a query, or a watermark or deduplication of an earlier view."""
+
+    view: Name
+    sql: str | None = None
+    watermark: Watermark | None = None
+    dedupe: Dedupe | None = None
+
+    @model_validator(mode="after")
+    def _does_one_thing(self) -> "Step":
+        if sum(each is not None for each in (self.sql, self.watermark, self.dedupe)) != 1:
+            raise _error(f"step {self.view!r} needs one of the keys 'sql', 'watermark', 'dedupe'")
+        return self
+
+    @property
+    def input(self) -> str | None:
+        """The view that `from` names; None if it is left out, or if the step is a query."""
+        part = self.watermark or self.dedupe
+        return part.view if part else None
+
+    @property
+    def from_location(self) -> Location:
+        """The location of `from` in the step."""
+        return ("watermark" if self.watermark else "dedupe", "from")
+
+
+class Sink(_Part):
+    """The output: its topic, and the codec that turns columns into values."""
+
+    topic: Topic
+    view: Name | None = Field(None, alias="from")
+    id: SinkId | None = None
+    codec: Codec = "json"
+    key: str | None = None
+    timestamp: str | None = None
+    mode: Literal["append", "update", "complete"] = "append"
+    json_options: Texts = {}
+    options: Texts = {}
+
+
+class Job(_Part):
+    """A job file."""
+
+    name: SinkId
+    bootstrap: str = "localhost:9092"
+    source: Source
+    steps: list[Step] = []
+    sink: Sink
+    bad_records: Topic = FAIL
+    lineage: bool = False
+    trigger: Annotated[str, BeforeValidator(_trigger)] = "0 seconds"
+    checkpoint: Annotated[str, Field(min_length=1)]
+    spark: Texts = {}
+
+    @property
+    def sink_id(self) -> str:
+        """The sink's id: `sink.id`, or the name of the job."""
+        return self.sink.id or self.name
+
+    @property
+    def last_view(self) -> str:
+        """The view that the sink writes unless `sink.from` names another."""
+        return self.steps[-1].view if self.steps else self.source.view
+
+    @property
+    def bad_topic(self) -> str | None:
+        """The topic of records that cannot be parsed; None if they fail the job."""
+        return None if self.bad_records == FAIL else self.bad_records
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """The topics that the sink writes."""
+        return [self.sink.topic, *([self.bad_topic] if self.bad_topic else [])]
+
+    @property
+    def unique_columns(self) -> Sequence[str]:
+        """The columns of the values of which the job keeps the first row only."""
+        for step in self.steps:
+            if step.dedupe and set(step.dedupe.columns) <= self.source.columns.keys():
+                return step.dedupe.columns
+        return []
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether every record must reach the output: no query and no watermark drops any."""
+        return not any(step.sql or step.watermark for step in self.steps)
+
+
+class Problem(Exception):
+    """A fault of a job file: its location, and one line that says what to do."""
+
+    def __init__(self, location: Location, text: str) -> None:
+        super().__init__(text)
+        self.location = location
+        self.text = text
+
+
+def check_references(job: Job) -> list[Problem]:
+    """Return the faults between keys: views that are not there, options that have a key."""
+    problems = []
+    views = [job.source.view]
+    for index, step in enumerate(job.steps):
+        if step.input is not None and step.input not in views:
+            problems.append(_unknown_view(("steps", index, *step.from_location), step.input, views))
+        if step.view in views:
+            text = f"view {step.view!r} is there already; choose another name"
+            problems.append(Problem(("steps", index, "view"), text))
+        views.append(step.view)
+    if job.sink.view is not None and job.sink.view not in views:
+        problems.append(_unknown_view(("sink", "from"), job.sink.view, views))
+    if job.bad_topic == job.sink.topic:
+        problems.append(Problem(("bad_records",), "bad records need a topic of their own"))
+    for part, options in (("source", job.source.options), ("sink", job.sink.options)):
+        for name in options:
+            if owner := _SET_BY_KEY.get(name.lower()):
+                text = f"option {name!r} is set by {owner}; remove it"
+                problems.append(Problem((part, "options", name), text))
+    return problems
+
+
+def _unknown_view(location: Location, name: str, views: Sequence[str]) -> Problem:
+    return Problem(location, f"no view {name!r} stands before; {nearest(name, views)}")

@@ -1,0 +1,36 @@
+"""The topics of a job in the cluster."""
+
+from collections.abc import Sequence
+
+from barnabas.client.cluster import Cluster
+from barnabas.pipeline.jobs.spec import Job, Location, Problem, near
+
+
+async def input_topics(cluster: Cluster, job: Job) -> Sequence[str]:
+    """Return the topics that a job reads."""
+    if job.source.topics is not None:
+        return job.source.topics
+    return [name for name in await _topics(cluster) if job.source.matches(name)]
+
+
+async def missing_topics(cluster: Cluster, job: Job) -> list[Problem]:
+    """Return a fault for each topic of a job that is not there, with the nearest one."""
+    known = await _topics(cluster)
+    wanted: list[tuple[Location, str]] = [
+        *((("source", "topic"), name) for name in job.source.topics or ()),
+        (("sink", "topic"), job.sink.topic),
+        *([(("bad_records",), job.bad_topic)] if job.bad_topic else []),
+    ]
+    problems: list[Problem] = []
+    for location, name in wanted:
+        if name not in known:
+            advice = f"barnabas topics create {name}"
+            if close := near(name, known):
+                advice = f"did you mean {close[0]!r}? Or: {advice}"
+            problems.append(Problem(location, f"topic {name} does not exist; {advice}"))
+    return problems
+
+
+async def _topics(cluster: Cluster) -> Sequence[str]:
+    await cluster.refresh(None)
+    return sorted(each.name for each in cluster.topics.values() if not each.is_internal)

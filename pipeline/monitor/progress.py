@@ -1,0 +1,284 @@
+"""The progress of a job: figures of its batches, its last decision and its kept transactions. Pure.
+
+A `Monitor` is fed with the JSON of Spark's progress events; its `Progress` is shown in a terminal,
+as JSON lines, and as a web page with metrics.
+"""
+
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+WINDOW_SECONDS: Final = 30.0
+"""Rates are means over the last seconds, so that they fall when batches no longer come."""
+_MOST_BATCHES: Final = 1000
+
+STARTING: Final = "starting"
+RUNNING: Final = "running"
+STOPPED: Final = "stopped"
+FAILED: Final = "failed"
+STATES: Final = (STARTING, RUNNING, STOPPED, FAILED)
+
+
+class BatchFigures(NamedTuple):
+    """The figures of a batch; times in ms, and in seconds since the epoch. None: unknown."""
+
+    number: int
+    ended: float
+    rows_in: int
+    rows_out: int | None
+    bad_rows: int
+    lag: int | None
+    total_ms: int
+    source_ms: int
+    """Asking for offsets and planning the ranges."""
+    tasks_ms: int
+    """Planning and tasks: reading, computing, writing."""
+    commit_ms: int
+    """The sink's commit, after the last task; part of `tasks_ms` if it is not known apart."""
+    checkpoint_ms: int
+    late_rows: int
+    """Rows that the watermark has dropped."""
+    state_rows: int
+    watermark: str | None
+
+
+class LastDecision(NamedTuple):
+    """The last committed decision of the sink, at an offset of its topic of decisions."""
+
+    batch: int
+    query: str
+    transactions: int
+    rows: int
+    offset: int
+
+
+class KeptTransaction(NamedTuple):
+    """An open transaction under the sink's id."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    seconds: float
+    is_kept: bool
+
+
+class SinkState(NamedTuple):
+    """The state of the sink in the cluster; None if it is not known."""
+
+    decision: LastDecision | None = None
+    open: tuple[KeptTransaction, ...] | None = None
+    problem: str | None = None
+    """The reason why the cluster could not be asked."""
+
+
+class Progress(NamedTuple):
+    """The progress of a job at a moment."""
+
+    job: str
+    sink: str
+    state: str
+    error: str | None
+    query: str | None
+    run: str | None
+    at: float
+    rows_in_per_s: float
+    rows_out_per_s: float
+    rows_in: int
+    rows_out: int
+    bad_rows: int
+    late_rows: int
+    batches: int
+    last: BatchFigures | None
+    cluster: SinkState
+
+    def as_json(self) -> str:
+        """Return the progress as one line of JSON, which `from_json` reads back."""
+        data = self._asdict()
+        data["last"] = self.last and self.last._asdict()
+        rows = self.cluster.open
+        data["cluster"] = {
+            "decision": self.cluster.decision and self.cluster.decision._asdict(),
+            "open": None if rows is None else [row._asdict() for row in rows],
+            "problem": self.cluster.problem,
+        }
+        return json.dumps(data)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Progress":
+        """Return the progress that `as_json` wrote; raises ValueError."""
+        try:
+            data = json.loads(text)
+            last, cluster = data["last"], data["cluster"]
+            decision, rows = cluster["decision"], cluster["open"]
+            data["last"] = last and BatchFigures(**last)
+            data["cluster"] = SinkState(
+                decision and LastDecision(**decision),
+                None if rows is None else tuple(KeptTransaction(**row) for row in rows),
+                cluster["problem"],
+            )
+            return cls(**data)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a progress of this version: {error}") from error
+
+
+class Monitor:
+    """The figures of a running job since its start."""
+
+    def __init__(self, job: str, sink: str, started: float) -> None:
+        self.job = job
+        self._sink = sink
+        self._started = started
+        self._recent: deque[BatchFigures] = deque(maxlen=_MOST_BATCHES)
+        self._totals = [0, 0, 0, 0]
+        self._batches = 0
+        self.state = STARTING
+        self.error: str | None = None
+        self.query: str | None = None
+        self.run: str | None = None
+        self.cluster = SinkState()
+
+    @property
+    def last_batch(self) -> int:
+        """The number of the last batch; -1 if there was none."""
+        return self._recent[-1].number if self._recent else -1
+
+    def add(self, batch: BatchFigures) -> None:
+        """Add the figures of a batch that has ended; a later event replaces that of its batch."""
+        if self._recent and self._recent[-1].number >= batch.number:
+            # Spark repeats the last batch every ten seconds while no data comes.
+            self._recent[-1] = self._recent[-1]._replace(lag=batch.lag)
+            return
+        self._recent.append(batch)
+        self._batches += 1
+        figures = (batch.rows_in, batch.rows_out or 0, batch.bad_rows, batch.late_rows)
+        self._totals = [sum(each) for each in zip(self._totals, figures, strict=True)]
+
+    def progress(self, now: float) -> Progress:
+        """Return the progress at `now`, in seconds since the epoch."""
+        since = now - WINDOW_SECONDS
+        recent = [each for each in self._recent if each.ended > since]
+        seconds = max(1.0, min(WINDOW_SECONDS, now - self._started))
+        rows_in, rows_out, bad_rows, late_rows = self._totals
+        return Progress(
+            self.job,
+            self._sink,
+            self.state,
+            self.error,
+            self.query,
+            self.run,
+            now,
+            sum(each.rows_in for each in recent) / seconds,
+            sum(each.rows_out or 0 for each in recent) / seconds,
+            rows_in,
+            rows_out,
+            bad_rows,
+            late_rows,
+            self._batches,
+            self._recent[-1] if self._recent else None,
+            self.cluster,
+        )
+
+
+# -- Spark's progress events -----------------------------------------------------------------------
+
+
+def read_event(text: str, metrics: str, tasks_ended: float | None = None) -> BatchFigures:
+    """Return the figures of one of Spark's progress events, its JSON.
+
+    `metrics` names the observed metrics with the number of rows read, which Spark counts once for
+    each branch of the query. `tasks_ended` is when the last task of the batch has ended, in seconds
+    since the epoch; None if unknown.
+    """
+    event: Mapping[str, Any] = json.loads(text)
+    times: Mapping[str, int] = event.get("durationMs", {})
+    observed = event.get("observedMetrics", {}).get(metrics, {})
+    total_ms = times.get("triggerExecution", 0)
+    write_ms = times.get("addBatch", 0)
+    began = datetime.fromisoformat(event["timestamp"]).timestamp()
+    commit_ms = 0
+    if tasks_ended is not None:
+        written = began + (total_ms - times.get("commitOffsets", 0)) / 1000
+        commit_ms = min(write_ms, max(0, round((written - tasks_ended) * 1000)))
+    rows_out = event.get("sink", {}).get("numOutputRows", -1)
+    states: Sequence[Mapping[str, Any]] = event.get("stateOperators", [])
+    # Spark repeats the metrics of the last batch in events without data.
+    has_data = event.get("numInputRows", 0) > 0
+    return BatchFigures(
+        number=event["batchId"],
+        ended=began + total_ms / 1000,
+        rows_in=observed.get("rows", event.get("numInputRows", 0)) if has_data else 0,
+        rows_out=None if rows_out < 0 else rows_out,
+        bad_rows=observed.get("bad", 0) if has_data else 0,
+        lag=_lag(event.get("sources", [])),
+        total_ms=total_ms,
+        source_ms=times.get("latestOffset", 0) + times.get("getBatch", 0),
+        tasks_ms=write_ms - commit_ms,
+        commit_ms=commit_ms,
+        checkpoint_ms=times.get("walCommit", 0) + times.get("commitOffsets", 0),
+        late_rows=sum(each.get("numRowsDroppedByWatermark", 0) for each in states),
+        state_rows=sum(each.get("numRowsTotal", 0) for each in states),
+        watermark=event.get("eventTime", {}).get("watermark"),
+    )
+
+
+def _lag(sources: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return the number of offsets between what was read and the ends of the partitions."""
+    lag = 0
+    for source in sources:
+        read, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+        if read is None or latest is None:
+            return None
+        for partition, end in latest.items():
+            lag += max(0, end - read.get(partition, 0))
+    return lag
+
+
+def _offsets(value: object) -> dict[tuple[str, str], int] | None:
+    """Return offsets by topic and partition from the stock connector's JSON; None for others."""
+    try:
+        data = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+    if not isinstance(data, dict):
+        return None
+    found = {}
+    for topic, partitions in data.items():
+        if not isinstance(partitions, dict):
+            return None
+        for partition, offset in partitions.items():
+            if not isinstance(offset, int):
+                return None
+            found[topic, partition] = offset
+    return found
+
+
+_PYTHON_ERROR: Final = "Error: "
+
+
+def failure_text(message: str) -> str:
+    """Return the line of a failed query's message that says what went wrong.
+
+    Spark's message has the traces of Java and of the Python worker. The last line of a Python
+    trace is the error; `raise_error` has its text behind USER_RAISED_EXCEPTION.
+    """
+    lines = [line.strip() for line in message.strip().splitlines()]
+    for line in reversed(lines):
+        if "[USER_RAISED_EXCEPTION]" in line:
+            return _without_class(line.partition("[USER_RAISED_EXCEPTION]")[2])
+    for line in reversed(lines):
+        name, colon, text = line.partition(": ")
+        if colon and text and name.startswith("barnabas.") and " " not in name:
+            return text
+    for line in reversed(lines):
+        name, colon, text = line.partition(_PYTHON_ERROR)
+        if colon and text and name.replace(".", "").isidentifier():
+            return line
+    return _without_class(lines[0] if lines else "unknown failure")
+
+
+def _without_class(line: str) -> str:
+    if line.startswith("[") and "] " in line:
+        line = line.partition("] ")[2]
+    return line.partition(" SQLSTATE: ")[0].strip()

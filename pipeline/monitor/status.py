@@ -1,0 +1,84 @@
+"""The status of a job that may run elsewhere: its checkpoint, and its sink in the cluster."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from barnabas.client.cluster import Cluster
+from barnabas.pipeline.jobs.checkpoint import Checkpoint
+from barnabas.pipeline.jobs.sink_log import Bounds, DecisionReader, bounds_of
+from barnabas.pipeline.jobs.spec import Job
+from barnabas.pipeline.monitor.progress import SinkState
+from barnabas.pipeline.monitor.sink_state import read_sink_state
+from barnabas.pipeline.monitor.view import cluster_rows
+from barnabas.protocol.topic_partition import TopicPartition
+
+_TAIL = 100
+
+
+class Status(NamedTuple):
+    """The status of a job; None where the checkpoint cannot be read here."""
+
+    job: str
+    sink: str
+    query: str | None
+    batch: int | None
+    """The last batch that has ended; -1 before the first one."""
+    begun: int | None
+    """The last batch that has begun."""
+    lag: int | None
+    cluster: SinkState
+
+    def as_json(self) -> dict[str, object]:
+        """Return the status for programs."""
+        decision, rows = self.cluster.decision, self.cluster.open or ()
+        return {
+            **self._asdict(),
+            "cluster": {
+                "decision": decision and decision._asdict(),
+                "open": [each._asdict() for each in rows],
+            },
+        }
+
+
+async def read_status(cluster: Cluster, job: Job, checkpoint: Checkpoint | None) -> Status:
+    """Return the status of a job. Raises KafkaError."""
+    reader = DecisionReader(cluster, job.sink_id, tail=_TAIL)
+    state = await read_sink_state(cluster, job.sink_id, reader)
+    if checkpoint is None:
+        return Status(job.name, job.sink_id, None, None, None, None, state)
+    topics = {each.topic for each in checkpoint.offsets} | set(job.source.topics or ())
+    ends: dict[TopicPartition, Bounds] = {}
+    for topic in sorted(topics):
+        ends |= await bounds_of(cluster, topic)
+    return Status(
+        job.name,
+        job.sink_id,
+        checkpoint.query,
+        checkpoint.done,
+        checkpoint.begun,
+        lag_of(checkpoint.offsets, ends),
+        state,
+    )
+
+
+def lag_of(read: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, Bounds]) -> int:
+    """Return the number of committed offsets that are not read yet."""
+    return sum(
+        max(0, bounds.end - read.get(partition, bounds.start)) for partition, bounds in ends.items()
+    )
+
+
+def show(status: Status) -> list[tuple[str, str]]:
+    """Return the status as names and texts."""
+    rows = [("job", status.job), ("sink", status.sink)]
+    if status.query is None:
+        rows.append(("checkpoint", "not readable here, or the job has never run"))
+    else:
+        open_batch = "" if status.begun == status.batch else f", batch {status.begun} has begun"
+        done = "none" if status.batch == -1 else str(status.batch)
+        rows += [
+            ("query", status.query),
+            ("last batch", f"{done}{open_batch}"),
+            ("lag", f"{status.lag:,} offsets"),
+        ]
+    return rows + cluster_rows(status.cluster)

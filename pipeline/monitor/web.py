@@ -1,0 +1,270 @@
+"""The web page of a job: `/` for people, `/progress` as JSON, `/metrics` for Prometheus.
+
+A job runs in threads, not on an event loop, so the page is served from a thread as well.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import socket
+from typing import Final, NamedTuple
+
+from barnabas.metrics.exposition import CONTENT_TYPE
+from barnabas.metrics.exposition import render as render_family
+from barnabas.metrics.registry import FamilySnapshot
+from barnabas.pipeline.monitor.progress import STATES, Progress
+
+_TIMEOUT: Final = 10.0
+_MOST_CONNECTIONS: Final = 32
+"""Limit of simultaneous connections, each of which has a thread."""
+_TEXT: Final = "text/plain; charset=utf-8"
+
+
+class Answer(NamedTuple):
+    """Status, type and body of a response."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+Route = Callable[[], Answer]
+
+
+def routes(read: Callable[[], Progress]) -> dict[str, Route]:
+    """Return what a page of `read`'s progress answers, by path."""
+    return {
+        "/": lambda: Answer(HTTPStatus.OK, "text/html; charset=utf-8", PAGE.encode()),
+        "/progress": lambda: Answer(
+            HTTPStatus.OK, "application/json", read().as_json().encode() + b"\n"
+        ),
+        "/metrics": lambda: Answer(HTTPStatus.OK, CONTENT_TYPE, metrics_text(read())),
+    }
+
+
+class WebPage:
+    """An HTTP server in threads: GET for `gets`, POST for `posts`, by path."""
+
+    def __init__(
+        self, host: str, port: int, gets: Mapping[str, Route], posts: Mapping[str, Route] = {}
+    ) -> None:
+        """Listen; OSError if the address is unavailable. Port 0 takes a free one."""
+        self._server = _Server((host, port), gets, posts)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="web", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """The URL of the page."""
+        host, port = self._server.server_address[:2]
+        return f"http://{str(host) if host != '0.0.0.0' else 'localhost'}:{port}"
+
+    def start(self) -> None:
+        """Serve in a thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop serving and close the socket."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(
+        self, address: tuple[str, int], gets: Mapping[str, Route], posts: Mapping[str, Route]
+    ) -> None:
+        self.by_method = {"GET": gets, "HEAD": gets, "POST": posts}
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        super().__init__(address, _Handler)
+
+    def process_request(
+        self, request: socket | tuple[bytes, socket], client_address: object
+    ) -> None:
+        """Start a thread for a connection, or close it if there are too many."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(
+        self, request: socket | tuple[bytes, socket], client_address: object
+    ) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: socket | tuple[bytes, socket], client_address: object) -> None:
+        """Say nothing: a client that hangs up is no error of the job."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = _TIMEOUT
+    server_version = "barnabas"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        if self.headers.get("X-Barnabas") is None:
+            # Pages of other sites cannot set a header of their own.
+            text = b"POST needs the header X-Barnabas\n"
+            self._send(Answer(HTTPStatus.FORBIDDEN, _TEXT, text))
+            return
+        self._answer()
+
+    def _answer(self) -> None:
+        known = self.server.by_method[self.command]
+        route = known.get(self.path.partition("?")[0])
+        if route is None:
+            text = " ".join(known).encode() + b"\n"
+            self._send(Answer(HTTPStatus.NOT_FOUND, _TEXT, text))
+            return
+        self._send(route())
+
+    def _send(self, answer: Answer) -> None:
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep the terminal for the view of the job."""
+
+
+# -- metrics ---------------------------------------------------------------------------------------
+
+
+def metrics_text(progress: Progress) -> bytes:
+    """Return the metrics of a job in the text format of Prometheus."""
+    return b"".join(block for family in families(progress) for block in render_family(family))
+
+
+def families(progress: Progress) -> Iterator[FamilySnapshot]:
+    """Yield the metrics of a job."""
+
+    def counter(name: str, help: str, value: float) -> FamilySnapshot:
+        labels = (progress.job,)
+        return FamilySnapshot(
+            f"barnabas_pipeline_{name}_total", help, "counter", ("job",), [(labels, value)]
+        )
+
+    def gauge(name: str, help: str, value: float) -> FamilySnapshot:
+        labels = (progress.job,)
+        return FamilySnapshot(
+            f"barnabas_pipeline_{name}", help, "gauge", ("job",), [(labels, value)]
+        )
+
+    yield FamilySnapshot(
+        "barnabas_pipeline_state",
+        "1 for the state of the job, 0 for the others",
+        "gauge",
+        ("job", "state"),
+        [((progress.job, state), float(progress.state == state)) for state in STATES],
+    )
+    yield counter("rows_in", "Records read since the start", progress.rows_in)
+    yield counter("rows_out", "Records written since the start", progress.rows_out)
+    yield counter("bad_rows", "Records that could not be parsed", progress.bad_rows)
+    yield counter("late_rows", "Rows that the watermark has dropped", progress.late_rows)
+    yield counter("batches", "Batches since the start", progress.batches)
+    if last := progress.last:
+        yield gauge("batch", "Number of the last batch", last.number)
+        yield gauge("batch_end_seconds", "End of the last batch, since the epoch", last.ended)
+        yield gauge("state_rows", "Rows in the state of the query", last.state_rows)
+        if last.lag is not None:
+            yield gauge("lag", "Offsets that are not read yet", last.lag)
+        steps = {
+            "source": last.source_ms,
+            "tasks": last.tasks_ms,
+            "commit": last.commit_ms,
+            "checkpoint": last.checkpoint_ms,
+            "total": last.total_ms,
+        }
+        yield FamilySnapshot(
+            "barnabas_pipeline_batch_seconds",
+            "Time of the last batch by its steps",
+            "gauge",
+            ("job", "step"),
+            [((progress.job, step), ms / 1000) for step, ms in steps.items()],
+        )
+    if decision := progress.cluster.decision:
+        yield gauge("decided_batch", "Batch of the sink's last decision", decision.batch)
+    if (rows := progress.cluster.open) is not None:
+        kept = [each.seconds for each in rows if each.is_kept]
+        yield gauge("open_transactions", "Open transactions under the sink's id", len(rows))
+        yield gauge("kept_transactions", "Those that are kept (KIP-939)", len(kept))
+        yield gauge("kept_seconds", "Age of the oldest of these", max(kept, default=0.0))
+
+
+PAGE: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Barnabas pipeline</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:56rem;padding:0 1rem;color:#222}
+h1{font-size:1.3rem;margin:0} #state{padding:.1rem .5rem;border-radius:.3rem;background:#ddd}
+#state.running{background:#bfe8c5} #state.failed{background:#f3b5b0}
+.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.8rem;
+margin:1rem 0}
+.figures div{border:1px solid #ddd;border-radius:.4rem;padding:.5rem .8rem}
+.figures b{display:block;font-size:1.3rem;font-variant-numeric:tabular-nums}
+canvas{width:100%;height:8rem;border:1px solid #ddd;border-radius:.4rem}
+table{border-collapse:collapse;margin-top:1rem} td,th{padding:.1rem 1rem .1rem 0;text-align:left}
+.bar{display:flex;height:1.2rem;border-radius:.3rem;overflow:hidden;background:#eee}
+.bar span{overflow:hidden;white-space:nowrap;font-size:.75rem;padding-left:.3rem}
+#error{color:#a00}
+@media(prefers-color-scheme:dark){body{background:#181a1b;color:#ddd}#state{color:#222}
+.figures div,canvas{border-color:#444}.bar span{color:#222}}
+</style></head><body>
+<h1><span id="job"></span> <span id="state"></span></h1><p id="error"></p>
+<div class="figures" id="figures"></div>
+<canvas id="chart" width="900" height="130"></canvas>
+<p>Rows/s <span style="color:#2a7">in</span>, <span style="color:#27c">out</span>.
+Time of the last batch:</p><div class="bar" id="bar"></div>
+<table id="open"></table>
+<script>
+const $=id=>document.getElementById(id),n=x=>x==null?"?":Math.round(x).toLocaleString("en"),past=[];
+function cell(parent,tag,text){const e=document.createElement(tag);e.textContent=text;
+  parent.append(e);return e}
+function figure(name,value){const d=document.createElement("div");cell(d,"b",value);
+  cell(d,"span",name);$("figures").append(d)}
+function chart(){const c=$("chart"),g=c.getContext("2d"),w=c.width,h=c.height;
+  g.clearRect(0,0,w,h);const top=Math.max(1,...past.flat());
+  [["#2a7",0],["#27c",1]].forEach(([colour,i])=>{g.strokeStyle=colour;g.lineWidth=2;g.beginPath();
+  past.forEach((p,x)=>g.lineTo(w-(past.length-x)*3,h-4-p[i]/top*(h-12)));g.stroke()})}
+function show(p){const last=p.last||{},d=p.cluster.decision,open=p.cluster.open||[];
+  $("job").textContent=p.job;$("state").textContent=$("state").className=p.state;
+  $("error").textContent=p.error||p.cluster.problem||"";$("figures").replaceChildren();
+  figure("rows/s in",n(p.rows_in_per_s));figure("rows/s out",n(p.rows_out_per_s));
+  figure("rows in",n(p.rows_in));figure("rows out",n(p.rows_out));
+  figure("bad records",n(p.bad_rows));
+  figure("late rows",n(p.late_rows));figure("lag, offsets",n(last.lag));
+  figure("batch",n(last.number));
+  figure("last decision",d?"batch "+d.batch:"none");
+  figure("kept transactions",open.filter(t=>t.is_kept).length);
+  past.push([p.rows_in_per_s,p.rows_out_per_s]);if(past.length>300)past.shift();chart();
+  $("bar").replaceChildren();
+  [["source","#f2c879"],["tasks","#9fd3a5"],["commit","#9fc1ee"],["checkpoint","#d6b8e8"]]
+  .forEach(([s,c])=>{const e=cell($("bar"),"span",s+" "+n(last[s+"_ms"])+" ms");
+  e.style.background=c;e.style.flex=Math.max(1,last[s+"_ms"]||0)+" 1 4rem"});
+  $("open").replaceChildren();open.filter(t=>t.is_kept).slice(0,20).forEach(t=>{
+  const r=$("open").insertRow();[t.transactional_id,t.producer_id+":"+t.epoch,n(t.seconds)+" s"]
+  .forEach(x=>cell(r,"td",x))})}
+async function tick(){try{show(await(await fetch("progress")).json())}
+  catch(e){$("state").textContent=$("state").className="gone"}setTimeout(tick,1000)}
+tick()
+</script></body></html>
+"""
+"""The page; it loads nothing from elsewhere, and inserts values as text only."""

@@ -1,0 +1,1 @@
+"""PySpark: everything of the pipeline that imports it."""

@@ -1,0 +1,389 @@
+"""A job in Spark: its session, its start, and what becomes of it.
+
+run_job(read_job(path), monitor, tell, stop)
+"""
+
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from barnabas.pipeline import register
+from barnabas.pipeline.jobs.reading import JobFile
+from barnabas.pipeline.jobs.spec import AVAILABLE_NOW, Job, Problem
+from barnabas.pipeline.monitor.progress import (
+    FAILED,
+    RUNNING,
+    STOPPED,
+    Monitor,
+    Progress,
+    SinkState,
+    failure_text,
+    read_event,
+)
+from barnabas.pipeline.sink.options import SinkOptionsError
+from barnabas.pipeline.sink.options import parse_options as parse_sink_options
+from barnabas.pipeline.source.option_values import OptionError
+from barnabas.pipeline.source.options import read_options as read_source_options
+from barnabas.pipeline.spark.plan import INPUT_METRICS, build, one_line
+
+FORMAT: Final = "barnabas"
+LOG_LEVELS: Final = ("off", "error", "warn", "info", "debug")
+_POLL_SECONDS: Final = 0.5
+_BATCH: Final = re.compile(r"batch = (\d+)")
+
+Records = Callable[[SparkSession, Job], DataFrame]
+
+
+class JobFailed(ValueError):
+    """The failure of a job: one line that says why."""
+
+
+# -- the options of source and sink ----------------------------------------------------------------
+
+
+def source_options(job: Job) -> dict[str, str]:
+    """Return the options for `readStream`; raises Problem for one that the source refuses."""
+    source = job.source
+    options = dict(source.options)
+    if source.topics is not None:
+        options["subscribe"] = ",".join(source.topics)
+    else:
+        options["subscribePattern"] = source.pattern or ""
+    options["kafka.bootstrap.servers"] = job.bootstrap
+    if job.bad_topic is not None:
+        # Bad records leave with their headers.
+        options["includeHeaders"] = "true"
+    try:
+        read_source_options(options, stream=True)
+    except OptionError as error:
+        raise _option_problem("source", source.options, str(error)) from None
+    return options
+
+
+def sink_options(job: Job) -> dict[str, str]:
+    """Return the options for `writeStream`; raises Problem for one that the sink refuses."""
+    options = dict(job.sink.options)
+    options["kafka.bootstrap.servers"] = job.bootstrap
+    options["sinkId"] = job.sink_id
+    try:
+        parse_sink_options(options, streaming=True)
+    except SinkOptionsError as error:
+        raise _option_problem("sink", job.sink.options, str(error)) from None
+    return options
+
+
+def _option_problem(part: str, options: Mapping[str, str], text: str) -> Problem:
+    """Return a refusal of source or sink, at the option that it names."""
+    named = [name for name in options if name.lower() in text.lower()]
+    longest = sorted(named, key=len)[-1:]
+    return Problem((part, "options", *longest), text)
+
+
+# -- the session -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def session_of(job: Job, *, log_level: str, **settings: str) -> Iterator[SparkSession]:
+    """Start a JVM with the session of a job, and stop both; `settings` overrule the job's.
+
+    Raises JobFailed if there is no Java.
+    """
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # About the version of pandas, which is not used.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+    # PySpark repeats on standard error what its exceptions say.
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    with tempfile.TemporaryDirectory(prefix="barnabas-job-") as directory:
+        logs = Path(directory) / "log4j2.properties"
+        logs.write_text(_LOG4J.format(level=log_level))
+        builder = SparkSession.builder
+        for key, value in {**_settings(job, logs), **settings}.items():
+            builder = builder.config(key, value)
+        home = _spark_home(job, Path(directory) / "spark")
+        with own_interrupts(), home, _stderr_of_java(Path(directory), log_level) as said:
+            try:
+                spark = builder.getOrCreate()
+            except (PySparkException, Py4JError) as error:
+                why = said() or failure_text(str(error))
+                raise JobFailed(f"Spark does not start: {why}") from error
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def _settings(job: Job, logs: Path) -> Mapping[str, str]:
+    own = {
+        "spark.app.name": job.name,
+        "spark.master": "local[*]",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    settings = {**own, **job.spark}
+    if settings["spark.master"].startswith("local"):
+        settings.setdefault("spark.python.daemon.module", "barnabas.pipeline.spark.daemon")
+        settings.setdefault("spark.driver.host", "127.0.0.1")
+        settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
+    java = settings.get("spark.driver.extraJavaOptions", "")
+    if "log4j" not in java:
+        java = f"{java} -Dlog4j2.configurationFile={logs.as_uri()}".strip()
+    return {**settings, "spark.driver.extraJavaOptions": java}
+
+
+@contextmanager
+def _spark_home(job: Job, directory: Path) -> Iterator[None]:
+    """Let the Python workers of a local job import PySpark from where this process has it.
+
+    Spark puts SPARK_HOME/python/lib/pyspark.zip before all other modules. The archive has no
+    compiled modules: each new worker compiles PySpark, which takes 0.6 s of CPU, and a job starts a
+    dozen of them. So the JVM gets a SPARK_HOME without the archive. One that is set is left alone,
+    and so are workers of another Python, which may have no PySpark.
+    """
+    installed = Path(pyspark.__file__).parent
+    chosen = job.spark.get("spark.pyspark.python", os.environ["PYSPARK_PYTHON"])
+    is_local = job.spark.get("spark.master", "local").startswith("local")
+    if "SPARK_HOME" in os.environ or chosen != sys.executable or not is_local:
+        yield
+        return
+    directory.mkdir()
+    for name in ("bin", "conf", "jars", "sbin"):
+        if (installed / name).is_dir():
+            (directory / name).symlink_to(installed / name)
+    os.environ["SPARK_HOME"] = str(directory)
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_HOME"]
+
+
+@contextmanager
+def own_interrupts() -> Iterator[None]:
+    """Keep the handler of SIGINT, which SparkContext replaces with one that ends the program."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _stderr_of_java(directory: Path, log_level: str) -> Iterator[Callable[[], str]]:
+    """Give the JVM a file for its standard error if its log is off; it inherits the descriptor.
+
+    Yield a function that returns the last line in the file.
+    """
+    path = directory / "stderr"
+    if log_level != "off":
+        yield lambda: ""
+        return
+    sys.stderr.flush()
+    before = os.dup(2)
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield lambda: path.read_text(errors="replace").strip().rpartition("\n")[2]
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+
+
+_LOG4J: Final = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
+"""
+
+
+def check_java() -> None:
+    """Raise JobFailed unless there is a Java to start."""
+    home = os.environ.get("JAVA_HOME")
+    if home and not (Path(home) / "bin" / "java").exists():
+        raise JobFailed(f"JAVA_HOME is {home}, which has no bin/java; correct or unset it")
+    if not home and shutil.which("java") is None:
+        raise JobFailed("Spark needs Java: install Java 17 or newer, or set JAVA_HOME")
+
+
+# -- check and run ---------------------------------------------------------------------------------
+
+
+def check_job(file: JobFile, *, log_level: str = "off") -> str:
+    """Plan the queries of a job without running them; return Spark's plan. Raises JobError."""
+    job = file.job
+    file.located(lambda: (source_options(job), sink_options(job)))
+    with session_of(job, log_level=log_level, **{"spark.master": "local[1]"}) as spark:
+        register(spark)
+        rows = file.located(lambda: _rows(spark, job, read_stream))
+        file.located(lambda: check_streaming(spark, job, rows))
+        plan: str = rows._jdf.queryExecution().analyzed().toString()
+        return plan
+
+
+def read_stream(spark: SparkSession, job: Job) -> DataFrame:
+    """Return the stream of the source's records."""
+    return spark.readStream.format(FORMAT).options(**source_options(job)).load()
+
+
+def _rows(spark: SparkSession, job: Job, records: Records) -> DataFrame:
+    try:
+        source = records(spark, job)
+    except PySparkException as error:
+        raise Problem(("source",), failure_text(str(error))) from error
+    return build(spark, job, source)
+
+
+def check_streaming(spark: SparkSession, job: Job, rows: DataFrame) -> None:
+    """Ask Spark whether the queries can be a stream; raises Problem."""
+    jvm = spark._jvm
+    assert jvm is not None
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}
+    try:
+        checker.checkForStreaming(rows._jdf.queryExecution().analyzed(), mode[job.sink.mode]())
+    except PySparkException as error:
+        raise Problem(("sink", "mode"), one_line(error)) from error
+
+
+def run_job(
+    file: JobFile,
+    monitor: Monitor,
+    tell: Callable[[Progress], None],
+    stop: threading.Event,
+    *,
+    log_level: str = "off",
+    read_sink: Callable[[], SinkState] = SinkState,
+    records: Records = read_stream,
+) -> None:
+    """Run a job until it ends, fails, or `stop` is set; `tell` gets its progress meanwhile.
+
+    Raises JobError before anything is started, and JobFailed.
+    """
+    job = file.job
+    tell(monitor.progress(time.time()))
+    options = file.located(lambda: (source_options(job), sink_options(job)))[1]
+    with session_of(job, log_level=log_level) as spark:
+        register(spark)
+        rows = file.located(lambda: _rows(spark, job, records))
+        writer = _writer(rows, job, options, file.checkpoint)
+        try:
+            query = file.located(lambda: _start(writer))
+            monitor.query, monitor.run, monitor.state = str(query.id), str(query.runId), RUNNING
+            _watch(spark, query, monitor, tell, stop, read_sink)
+        except Exception as error:
+            monitor.state, monitor.error = FAILED, monitor.error or str(error)
+            raise
+        finally:
+            tell(monitor.progress(time.time()))
+
+
+def _writer(
+    rows: DataFrame, job: Job, options: Mapping[str, str], checkpoint: str
+) -> DataStreamWriter:
+    writer = rows.writeStream.format(FORMAT).queryName(job.name).outputMode(job.sink.mode)
+    writer = writer.option("checkpointLocation", checkpoint).options(**options)
+    if job.sink.mode == "update":
+        # Spark refuses update mode for data sources in Python.
+        with_digest = {**options, "checkpointLocation": checkpoint}
+        writer = writer.foreachBatch(partial(_write_batch, with_digest))
+    if job.trigger == AVAILABLE_NOW:
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=job.trigger)
+
+
+def _write_batch(options: Mapping[str, str], rows: DataFrame, number: int) -> None:
+    """Write a batch of the query; its number makes a repetition have no effect."""
+    writer = rows.write.format(FORMAT).mode("append")
+    writer.options(**options).option("batchId", number).save()
+
+
+def _start(writer: DataStreamWriter) -> StreamingQuery:
+    try:
+        return writer.start()
+    except PySparkException as error:
+        raise Problem(("sink",), failure_text(str(error))) from error
+
+
+def _watch(
+    spark: SparkSession,
+    query: StreamingQuery,
+    monitor: Monitor,
+    tell: Callable[[Progress], None],
+    stop: threading.Event,
+    read_sink: Callable[[], SinkState],
+) -> None:
+    while not stop.is_set() and query.isActive:
+        _read_events(spark, query, monitor)
+        monitor.cluster = read_sink()
+        tell(monitor.progress(time.time()))
+        stop.wait(_POLL_SECONDS)
+    if query.isActive:
+        query.stop()
+    failure = query.exception()
+    _read_events(spark, query, monitor)
+    if failure is not None:
+        monitor.error = failure_text(str(failure))
+        raise JobFailed(f"job {monitor.job} failed: {monitor.error}")
+    monitor.cluster = read_sink()
+    monitor.state = STOPPED
+
+
+def _read_events(spark: SparkSession, query: StreamingQuery, monitor: Monitor) -> None:
+    """Give the monitor the events that it has not seen."""
+    last = query.lastProgress
+    if last is None:
+        return
+    events = [last] if last.batchId <= monitor.last_batch + 1 else query.recentProgress
+    for event in events:
+        if event.batchId >= monitor.last_batch:
+            is_new = event.batchId > monitor.last_batch
+            ended = _tasks_ended(spark, str(query.runId), event.batchId) if is_new else None
+            monitor.add(read_event(event.json, INPUT_METRICS, ended))
+
+
+def _tasks_ended(spark: SparkSession, run: str, batch: int) -> float | None:
+    """Return when the last Spark job of a batch has ended, in seconds since the epoch.
+
+    Spark's events have the tasks and the sink's commit as one figure.
+    """
+    context = spark.sparkContext
+    try:
+        store = context._jsc.sc().statusStore()
+        for number in sorted(context.statusTracker().getJobIdsForGroup(run), reverse=True):
+            data = store.job(number)
+            found = _BATCH.search(data.description().getOrElse(None) or "")
+            if found is not None and int(found[1]) == batch:
+                return float(data.completionTime().get().getTime()) / 1000
+            if found is not None and int(found[1]) < batch:
+                return None
+    except Py4JError:
+        # A job may have left the store, or have no end yet.
+        return None
+    return None

@@ -1,0 +1,316 @@
+"""The queries of a job: the views from source to sink, as DataFrames.
+
+The functions work on streams and on tables alike, because they start from the DataFrame with the
+source's records. Their errors are Problems with the location in the job file.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from barnabas.pipeline.jobs.lineage import LINEAGE_HEADER
+from barnabas.pipeline.jobs.reading import TextProblem
+from barnabas.pipeline.jobs.spec import Job, Location, Problem, Source, Step, nearest
+
+LINEAGE: Final = "_lineage"
+REASON: Final = "_reason"
+_PARSED: Final = "_parsed"
+_CORRUPT: Final = "_corrupt"
+_NOT_NULL: Final = re.compile(r"\s+not\s+null$", re.IGNORECASE)
+_LINE_AND_COLUMN: Final = re.compile(r"\(line (\d+), pos (\d+)\)")
+_HEADERS: Final = "array<struct<key: string, value: binary>>"
+
+INPUT_METRICS: Final = "barnabas_input"
+"""The name of the observed metrics: `rows`, the number of records read, and `bad` among them."""
+
+
+def build(spark: SparkSession, job: Job, records: DataFrame) -> DataFrame:
+    """Return the rows for the sink: topic, key, value, headers and timestamp.
+
+    `records` has the columns of the source. Raises Problem.
+    """
+    marked = parse(job, records)
+    counted = marked.observe(
+        INPUT_METRICS, f.count(f.lit(1)).alias("rows"), f.count(REASON).alias("bad")
+    )
+    view = _good(job, counted)
+    views = {job.source.view: view}
+    view.createOrReplaceTempView(job.source.view)
+    previous = job.source.view
+    for index, step in enumerate(job.steps):
+        views[step.view] = _step(spark, ("steps", index), step, views, previous)
+        views[step.view].createOrReplaceTempView(step.view)
+        previous = step.view
+    rows = output(job, views[job.sink.view or job.last_view])
+    return rows if job.bad_topic is None else rows.unionByName(_bad(job.bad_topic, marked))
+
+
+# -- the source ----------------------------------------------------------------------------------
+
+
+def parse(job: Job, records: DataFrame) -> DataFrame:
+    """Return the records with the columns of their values, and `_reason` where that failed.
+
+    The columns of the source that views see begin with an underscore; `value` and `key` are those
+    of the record, unchanged.
+    """
+    source = job.source
+    columns = [
+        *(f.col(name).alias(f"_{name}") for name in ("topic", "partition", "offset", "timestamp")),
+        *([f.col("headers").alias("_headers")] if "headers" in records.columns else []),
+        *([_place("").alias(LINEAGE)] if job.lineage else []),
+        f.col("key").cast("string" if source.key == "string" else "binary").alias("_key"),
+        f.col("key").alias("_raw_key"),
+        f.col("value").alias("_raw_value"),
+    ]
+    if source.codec == "json":
+        options = {
+            **source.json_options,
+            "mode": "PERMISSIVE",
+            "columnNameOfCorruptRecord": _CORRUPT,
+        }
+        parsed = f.from_json(f.col("value").cast("string"), _schema(source), options)
+        with_value = records.select(*columns, parsed.alias(_PARSED))
+    else:
+        value = f.col("value").cast("string") if source.codec == "string" else f.col("value")
+        with_value = records.select(*columns, value.alias("value"))
+    return with_value.withColumn(REASON, _reason(source))
+
+
+def _place(prefix: str) -> Column:
+    """Return the place of a record, such as orders/0@17; `prefix` is that of the columns."""
+    topic, partition, offset = (f.col(prefix + name) for name in ("topic", "partition", "offset"))
+    at = f.lit("@")
+    return f.concat(topic, f.lit("/"), partition.cast("string"), at, offset.cast("string"))
+
+
+def _schema(source: Source) -> StructType:
+    schema = StructType()
+    for name, text in source.columns.items():
+        try:
+            kind = DataType.fromDDL(_NOT_NULL.sub("", text.strip()))
+        except PySparkException:
+            why = f"{text!r} is not a type of Spark SQL"
+            raise Problem(("source", "schema", name), why) from None
+        schema.add(name, kind)
+    return schema.add(_CORRUPT, StringType())
+
+
+def _reason(source: Source) -> Column:
+    """Return why a record cannot be parsed; null if it can."""
+    value = f.col("_raw_value")
+    checks: list[tuple[Column, str]] = []
+    if source.key == "string":
+        key = f.coalesce(f.is_valid_utf8("_raw_key"), f.lit(True))
+        checks.append((~key, "key is not UTF-8; set source.key to binary"))
+    if source.codec != "binary":
+        checks.append((~f.coalesce(f.is_valid_utf8(value), f.lit(True)), "value is not UTF-8"))
+    if source.codec == "json":
+        corrupt = f.col(_PARSED)[_CORRUPT].isNotNull() | f.col(_PARSED).isNull()
+        checks.append((value.isNull(), "value is null"))
+        checks.append((corrupt, "value is not JSON of the schema"))
+        checks += [
+            (f.col(_PARSED)[name].isNull(), f"column {name} is null")
+            for name, text in source.columns.items()
+            if _NOT_NULL.search(text.strip())
+        ]
+    reason = f.lit(None).cast("string")
+    for failed, text in reversed(checks):
+        reason = f.when(failed, f.lit(text)).otherwise(reason)
+    return reason
+
+
+def _good(job: Job, marked: DataFrame) -> DataFrame:
+    """Return the view of the source: parsed values, then the columns of the record."""
+    good = f.col(REASON).isNull()
+    if job.bad_topic is None:
+        failure = f.concat(f.lit("bad record at "), _place("_"), f.lit(": "), f.col(REASON))
+        advice = "; set bad_records to a topic, which then gets such records"
+        good = f.when(good, f.lit(True)).otherwise(
+            f.raise_error(f.concat(failure, f.lit(advice))).cast("boolean")
+        )
+    hidden = {REASON, _PARSED, "_raw_key", "_raw_value"}
+    record = [f.col(name) for name in marked.columns if name not in hidden]
+    values = [f.col(_PARSED)[name].alias(name) for name in job.source.columns]
+    return marked.where(good).select(*values, *record)
+
+
+def _bad(topic: str, marked: DataFrame) -> DataFrame:
+    """Return the rows for records that cannot be parsed: unchanged, with reason and place."""
+    added = {
+        "barnabas.reason": f.col(REASON),
+        "barnabas.topic": f.col("_topic"),
+        "barnabas.partition": f.col("_partition").cast("string"),
+        "barnabas.offset": f.col("_offset").cast("string"),
+        **({LINEAGE_HEADER: f.col(LINEAGE)} if LINEAGE in marked.columns else {}),
+    }
+    # Without the observation Spark moves the filter below the parser, and parses four times.
+    counted = marked.observe("barnabas_bad", f.count(REASON).alias("rows"))
+    return counted.where(f.col(REASON).isNotNull()).select(
+        f.lit(topic).alias("topic"),
+        f.col("_raw_key").alias("key"),
+        f.col("_raw_value").alias("value"),
+        _headers(marked, added).alias("headers"),
+        f.col("_timestamp").alias("timestamp"),
+    )
+
+
+def _headers(view: DataFrame, added: dict[str, Column]) -> Column:
+    """Return the headers of the record, if the view has them, and those that are added."""
+    own = f.array(
+        *(
+            f.struct(f.lit(name).alias("key"), value.cast("binary").alias("value"))
+            for name, value in added.items()
+        )
+    ).cast(_HEADERS)
+    if "_headers" not in view.columns:
+        return own
+    return f.concat(f.coalesce(f.col("_headers"), f.array().cast(_HEADERS)), own)
+
+
+# -- the steps -----------------------------------------------------------------------------------
+
+
+def _step(
+    spark: SparkSession, location: Location, step: Step, views: dict[str, DataFrame], previous: str
+) -> DataFrame:
+    if step.sql is not None:
+        return _query(spark, (*location, "sql"), step.sql, views)
+    view = views[step.input or previous]
+    if step.watermark is not None:
+        location = (*location, "watermark", "column")
+        column = column_of(view, step.watermark.column, location)
+        if not isinstance(view.schema[column].dataType, TimestampType | TimestampNTZType):
+            kind = view.schema[column].dataType.simpleString()
+            text = f"the watermark needs a column of type timestamp; {column!r} is {kind}"
+            raise Problem(location, text)
+        return view.withWatermark(column, step.watermark.delay)
+    assert step.dedupe is not None
+    place: Location = (*location, "dedupe", "columns")
+    columns = [column_of(view, name, place) for name in step.dedupe.columns]
+    if step.dedupe.within_watermark:
+        return view.dropDuplicatesWithinWatermark(columns)
+    return view.dropDuplicates(columns)
+
+
+def column_of(view: DataFrame, name: str, location: Location) -> str:
+    """Return the column of `view` with `name`, in any case, as the view spells it."""
+    found = {column.lower(): column for column in view.columns}.get(name.lower())
+    if found is None:
+        raise Problem(location, f"no column {name!r}; {nearest(name, view.columns)}")
+    return found
+
+
+def _query(spark: SparkSession, location: Location, sql: str, views: Collection[str]) -> DataFrame:
+    try:
+        return spark.sql(sql)
+    except PySparkException as error:
+        text = one_line(error)
+        if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
+            name = (error.getMessageParameters() or {}).get("relationName", "").strip("`")
+            text = f"no view {name!r} stands before; {nearest(name, views)}"
+        line, column = position_in(sql, error)
+        raise TextProblem(location, text, line, column) from None
+
+
+def position_in(sql: str, error: PySparkException) -> tuple[int, int]:
+    """Return line and column in a query, from 0, that Spark's error is about."""
+    if found := _LINE_AND_COLUMN.search(str(error)):
+        return int(found[1]) - 1, int(found[2])
+    for context in error.getQueryContext():
+        before = sql[: max(0, context.startIndex())]
+        return before.count("\n"), len(before) - before.rfind("\n") - 1
+    return 0, 0
+
+
+def one_line(error: PySparkException) -> str:
+    """Return the first sentence of Spark's error, without its class and the query."""
+    text = (error.getMessage() or str(error)).strip().splitlines()[0]
+    text = re.sub(r"^\[[A-Z_.0-9]+\] ", "", text)
+    return re.sub(r" SQLSTATE: \w+.*$", "", text)
+
+
+# -- the sink ------------------------------------------------------------------------------------
+
+
+def output(job: Job, view: DataFrame) -> DataFrame:
+    """Return the rows of the last view as records for the sink."""
+    sink = job.sink
+    key_name = sink.key or ("_key" if "_key" in view.columns else None)
+    key = f.lit(None).cast("binary")
+    if key_name is not None:
+        key = _binary(view, column_of(view, key_name, ("sink", "key")), ("sink", "key"))
+    time = f.lit(None).cast("timestamp")
+    if sink.timestamp is not None:
+        location: Location = ("sink", "timestamp")
+        column = column_of(view, sink.timestamp, location)
+        if not isinstance(view.schema[column].dataType, TimestampType):
+            raise Problem(location, f"column {column!r} must be of type timestamp")
+        time = f.col(column)
+    added = {LINEAGE_HEADER: _lineage(view)} if job.lineage else {}
+    return view.select(
+        f.lit(sink.topic).alias("topic"),
+        key.alias("key"),
+        _value(job, view).alias("value"),
+        _headers(view, added).alias("headers"),
+        time.alias("timestamp"),
+    )
+
+
+def _value(job: Job, view: DataFrame) -> Column:
+    location: Location = ("sink", "codec")
+    if job.sink.codec == "json":
+        columns: Sequence[str] = [name for name in view.columns if not name.startswith("_")]
+        if not columns:
+            raise Problem(location, "the view has no column for the value")
+        row = f.struct(*map(f.col, columns))
+        return f.to_json(row, job.sink.json_options).cast("binary")
+    if "value" not in view.columns:
+        text = f"codec {job.sink.codec} needs a column 'value'; {nearest('value', view.columns)}"
+        raise Problem(location, text)
+    wanted = StringType if job.sink.codec == "string" else BinaryType
+    kind = view.schema["value"].dataType
+    if not isinstance(kind, wanted):
+        text = f"codec {job.sink.codec}: column 'value' is {kind.simpleString()}; cast it"
+        raise Problem(location, text)
+    return f.col("value").cast("binary")
+
+
+def _binary(view: DataFrame, name: str, location: Location) -> Column:
+    kind = view.schema[name].dataType
+    if isinstance(kind, StructType | ArrayType | MapType):
+        raise Problem(location, f"column {name!r} is {kind.simpleString()}; a key must be simple")
+    column = f.col(name)
+    return column if isinstance(kind, BinaryType) else column.cast("string").cast("binary")
+
+
+def _lineage(view: DataFrame) -> Column:
+    location: Location = ("lineage",)
+    if LINEAGE not in view.columns:
+        text = (
+            "the last view has no column _lineage: select it,"
+            " or collect_list(_lineage) AS _lineage in an aggregate"
+        )
+        raise Problem(location, text)
+    kind = view.schema[LINEAGE].dataType
+    if isinstance(kind, ArrayType) and isinstance(kind.elementType, ArrayType):
+        return f.array_join(f.flatten(f.col(LINEAGE)), ",")
+    if isinstance(kind, ArrayType):
+        return f.array_join(f.col(LINEAGE), ",")
+    if isinstance(kind, StringType):
+        return f.col(LINEAGE)
+    raise Problem(location, f"column _lineage is {kind.simpleString()}; it must be text or a list")

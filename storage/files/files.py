@@ -1,0 +1,379 @@
+"""The port to the disk, and its implementation on the operating system.
+
+Calls are synchronous and raise OSError only. Durability is explicit: the bytes of a file are
+durable after `File.sync`, its name in the directory after `Files.sync_dir`.
+`barnabas.storage.files.mem_files` implements the port in memory and forgets what was not synced.
+"""
+
+import errno
+import fcntl
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from struct import Struct
+from typing import Protocol
+
+from barnabas.protocol.records.varint import Buffer
+
+
+class File(Protocol):
+    """An open file: appended to, truncated at its end, and read anywhere.
+
+    It has no `close`: it closes with its last reference. A log slice on its way to a slow socket
+    therefore keeps a deleted segment readable. A descriptor cannot be closed, nor its number be
+    reused for another file, while another thread reads from it.
+    """
+
+    @property
+    def path(self) -> str:
+        """The path that the file was opened by; a later rename does not change it."""
+        ...
+
+    def size(self) -> int:
+        """Return the size in bytes."""
+        ...
+
+    def append(self, data: Buffer) -> None:
+        """Write all of `data` at the end, or raise OSError with any part of it written."""
+        ...
+
+    def read(self, length: int, offset: int) -> bytes:
+        """Return up to `length` bytes; fewer only at the end of the file."""
+        ...
+
+    def read_nowait(self, length: int, offset: int) -> bytes | bytearray | None:
+        """Return what the page cache holds of a range, maybe fewer bytes; None if it would
+        block."""
+        ...
+
+    def send(self, socket: int, length: int, offset: int) -> int | None:
+        """Send up to `length` bytes to a non-blocking socket without copying; 0 if the socket is
+        full.
+
+        Returns None if the bytes must be read instead: the disk would block, the file is shorter or
+        cannot be sent, or the socket is closed (reading tells which). The kernel sends the file's
+        own pages until the peer has received them, so bytes that a reader may have been given must
+        not be truncated.
+        """
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Truncate the file to `size` bytes."""
+        ...
+
+    def sync(self) -> None:
+        """Return when the bytes and the length are on the device; may run in another thread."""
+        ...
+
+    def reserve(self, size: int) -> None:
+        """Preallocate space for `size` bytes in all, without changing the file's size."""
+        ...
+
+    def give_back(self) -> None:
+        """Free the space that was preallocated beyond the end of the file."""
+        ...
+
+
+class Lock(Protocol):
+    """A held lock file."""
+
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    """A file system. Paths are absolute; the caller creates and syncs directories."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and appending; raises FileNotFoundError unless `create`."""
+        ...
+
+    def restrict(self, path: str) -> None:
+        """Make the file readable and writable for the current user only."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def read_bytes(self, path: str) -> bytes:
+        """Return the content of a (small) file."""
+        ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted."""
+        ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def make_dir(self, path: str) -> None:
+        """Create one directory; raises FileExistsError, or FileNotFoundError without its parent."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename atomically; replaces a target that is a file."""
+        ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and everything in it."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Return when the names in the directory are on the device."""
+        ...
+
+    def lock(self, path: str) -> Lock:
+        """Take a lock file, created if missing; raises BlockingIOError if another process holds
+        it."""
+        ...
+
+    def space(self, path: str) -> tuple[int, int]:
+        """Return the total and the free bytes of the volume that holds `path`."""
+        ...
+
+
+def make_dirs(files: Files, path: str) -> None:
+    """Create a directory and every missing parent, durably."""
+    if files.exists(path):
+        return
+    parent = os.path.dirname(path)
+    make_dirs(files, parent)
+    files.make_dir(path)
+    files.sync_dir(parent)
+
+
+def write_atomic(files: Files, path: str, data: Buffer, *, private: bool = False) -> None:
+    """Replace a small file so that a crash leaves the old or the new content, durably.
+
+    The bytes go to `<path>.tmp` first, as Kafka's checkpoints do. A private file is readable for
+    the current user only.
+    """
+    temporary = path + ".tmp"
+    file = files.open(temporary, create=True)
+    file.truncate(0)
+    if private:
+        files.restrict(temporary)
+    file.append(data)
+    file.sync()
+    files.rename(temporary, path)
+    files.sync_dir(os.path.dirname(path))
+
+
+# fdatasync, RWF_NOWAIT and fallocate exist on Linux only; other systems use the plain calls.
+_sync = getattr(os, "fdatasync", os.fsync)
+_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+_KEEP_SIZE = 1
+
+
+_CACHESTAT = 451
+_RANGE = Struct("=QQ")
+_COUNTS = Struct("=QQQQQ")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def is_cached(fd: int, length: int, offset: int) -> bool:
+    """Return whether the page cache holds `length` bytes (at least 1) from `offset` on.
+
+    sendfile(2) has no flag that keeps it from waiting for the disk, so cachestat(2) of Linux 6.5 is
+    asked first. Returns False also if the kernel lacks it. cachestat counts pages whose read-ahead
+    is still in progress, so the last byte is read with RWF_NOWAIT: pages arrive in order.
+    """
+    last = offset + length - 1
+    if _count_cached()(fd, length, offset) < last // _PAGE - offset // _PAGE + 1:
+        return False
+    try:
+        return os.preadv(fd, [bytearray(1)], last, os.RWF_NOWAIT) == 1
+    except OSError:
+        return False
+
+
+@cache
+def _count_cached() -> Callable[[int, int, int], int]:
+    """Return a function that counts the cached pages of a range of a file."""
+    if sys.platform != "linux":
+        return lambda _fd, _length, _offset: 0
+    # Imported when a long range is first sent, to keep it out of the broker's start.
+    import ctypes
+
+    # PyDLL keeps the interpreter lock: the call is shorter than releasing the lock.
+    syscall = ctypes.PyDLL(None).syscall
+    number, pointer = ctypes.c_long, ctypes.c_char_p
+    syscall.argtypes = [number, ctypes.c_int, pointer, pointer, ctypes.c_uint]
+    syscall.restype = number
+
+    def count(fd: int, length: int, offset: int) -> int:
+        counts = ctypes.create_string_buffer(_COUNTS.size)
+        if syscall(_CACHESTAT, fd, _RANGE.pack(offset, length), counts, 0):
+            return 0
+        cached: int = _COUNTS.unpack(counts)[0]
+        return cached
+
+    return count
+
+
+class OsFile:
+    """A file descriptor; see `File`."""
+
+    __slots__ = ("_fd", "_nowait", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+        self._nowait = bool(_NOWAIT)
+
+    def __del__(self) -> None:
+        os.close(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def append(self, data: Buffer) -> None:
+        written = os.write(self._fd, data)
+        if written != len(data):
+            self._append_rest(memoryview(data)[written:])
+
+    def _append_rest(self, rest: memoryview) -> None:
+        # A short write means a full disk or a signal: the next write continues, or raises.
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+
+    def read(self, length: int, offset: int) -> bytes:
+        data = os.pread(self._fd, length, offset)
+        while len(data) < length:
+            more = os.pread(self._fd, length - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def read_nowait(self, length: int, offset: int) -> bytes | bytearray | None:
+        if not self._nowait:
+            return os.pread(self._fd, length, offset)
+        data = bytearray(length)
+        try:
+            count = os.preadv(self._fd, [data], offset, _NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            self._nowait = False
+            return os.pread(self._fd, length, offset)
+        del data[count:]
+        return data
+
+    def send(self, socket: int, length: int, offset: int) -> int | None:
+        if not is_cached(self._fd, length, offset):
+            return None
+        sent = 0
+        try:
+            # The socket may have room again after it has taken some bytes.
+            while sent < length:
+                count = os.sendfile(socket, self._fd, offset + sent, length - sent)
+                if not count:
+                    return sent or None
+                sent += count
+        except BlockingIOError:
+            return sent
+        except OSError:
+            return sent or None
+        return sent
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        _sync(self._fd)
+
+    def reserve(self, size: int) -> None:
+        # Imported on first use. Python's posix_fallocate would change the file's length.
+        import ctypes
+
+        if ctypes.CDLL(None, use_errno=True).fallocate64(
+            self._fd, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size)
+        ):
+            error = ctypes.get_errno()
+            if error != errno.EOPNOTSUPP:
+                raise OSError(error, os.strerror(error), self.path)
+
+    def give_back(self) -> None:
+        os.ftruncate(self._fd, self.size())
+
+
+class _OsLock:
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+class OsFiles:
+    """The operating system's files, without Python's buffering; see `Files`."""
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(path, os.open(path, flags, 0o644))
+
+    def restrict(self, path: str) -> None:
+        os.chmod(path, 0o600)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def read_bytes(self, path: str) -> bytes:
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def make_dir(self, path: str) -> None:
+        os.mkdir(path)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        # shutil imports every archive format of the standard library: only deletions pay for it.
+        import shutil
+
+        shutil.rmtree(path)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> Lock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # lockf also excludes a JVM on the same directory; flock also excludes a second broker
+            # in this process.
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            # The calls know only a descriptor; the message needs the path.
+            error.filename = path
+            raise
+        return _OsLock(fd)
+
+    def space(self, path: str) -> tuple[int, int]:
+        stat = os.statvfs(path)
+        return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize

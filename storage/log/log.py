@@ -1,0 +1,455 @@
+"""The log of one replica: append, read, truncate, and the offsets that say what is durable and
+visible.
+
+    log start offset <= last stable offset <= high watermark <= log end offset
+                        flushed offset (covered by an fsync) <= log end offset
+
+All methods run on the event loop, except `FlushJob.run` and `Rearrangement.run`. Errors that the
+protocol knows are KafkaError; a failing disk raises LogDirFailed and takes the log directory
+offline.
+"""
+
+from typing import TYPE_CHECKING, TypeVar
+
+from barnabas.config.key import INT_MAX
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import (
+    NO_TIMESTAMP,
+    BatchHeader,
+    CorruptRecordError,
+    set_base_offset_and_epoch,
+)
+from barnabas.protocol.records.varint import Buffer
+from barnabas.storage.log.flush import FlushJob, FlushState
+from barnabas.storage.log.leader_epochs import LeaderEpochCache
+from barnabas.storage.log.log_parts import LogAppendInfo, LogLocation, LogOptions, LogParts
+from barnabas.storage.log.log_slice import LogSlice
+from barnabas.storage.log.rearrangement import Rearrangement
+from barnabas.storage.log.record_steps import Steps
+from barnabas.storage.log.retention import roll_after_ms, should_roll
+from barnabas.storage.log.scan import replicated_batches
+from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.segments import TimestampAndOffset
+from barnabas.storage.log.txn_index import AbortedTxn
+from barnabas.storage.log.validator import Origin, Rules, Validated, validate, writable
+from barnabas.storage.opening.log_dir import on_disk
+from barnabas.storage.producers.entry import ProducerUpdate
+from barnabas.storage.producers.verification import UNVERIFIED, VerificationGuard
+
+if TYPE_CHECKING:
+    from barnabas.config.topic import TopicConfig
+
+T = TypeVar("T")
+
+
+class Log:
+    """The log of one replica. Sizes in bytes, times in ms since the epoch, ends exclusive."""
+
+    def __init__(
+        self, location: LogLocation, parts: LogParts, config: "TopicConfig", options: LogOptions
+    ) -> None:
+        self.location = location
+        self.log_dir = location.log_dir
+        self.topic = location.topic
+        self.partition = location.partition
+        self.topic_id = location.topic_id
+        self.segments = parts.segments
+        self.producers = parts.producers
+        self.epochs = parts.epochs
+        self.log_start_offset = parts.log_start_offset
+        self.log_end_offset = parts.log_end_offset
+        self.high_watermark = parts.log_start_offset
+        self.recovery_point = parts.recovery_point
+        """The flushed offset of the checkpoint on disk: recovery scans from there."""
+        self.snapshots = parts.snapshots
+        self.closed = False
+        self.to_delete: list[str] = []
+        """Renamed files, to be unlinked off the event loop after file.delete.delay.ms."""
+        self.rearrangement: Rearrangement | None = None
+        self.truncating = False
+        """Whether a truncation is in progress: no other method may read or change the log
+        meanwhile."""
+        self.producer_expiration_ms = options.producer_expiration_ms
+        self._options = options
+        self._flush = FlushState(parts.recovery_point)
+        self._flush.add_unsynced(parts.unsynced)
+        # Recovery may have found other epochs than the checkpoint has: the first flush writes it.
+        self._epochs_changed = True
+        self.configure(config)
+
+    def configure(self, config: "TopicConfig") -> None:
+        """Apply the topic's configuration, at the start and after every change."""
+        self.config = config
+        self.rules = Rules.of(config)
+        self._roll_ms = roll_after_ms(self.config, self._options.roll_jitter)
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic}-{self.partition}, {self.log_start_offset}..{self.log_end_offset})"
+
+    @property
+    def directory(self) -> str:
+        return self.location.directory
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of all segments, without their indexes."""
+        return self.segments.size
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Return the offset before which every transaction is decided: the end for read_committed
+        (KIP-98)."""
+        first_unstable = self.producers.first_unstable_offset
+        if first_unstable is None or first_unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(first_unstable, self.log_start_offset)
+
+    @property
+    def cleanable_end(self) -> int:
+        """Return the offset at which compaction must stop.
+
+        The active segment, unstable data and data that may not be durable stay as they were
+        written.
+        """
+        active = self.segments.active.base_offset
+        return min(active, self.last_stable_offset, self.recovery_point - 1)
+
+    # --- appending
+
+    def append_as_leader(
+        self,
+        data: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        header: BatchHeader | None = None,
+        validated: Validated | None = None,
+        guard: VerificationGuard | None = UNVERIFIED,
+        transaction_version: int = 0,
+    ) -> LogAppendInfo:
+        """Append the batches of one request, validated or not; offsets are assigned in place.
+
+        Several batches are appended together or not at all. `header` is that of a client's batch,
+        if the caller has read it.
+        A batch that would open a transaction needs the `guard` of `begin_verification`; markers
+        need the transaction version that rules their epochs. If an idempotent producer repeats a
+        batch, its existing offsets are returned. Raises KafkaError as `validate` and
+        `ProducerStateManager.prepare` do; the log is then unchanged.
+        """
+        log_dir = self.log_dir
+        if log_dir.failure is not None:
+            log_dir.require_online()
+        data, batches = validated or validate(
+            data, self.rules, origin=origin, now_ms=now_ms, header=header
+        )
+        first_offset = end_offset = self.log_end_offset
+        update = self.producers.prepare(
+            data, batches, origin, first_offset, guard, transaction_version
+        )
+        if (seen := update.duplicate) is not None:
+            return LogAppendInfo(
+                seen.first_offset, seen.last_offset, seen.timestamp, self.log_start_offset, True
+            )
+        data = writable(data)
+        for pos, header in batches:
+            set_base_offset_and_epoch(data, pos, end_offset, leader_epoch)
+            end_offset += header.last_offset_delta + 1
+        if len(batches) > 1 and self._rolls_within(batches, len(data), end_offset, now_ms):
+            # As followers do, which get them in other portions.
+            for pos, header in batches:
+                appended = self.append_as_leader(
+                    memoryview(data)[pos : pos + header.size],
+                    leader_epoch=leader_epoch,
+                    now_ms=now_ms,
+                    origin=origin,
+                    guard=guard,
+                    transaction_version=transaction_version,
+                )
+            return appended._replace(first_offset=first_offset)
+        try:
+            self._write(data, batches, end_offset, now_ms, renumbered=True)
+            if self.epochs.assign(leader_epoch, first_offset):
+                self._epochs_changed = True
+            self._commit(update, end_offset)
+        except OSError as error:
+            log_dir.fail(error)
+        append_time = now_ms if self.rules.log_append_time else NO_TIMESTAMP
+        return LogAppendInfo(first_offset, end_offset - 1, append_time, self.log_start_offset)
+
+    @on_disk
+    def append_as_follower(self, data: Buffer, *, now_ms: int, max_batches: int = INT_MAX) -> int:
+        """Append the first batches that a leader sent, unchanged; return their size in bytes.
+
+        Segments end where the leader's end. Raises KafkaError(CORRUPT_MESSAGE); the log is then
+        unchanged.
+        """
+        batches = replicated_batches(data, self.log_end_offset, max_batches)
+        if not batches:
+            return 0
+        last, header = batches[-1]
+        size = last + header.size
+        if self._rolls_within(batches, size, header.next_offset, now_ms):
+            for pos, each in batches:
+                self._append_replicated(data[pos : pos + each.size], [(0, each)], now_ms)
+        else:
+            self._append_replicated(data[:size], batches, now_ms)
+        return size
+
+    def _rolls_within(
+        self, batches: list[tuple[int, BatchHeader]], size: int, end_offset: int, now_ms: int
+    ) -> bool:
+        """Return whether the active segment may end before one of these batches.
+
+        Every replica decides before each batch, whatever batches it gets together.
+        """
+        segment, rules = self.segments.active, self.rules
+        newest, last = max(header.max_timestamp for _, header in batches), end_offset - 1
+        return (
+            not segment.size
+            or segment.index_room <= len(batches)
+            or should_roll(segment, size, newest, last, now_ms, rules.segment_bytes, self._roll_ms)
+        )
+
+    def _append_replicated(
+        self, data: Buffer, batches: list[tuple[int, BatchHeader]], now_ms: int
+    ) -> None:
+        end_offset = batches[-1][1].next_offset
+        update = self.producers.prepare(data, batches, Origin.REPLICATION)
+        self._write(data, batches, end_offset, now_ms, renumbered=False)
+        for _, header in batches:
+            epoch = header.partition_leader_epoch
+            self._epochs_changed |= self.epochs.assign(epoch, header.base_offset)
+        self._commit(update, end_offset)
+
+    def _write(
+        self,
+        data: Buffer,
+        batches: list[tuple[int, BatchHeader]],
+        end_offset: int,
+        now_ms: int,
+        *,
+        renumbered: bool,
+    ) -> None:
+        segment = self.segments.active
+        newest = batches[0][1].max_timestamp
+        if len(batches) > 1:
+            newest = max(header.max_timestamp for _, header in batches)
+        limit = self.rules.segment_bytes
+        if should_roll(segment, len(data), newest, end_offset - 1, now_ms, limit, self._roll_ms):
+            segment = self.roll(now_ms=now_ms)
+        segment.append(data, batches, renumbered=renumbered)
+
+    def _commit(self, update: ProducerUpdate, end_offset: int) -> None:
+        if aborted := self.producers.commit(update, end_offset):
+            self.segments.active.txn_index.append(aborted)
+        self.log_end_offset = end_offset
+
+    @on_disk
+    def roll(self, *, now_ms: int) -> Segment:
+        """End the active segment unless it is empty; return the active segment."""
+        old = self.segments.active
+        if not old.size:
+            return old
+        self._flush.add_unsynced(old.deactivate())
+        self._flush.add_unsynced(self.snapshots.take(self.producers))
+        segment = old.successor(self.log_end_offset, self.config, now_ms)
+        segment.activate()
+        self.segments.add(segment)
+        self._roll_ms = roll_after_ms(self.config, self._options.roll_jitter)
+        return segment
+
+    def assign_leader_epoch(self, leader_epoch: int) -> None:
+        """Note that the leader of this epoch writes from the log end on (KIP-101)."""
+        self._epochs_changed |= self.epochs.assign(leader_epoch, self.log_end_offset)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Mark everything below `offset` as committed; never moves back, nor past the log end."""
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            self.producers.on_high_watermark(offset)
+
+    @on_disk
+    def take_over(self, other: "Log") -> None:
+        """Adopt configuration, producers, epochs and offsets of `other`, whose records are all in
+        this log."""
+        self.configure(other.config)
+        self.producers, self.epochs = other.producers, other.epochs
+        self._flush.add_unsynced(self.snapshots.take(self.producers))
+        self._epochs_changed = True
+        self.log_start_offset = other.log_start_offset
+        self.advance_high_watermark(other.high_watermark)
+
+    # --- reading
+
+    @on_disk
+    def read(self, offset: int, max_bytes: int, *, limit: int, min_one: bool = True) -> LogSlice:
+        """Read whole batches from the one that contains `offset`, below `limit`, at most
+        `max_bytes`.
+
+        With `min_one` the first batch may be larger than that. Raises KafkaError:
+        OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, OFFSET_NOT_AVAILABLE during a truncation.
+        """
+        if self.truncating:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self} is being truncated")
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not in {self.log_start_offset}..{self.log_end_offset}",
+            )
+        try:
+            return self.segments.read(offset, max_bytes, limit=limit, min_one=min_one)
+        except CorruptRecordError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+    def offset_for_timestamp(self, timestamp: int) -> Steps[TimestampAndOffset | None]:
+        """Return the first record not older than `timestamp` (ms), in steps.
+
+        Raises ProtocolError if a record or a batch is damaged, LogDirFailed. The records of a batch
+        are read as far as the bound of `inflation_bound`.
+        """
+        return self._on_disk(
+            self.segments.find_timestamp(
+                timestamp, self.log_start_offset, self.config.max_message_bytes
+            )
+        )
+
+    def offset_of_max_timestamp(self) -> Steps[TimestampAndOffset | None]:
+        """Return the first record with the greatest timestamp (KIP-734), in steps.
+
+        Raises as `offset_for_timestamp` does.
+        """
+        return self._on_disk(self.segments.find_max_timestamp(self.config.max_message_bytes))
+
+    def _on_disk(self, steps: Steps[T]) -> Steps[T]:
+        """Do for work in steps what `on_disk` does for a method."""
+        self.log_dir.require_online()
+        try:
+            return (yield from steps)
+        except OSError as error:
+            self.log_dir.fail(error)
+
+    def offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """Return the greatest epoch not after `leader_epoch`, and its end; (-1, -1) if unknown."""
+        return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
+
+    @on_disk
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
+        """Return the aborted transactions that a read_committed reader of [start_offset,
+        end_offset) skips."""
+        return self.segments.aborted_transactions(start_offset, end_offset)
+
+    # --- flushing
+
+    @property
+    def flushed_offset(self) -> int:
+        """Return the offset below which an fsync has covered everything."""
+        return self._flush.flushed_offset
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the log is usable: not closed, and no truncation in progress."""
+        return not (self.closed or self.truncating)
+
+    def begin_flush(self) -> FlushJob:
+        """Begin a flush of the whole log: `run` it off the event loop, then call `finish_flush`."""
+        active = self.segments.active
+        changed, self._epochs_changed = self._epochs_changed, False
+        return self._flush.begin(
+            self.location.files,
+            self.directory,
+            active.active_file,
+            up_to=self.log_end_offset,
+            newest=active.base_offset,
+            epochs=LeaderEpochCache(self.epochs.entries) if changed else None,
+        )
+
+    def finish_flush(self, job: FlushJob) -> int:
+        """Count a finished job, unless a truncation has voided it; return the flushed offset.
+
+        Raises LogDirFailed if the disk failed.
+        """
+        if job.error is not None and not self.closed:
+            self.log_dir.fail(job.error)
+        self._flush.finish(job)
+        return self.flushed_offset
+
+    def flush(self) -> int:
+        """Flush and wait, for callers that may block."""
+        self.log_dir.require_online()
+        job = self.begin_flush()
+        job.run()
+        return self.finish_flush(job)
+
+    def abandon(self) -> None:
+        """Give the log up: it is not used any more, and failures of its disk no longer matter."""
+        self.closed = True
+        self._flush.forget()
+        self.segments.active.active_file = None
+        if (rearrangement := self.rearrangement) is not None:
+            rearrangement.cancel()
+
+    @on_disk
+    def close(self) -> None:
+        """Flush everything, so that the next start has nothing to recover; later calls do
+        nothing."""
+        if self.closed:
+            return
+        self.complete_rearrangement()
+        # Empty logs, of which there may be thousands, have nothing to flush.
+        if self.log_end_offset:
+            self._flush.add_unsynced(self.segments.active.deactivate())
+            self._flush.add_unsynced(self.snapshots.take(self.producers))
+            self._epochs_changed = True
+            self.recovery_point = self.flush()
+        self.abandon()
+
+    #
+
+    def complete_rearrangement(self) -> None:
+        """Complete the rearrangement in progress, so that older segments do not change any more."""
+        if self.rearrangement is not None:
+            self.rearrangement.complete()
+
+    def distrust(self, offset: int) -> bool:
+        """Count nothing from `offset` on as flushed.
+
+        Returns whether the checkpoint on disk still counts it: it must then be written again.
+        """
+        self._flush.void_from(offset)
+        lowered = offset < self.recovery_point
+        self.recovery_point = min(self.recovery_point, offset)
+        return lowered
+
+    def end_at(self, end: int) -> bool:
+        """Move the log end to `end`, where the files end already; return whether the checkpointed
+        log start is beyond it."""
+        self.log_end_offset = end
+        emptied = end < self.log_start_offset
+        self.log_start_offset = min(self.log_start_offset, end)
+        self.high_watermark = min(max(self.high_watermark, self.log_start_offset), end)
+        self._flush.void_from(end)
+        self.drop_epochs_from(end)
+        return emptied
+
+    def drop_epochs_from(self, offset: int) -> None:
+        """Forget the epochs from `offset` on."""
+        self._epochs_changed |= self.epochs.truncate_from_end(offset)
+
+    def write_checkpoint(self) -> None:
+        """Write the directory's checkpoint at once; raises OSError."""
+        self._options.checkpoint(self.log_dir)
+
+    def delete_records_before(self, offset: int) -> None:
+        """Move the log start to `offset`; retention later deletes whole segments before it.
+
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) beyond the high watermark.
+        """
+        if offset > self.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is past the high watermark")
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self._epochs_changed |= self.epochs.truncate_from_start(offset)
+            self.producers.on_log_start(offset)

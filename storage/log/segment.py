@@ -1,0 +1,403 @@
+"""One segment of a log: `<20 digits of the base offset>.log` and its indexes.
+
+Only the active segment keeps its file open. Readers open older ones, so the number of descriptors
+grows with partitions and readers, not with data.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from barnabas.protocol.records.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    BatchHeader,
+    CorruptRecordError,
+    peek_header,
+)
+from barnabas.protocol.records.varint import Buffer
+from barnabas.storage.files.files import File, Files
+from barnabas.storage.log.offset_index import OffsetIndex
+from barnabas.storage.log.time_index import TimeIndex
+from barnabas.storage.log.txn_index import TxnIndexFile
+
+if TYPE_CHECKING:
+    from barnabas.config.topic import TopicConfig
+
+LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
+KINDS_LOG_LAST = (INDEX, TIME_INDEX, TXN_INDEX, LOG)
+CLEANED, SWAP, DELETED = ".cleaned", ".swap", ".deleted"
+
+_WALK_BYTES = 8192
+_HINTS = 64
+_MAX_OFFSETS = 2**31
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """Return Kafka's name of a file that begins at `offset`."""
+    return f"{offset:020d}{suffix}"
+
+
+Located = tuple[int, BatchHeader]
+"""Position of a batch in its segment file, and its header."""
+
+
+class Segment:
+    """One segment. Offsets are absolute, positions and sizes in bytes."""
+
+    __slots__ = (
+        "_files",
+        "_hints",
+        "_index_interval",
+        "_reserved_bytes",
+        "_since_index_entry",
+        "_suffix",
+        "active_file",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "first_timestamp",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "offset_index",
+        "size",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        *,
+        index_bytes: int,
+        index_interval: int,
+        created_ms: int,
+        reserved_bytes: int = 0,
+        suffix: str = "",
+    ) -> None:
+        """`suffix` is a temporary suffix of the names of the segment's files."""
+        self._files = files
+        self._suffix = suffix
+        self.directory = directory
+        self.base_offset = base_offset
+        self.created_ms = created_ms
+        self.active_file: File | None = None
+        self.offset_index = OffsetIndex(files, self.path(INDEX), base_offset, index_bytes)
+        self.time_index = TimeIndex(files, self.path(TIME_INDEX), base_offset, index_bytes)
+        self.txn_index = TxnIndexFile(files, self.path(TXN_INDEX), base_offset)
+        self._index_interval = index_interval
+        self._reserved_bytes = reserved_bytes
+        self._since_index_entry = 0
+        self.size = files.size(self.path(LOG)) if files.exists(self.path(LOG)) else 0
+        self.next_offset = base_offset
+        self.first_timestamp: int | None = None
+        self.max_timestamp = self.time_index.last_timestamp
+        self.max_timestamp_offset = self.time_index.last_offset
+        # Offset -> position of the batch that contains it: the ends of recent appends and reads, at
+        # which the next reads begin.
+        self._hints: dict[int, int] = {}
+
+    def __repr__(self) -> str:
+        return f"Segment({self.base_offset}..{self.next_offset}, {self.size} bytes)"
+
+    def path(self, kind: str) -> str:
+        return os.path.join(self.directory, file_name(self.base_offset, kind) + self._suffix)
+
+    def file(self) -> File:
+        """Return the log file; the reference keeps it readable after a rename or deletion."""
+        return self.active_file or self._files.open(self.path(LOG))
+
+    # --- writing
+
+    def activate(self) -> None:
+        """Make the segment the active one."""
+        self.active_file = self._files.open(self.path(LOG), create=True)
+        if self._reserved_bytes > self.size:
+            self.active_file.reserve(self._reserved_bytes)
+
+    def deactivate(self) -> list[File]:
+        """Complete the indexes of a segment that takes no more appends; return all its files, to be
+        synced."""
+        self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        if self._reserved_bytes > self.size:
+            self.file().give_back()
+        files = [self.file(), self.offset_index.write(), self.time_index.write()]
+        if self.txn_index.exists:
+            files.append(self._files.open(self.txn_index.path))
+        self.active_file = None
+        return files
+
+    def successor(
+        self, base_offset: int, config: "TopicConfig", now_ms: int, *, suffix: str = ""
+    ) -> "Segment":
+        """Return the segment that follows this one, or one that replaces it, from files that have
+        a `suffix`."""
+        return new_segment(self._files, self.directory, base_offset, config, now_ms, suffix=suffix)
+
+    def append(
+        self, data: Buffer, batches: list[tuple[int, BatchHeader]], *, renumbered: bool
+    ) -> None:
+        """Write batches whose offsets are in `data`.
+
+        If a leader has just `renumbered` them, the headers have the old offsets; the batches then
+        continue from the segment's end without a gap.
+        """
+        file, position = self.active_file, self.size
+        assert file is not None
+        file.append(data)
+        for pos, header in batches:
+            start = self.next_offset if renumbered else header.base_offset
+            self.note_batch(start + header.last_offset_delta, position + pos, header)
+        self.size = position = position + len(data)
+        self._hint(self.next_offset, position)
+
+    def note_batch(self, last_offset: int, position: int, header: BatchHeader) -> None:
+        """Add a written batch to the indexes and to the segment's own state."""
+        max_timestamp = header.max_timestamp
+        if self.first_timestamp is None:
+            self.first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self._since_index_entry > self._index_interval:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+            self._since_index_entry = 0
+        self._since_index_entry += LOG_OVERHEAD + header.batch_length
+        self.next_offset = last_offset + 1
+
+    @property
+    def index_full(self) -> bool:
+        offsets, times = self.offset_index, self.time_index
+        return offsets.entries >= offsets.max_entries or times.entries >= times.max_entries
+
+    @property
+    def index_room(self) -> int:
+        """Return the number of entries that both indexes can still take."""
+        offsets, times = self.offset_index, self.time_index
+        return min(offsets.max_entries - offsets.entries, times.max_entries - times.entries)
+
+    @property
+    def largest_timestamp(self) -> int:
+        """Return the greatest timestamp of the records; the segment's own if they have none."""
+        return self.created_ms if self.max_timestamp < 0 else self.max_timestamp
+
+    def rename(self, suffix: str) -> list[str]:
+        """Append `suffix` to the name of each file; return the new paths."""
+        renamed = []
+        for kind in self._kinds():
+            path = self.path(kind)
+            self._files.rename(path, path + suffix)
+            renamed.append(path + suffix)
+        return renamed
+
+    def hold_open(self) -> None:
+        """Open every file, so that a rename does not disturb readers."""
+        self.active_file = self.file()
+        for index in (self.offset_index, self.time_index, self.txn_index):
+            index.hold_open()
+
+    def let_go(self) -> None:
+        """Note that the files have lost their suffix; they are opened by name again."""
+        self._suffix = ""
+        self.active_file = None
+        self.offset_index.let_go(self.path(INDEX))
+        self.time_index.let_go(self.path(TIME_INDEX))
+        self.txn_index.let_go(self.path(TXN_INDEX))
+
+    def delete(self) -> None:
+        """Unlink the files; readers that have the log file open can still read it."""
+        for kind in self._kinds():
+            self._files.unlink(self.path(kind))
+        self.active_file = None
+
+    def _kinds(self) -> list[str]:
+        # The log file first: recovery removes index files without one.
+        kinds = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+        return [kind for kind in kinds if self._files.exists(self.path(kind))]
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the batches that reach `offset`."""
+        located = self.locate(offset)
+        if located is not None:
+            position, header = located
+            self.cut(position, min(offset, header.base_offset))
+            self.txn_index.truncate_to(offset)
+
+    def cut(self, position: int, next_offset: int) -> None:
+        """End the segment at the start of a batch; damage before it is reported to readers."""
+        self.file().truncate(position)
+        self.size = position
+        self.next_offset = next_offset
+        self.offset_index.truncate_to(next_offset)
+        self.time_index.truncate_to(next_offset)
+        self._hints.clear()
+        self._since_index_entry = 0
+        with suppress(CorruptRecordError):
+            self._resume()
+
+    # --- opening
+
+    @property
+    def has_sane_indexes(self) -> bool:
+        """Return whether the index files may belong to this segment, by a quick check."""
+        if not self.size:
+            return True
+        paths = (self.path(INDEX), self.path(TIME_INDEX))
+        return (
+            all(self._files.exists(path) for path in paths)
+            and self.offset_index.is_sane(self.size, self._files.size(paths[0]))
+            and self.time_index.is_sane(self._files.size(paths[1]))
+        )
+
+    def find_end(self) -> bool:
+        """Resume a segment that was closed as the active one; return False if it must be
+        scanned."""
+        if not self.has_sane_indexes:
+            return False
+        self.next_offset = self.base_offset + _MAX_OFFSETS
+        try:
+            self._resume()
+        except CorruptRecordError:
+            self.next_offset = self.base_offset
+            return False
+        return True
+
+    def _resume(self) -> None:
+        """Find the segment's end and its greatest timestamp, from the last index entry on."""
+        self.max_timestamp = self.time_index.last_timestamp
+        self.max_timestamp_offset = self.time_index.last_offset
+        self.first_timestamp = None
+        start = 0 if self.offset_index.last is None else self.offset_index.last[1]
+        self._since_index_entry = self.size - start
+        end = self.base_offset
+        for _, header in self.headers(0):
+            self.first_timestamp = header.max_timestamp
+            break
+        for _, header in self.headers(start):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = header.last_offset
+            end = header.next_offset
+        self.next_offset = end
+
+    def forget(self) -> None:
+        """Reset everything but the file: `note_batch` rebuilds the rest."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.next_offset = self.base_offset
+        self.first_timestamp = None
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        self._since_index_entry = 0
+        self._hints.clear()
+
+    # --- finding
+
+    def locate(self, offset: int) -> Located | None:
+        """Return the first batch whose last offset is `offset` or greater."""
+        if offset >= self.next_offset:
+            return None
+        hint = self._hints.get(offset)
+        start = self.offset_index.lookup(offset) if hint is None else hint
+        for position, header in self.headers(start):
+            if header.last_offset >= offset:
+                if hint is None and position == start > 0 and header.base_offset > offset:
+                    raise CorruptRecordError(f"{self.path(INDEX)} skips offset {offset}")
+                return position, header
+        return None
+
+    def position_of(self, offset: int) -> int:
+        """Return the position of the first batch that reaches `offset`; the size if there is
+        none."""
+        if offset >= self.next_offset:
+            return self.size
+        hint = self._hints.get(offset)
+        if hint is not None:
+            return hint
+        located = self.locate(offset)
+        return self.size if located is None else located[0]
+
+    def fit(self, start: int, end: int, max_bytes: int) -> tuple[int, int | None]:
+        """Return the last batch boundary in [start, end] at most `max_bytes` after `start`, and its
+        offset.
+
+        The offset is that of the batch that begins at the boundary, None at `end`. `start` and
+        `end` are batch boundaries.
+        """
+        target = start + max_bytes
+        if end <= target:
+            return end, None
+        begin = max(start, self.offset_index.position_before(target))
+        # Read up to the target, plus the header of a batch that begins just before it.
+        chunk = min(max(target - begin, 0) + HEADER_SIZE, _WALK_BYTES)
+        for position, header in self.headers(begin, chunk):
+            if position + header.size > target:
+                # The next read of the same consumer begins here.
+                self._hint(header.base_offset, position)
+                return position, header.base_offset
+        return end, None
+
+    def headers(self, position: int = 0, chunk_bytes: int = _WALK_BYTES) -> Iterator[Located]:
+        """Yield the batches from a batch's start to the end of the segment.
+
+        Reads `chunk_bytes` at once, at least a header. Raises CorruptRecordError if there is no
+        batch at a position: the index is wrong, or the log is damaged.
+        """
+        file = self.file()
+        chunk, chunk_start = b"", 0
+        while position < self.size:
+            at = position - chunk_start
+            if at + HEADER_SIZE > len(chunk):
+                chunk, chunk_start, at = file.read(chunk_bytes, position), position, 0
+                if len(chunk) < HEADER_SIZE:
+                    raise CorruptRecordError(f"{self.path(LOG)} ends within a header")
+            header = peek_header(chunk, at)
+            if not self._may_hold(position, header):
+                raise CorruptRecordError(f"{self.path(LOG)} has no batch at position {position}")
+            yield position, header
+            position += header.size
+
+    def _may_hold(self, position: int, header: BatchHeader) -> bool:
+        return (
+            self.base_offset <= header.base_offset
+            and header.last_offset_delta >= 0
+            and header.next_offset <= self.next_offset
+            and position + header.size <= self.size
+        )
+
+    def read_batch(self, position: int, header: BatchHeader) -> bytes:
+        """Return all bytes of one batch."""
+        return self.file().read(header.size, position)
+
+    def _hint(self, offset: int, position: int) -> None:
+        hints = self._hints
+        if len(hints) >= _HINTS:
+            hints.clear()
+        hints[offset] = position
+
+
+def new_segment(
+    files: Files,
+    directory: str,
+    base_offset: int,
+    config: "TopicConfig",
+    now_ms: int,
+    *,
+    suffix: str = "",
+) -> Segment:
+    """Return the segment at an offset, with the topic's configuration."""
+    return Segment(
+        files,
+        directory,
+        base_offset,
+        index_bytes=config.segment_index_bytes,
+        index_interval=config.index_interval_bytes,
+        created_ms=now_ms,
+        reserved_bytes=config.segment_bytes if config.preallocate else 0,
+        suffix=suffix,
+    )

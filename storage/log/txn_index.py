@@ -1,0 +1,124 @@
+"""The `.txnindex` of a segment: transactions that were aborted in it (KIP-98).
+
+    2 bytes version 0 | producer id | first offset | last offset | last stable offset   (34 bytes)
+
+all big-endian, in the order of their markers. The file is created with the first aborted
+transaction of its segment; most segments have none.
+"""
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from barnabas.storage.files.files import File, Files
+
+_ENTRY = Struct(">hqqqq")
+ENTRY_SIZE = _ENTRY.size
+_VERSION = 0
+
+
+class CorruptTxnIndexError(Exception):
+    """The file has other content than entries of its segment; it is rebuilt from the log."""
+
+
+class AbortedTxn(NamedTuple):
+    """The data of `producer_id` in [first_offset, last_offset] is aborted.
+
+    `last_offset` is the offset of the abort marker, `last_stable_offset` that of the partition
+    after the marker was written.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def encode(txn: AbortedTxn) -> bytes:
+    return _ENTRY.pack(_VERSION, *txn)
+
+
+def decode(data: bytes, *, base_offset: int = 0) -> list[AbortedTxn]:
+    """Return the entries of a segment's index; raises CorruptTxnIndexError."""
+    if len(data) % ENTRY_SIZE:
+        raise CorruptTxnIndexError(f"{len(data)} bytes: not a multiple of {ENTRY_SIZE}")
+    entries = []
+    for version, *fields in _ENTRY.iter_unpack(data):
+        txn = AbortedTxn(*fields)
+        if version != _VERSION:
+            raise CorruptTxnIndexError(f"unknown version {version}")
+        if txn.last_offset < base_offset or txn.first_offset > txn.last_offset:
+            raise CorruptTxnIndexError(f"{txn} does not belong to the segment at {base_offset}")
+        entries.append(txn)
+    return entries
+
+
+def search(
+    entries: Iterable[AbortedTxn], fetch_offset: int, upper_bound: int
+) -> tuple[list[AbortedTxn], bool]:
+    """Return the transactions that overlap [fetch_offset, upper_bound), and whether no later one
+    can.
+
+    Once the last stable offset stored with an entry reaches the upper bound, transactions that end
+    later also began later.
+    """
+    found = []
+    for txn in entries:
+        if txn.last_offset >= fetch_offset and txn.first_offset < upper_bound:
+            found.append(txn)
+        if txn.last_stable_offset >= upper_bound:
+            return found, True
+    return found, False
+
+
+class TxnIndexFile:
+    """The aborted transactions whose markers are in one segment, in the order of the markers."""
+
+    __slots__ = ("_base_offset", "_files", "_held", "_is_missing", "path")
+
+    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+        self._files = files
+        self.path = path
+        self._base_offset = base_offset
+        self._held: File | None = None
+        # Cached, because every read asks and few segments have the file.
+        self._is_missing = False
+
+    @property
+    def exists(self) -> bool:
+        return self._held is not None or self._files.exists(self.path)
+
+    def hold_open(self) -> None:
+        """Open the file if it exists, so that a rename does not disturb readers."""
+        if self.exists:
+            self._held = self._files.open(self.path)
+
+    def let_go(self, path: str) -> None:
+        """Note that the file has this name from now on."""
+        self._held = None
+        self.path = path
+
+    def append(self, aborted: Sequence[AbortedTxn]) -> None:
+        self._is_missing = False
+        self._files.open(self.path, create=True).append(b"".join(map(encode, aborted)))
+
+    def read(self) -> list[AbortedTxn]:
+        """Return the transactions; raises CorruptTxnIndexError."""
+        if self._is_missing:
+            return []
+        if not self.exists:
+            self._is_missing = True
+            return []
+        file = self._held or self._files.open(self.path)
+        return decode(file.read(file.size(), 0), base_offset=self._base_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the transactions whose markers are at `offset` or later."""
+        if self.exists:
+            kept = [txn for txn in self.read() if txn.last_offset < offset]
+            self._files.open(self.path).truncate(len(kept) * ENTRY_SIZE)
+
+    def reset(self) -> None:
+        """Drop all entries, before they are rebuilt."""
+        if self.exists:
+            self._files.open(self.path).truncate(0)

@@ -1,0 +1,480 @@
+"""The validation of batches before they get offsets in a log.
+
+Batches stay compressed: CRC, sizes, counts, flags, timestamps and producer fields are checked in
+the header alone. Records are decompressed only if the topic requires it: keys on a compacted topic,
+a `compression.type` other than the producer's, and `message.records.validation.enable`. A batch of
+many records then takes long: `validation` works in steps, between which the event loop serves
+others.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from barnabas.protocol.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+    CorruptRecordError,
+    UnsupportedMagicError,
+    crc_matches,
+    iter_headers,
+    pack_batch,
+    read_header,
+    read_prefix,
+    set_append_time,
+)
+from barnabas.protocol.records.compression import (
+    MAX_RATIO,
+    Compression,
+    compressor,
+    inflation_bound,
+)
+from barnabas.protocol.records.record import MIN_RECORD, Record
+from barnabas.protocol.records.varint import Buffer
+from barnabas.storage.log.record_steps import (
+    BYTES_PER_STEP,
+    RECORDS_PER_STEP,
+    Steps,
+    TakesLong,
+    at_once,
+    briefly,
+    each_record,
+)
+
+if TYPE_CHECKING:
+    from barnabas.config.topic import TopicConfig
+
+_MAX_ERRORS = 1000
+_SHOWN_ERRORS = 3
+_RECORDS_AT = HEADER_SIZE - LOG_OVERHEAD
+"""Bytes of a header that `batch_length` counts."""
+ZSTD_SINCE = 7
+"""The first Produce version that allows zstd (KIP-110)."""
+_LAST_CODEC = max(Compression).value
+COORDINATOR_BYTES = (1 << 20) + LOG_OVERHEAD
+"""The default of `max.message.bytes`: a coordinator may write as much where the limit is lower."""
+
+
+class Origin(Enum):
+    """The source of an append.
+
+    Clients may not write control batches, and their sequences are checked. A follower does not
+    check again what its leader has accepted.
+    """
+
+    CLIENT = auto()
+    COORDINATOR = auto()
+    REPLICATION = auto()
+
+
+_CLIENT = Origin.CLIENT
+
+
+class RecordError(NamedTuple):
+    """One refused record, by its index in the batch."""
+
+    batch_index: int
+    message: str
+
+
+class RecordsRefused(KafkaError):
+    """Records of a valid batch that the topic's rules refuse, each with its reason (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, errors: tuple[RecordError, ...]) -> None:
+        super().__init__(code, message)
+        self.record_errors = errors
+
+
+# Not a named tuple: most fields are read for each batch, and slots are read in a fifth of the time.
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The requirements of a topic's configuration on its batches. Sizes in bytes, times in ms."""
+
+    max_message_bytes: int
+    segment_bytes: int
+    before_max_ms: int = 2**63 - 1
+    after_max_ms: int = 3_600_000
+    log_append_time: bool = False
+    keys_required: bool = False
+    validates_records: bool = False
+    """Whether every record of a client is read before it is appended."""
+    compression: Compression | None = None
+    """The codec of `compression.type`; None keeps the producer's."""
+    compression_level: int | None = None
+    looks_inside: bool = field(init=False)
+    """Whether records are checked, not only the headers of their batches."""
+
+    def __post_init__(self) -> None:
+        checks = self.keys_required or self.validates_records
+        looks_inside = checks or self.compression is not None
+        object.__setattr__(self, "looks_inside", looks_inside)
+
+    @classmethod
+    def of(cls, config: "TopicConfig") -> "Rules":
+        codec = _target_codec(config.compression_type)
+        levels = {
+            Compression.GZIP: config.compression_gzip_level,
+            Compression.LZ4: config.compression_lz4_level,
+            Compression.ZSTD: config.compression_zstd_level,
+        }
+        return cls(
+            max_message_bytes=config.max_message_bytes,
+            segment_bytes=config.segment_bytes,
+            before_max_ms=config.message_timestamp_before_max_ms,
+            after_max_ms=config.message_timestamp_after_max_ms,
+            log_append_time=config.message_timestamp_type == "LogAppendTime",
+            keys_required="compact" in config.cleanup_policy,
+            validates_records=config.message_records_validation_enable,
+            compression=codec,
+            compression_level=None if codec is None else levels.get(codec),
+        )
+
+
+Validated = tuple[Buffer, list[tuple[int, BatchHeader]]]
+"""Bytes that may be appended, and position and header of each batch in them.
+
+The bytes are the caller's buffer, stamped in place for LogAppendTime, unless they had to be copied.
+"""
+
+
+def validate(
+    data: Buffer,
+    rules: Rules,
+    *,
+    origin: Origin,
+    now_ms: int,
+    header: BatchHeader | None = None,
+) -> Validated:
+    """Check batches that a leader is asked to append; `now_ms` since the epoch.
+
+    `header` is the first batch's, if the caller has read it (`first_header`) for a client.
+    Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE,
+    RECORD_LIST_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE, and RecordsRefused for single records.
+    """
+    batches = _check_headers(data, rules, origin, now_ms, header)
+    if rules.looks_inside:
+        data, batches = at_once(_look_inside(data, batches, rules, origin))
+    if rules.log_append_time or len(data) > rules.segment_bytes:
+        return _finished(data, batches, rules, now_ms)
+    return data, batches
+
+
+def validation(
+    data: Buffer,
+    rules: Rules,
+    *,
+    origin: Origin,
+    now_ms: int,
+    header: BatchHeader | None = None,
+) -> Steps[Validated]:
+    """Do the work of `validate` in steps of at most RECORDS_PER_STEP; raises as it does.
+
+    A step may yield codec work, which may run in a thread: send its result, or throw its error.
+    `data` must not change until the end.
+    """
+    batches = _check_headers(data, rules, origin, now_ms, header)
+    if rules.looks_inside:
+        data, batches = yield from _look_inside(data, batches, rules, origin)
+    return _finished(data, batches, rules, now_ms)
+
+
+def validate_briefly(
+    data: Buffer, rules: Rules, *, now_ms: int, header: BatchHeader | None
+) -> Validated:
+    """Do the work of `validate` for a client's batch; raise TakesLong if it needs `validation`.
+
+    `header` is that of `first_header`.
+    """
+    if header is not None and (
+        len(data) > BYTES_PER_STEP or header.record_count > RECORDS_PER_STEP
+    ):
+        raise TakesLong
+    return briefly(validation(data, rules, origin=_CLIENT, now_ms=now_ms, header=header))
+
+
+def _check_headers(
+    data: Buffer, rules: Rules, origin: Origin, now_ms: int, header: BatchHeader | None
+) -> list[tuple[int, BatchHeader]]:
+    from_client = origin is _CLIENT
+    batches = _one_batch(data, header) if from_client else _all_batches(data)
+    for pos, header in batches:
+        _check_batch(data, pos, header, rules, from_client, now_ms)
+    return batches
+
+
+def _finished(
+    data: Buffer, batches: list[tuple[int, BatchHeader]], rules: Rules, now_ms: int
+) -> Validated:
+    if len(data) > rules.segment_bytes:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"{len(data)} bytes exceed the segment size of {rules.segment_bytes} bytes",
+        )
+    if rules.log_append_time:
+        data = writable(data)
+        for pos, _ in batches:
+            set_append_time(data, pos, now_ms)
+        batches = list(iter_headers(data))
+    return data, batches
+
+
+def check_codec_of_version(
+    data: Buffer, produce_version: int, header: BatchHeader | None = None
+) -> None:
+    """Refuse zstd from clients whose Produce version is older than the codec (KIP-110)."""
+    if produce_version >= ZSTD_SINCE:
+        return
+    ((_, header),) = _one_batch(data, header)
+    if header.compression == Compression.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce version {produce_version} does not know zstd",
+        )
+
+
+def _target_codec(compression_type: str) -> Compression | None:
+    if compression_type == "producer":
+        return None
+    if compression_type == "uncompressed":
+        return Compression.NONE
+    return Compression[compression_type.upper()]
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, message)
+
+
+def _one_batch(data: Buffer, header: BatchHeader | None) -> list[tuple[int, BatchHeader]]:
+    # KIP-98: from Produce v3 on a partition's records are exactly one batch.
+    if header is not None and LOG_OVERHEAD + header.batch_length == len(data):
+        return [(0, header)]
+    try:
+        header = read_header(data)
+    except UnsupportedMagicError as error:
+        raise _invalid(str(error)) from None
+    except CorruptRecordError as error:
+        if len(data) < LOG_OVERHEAD or read_prefix(data)[1] > len(data):
+            raise _invalid("a partition of a Produce request needs one record batch") from None
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    if LOG_OVERHEAD + header.batch_length != len(data):
+        raise _invalid("a partition of a Produce request must have only one record batch")
+    return [(0, header)]
+
+
+def _all_batches(data: Buffer) -> list[tuple[int, BatchHeader]]:
+    try:
+        return list(iter_headers(data))
+    except CorruptRecordError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+
+
+def _check_batch(
+    data: Buffer, pos: int, header: BatchHeader, rules: Rules, from_client: bool, now_ms: int
+) -> None:
+    # Unpacked at once: one field of a named tuple costs as much as unpacking six.
+    base, length, _, _, _, attributes, last_delta, base_ms, max_ms, producer, _, _, count = header
+    if (size := LOG_OVERHEAD + length) > rules.max_message_bytes and (
+        # Markers have no size limit: without its marker a transaction would never end. A low limit
+        # for clients must not stop the coordinators.
+        from_client or not (attributes & CONTROL or size <= COORDINATOR_BYTES)
+    ):
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {header.size} bytes exceeds max.message.bytes, {rules.max_message_bytes}",
+        )
+    if not crc_matches(data, pos, header):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch does not match its CRC")
+    if count <= 0 or count != last_delta + 1:
+        raise _invalid(
+            f"the batch header counts {count} records, but its last offset delta is {last_delta}"
+        )
+    if attributes & COMPRESSION_MASK > _LAST_CODEC:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {header.compression}"
+        )
+    if count * MIN_RECORD > length - _RECORDS_AT:
+        _check_count(header, rules)
+    if from_client and (base or attributes & ~COMPRESSION_MASK or producer >= 0):
+        _check_client_fields(header)
+    if not rules.log_append_time:
+        # Checked by the first and the greatest timestamp of the header: a walk over the records
+        # would cost more than the rest of the append.
+        earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
+        if not (earliest <= base_ms <= latest and earliest <= max_ms <= latest):
+            _check_timestamps(header, earliest, latest)
+
+
+def _check_count(header: BatchHeader, rules: Rules) -> None:
+    """Refuse more records than can be in the batch once it is decompressed."""
+    size = header.size - HEADER_SIZE
+    most = min(size * MAX_RATIO[Compression(header.compression)], _bound(header, rules))
+    if header.record_count * MIN_RECORD > most:
+        raise _invalid(f"{header.record_count} records cannot be in a batch of {size} bytes")
+
+
+def _bound(header: BatchHeader, rules: Rules) -> int:
+    # A coordinator's batch may be larger than the limit for clients.
+    return inflation_bound(max(rules.max_message_bytes, header.size))
+
+
+def _check_client_fields(header: BatchHeader) -> None:
+    attributes, producer_id = header.attributes, header.producer_id
+    if header.base_offset != 0:
+        raise _invalid(f"the base offset of an appended batch must be 0, not {header.base_offset}")
+    if attributes & CONTROL:
+        raise _invalid("clients may not write control batches")
+    if attributes & LOG_APPEND_TIME:
+        text = "producers may not set the timestamp type LogAppendTime"
+        raise RecordsRefused(ErrorCode.INVALID_TIMESTAMP, text, (RecordError(0, text),))
+    if producer_id >= 0:
+        if header.base_sequence < 0 or header.producer_epoch < 0:
+            raise _invalid(
+                f"producer {producer_id} sent sequence {header.base_sequence} "
+                f"and epoch {header.producer_epoch}"
+            )
+    elif attributes & TRANSACTIONAL:
+        raise _invalid("a transactional batch needs a producer id")
+
+
+def _check_timestamps(header: BatchHeader, earliest: int, latest: int) -> None:
+    for stamp in (header.base_timestamp, header.max_timestamp):
+        if not earliest <= stamp <= latest and stamp != NO_TIMESTAMP:
+            text = f"timestamp {stamp} is out of range [{earliest}, {latest}]"
+            index = 0 if stamp == header.base_timestamp else header.last_offset_delta
+            raise RecordsRefused(
+                ErrorCode.INVALID_TIMESTAMP,
+                "One or more records have been rejected due to invalid timestamp",
+                (RecordError(index, text),),
+            )
+
+
+def writable(data: Buffer) -> bytearray | memoryview:
+    """Return `data` itself if it is writable, else a copy."""
+    if isinstance(data, bytes) or (isinstance(data, memoryview) and data.readonly):
+        return bytearray(data)
+    return data
+
+
+def _look_inside(
+    data: Buffer, batches: list[tuple[int, BatchHeader]], rules: Rules, origin: Origin
+) -> Steps[Validated]:
+    # Records that the broker itself writes to a compacted topic have keys.
+    needs_keys = rules.keys_required and origin is _CLIENT
+    checks = needs_keys or (rules.validates_records and origin is _CLIENT)
+    parts: list[Buffer] = []
+    rewritten = False
+    for pos, header in batches:
+        batch: Buffer = memoryview(data)[pos : pos + header.size]
+        other_codec = rules.compression not in (None, header.compression) and not header.is_control
+        if checks or other_codec:
+            copy = _Recompression(rules) if other_codec else None
+            newest = yield from _check_records(batch, header, rules, needs_keys, copy)
+            if copy is not None:
+                yield copy.finish
+                batch = copy.batch(header._replace(max_timestamp=newest))
+                rewritten = True
+        parts.append(batch)
+    if not rewritten:
+        return data, batches
+    data = bytearray().join(parts)
+    return data, list(iter_headers(data))
+
+
+def _check_records(
+    batch: Buffer,
+    header: BatchHeader,
+    rules: Rules,
+    needs_keys: bool,
+    copy: "_Recompression | None",
+) -> Steps[int]:
+    """Check every record; return the greatest timestamp."""
+    checks = _RecordChecks(header, needs_keys)
+    # A small batch must not be able to fill the memory.
+    bound = _bound(header, rules)
+    copy_to = None if copy is None else copy.add
+    try:
+        yield from each_record(batch, header, bound, checks.visit, copy_to)
+    except ProtocolError as error:
+        raise _invalid(str(error)) from None
+    checks.refuse()
+    return checks.newest
+
+
+class _RecordChecks:
+    """The checks of the records of one batch, one by one."""
+
+    def __init__(self, header: BatchHeader, needs_keys: bool) -> None:
+        self.newest = NO_TIMESTAMP
+        """The greatest timestamp."""
+        self._next_offset = header.base_offset
+        self._base_offset = header.base_offset
+        self._max_timestamp = header.max_timestamp
+        self._needs_keys = needs_keys
+        self._errors: list[RecordError] = []
+
+    def visit(self, record: Record) -> bool:
+        """Check the next record; return whether there are too many errors to go on."""
+        if record.offset != self._next_offset:
+            raise _invalid("the offsets of a batch's records are not consecutive")
+        self._next_offset += 1
+        if not NO_TIMESTAMP <= record.timestamp <= self._max_timestamp:
+            raise _invalid(
+                f"a record has timestamp {record.timestamp}, the maximum timestamp in the "
+                f"batch header is {self._max_timestamp}"
+            )
+        self.newest = max(self.newest, record.timestamp)
+        if self._needs_keys and record.key is None:
+            text = "Compacted topic cannot accept message without key"
+            self._errors.append(RecordError(record.offset - self._base_offset, text))
+        return len(self._errors) == _MAX_ERRORS
+
+    def refuse(self) -> None:
+        """Raise RecordsRefused if there are records to refuse."""
+        errors = self._errors
+        if errors:
+            shown = "; ".join(f"{e.batch_index}: {e.message}" for e in errors[:_SHOWN_ERRORS])
+            raise RecordsRefused(
+                ErrorCode.INVALID_RECORD,
+                f"One or more records have been rejected due to {len(errors)} record errors in "
+                f"total, and only showing the first three errors at most: {shown}",
+                tuple(errors),
+            )
+
+
+class _Recompression:
+    """A batch in the topic's codec; it ends where it is too large."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._codec = rules.compression or Compression.NONE
+        self._stream = compressor(self._codec, rules.compression_level)
+        self._body = bytearray()
+        self._max_bytes = rules.max_message_bytes - HEADER_SIZE
+
+    def add(self, piece: bytes) -> None:
+        """Add decompressed bytes; raise MESSAGE_TOO_LARGE."""
+        self._add(self._stream.compress(piece))
+
+    def finish(self) -> None:
+        """Complete the records; raises as `add` does."""
+        self._add(self._stream.flush())
+
+    def batch(self, header: BatchHeader) -> bytes:
+        """Return the batch that `header` describes."""
+        attributes = header.attributes & ~COMPRESSION_MASK | self._codec
+        return pack_batch(header._replace(attributes=attributes), self._body)
+
+    def _add(self, body: bytes) -> None:
+        self._body += body
+        if len(self._body) > self._max_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the batch has more than {HEADER_SIZE + self._max_bytes} bytes in the topic's "
+                "codec, which is max.message.bytes",
+            )

@@ -1,0 +1,312 @@
+"""The producer state of a partition, by which it refuses duplicates and gaps (KIP-98).
+
+For each producer id: the current epoch, the last five batches, and the start of its open
+transaction. All of it follows from the log: replaying the same batches gives the same state.
+
+    headers --prepare--> Update   (refused, or a duplicate: nothing has changed)
+    bytes written --commit(Update)--> state
+
+No disk and no clock: `snapshot.py` has the files, times are arguments in ms.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.records.batch import CONTROL, TRANSACTIONAL, BatchHeader
+from barnabas.protocol.records.claim import Claim
+from barnabas.protocol.records.control import read_marker
+from barnabas.protocol.records.varint import Buffer
+from barnabas.storage.log.txn_index import AbortedTxn
+from barnabas.storage.log.validator import Origin
+from barnabas.storage.producers.entry import WINDOW, CompletedTxn, ProducerEntry, ProducerUpdate
+from barnabas.storage.producers.rules import (
+    append,
+    check_epoch,
+    check_sequence,
+    end_txn,
+    metadata,
+    stale_epoch,
+)
+from barnabas.storage.producers.verification import UNVERIFIED, VerificationGuard, Verifications
+
+_NOTHING = ProducerUpdate()
+
+
+class ProducerStateManager:
+    """The producers of one partition, as of `map_end_offset`."""
+
+    def __init__(self, map_end_offset: int = 0) -> None:
+        self.map_end_offset = map_end_offset
+        """The log offset up to which batches are taken into account, exclusive."""
+        self._entries: dict[int, ProducerEntry] = {}
+        # First offset -> producer id; insertion order is offset order, because the log only grows.
+        self._ongoing: dict[int, int] = {}
+        # First offset -> offset of the marker, until the high watermark has passed the marker.
+        self._unreplicated: dict[int, int] = {}
+        self._short_windows: set[int] = set()
+        self._verifications = Verifications()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        return iter(self._entries.values())
+
+    def entry(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+    @property
+    def open_count(self) -> int:
+        """Return the number of open transactions."""
+        return len(self._ongoing)
+
+    def opened_in(self, start: int, end: int) -> list[int]:
+        """Return the producers whose open transaction began at an offset in [start, end)."""
+        return [producer for first, producer in self._ongoing.items() if start <= first < end]
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Return the first offset of the oldest transaction that is open, or whose marker is not
+        replicated."""
+        first = next(iter(self._ongoing), None)
+        if self._unreplicated:
+            oldest = min(self._unreplicated)
+            return oldest if first is None else min(first, oldest)
+        return first
+
+    def prepare(
+        self,
+        data: Buffer,
+        batches: Sequence[tuple[int, BatchHeader]],
+        origin: Origin,
+        base_offset: int | None = None,
+        guard: VerificationGuard | None = UNVERIFIED,
+        transaction_version: int = 0,
+    ) -> ProducerUpdate:
+        """Return the changes that appending `batches` (positions in `data`, headers) will make.
+
+        `base_offset` is the offset that the first batch will get, None if the batches carry their
+        offsets. `guard` is the result of `begin_verification`, and `transaction_version` rules the
+        epochs of markers. Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
+        INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED. Batches from REPLICATION were accepted by
+        a leader and are taken unchanged.
+        """
+        entries: dict[int, ProducerEntry] = {}
+        started: list[tuple[int, int]] = []
+        completed: list[CompletedTxn] = []
+        marked: list[int] = []
+        for pos, header in batches:
+            first = header.base_offset if base_offset is None else base_offset
+            if base_offset is not None:
+                base_offset += header.last_offset_delta + 1
+            producer_id = header.producer_id
+            if producer_id < 0:
+                continue
+            entry = entries.get(producer_id) or self._entries.get(producer_id)
+            if header.attributes & CONTROL:
+                marker = read_marker(data, pos, header) if header.record_count else None
+                if marker is not None:
+                    entries[producer_id] = end_txn(
+                        entry, header, marker, first, origin, transaction_version, completed
+                    )
+                    marked.append(producer_id)
+                continue
+            if origin is Origin.CLIENT:
+                # After a restart an open transaction is verified again, maybe with a batch that is
+                # in the log already: its start was decided then.
+                opens = not _continues(entry, header.producer_epoch)
+                verification = self._verifications.of(producer_id) if opens else None
+                duplicate = check_sequence(entry, header, verification)
+                if duplicate is not None:
+                    return ProducerUpdate(duplicate=duplicate)
+            else:
+                check_epoch(entry, header, origin)
+            if origin is not Origin.REPLICATION and header.attributes & TRANSACTIONAL:
+                self._check_verified(entry, header, guard)
+            entry = entries[producer_id] = append(entry, header, first, origin)
+            if entry.current_txn_first_offset == first:
+                started.append((first, producer_id))
+        if not entries:
+            return _NOTHING
+        return ProducerUpdate(tuple(entries.values()), started, completed, marked, guard=guard)
+
+    def begin_verification(self, claim: Claim) -> VerificationGuard | None:
+        """Return the guard that the producer's batch needs from its coordinator (KIP-890), or None.
+
+        None if its transaction of this epoch is open here and was verified for the same
+        transactional id and protocol. A transaction that the older protocol opened may only be
+        waiting for its marker, and what a client of the newer protocol writes then belongs to the
+        next one (KAFKA-18227). Raises KafkaError: INVALID_PRODUCER_EPOCH for an older epoch,
+        INVALID_PRODUCER_ID_MAPPING if the open transaction belongs to another transactional id.
+        """
+        producer_id, epoch = claim.producer_id, claim.producer_epoch
+        entry = self._entries.get(producer_id)
+        if entry is not None:
+            if epoch < entry.producer_epoch:
+                raise stale_epoch(epoch, entry)
+            if entry.current_txn_first_offset is not None and epoch == entry.producer_epoch:
+                opener = self._verifications.opener(producer_id)
+                if opener == (claim.transactional_id, claim.epoch_per_transaction):
+                    return None
+                if opener is not None and opener.transactional_id != claim.transactional_id:
+                    raise KafkaError(
+                        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                        f"The open transaction of producer {producer_id} does not belong to "
+                        f"{claim.transactional_id}",
+                    )
+        return self._verifications.begin(claim)
+
+    def forget_verification(self, producer_id: int, guard: VerificationGuard) -> None:
+        """Void a guard: the coordinator does not know the producer."""
+        self._verifications.forget(producer_id, guard)
+
+    def _check_verified(
+        self, entry: ProducerEntry | None, header: BatchHeader, guard: VerificationGuard | None
+    ) -> None:
+        if _continues(entry, header.producer_epoch):
+            return
+        is_open = entry is not None and entry.current_txn_first_offset is not None
+        # Without verification the client of a kept transaction (KIP-939), which has a newer epoch
+        # than its records, could write here: the marker would then be refused for its epoch.
+        joins = guard is UNVERIFIED and is_open
+        if joins or not self._verifications.allows(header.producer_id, guard):
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Record was not part of an ongoing transaction of producer {header.producer_id}",
+            )
+
+    def commit(self, update: ProducerUpdate, end_offset: int) -> list[AbortedTxn]:
+        """Apply `update` once its bytes are in the log, whose end is now `end_offset`.
+
+        Returns the transactions to add to the segment's index of aborted ones.
+        """
+        self.map_end_offset = end_offset
+        if update is _NOTHING:
+            return []
+        for entry in update.entries:
+            self._entries[entry.producer_id] = entry
+            if entry.current_txn_first_offset is not None:
+                self._verifications.appended(entry.producer_id, update.guard)
+        if update.started:
+            self._ongoing.update(update.started)
+        if not update.marked:
+            # Only a marker ends a transaction.
+            return []
+        for producer_id in update.marked:
+            self._verifications.ended(producer_id)
+        return [txn for done in update.completed if (txn := self._complete(done)) is not None]
+
+    def _complete(self, done: CompletedTxn) -> AbortedTxn | None:
+        del self._ongoing[done.first_offset]
+        self._unreplicated[done.first_offset] = done.last_offset
+        if not done.aborted:
+            return None
+        # A follower that receives both at once may already know a transaction that began after the
+        # marker.
+        after = done.last_offset + 1
+        last_stable = min(next(iter(self._ongoing), after), after)
+        return AbortedTxn(done.producer_id, done.first_offset, done.last_offset, last_stable)
+
+    def replay(self, data: Buffer, batches: Sequence[tuple[int, BatchHeader]]) -> list[AbortedTxn]:
+        """Take batches into account that are in the log already; returns as `commit` does."""
+        if not batches:
+            return []
+        update = self.prepare(data, batches, origin=Origin.REPLICATION)
+        return self.commit(update, batches[-1][1].next_offset)
+
+    def on_high_watermark(self, offset: int) -> None:
+        """Forget ended transactions whose marker the high watermark has passed."""
+        if self._unreplicated:
+            self._unreplicated = {
+                first: last for first, last in self._unreplicated.items() if last >= offset
+            }
+
+    def on_log_start(self, offset: int) -> None:
+        """Note that the log begins at `offset` now. Producers stay known; only time expires
+        them."""
+        self.on_high_watermark(offset)
+        self.map_end_offset = max(self.map_end_offset, offset)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers idle for `expiration_ms` without an open transaction; return how
+        many."""
+        gone = [e.producer_id for e in self if _is_expired(e, now_ms, expiration_ms)]
+        for producer_id in gone:
+            del self._entries[producer_id]
+        self._verifications.sweep()
+        return len(gone)
+
+    def reset(self, map_end_offset: int) -> None:
+        """Forget everything, before a truncated or replaced log is replayed from this offset."""
+        self.map_end_offset = map_end_offset
+        self._entries.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+        self._short_windows.clear()
+        self._verifications.clear()
+
+    def load(
+        self,
+        offset: int,
+        entries: Iterable[ProducerEntry],
+        *,
+        windows_known: bool,
+        now_ms: int,
+        expiration_ms: int,
+    ) -> None:
+        """Load a snapshot taken at `offset`; expired producers are left out.
+
+        Without its windows a snapshot has one batch per producer: `windows_wanted` then holds until
+        `extend_windows` has seen enough of the log before `offset`.
+        """
+        self.reset(offset)
+        live = [e for e in entries if not _is_expired(e, now_ms, expiration_ms)]
+        self._entries = {entry.producer_id: entry for entry in live}
+        self._ongoing = dict(
+            sorted(
+                (entry.current_txn_first_offset, entry.producer_id)
+                for entry in live
+                if entry.current_txn_first_offset is not None
+            )
+        )
+        if not windows_known:
+            self._short_windows = {e.producer_id for e in live if e.batches and not _is_full(e)}
+
+    @property
+    def windows_wanted(self) -> bool:
+        """Return whether producers may have batches before the snapshot that it does not have."""
+        return bool(self._short_windows)
+
+    def extend_windows(self, headers: Sequence[BatchHeader]) -> None:
+        """Fill windows from the range of the log before the one seen last, in log order."""
+        for header in reversed(headers):
+            entry = self._entries.get(header.producer_id)
+            if entry is None or header.is_control or entry.producer_id not in self._short_windows:
+                continue
+            if header.producer_epoch == entry.producer_epoch:
+                if header.last_offset < entry.batches[0].first_offset:
+                    batch = metadata(header, header.base_offset)
+                    entry = entry._replace(batches=(batch, *entry.batches))
+                    self._entries[entry.producer_id] = entry
+                if not _is_full(entry):
+                    continue
+            self._short_windows.discard(entry.producer_id)
+
+
+def _continues(entry: ProducerEntry | None, epoch: int) -> bool:
+    """Return whether the producer's transaction of this epoch is open."""
+    return (
+        entry is not None
+        and entry.current_txn_first_offset is not None
+        and entry.producer_epoch == epoch
+    )
+
+
+def _is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
+    idle = now_ms - entry.last_timestamp
+    return entry.current_txn_first_offset is None and idle >= expiration_ms
+
+
+def _is_full(entry: ProducerEntry) -> bool:
+    # An epoch begins with sequence 0: there is nothing before it.
+    return len(entry.batches) == WINDOW or entry.batches[0].first_sequence == 0

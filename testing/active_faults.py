@@ -1,0 +1,49 @@
+"""The faults that are in force in a cluster: a broker that starts has them from the beginning."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+
+class Call(NamedTuple):
+    """A method of `Node`, and its arguments: plain JSON values."""
+
+    method: str
+    arguments: dict[str, Any]
+
+
+class ActiveFaults:
+    """Links that are cut, levers, and the jumps of the clock, by broker."""
+
+    def __init__(self) -> None:
+        self._cuts: defaultdict[int, list[Call]] = defaultdict(list)
+        self._levers: dict[int, tuple[frozenset[int], Call]] = {}
+        self._ahead = 0.0
+
+    def add_cut(self, broker: int, call: Call) -> None:
+        if call not in self._cuts[broker]:
+            self._cuts[broker].append(call)
+
+    def remove_cuts(self) -> None:
+        self._cuts.clear()
+
+    def add_lever(self, number: int, brokers: Iterable[int], call: Call) -> None:
+        self._levers[number] = frozenset(brokers), call
+
+    def remove_lever(self, number: int) -> None:
+        """Forget a lever. Idempotent."""
+        self._levers.pop(number, None)
+
+    def brokers_with_lever(self, number: int) -> list[int]:
+        """Return the brokers that have a lever; an empty list once it was removed."""
+        brokers, _ = self._levers.get(number, (frozenset[int](), None))
+        return sorted(brokers)
+
+    def advance_clock(self, seconds: float) -> None:
+        self._ahead += seconds
+
+    def calls_before_start(self, broker: int) -> list[Call]:
+        """Return the calls that bring a broker into this state, to be made before it starts."""
+        levers = [call for brokers, call in self._levers.values() if broker in brokers]
+        jumps = [Call("jump", {"seconds": self._ahead})] if self._ahead else []
+        return [*self._cuts[broker], *levers, *jumps]

@@ -1,0 +1,402 @@
+"""The lifecycle of the brokers of a test cluster: start, stop, crash and restart."""
+
+import asyncio
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from barnabas.testing.active_faults import ActiveFaults
+from barnabas.testing.processes import BrokerDied, ProcessNode
+
+if TYPE_CHECKING:
+    from barnabas.testing.node import Node
+    from barnabas.testing.store import Store
+
+T = TypeVar("T")
+TIMEOUT = 30.0
+"""Seconds that starting, stopping and every other method may take."""
+RELEASE_TIMEOUT = 3.0
+_JOIN_TIMEOUT = 30.0
+_CLEAN_UP_TIMEOUT = 15.0
+"""Seconds that work may take to undo what it began, once its own time is over."""
+CLIENTS, BROKERS = "PLAINTEXT", "BROKERS"
+
+DEFAULTS = {
+    # A group rebalances without waiting for more members, and few partitions load fast.
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+    "log.segment.bytes": str(16 * 1024 * 1024),
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    # The coordinator notices soon that the clock of transactions has jumped.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
+
+
+class ClusterLifecycle:
+    """The brokers of a `Cluster`, their processes, ports and directories."""
+
+    def __init__(
+        self,
+        configs: Mapping[str, str] | None = None,
+        *,
+        brokers: int = 3,
+        processes: bool = False,
+        data_dir: str | Path | None = None,
+    ) -> None:
+        factor = str(min(3, brokers))
+        self._configs = {
+            **DEFAULTS,
+            "default.replication.factor": factor,
+            "min.insync.replicas": str(min(2, brokers)),
+            "offsets.topic.replication.factor": factor,
+            "transaction.state.log.replication.factor": factor,
+            "transaction.state.log.min.isr": str(min(2, brokers)),
+            **(configs or {}),
+        }
+        self.broker_ids = list(range(1, brokers + 1))
+        """The ids of all brokers, whether they run or not."""
+        self._processes = processes
+        self._data_dir = data_dir
+        self._directory = Path()
+        self._thread: LoopThread | None = None
+        self._store: Store
+        self._nodes: dict[int, Node | ProcessNode] = {}
+        self._dead: dict[int, ProcessNode] = {}
+        """Brokers that died by themselves, until they are started again."""
+        self._starting: dict[int, tuple[Node | ProcessNode, asyncio.Task[Any]]] = {}
+        self._faults = ActiveFaults()
+        self._changed = asyncio.Event()
+        """Set when a broker starts or ends."""
+        self._ports: dict[int, dict[str, int]] = {}
+        self._reserved = ReservedPorts()
+        self._numbers = count(1)
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start all brokers; return once they know each other and have a controller."""
+        if self._thread is not None:
+            raise RuntimeError("this cluster is running")
+        self._directory = Path(self._data_dir or tempfile.mkdtemp(prefix="barnabas-"))
+        self._directory.mkdir(exist_ok=True, parents=True)
+        self._thread = LoopThread("barnabas-cluster")
+        try:
+            self._do(self._start())
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop the brokers that run, and remove all files but those in `data_dir`."""
+        if self._thread is None:
+            return
+        try:
+            self._do(self._stop())
+        finally:
+            self._thread.close()
+            self._thread = None
+            self._reserved.release()
+            if self._data_dir is None:
+                shutil.rmtree(self._directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The value of `bootstrap.servers` for clients: all brokers, also those that do not run."""
+        return ",".join(self.address_of(broker) for broker in self.broker_ids)
+
+    def address_of(self, broker: int) -> str:
+        """Return the address of one broker for clients. It stays the same over restarts."""
+        self._require(broker)
+        return f"127.0.0.1:{self._ports[broker][CLIENTS]}"
+
+    @property
+    def running(self) -> list[int]:
+        """The ids of the brokers that were started, and have neither stopped nor died."""
+        return sorted(self._nodes)
+
+    def start_broker(self, broker: int) -> None:
+        """Start a broker that was stopped or killed, with its address and its data.
+
+        Cut links and levers apply to it again; it counts requests from the beginning.
+        """
+        self._do(self._start_broker(broker))
+
+    def stop_broker(self, broker: int) -> None:
+        """Stop one broker in order: others lead its partitions before it ends."""
+        self._do(self._stop_broker(broker))
+
+    def kill(self, broker: int) -> None:
+        """Send SIGKILL to a broker. Needs `processes`."""
+        self._do(self._kill(broker))
+
+    def pause(self, broker: int) -> None:
+        """Send SIGSTOP: the broker keeps its connections and is silent. Needs `processes`.
+
+        Faults that are set meanwhile apply to it when it is resumed.
+        """
+        self._do(self._process(broker).pause())
+
+    def resume(self, broker: int) -> None:
+        """Send SIGCONT, and return when faults set meanwhile apply to it. Needs `processes`."""
+        self._do(self._process(broker).resume())
+
+    async def _start(self) -> None:
+        from barnabas.testing.store import Store
+
+        self._faults, self._changed = ActiveFaults(), asyncio.Event()
+        self._store = Store(self._directory)
+        await self._store.start(self.broker_ids)
+        starts = [asyncio.create_task(self._start_broker(each)) for each in self.broker_ids]
+        try:
+            await asyncio.gather(*starts)
+        except BaseException:
+            for start in starts:
+                start.cancel()
+            await asyncio.wait(starts)
+            raise
+        for node in self._nodes.values():
+            await node.ask("wait_for_brokers", count=len(self.broker_ids))
+
+    async def _start_broker(self, broker: int) -> None:
+        self._require(broker)
+        if self._reachable(broker) is not None:
+            raise RuntimeError(f"broker {broker} is running")
+        if broker not in self._ports:
+            self._ports[broker] = {name: self._reserved.take() for name in (CLIENTS, BROKERS)}
+        self._dead.pop(broker, None)
+        node = self._make_node(broker)
+        task = asyncio.current_task()
+        assert task is not None
+        self._starting[broker] = node, task
+        self._changed.set()
+        try:
+            await node.start(self._faults.calls_before_start(broker))
+            self._nodes[broker] = node
+        finally:
+            del self._starting[broker]
+            self._changed.set()
+        if isinstance(node, ProcessNode):
+            node.when_it_ends(partial(self._mark_dead, broker, node))
+
+    def _mark_dead(self, broker: int, node: ProcessNode) -> None:
+        """Note that a broker has ended: it has died by itself if it still counts as running."""
+        if self._nodes.get(broker) is node:
+            del self._nodes[broker]
+            self._dead[broker] = node
+            self._changed.set()
+
+    async def _stop_broker(self, broker: int) -> None:
+        node = self._running(broker)
+        del self._nodes[broker]
+        self._changed.set()
+        await node.stop()
+
+    async def _kill(self, broker: int) -> None:
+        node = self._process(broker)
+        del self._nodes[broker]
+        self._changed.set()
+        await node.kill()
+
+    def _make_node(self, broker: int) -> "Node | ProcessNode":
+        properties = {
+            "broker.id": str(broker),
+            "listeners": ",".join(
+                f"{name}://127.0.0.1:{port}" for name, port in self._ports[broker].items()
+            ),
+            "listener.security.protocol.map": f"{CLIENTS}:PLAINTEXT,{BROKERS}:PLAINTEXT",
+            "inter.broker.listener.name": BROKERS,
+            "metadata.socket": self._store.socket(broker),
+            "log.dirs": str(self._directory / f"broker-{broker}"),
+            **self._configs,
+        }
+        if self._processes:
+            return ProcessNode(properties, self._directory / f"broker-{broker}.log")
+        from barnabas.testing.node import Node
+
+        return Node(properties)
+
+    async def _tell(self, brokers: Iterable[int], method: str, **arguments: Any) -> None:
+        """Call a method of `Node` on those of the brokers that run or start, concurrently."""
+        nodes = [node for each in brokers if (node := self._reachable(each)) is not None]
+        await asyncio.gather(*(_call(node, method, arguments) for node in nodes))
+
+    def _reachable(self, broker: int) -> "Node | ProcessNode | None":
+        """Return a broker that runs or starts, None if it does neither."""
+        node, _ = self._starting.get(broker, (None, None))
+        return node or self._nodes.get(broker)
+
+    async def _stop(self) -> None:
+        """Stop one broker after another: each but the last hands over the partitions it leads."""
+        errors: list[Exception] = []
+        for broker in self.broker_ids:
+            self._store.link(broker).mend()
+        try:
+            await self._stop_starting()
+            await asyncio.gather(*map(_release, self._nodes.values()))
+            while self._nodes:
+                _, node = self._nodes.popitem()
+                try:
+                    await node.stop()
+                except Exception as error:
+                    errors.append(error)
+        finally:
+            await self._kill_all()
+            await self._store.stop()
+            errors += [node.death() for node in self._dead.values()]
+            self._dead.clear()
+        if errors:
+            raise errors[0]
+
+    async def _stop_starting(self) -> None:
+        starts = [task for _, task in self._starting.values()]
+        for start in starts:
+            start.cancel()
+        await asyncio.gather(*starts, return_exceptions=True)
+
+    async def _kill_all(self) -> None:
+        """Kill the processes that are left: none outlives the test."""
+        left = [node for node in self._nodes.values() if isinstance(node, ProcessNode)]
+        self._nodes.clear()
+        await asyncio.gather(*(node.kill() for node in left))
+
+    def _process(self, broker: int) -> "ProcessNode":
+        if not self._processes:
+            raise RuntimeError("only a cluster of processes can do this: Cluster(processes=True)")
+        return self._running(broker)  # type: ignore[return-value]
+
+    def _require(self, *brokers: int) -> None:
+        for broker in brokers:
+            if broker not in self.broker_ids:
+                raise ValueError(f"there is no broker {broker}")
+
+    def _running(self, broker: int) -> "Node | ProcessNode":
+        """Return a broker that runs.
+
+        Raises BrokerDied if it died by itself, RuntimeError if it does not run.
+        """
+        if broker in self._dead:
+            raise self._dead[broker].death()
+        if broker not in self._nodes:
+            raise RuntimeError(f"broker {broker} does not run")
+        return self._nodes[broker]
+
+    def _do(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        if self._thread is None:
+            work.close()
+            raise RuntimeError("this cluster does not run")
+        return self._thread.run(work, TIMEOUT if timeout is None else timeout)
+
+
+async def _release(node: "Node | ProcessNode") -> None:
+    """Release held requests, which would delay the stop; go on without the broker's answer."""
+    with suppress(BrokerDied, TimeoutError):
+        async with asyncio.timeout(RELEASE_TIMEOUT):
+            await node.release()
+
+
+async def _call(node: "Node | ProcessNode", method: str, arguments: Mapping[str, Any]) -> None:
+    # A dead broker needs no call.
+    with suppress(BrokerDied):
+        await node.tell(method, **arguments)
+
+
+class LoopThread:
+    """A thread with an event loop: a blocking client in the test's thread does not stop it."""
+
+    def __init__(self, name: str) -> None:
+        started = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(started,), name=name, daemon=True)
+        self._thread.start()
+        started.wait()
+
+    def run(self, work: Coroutine[Any, Any, T], timeout: float) -> T:
+        """Run work on the loop, and return its result. Call it from any other thread.
+
+        Raises the error of the work, and TimeoutError after `timeout` seconds: the work is
+        cancelled then, and has cleaned up.
+        """
+        future = asyncio.run_coroutine_threadsafe(_within(timeout, work), self._loop)
+        try:
+            return future.result(timeout + _CLEAN_UP_TIMEOUT)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Stop the loop and the thread."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(_JOIN_TIMEOUT)
+
+    def _run(self, started: threading.Event) -> None:
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            self._loop = runner.get_loop()
+            runner.run(self._wait(started))
+
+    async def _wait(self, started: threading.Event) -> None:
+        self._stop = asyncio.Event()
+        started.set()
+        await self._stop.wait()
+
+
+async def _within(timeout: float, work: Coroutine[Any, Any, T]) -> T:
+    async with asyncio.timeout(timeout):
+        return await work
+
+
+class ReservedPorts:
+    """Ports of 127.0.0.1 that are given to no other process until they are released.
+
+    A server may listen on one, crash, and listen again: no client's connection can take the port
+    meanwhile, as happens to a port that was only found free. Without a server connections to the
+    port are refused.
+    """
+
+    def __init__(self) -> None:
+        self._sockets: list[socket.socket] = []
+
+    def take(self, port: int = 0) -> int:
+        """Reserve the port, or any for 0, and return it. Raises OSError if it is in use."""
+        bound = socket.socket()
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(("127.0.0.1", port))
+            taken: int = bound.getsockname()[1]
+        except OSError:
+            bound.close()
+            raise
+        # Only Linux lets a server bind beside a socket that does not listen.
+        if sys.platform == "linux":
+            self._sockets.append(bound)
+        else:
+            bound.close()
+        return taken
+
+    def release(self) -> None:
+        """Release all ports."""
+        while self._sockets:
+            self._sockets.pop().close()

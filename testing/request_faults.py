@@ -1,0 +1,199 @@
+"""Faults on requests: a request is held, delayed or refused before the broker's handler sees it.
+
+Faults apply to every request of their API on all listeners, so also to requests between brokers.
+"""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from types import GeneratorType
+from typing import Any
+
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.server.context import CloseConnection, RequestContext
+from barnabas.broker.server.dispatch import Handle, Route
+from barnabas.broker.server.slices import Slicer
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.schema import APIS, Message
+
+_TOPIC_FIELDS = frozenset({"name", "topic", "topic_name", "topics", "topic_names"})
+
+
+def api_key(api: int | str) -> int:
+    """Return the key of an API, which is given by Kafka's name ("EndTxn") or by its key.
+
+    Raises ValueError for an unknown name.
+    """
+    if isinstance(api, int):
+        return api
+    wanted = api.replace("_", "").lower()
+    for key, name in APIS.items():
+        if name.replace("_", "") == wanted:
+            return key
+    raise ValueError(f"there is no API {api}")
+
+
+@dataclass(slots=True)
+class RequestFault:
+    """A fault on the matching requests of one API: one of `hold`, `seconds` and `error` is set."""
+
+    api: int
+    client_id: str | None = None
+    topic: str | None = None
+    transactional_id: str | None = None
+    first: int = 1
+    """The number of the first matching request that is touched, counted from 1."""
+    times: int | None = None
+    """The number of requests that are touched; None for all."""
+    hold: bool = False
+    seconds: float = 0.0
+    error: int = 0
+    seen: int = 0
+    touched: int = 0
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by the first request that is touched, and when the fault is removed."""
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def touches(self, request: Any, context: RequestContext, cache: MetadataCache) -> bool:
+        """Count a request if it matches, and return whether it is touched."""
+        if not self._matches(request, context, cache):
+            return False
+        self.seen += 1
+        if self.seen < self.first or (self.times is not None and self.touched >= self.times):
+            return False
+        self.touched += 1
+        self.arrived.set()
+        return True
+
+    def _matches(self, request: Any, context: RequestContext, cache: MetadataCache) -> bool:
+        if self.client_id is not None and context.client_id != self.client_id:
+            return False
+        wanted = self.transactional_id
+        if wanted is not None and wanted not in _values(request, {"transactional_id"}):
+            return False
+        return self.topic is None or self.topic in _topics(request, cache)
+
+
+class RequestFaults:
+    """The faults of one broker, by the number of their lever."""
+
+    def __init__(self) -> None:
+        self._faults: dict[int, RequestFault] = {}
+        self._cache: MetadataCache | None = None
+        self._cache_changed = asyncio.Event()
+        self._slicer = Slicer(time.monotonic)
+
+    def around(self, routes: list[Route], cache: MetadataCache) -> list[Route]:
+        """Return the dispatch table with the faults in front of every handler."""
+        if self._cache is None:
+            self._cache = cache
+            cache.on_change(self._cache_changed.set)
+        return [
+            each._replace(handle=partial(self._handle, each.handle, each.api.key))
+            for each in routes
+        ]
+
+    def add(self, number: int, fault: RequestFault) -> None:
+        self._faults[number] = fault
+
+    def remove(self, number: int) -> None:
+        """Remove a fault, and release the requests that it holds. Idempotent."""
+        fault = self._faults.pop(number, None)
+        if fault is not None:
+            fault.released.set()
+            # No request will come: wake those that wait for the first.
+            fault.arrived.set()
+
+    def remove_all(self) -> None:
+        for number in list(self._faults):
+            self.remove(number)
+
+    async def arrived(self, number: int) -> None:
+        """Wait until a fault has touched a request. Raises LookupError if it was removed before."""
+        fault = self._faults.get(number)
+        if fault is not None:
+            await fault.arrived.wait()
+        if fault is None or not fault.touched:
+            raise LookupError(f"lever {number} was removed")
+
+    async def wait_for_brokers(self, count: int) -> None:
+        """Wait until the metadata cache holds so many brokers."""
+        while self._cache is None or len(self._cache.brokers) < count:
+            self._cache_changed.clear()
+            await self._cache_changed.wait()
+
+    def touched(self, number: int) -> int:
+        """Return the number of requests that a fault has touched."""
+        fault = self._faults.get(number)
+        return 0 if fault is None else fault.touched
+
+    def _handle(self, handle: Handle, key: int, request: Any, context: RequestContext) -> Any:
+        for fault in self._faults.values():
+            if fault.api == key:
+                assert self._cache is not None
+                if fault.touches(request, context, self._cache):
+                    return self._touch(fault, handle, request, context)
+        return handle(request, context)
+
+    def _touch(
+        self, fault: RequestFault, handle: Handle, request: Any, context: RequestContext
+    ) -> Any:
+        if fault.error:
+            # With acks=0 there is no answer that could carry the error.
+            if getattr(request, "acks", None) == 0:
+                raise CloseConnection
+            raise KafkaError(ErrorCode.of(fault.error))
+        _keep(request)
+        return self._later(fault, handle, request, context)
+
+    async def _later(
+        self, fault: RequestFault, handle: Handle, request: Any, context: RequestContext
+    ) -> Any:
+        if fault.hold:
+            await fault.released.wait()
+        else:
+            await asyncio.sleep(fault.seconds)
+        response: Any = handle(request, context)
+        if isinstance(response, GeneratorType):
+            response = await self._slicer.run(response)
+        return await response if inspect.isawaitable(response) else response
+
+
+def _topics(request: Any, cache: MetadataCache) -> set[Any]:
+    """Return the names of a request's topics, but of topic ids that the broker does not know."""
+    found = _values(request, _TOPIC_FIELDS)
+    return found | {cache.topic_name(each) for each in _values(request, {"topic_id"})}
+
+
+def _values(request: Any, names: frozenset[str] | set[str]) -> set[Any]:
+    return {
+        each
+        for name, value in _fields(request)
+        if name in names
+        for each in (value if isinstance(value, list) else [value])
+        if isinstance(each, str | bytes)
+    }
+
+
+def _fields(message: Any) -> Iterator[tuple[str, Any]]:
+    """Yield name and value of every field of a message and of the messages in it."""
+    for name in message._specifiers:
+        value = getattr(message, name)
+        yield name, value
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, Message):
+                yield from _fields(each)
+
+
+def _keep(message: Any) -> None:
+    """Copy the parts that lie in the receive buffer, which is reused when the handler returns."""
+    for name in message._specifiers:
+        value = getattr(message, name)
+        if isinstance(value, memoryview):
+            setattr(message, name, bytes(value))
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, Message):
+                _keep(each)

@@ -1,0 +1,377 @@
+"""The wheel, the sdist, a zip without links and the lowest versions: complete, and a broker runs.
+Spark finds the data source in the wheel.
+
+Every installation has a venv of its own and runs outside the repository, so that the sources here
+cannot stand in for a module that was not installed.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+from urllib.request import urlopen
+
+import pyspark
+import pytest
+from confluent_kafka import Producer
+
+from barnabas.testing import Broker
+from tests.support.command_line import DEADLINE, ROOT, Served, environment
+from tests.support.ports import free_port
+from tests.support.zookeeper import chroot_of, shared_server
+
+pytestmark = pytest.mark.timeout(300)
+
+FLOORS = sorted(
+    path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "barnabas"
+)
+MODULES = {
+    "pyspark_barnabas.py",
+    *(f"barnabas/{path.name}" for path in (ROOT / "barnabas").glob("*.py")),
+    *(
+        f"barnabas/{each.relative_to(ROOT)}"
+        for floor in FLOORS
+        for each in (ROOT / floor).rglob("*.py")
+    ),
+}
+LIBRARIES = Path(sysconfig.get_path("purelib"))
+SPARK = Path(pyspark.__file__).parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def succeed(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment(PYTHONPATH=""),
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+class Installation:
+    """A venv without pip; `shared` lets it see the packages of the venv that runs the tests."""
+
+    def __init__(self, folder: Path, *, shared: bool = True) -> None:
+        self.folder = folder
+        succeed(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
+        self.python = folder / "venv" / "bin" / "python"
+        (self._libraries,) = (folder / "venv" / "lib").glob("python*/site-packages")
+        if shared:
+            # A .pth file in a directory that a .pth file adds is not read: an editable
+            # installation of this repository stays invisible.
+            folders = dict.fromkeys([LIBRARIES, SPARK.parent])
+            (self._libraries / "shared.pth").write_text("".join(f"{each}\n" for each in folders))
+
+    def pip(self, *arguments: str | Path) -> None:
+        quiet = ("--disable-pip-version-check", "--no-compile", "--quiet")
+        pip = (sys.executable, "-m", "pip", "--python", self.python)
+        succeed(*pip, "install", *quiet, *arguments, cwd=self.folder)
+
+    def install(self, archive: Path) -> None:
+        """Install without a network: setuptools and the dependencies are shared."""
+        self.pip("--no-index", "--no-deps", "--no-build-isolation", archive)
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Run a program, with this installation's Python in Spark's workers too."""
+        spark = {"PYSPARK_PYTHON": str(self.python), "SPARK_HOME": str(SPARK), "PYTHONPATH": ""}
+        done = subprocess.run(
+            [str(self.python), "-c", program, *arguments],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=environment(SPARK_LOCAL_IP="127.0.0.1", **spark),
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def modules(self) -> set[str]:
+        found = (self._libraries / "barnabas").rglob("*.py")
+        own = [*found, *self._libraries.glob("pyspark_*.py")]
+        return {str(path.relative_to(self._libraries)) for path in own}
+
+    def check(self, data: str = "data", *settings: str) -> None:
+        """Find all modules, run a broker, produce and consume one record, scrape the metrics."""
+        assert self.modules() == MODULES
+        assert (self._libraries / "barnabas" / "py.typed").exists()
+        command = self.folder / "venv" / "bin" / "barnabas"
+        metrics = f"127.0.0.1:{free_port()}"
+        served = Served(
+            *(settings or ("-l", "127.0.0.1:0")),
+            *("-d", str(self.folder / data), "--metrics", metrics),
+            command=(str(command),),
+            cwd=self.folder,
+            PYTHONPATH="",
+        )
+        try:
+            assert self._run(command, "produce", "t", servers=served.servers, stdin="hello\n") == ""
+            consumed = self._run(
+                *(command, "consume", "t", "--from", "beginning", "--exit"), servers=served.servers
+            )
+            assert consumed == "hello\n"
+            with urlopen(f"http://{metrics}/metrics", timeout=5) as answer:
+                scraped = answer.read().decode()
+                assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            assert re.search(
+                r"^kafka_server_brokertopicmetrics_messagesin_total.* 1\.0$", scraped, re.M
+            )
+        finally:
+            code, _, errors = served.stop()
+        assert code == 0
+        levels = {json.loads(line)["level"] for line in errors.splitlines()}
+        assert levels <= {"info"}, errors
+
+    def _run(self, *command: str | Path, servers: str, stdin: str = "") -> str:
+        done = subprocess.run(
+            [str(part) for part in command],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=environment(PYTHONPATH="", BARNABAS_BOOTSTRAP_SERVER=servers),
+            timeout=DEADLINE,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+
+def tracked() -> list[Path]:
+    """The files of a build and the links, relative to the repository, as a commit has them."""
+    top = [
+        *("LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "pyspark_barnabas.py"),
+        "setup.py",
+    ]
+    folders = [ROOT / name for name in (*FLOORS, "barnabas", "docs")]
+    below = [each for folder in folders for each in folder.rglob("*")]
+    return [
+        *map(Path, top),
+        *(
+            path.relative_to(ROOT)
+            for path in below
+            if (path.is_symlink() or path.is_file()) and "__pycache__" not in path.parts
+        ),
+    ]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository with its links: a build leaves files behind."""
+    copy = tmp_path_factory.mktemp("sources") / "barnabas"
+    for path in tracked():
+        (copy / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / path, copy / path, follow_symlinks=False)
+    return copy
+
+
+def build(kind: str, sources: Path, folder: Path) -> Path:
+    """Build as pip and build do, without a network; return the wheel or the sdist."""
+    program = (
+        "import sys, setuptools.build_meta as b; getattr(b, 'build_' + sys.argv[1])(sys.argv[2])"
+    )
+    folder.mkdir()
+    succeed(sys.executable, "-c", program, kind, folder, cwd=sources)
+    (built,) = folder.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", sources, tmp_path_factory.mktemp("wheel") / "dist")
+
+
+@pytest.fixture(scope="module")
+def sdist(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("sdist", sources, tmp_path_factory.mktemp("sdist") / "dist")
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    """The files of a wheel, but for the list of their checksums."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if not name.endswith("/RECORD")]
+        return {name: archive.read(name) for name in names}
+
+
+def test_wheel_is_complete_and_runs_a_broker(wheel: Path, tmp_path: Path) -> None:
+    assert {name for name in contents(wheel) if name.endswith(".py")} == MODULES
+    installation = Installation(tmp_path)
+    installation.install(wheel)
+    installation.check()
+
+
+USE_IN_SPARK = """
+import sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config(
+    "spark.driver.host", "127.0.0.1").getOrCreate()
+servers, directory = sys.argv[1:]
+options = {"kafka.bootstrap.servers": servers, "subscribe": "t"}
+rows = spark.read.format("barnabas").options(**options).load()
+print("rows", [bytes(row.value) for row in rows.collect()])
+
+from barnabas.pipeline import register
+register(spark)
+print("again", spark.read.format("barnabas").options(**options).load().count())
+"""
+
+
+def test_spark_finds_the_data_source_of_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    """An editable installation hides the module: a program there calls `register`."""
+    installation = Installation(tmp_path)
+    installation.install(wheel)
+    with Broker() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        producer.produce("t", b"hello")
+        assert producer.flush(DEADLINE) == 0
+        printed = installation.run(USE_IN_SPARK, broker.bootstrap_servers, str(tmp_path))
+    assert [line for line in printed.splitlines() if line.startswith(("rows", "again"))] == [
+        "rows [b'hello']",
+        "again 1",
+    ]
+
+
+def test_wheel_has_no_module_that_an_earlier_build_left(
+    wheel: Path, sources: Path, tmp_path: Path
+) -> None:
+    stale = sources / "build" / "lib" / "barnabas" / "broker" / "deleted.py"
+    assert stale.parent.exists()
+    stale.write_text("")
+    assert contents(build("wheel", sources, tmp_path / "dist")) == contents(wheel)
+
+
+def test_sdist_is_complete_and_runs_a_broker(sdist: Path, tmp_path: Path) -> None:
+    installation = Installation(tmp_path)
+    installation.install(sdist)
+    installation.check()
+
+
+def test_sdist_has_the_folders_of_the_repository_and_builds_the_same_wheel(
+    sdist: Path, wheel: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(sdist) as archive:
+        assert all(member.isdir() or member.isfile() for member in archive)
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.glob("barnabas-*")
+    assert sorted(path.parent.name for path in unpacked.glob("*/__init__.py")) == sorted(
+        ("barnabas", *FLOORS)
+    )
+    assert {path.name for path in (unpacked / "barnabas").iterdir()} == {
+        path.name for path in (ROOT / "barnabas").iterdir() if path.is_file()
+    }
+    assert contents(build("wheel", unpacked, tmp_path / "dist")) == contents(wheel)
+
+
+def test_zip_whose_links_are_text_files_is_complete_and_runs_a_broker(tmp_path: Path) -> None:
+    archive = tmp_path / "barnabas-main.zip"
+    links = []
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for path in tracked():
+            name = f"barnabas-main/{path}"
+            if (ROOT / path).is_symlink():
+                links.append(path.name)
+                file.writestr(name, str((ROOT / path).readlink()))
+            else:
+                file.write(ROOT / path, name)
+    assert sorted(links) == FLOORS
+    installation = Installation(tmp_path)
+    installation.install(archive)
+    installation.check()
+
+
+def lowest_versions(*requirements: str) -> list[str]:
+    lowest = [re.sub(r">=([\d.]+).*", r"==\1", each) for each in requirements]
+    assert all("==" in each for each in lowest)
+    return lowest
+
+
+def install_from_index(installation: Installation, *packages: str | Path) -> None:
+    """Skip the test without a package index for the old versions."""
+    try:
+        installation.pip("--only-binary", ":all:", *packages)
+    except AssertionError as error:
+        if "NewConnectionError" in str(error):
+            pytest.skip("no package index can be reached")
+        raise
+
+
+def test_lowest_versions_of_the_dependencies_run_a_broker(wheel: Path, tmp_path: Path) -> None:
+    """Skipped without a package index for the old versions."""
+    extras = PROJECT["optional-dependencies"]
+    installation = Installation(tmp_path, shared=False)
+    lowest = lowest_versions(*PROJECT["dependencies"], *extras["re2"])
+    install_from_index(installation, wheel, *lowest)
+    installation.check()
+    connect = shared_server().connect + chroot_of("lowest")
+    cluster = {
+        "zookeeper.connect": connect,
+        "listeners": "PLAINTEXT://127.0.0.1:0,BROKERS://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT",
+        "inter.broker.listener.name": "BROKERS",
+    }
+    installation.check("of-a-cluster", *(f"--set={key}={value}" for key, value in cluster.items()))
+    succeed(
+        *(installation.python, "-c", "import re2; assert re2.fullmatch('a+', 'aa')"), cwd=tmp_path
+    )
+
+
+USE_WITHOUT_SPARK = """
+from importlib import import_module
+from pkgutil import walk_packages
+import sys
+
+import barnabas.pipeline, pyspark_barnabas
+
+for module in walk_packages(barnabas.pipeline.__path__, "barnabas.pipeline."):
+    if not module.name.startswith("barnabas.pipeline.spark"):
+        import_module(module.name)
+assert "pyspark" not in sys.modules and not hasattr(pyspark_barnabas, "DefaultSource")
+
+import pyarrow as pa
+from barnabas.client.batches import FetchedBatches
+from barnabas.pipeline.columns.decode import decode
+from barnabas.pipeline.columns.encode import encode
+from barnabas.pipeline.columns.partitioner import Partitioner
+from barnabas.protocol.records.batch import iter_headers
+from barnabas.protocol.records.compression import Compression
+
+values = pa.array([b"1", None, b"3"])
+header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+headers = pa.array([None, [{"key": "a", "value": None}], []], header)
+batches = list(encode(values, values, headers, pa.array([1, 2, 3]),
+    compression=Compression.ZSTD, max_batch_bytes=1000))
+data = memoryview(b"".join(each.data for each in batches))
+fetched = FetchedBatches(data, list(iter_headers(data)), 0, 0, 0, 0)
+(found,) = decode([fetched], "t", 0, 0, 3, headers=True)
+assert found.column("key").to_pylist() == values.to_pylist()
+assert found.column("headers").to_pylist() == [None, [{"key": "a", "value": None}], None]
+assert len(Partitioner(5).choose(values, values)) == 3
+"""
+
+
+def test_lowest_versions_of_the_pipelines_extra_work(wheel: Path, tmp_path: Path) -> None:
+    """PySpark is left out: `tests/run-spark` has its lowest version. Skipped without an index."""
+    extra = PROJECT["optional-dependencies"]["spark"]
+    installation = Installation(tmp_path, shared=False)
+    others = [each for each in extra if not each.startswith("pyspark")]
+    assert len(others) == len(extra) - 1
+    install_from_index(installation, wheel, *lowest_versions(*others))
+    installation.run(USE_WITHOUT_SPARK)
+
+
+def test_the_lowest_pyspark_is_the_one_that_the_pipeline_is_tested_with() -> None:
+    extra = PROJECT["optional-dependencies"]["spark"]
+    (lowest,) = (re.sub(r".*>=([\d.]+),.*", r"\1", each) for each in extra if "pyspark" in each)
+    assert f"tests/run-spark {lowest} " in (ROOT / "tests" / "run-spark").read_text()

@@ -1,0 +1,524 @@
+"""Listeners with TLS: real handshakes, in the test's own event loop."""
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import Consumer as RdConsumer
+from confluent_kafka import Producer as RdProducer
+from kafka import KafkaConsumer, KafkaProducer
+
+from barnabas.broker import maintenance
+from barnabas.broker.app import Broker
+from barnabas.broker.server import tls
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.connection import BrokerUnreachable, Connection
+from barnabas.client.consumer import Consumer, FetchSettings
+from barnabas.client.offsets import EARLIEST
+from barnabas.client.producer import Producer
+from barnabas.client.security import connect_with
+from barnabas.config.key import ConfigError
+from barnabas.protocol.codec import encode
+from barnabas.protocol.config_resources import ConfigOperation, ResourceType
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.header import encode_request_header
+from barnabas.protocol.messages import api_versions, fetch
+from barnabas.protocol.schema import Api
+from barnabas.protocol.topic_partition import TopicPartition
+from tests.support.certificates import Authority, Stores
+from tests.support.command_line import run
+from tests.support.data_path import make_broker, running
+from tests.support.waiting import eventually
+
+VALUES = [bytes([number]) * 1000 for number in range(200)]
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Stores:
+    return Stores(tmp_path)
+
+
+def keys_of(properties: dict[str, str]) -> dict[str, str]:
+    return {name.replace(".", "_"): text for name, text in properties.items()}
+
+
+def broker_keys(stores: Stores, **more: str) -> dict[str, str]:
+    return {"listeners": "SSL://localhost:0", "security_inter_broker_protocol": "SSL"} | (
+        keys_of(stores.identity() | stores.trust()) | more
+    )
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, stores: Stores) -> AsyncIterator[Broker]:
+    async with running(tmp_path / "log", **broker_keys(stores)) as running_broker:
+        yield running_broker
+
+
+def client_keys(stores: Stores, **more: str) -> dict[str, str]:
+    return {"security.protocol": "SSL", **stores.trust(), **more}
+
+
+async def open_to(broker: Broker, properties: dict[str, str]) -> Connection:
+    return await Connection.open(
+        "localhost", broker.port, connect=connect_with(properties), timeout=5
+    )
+
+
+def failures(broker: Broker) -> float:
+    return float(broker._metrics.requests.failed_handshakes.cell("SSL").value)
+
+
+async def produce(broker: Broker, properties: dict[str, str]) -> None:
+    async with Cluster(broker.bootstrap_servers, connect=connect_with(properties)) as cluster:
+        async with Producer(cluster) as producer:
+            for value in VALUES:
+                await producer.send("orders", value, partition=0)
+
+
+async def consume(broker: Broker, properties: dict[str, str]) -> list[bytes | None]:
+    async with Cluster(broker.bootstrap_servers, connect=connect_with(properties)) as cluster:
+        await cluster.topic("orders", create=True)
+        consumer = Consumer(cluster)
+        consumer.assign({TopicPartition("orders", 0): EARLIEST})
+        found: list[bytes | None] = []
+        while len(found) < len(VALUES):
+            found += [message.value for message in await consumer.poll()]
+        return found
+
+
+async def test_own_client_produces_and_consumes(broker: Broker, stores: Stores) -> None:
+    await produce(broker, client_keys(stores))
+    assert await consume(broker, client_keys(stores)) == VALUES
+
+
+async def test_large_answers_reach_a_slow_client_whole(broker: Broker, stores: Stores) -> None:
+    """16 MB in one answer: many turns of the outbox, and a full socket."""
+    properties = client_keys(stores)
+    values = [os.urandom(900_000) for _ in range(18)]
+    async with Cluster(broker.bootstrap_servers, connect=connect_with(properties)) as cluster:
+        async with Producer(cluster) as producer:
+            for value in values:
+                await producer.send("large", value, partition=0)
+        consumer = Consumer(
+            cluster, FetchSettings(max_bytes=32 << 20, partition_max_bytes=32 << 20)
+        )
+        consumer.assign({TopicPartition("large", 0): EARLIEST})
+        found: list[bytes | None] = []
+        while len(found) < len(values):
+            found += [message.value for message in await consumer.poll()]
+    assert found == values
+
+
+async def test_librdkafka_produces_and_consumes(broker: Broker, stores: Stores) -> None:
+    await asyncio.to_thread(_use_librdkafka, broker.bootstrap_servers, stores)
+
+
+def _use_librdkafka(servers: str, stores: Stores) -> None:
+    common = {
+        "bootstrap.servers": servers,
+        "security.protocol": "SSL",
+        "ssl.ca.location": stores.trust()["ssl.truststore.location"],
+    }
+    producer = RdProducer(common)
+    for value in VALUES:
+        producer.produce("orders", value, partition=0)
+    assert producer.flush(30) == 0
+    consumer = RdConsumer(common | {"group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["orders"])
+    messages: list[Any] = []
+    while len(messages) < len(VALUES):
+        messages += consumer.consume(len(VALUES), 30)
+    consumer.close()
+    assert [message.value() for message in messages] == VALUES
+
+
+async def test_kafka_python_produces_and_consumes(broker: Broker, stores: Stores) -> None:
+    await asyncio.to_thread(_use_kafka_python, broker.bootstrap_servers, stores)
+
+
+def _use_kafka_python(servers: str, stores: Stores) -> None:
+    common: dict[str, Any] = {
+        "bootstrap_servers": servers,
+        "security_protocol": "SSL",
+        "ssl_cafile": stores.trust()["ssl.truststore.location"],
+    }
+    producer = KafkaProducer(**common)
+    for value in VALUES:
+        producer.send("orders", value, partition=0)
+    producer.flush(30)
+    producer.close()
+    consumer = KafkaConsumer("orders", auto_offset_reset="earliest", group_id=None, **common)
+    found = [message.value for _, message in zip(VALUES, consumer, strict=False)]
+    consumer.close()
+    assert found == VALUES
+
+
+async def test_aiokafka_produces_and_consumes(broker: Broker, stores: Stores) -> None:
+    context = ssl.create_default_context(cadata=stores.authority.pem)
+    common: dict[str, Any] = {
+        "bootstrap_servers": broker.bootstrap_servers,
+        "security_protocol": "SSL",
+        "ssl_context": context,
+    }
+    async with AIOKafkaProducer(**common) as producer:
+        for value in VALUES:
+            await producer.send_and_wait("orders", value, partition=0)
+    async with AIOKafkaConsumer("orders", auto_offset_reset="earliest", **common) as consumer:
+        found = [(await consumer.getone()).value for _ in VALUES]
+    assert found == VALUES
+
+
+async def test_command_takes_the_keys_of_a_file(broker: Broker, stores: Stores) -> None:
+    keys = client_keys(stores) | {"acks": "all"}
+    text = "".join(f"{name}={value}\n" for name, value in keys.items())
+    path = stores.write("client.properties", text)
+    done = await asyncio.to_thread(
+        run,
+        "topics",
+        "create",
+        "orders",
+        "--command-config",
+        path,
+        servers=broker.bootstrap_servers,
+    )
+    assert done.returncode == 0, done.stderr
+    refused = await asyncio.to_thread(
+        run,
+        *(
+            "topics",
+            "list",
+            "--command-config",
+            stores.write("no.properties", "security.protocol=SASL_SSL"),
+        ),
+        servers=broker.bootstrap_servers,
+    )
+    assert b"PLAINTEXT and SSL are supported" in refused.stderr
+
+
+# -- refused ---------------------------------------------------------------------------------------
+
+
+async def refused(broker: Broker, properties: dict[str, str], reason: str) -> None:
+    before = failures(broker)
+    with pytest.raises(BrokerUnreachable, match=reason):
+        await open_to(broker, properties)
+    await eventually(lambda: failures(broker) == before + 1)
+
+
+async def test_client_that_trusts_another_authority(broker: Broker, stores: Stores) -> None:
+    other = stores.write("other.pem", Authority("other").pem)
+    keys = client_keys(stores) | {"ssl.truststore.location": other}
+    await refused(broker, keys, "certificate verify failed")
+
+
+async def test_client_that_speaks_plaintext(broker: Broker) -> None:
+    before = failures(broker)
+    with pytest.raises(BrokerUnreachable):
+        await Connection.open("localhost", broker.port, timeout=5)
+    await eventually(lambda: failures(broker) == before + 1)
+
+
+async def test_client_that_speaks_tls_to_a_plain_listener(tmp_path: Path, stores: Stores) -> None:
+    async with running(tmp_path / "log") as broker:
+        with pytest.raises(BrokerUnreachable):
+            await open_to(broker, client_keys(stores))
+        async with Cluster(f"127.0.0.1:{broker.port}"):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("issued", "reason"),
+    [
+        ({"begins": timedelta(days=-2), "days": 1}, "certificate has expired"),
+        ({"begins": timedelta(days=1)}, "not yet valid"),
+        ({"hosts": ("elsewhere",)}, "Hostname mismatch"),
+    ],
+)
+async def test_certificate_that_clients_refuse(
+    tmp_path: Path, stores: Stores, issued: dict[str, Any], reason: str
+) -> None:
+    keys = broker_keys(stores)
+    stores.identity(stores.authority.issue(**issued))
+    async with running(tmp_path / "log", **keys) as broker:
+        await refused(broker, client_keys(stores), reason)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+async def test_client_of_tls_1_1(broker: Broker, stores: Stores) -> None:
+    context = ssl.create_default_context(cadata=stores.authority.pem)
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+    before = failures(broker)
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await asyncio.open_connection("localhost", broker.port, ssl=context)
+    await eventually(lambda: failures(broker) == before + 1)
+
+
+async def test_half_handshake_is_cut(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, stores: Stores
+) -> None:
+    monkeypatch.setattr(tls, "HANDSHAKE_S", 0.2)
+    connection = await open_to(broker, client_keys(stores))
+    reader, writer = await asyncio.open_connection("localhost", broker.port)
+    writer.write(b"\x16\x03\x01\x02\x00\x01")
+    assert await asyncio.wait_for(_rest(reader), 10) == b""
+    writer.close()
+    assert failures(broker) == 1
+    # The deadline of the connection that shook hands in time has passed before.
+    assert connection.is_open
+    await connection.close()
+
+
+async def _rest(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+
+
+# -- certificates of clients -----------------------------------------------------------------------
+
+
+def principals(broker: Broker) -> set[str]:
+    return {each.principal for each in broker._listeners["SSL"]._connections}
+
+
+@pytest.mark.parametrize(
+    ("rules", "principal"),
+    [("DEFAULT", "User:CN=Alice"), ("RULE:^CN=(.*)$/$1/L", "User:alice")],
+)
+async def test_principal_is_mapped_from_the_certificate(
+    tmp_path: Path, stores: Stores, rules: str, principal: str
+) -> None:
+    keys = broker_keys(stores, ssl_client_auth="required", ssl_principal_mapping_rules=rules)
+    alice = stores.identity(stores.authority.issue("Alice"), name="alice")
+    async with running(tmp_path / "log", **keys) as broker:
+        await refused(broker, client_keys(stores), "certificate.required|closed|lost|reset")
+        connection = await open_to(broker, client_keys(stores) | alice)
+        assert principals(broker) == {principal}
+        await connection.close()
+
+
+async def test_principal_without_certificate_is_anonymous(tmp_path: Path, stores: Stores) -> None:
+    keys = broker_keys(stores, ssl_client_auth="requested")
+    async with running(tmp_path / "log", **keys) as broker:
+        connection = await open_to(broker, client_keys(stores))
+        assert principals(broker) == {"User:ANONYMOUS"}
+        await connection.close()
+
+
+async def test_certificate_to_which_no_rule_applies_is_refused(
+    tmp_path: Path, stores: Stores
+) -> None:
+    keys = broker_keys(
+        stores, ssl_client_auth="required", ssl_principal_mapping_rules="RULE:^CN=bob$/bob/"
+    )
+    alice = stores.identity(stores.authority.issue("Alice"), name="alice")
+    async with running(tmp_path / "log", **keys) as broker:
+        await refused(broker, client_keys(stores) | alice, "lost|closed|reset")
+
+
+# -- start and reload ------------------------------------------------------------------------------
+
+
+async def test_listener_without_keystore_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs a key store"):
+        await make_broker(
+            tmp_path, listeners="SSL://localhost:0", security_inter_broker_protocol="SSL"
+        ).start()
+
+
+async def test_keys_of_a_listener_come_before_the_general_ones(
+    tmp_path: Path, stores: Stores
+) -> None:
+    own = stores.identity(stores.authority.issue("of-the-listener"), name="listener")
+    keys = broker_keys(stores) | keys_of({f"listener.name.ssl.{k}": v for k, v in own.items()})
+    async with running(tmp_path / "log", **keys) as broker:
+        assert await presented(broker, stores) == "of-the-listener"
+
+
+async def presented(broker: Broker, stores: Stores) -> str:
+    """Return the common name of the certificate that new connections see."""
+    context = ssl.create_default_context(cadata=stores.authority.pem)
+    _, writer = await asyncio.open_connection("localhost", broker.port, ssl=context)
+    name = writer.get_extra_info("peercert")["subject"][0][0][1]
+    writer.close()
+    return str(name)
+
+
+async def test_changed_file_is_used_by_new_connections(
+    tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "CERTIFICATES_MS", 20)
+    keys = broker_keys(stores, ssl_allow_dn_changes="true")
+    async with running(tmp_path / "log", **keys) as broker:
+        old = await open_to(broker, client_keys(stores))
+        stores.identity(stores.authority.issue("second"))
+
+        async def replaced() -> bool:
+            return await presented(broker, stores) == "second"
+
+        await eventually(replaced)
+        assert old.is_open
+        await old.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("nothing", "one private key in PEM is needed"),
+        (Authority().issue("other").pem, "DistinguishedName does not match"),
+        (Authority().issue(hosts=("elsewhere",)).pem, "SubjectAltNames do not match"),
+    ],
+    ids=["text", "name", "hosts"],
+)
+async def test_bad_pair_is_refused_and_the_old_one_serves_on(
+    broker: Broker,
+    stores: Stores,
+    content: str,
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stores.write("own.pem", content)
+    broker.reload_certificates()
+    await eventually(lambda: "certificate refused" in caplog.text)
+    assert reason in caplog.text
+    assert await presented(broker, stores) == "localhost"
+
+
+async def test_altered_keystore_is_tried_before_it_is_stored(
+    broker: Broker, stores: Stores
+) -> None:
+    async with Cluster(
+        broker.bootstrap_servers, connect=connect_with(client_keys(stores))
+    ) as cluster:
+        admin = Admin(cluster)
+        key = "listener.name.ssl.ssl.keystore.location"
+        with pytest.raises(KafkaError, match="/none cannot be read"):
+            await alter(admin, {key: "/none"})
+        issued = stores.authority.issue("second")
+        new = stores.identity(issued, name="second")["ssl.keystore.location"]
+        with pytest.raises(KafkaError, match="DistinguishedName does not match"):
+            await alter(admin, {key: new})
+        with pytest.raises(KafkaError, match="only per-listener using the listener prefix"):
+            await alter(admin, {"ssl.keystore.location": new})
+        with pytest.raises(KafkaError, match="at default cluster level"):
+            await alter(admin, {key: new}, broker="")
+        new = stores.identity(stores.authority.issue(days=99), name="third")[
+            "ssl.keystore.location"
+        ]
+        before = broker._listeners["SSL"].tls.certificates.certificate
+        await alter(admin, {key: new})
+        await eventually(lambda: broker._listeners["SSL"].tls.certificates.certificate != before)
+
+
+async def alter(admin: Admin, values: dict[str, str], broker: str = "0") -> None:
+    changes = [(key, ConfigOperation.SET, value) for key, value in values.items()]
+    await admin.alter_configs(ResourceType.BROKER, broker, changes)
+
+
+async def test_expiring_certificate_is_warned_of_at_the_start_and_measured(
+    tmp_path: Path, stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = broker_keys(stores)
+    issued = stores.authority.issue(days=10)
+    stores.identity(issued)
+    async with running(tmp_path / "log", **keys) as broker:
+        await eventually(lambda: "certificate expires soon" in caplog.text)
+        family = next(
+            each for each in broker.registry.snapshot() if "certificate_expiry" in each.name
+        )
+        assert [value for _, value in family.samples] == [
+            issued.certificate.not_valid_after_utc.timestamp()
+        ]
+
+
+async def test_rotation_under_a_running_producer_loses_no_record(
+    broker: Broker, stores: Stores
+) -> None:
+    async with Cluster(
+        broker.bootstrap_servers, connect=connect_with(client_keys(stores))
+    ) as cluster:
+        async with Producer(cluster) as producer:
+            for number, value in enumerate(VALUES):
+                await producer.send("orders", value, partition=0)
+                if number % 20 == 0:
+                    before = broker._listeners["SSL"].tls.certificates.certificate
+                    stores.identity(stores.authority.issue(days=100 + number))
+                    broker.reload_certificates()
+                    await eventually(
+                        lambda before=before: (
+                            broker._listeners["SSL"].tls.certificates.certificate != before
+                        )
+                    )
+                    # The next metadata request needs a new connection.
+                    await cluster.close()
+    assert await consume(broker, client_keys(stores)) == VALUES
+
+
+# -- bounds ----------------------------------------------------------------------------------------
+
+
+def request_of(api: Api, request: object, version: int, correlation_id: int = 1) -> bytes:
+    body = encode_request_header(api.key, version, correlation_id, "test")
+    body += encode(request, version)
+    return len(body).to_bytes(4, "big") + body
+
+
+async def test_peer_that_does_not_read_costs_little_memory(broker: Broker, stores: Stores) -> None:
+    properties = client_keys(stores)
+    async with Cluster(broker.bootstrap_servers, connect=connect_with(properties)) as cluster:
+        async with Producer(cluster) as producer:
+            for _ in range(18):
+                await producer.send("large", os.urandom(900_000), partition=0)
+    context = ssl.create_default_context(cadata=stores.authority.pem)
+    reader, writer = await asyncio.open_connection(
+        "localhost", broker.port, ssl=context, limit=1024
+    )
+    writer.transport.pause_reading()
+    partition = fetch.FetchPartition(
+        partition=0, fetch_offset=0, partition_max_bytes=32 << 20, log_start_offset=-1
+    )
+    topic = fetch.FetchTopic(topic="large", partitions=[partition])
+    request = fetch.FetchRequest(
+        max_wait_ms=0, min_bytes=1, max_bytes=32 << 20, topics=[topic], session_epoch=-1
+    )
+    before = set(broker._listeners["SSL"]._connections)
+    writer.write(request_of(fetch.API, request, 11))
+
+    def answering() -> bool:
+        return any(each._out._paused for each in broker._listeners["SSL"]._connections)
+
+    await eventually(answering)
+    (connection,) = (each for each in broker._listeners["SSL"]._connections if each._out.blocked)
+    assert before
+    assert 0 < connection._transport.get_write_buffer_size() <= 192 * 1024
+    writer.transport.resume_reading()
+    size = int.from_bytes(await reader.readexactly(4), "big")
+    assert size > 16_000_000
+    left = size
+    while left:
+        left -= len(await reader.read(min(left, 1 << 20)))
+    writer.close()
+
+
+async def test_crowd_of_requests_at_once_is_answered_in_order(
+    broker: Broker, stores: Stores
+) -> None:
+    """Reading pauses in the middle of received records, and continues with them."""
+    context = ssl.create_default_context(cadata=stores.authority.pem)
+    reader, writer = await asyncio.open_connection("localhost", broker.port, ssl=context)
+    request = api_versions.ApiVersionsRequest()
+    count = 5000
+    writer.writelines([request_of(api_versions.API, request, 0, number) for number in range(count)])
+    for number in range(count):
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        assert int.from_bytes((await reader.readexactly(size))[:4], "big") == number
+    writer.close()

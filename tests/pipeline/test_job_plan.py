@@ -1,0 +1,276 @@
+"""The queries of a job on tables: what becomes of each record, and where errors stand."""
+
+import signal
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+import pytest
+
+from barnabas.pipeline.jobs.reading import JobError, JobFile, read_job
+from tests.support.spark import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark-jobs")
+
+HEADERS = "array<struct<key: string, value: binary>>"
+STOCK = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
+    f" headers {HEADERS}"
+)
+ROOT = Path(__file__).parents[2]
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+JOB = """\
+name: job
+source:
+  topic: in
+  codec: json
+  schema: {id: string not null, amount: int, at: timestamp}
+steps:
+  - view: timely
+    watermark: {column: at, delay: 1 minute}
+  - view: once
+    dedupe: {columns: id}
+  - view: large
+    sql: |
+      SELECT id, amount * 2 AS twice
+      FROM once
+      WHERE amount > 1
+sink: {topic: out, key: id}
+bad_records: bad
+checkpoint: c
+"""
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+def records(spark: "SparkSession", *values: bytes | None, key: bytes | None = None) -> "DataFrame":
+    rows = [
+        (key, value, "in", 3, offset, NOON, [("h", b"1")]) for offset, value in enumerate(values)
+    ]
+    return spark.createDataFrame(rows, STOCK)
+
+
+def job_file(*changes: tuple[str, str]) -> JobFile:
+    text = dedent(JOB)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return JobFile(Path("job.yaml"), text)
+
+
+def run(spark: "SparkSession", file: JobFile, source: "DataFrame") -> list[tuple[object, ...]]:
+    from barnabas.pipeline.spark.plan import build
+
+    rows = file.located(lambda: build(spark, file.job, source)).collect()
+    plain = [
+        (row.topic, row.key, row.value, {each.key: each.value for each in row.headers})
+        for row in rows
+    ]
+    return sorted(
+        (topic, key and bytes(key), value if value is None else bytes(value),
+         {name: bytes(each) for name, each in headers.items()})
+        for topic, key, value, headers in plain
+    )  # fmt: skip
+
+
+def test_good_records_pass_the_steps_and_bad_ones_leave_unchanged(spark):
+    good = b'{"id": "a", "amount": 5, "at": "2026-01-01T12:00:00Z"}'
+    small = b'{"id": "b", "amount": 1, "at": "2026-01-01T12:00:00Z"}'
+    source = records(spark, good, small, good, b"no", b'{"amount": 5}')
+    places = {"barnabas.topic": b"in", "barnabas.partition": b"3", "h": b"1"}
+    assert run(spark, job_file(), source) == [
+        ("bad", None, b"no", {
+            **places,
+            "barnabas.offset": b"3",
+            "barnabas.reason": b"value is not JSON of the schema",
+        }),
+        ("bad", None, b'{"amount": 5}', {
+            **places, "barnabas.offset": b"4", "barnabas.reason": b"column id is null",
+        }),
+        ("out", b"a", b'{"id":"a","twice":10}', {}),
+    ]  # fmt: skip
+
+
+def test_a_record_is_parsed_once_for_each_kind_of_row(spark):
+    from barnabas.pipeline.spark.plan import build
+
+    file = job_file()
+    rows = build(spark, file.job, records(spark, b"{}"))
+    plan = rows._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("from_json(") == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, b"value is null"),
+        (b"", b"value is not JSON of the schema"),
+        (b'{"id": "\xff"}', b"value is not UTF-8"),
+        (b'{"id": "a", "amount": "many"}', b"value is not JSON of the schema"),
+        (b'{"id": "a", "amount": 99999999999}', b"value is not JSON of the schema"),
+        (b"[]", b"value is not JSON of the schema"),
+    ],
+)
+def test_a_bad_record_has_its_reason(spark, value, reason):
+    [(topic, _, same, headers)] = run(spark, job_file(), records(spark, value))
+    assert (topic, same, headers["barnabas.reason"]) == ("bad", value, reason)
+
+
+def test_a_key_that_is_not_text_makes_a_record_bad(spark):
+    source = records(spark, b'{"id": "a"}', key=b"\xff")
+    [(topic, key, _, headers)] = run(spark, job_file(), source)
+    assert (topic, key) == ("bad", b"\xff")
+    assert headers["barnabas.reason"] == b"key is not UTF-8; set source.key to binary"
+
+
+def test_a_bad_record_fails_the_job_and_is_named(spark):
+    file = job_file(("bad_records: bad\n", ""))
+    with pytest.raises(Exception, match=r"bad record at in/3@1: value is not JSON of the schema;"):
+        run(spark, file, records(spark, b'{"id": "a"}', b"no"))
+
+
+def test_lineage_names_the_input_of_each_row_and_of_bad_ones(spark):
+    file = job_file(
+        ("id, amount * 2 AS twice", "collect_list(_lineage) AS _lineage, sum(amount) AS total"),
+        ("WHERE amount > 1", "GROUP BY amount"),
+        ("key: id", "codec: json"),
+        ("checkpoint: c", "checkpoint: c\nlineage: true"),
+    )
+    source = records(spark, b'{"id":"a","amount":3}', b'{"id":"b","amount":3}', b"no")
+    (_, _, _, bad), (_, _, value, headers) = run(spark, file, source)
+    assert value == b'{"total":6}'
+    assert sorted(headers["barnabas.lineage"].split(b",")) == [b"in/3@0", b"in/3@1"]
+    assert bad["barnabas.lineage"] == b"in/3@2"
+
+
+SIMPLE = """\
+name: job
+source: {topic: in, codec: string}
+sink: {topic: out, codec: string}
+checkpoint: c
+"""
+
+
+def test_strings_pass_with_key_and_headers(spark):
+    file = JobFile(Path("job.yaml"), SIMPLE)
+    assert run(spark, file, records(spark, "grün".encode(), key=b"k")) == [
+        ("out", b"k", "grün".encode(), {"h": b"1"})
+    ]
+    [(_, _, value, _)] = run(spark, file, records(spark, None))
+    assert value is None
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (("FROM once", "FROM onse"), "14:12: no view 'onse' stands before; did you mean 'once'?"),
+        (("amount * 2", "amuont * 2"), "13:18: "),
+        (("SELECT id", "SELEC id"), "13:7: "),
+        (("column: at", "column: ta"), "8:17: no column 'ta'; did you mean 'at'?"),
+        (("column: at", "column: id"), "8:17: the watermark needs a column of type timestamp"),
+        (("columns: id", "columns: [i]"), "10:14: no column 'i'; did you mean 'id'?"),
+        (("key: id", "key: di"), "16:20: no column 'di'; did you mean 'id'?"),
+        (("key: id", "codec: string"), "16:20: codec string needs a column 'value'"),
+        (("key: id", "timestamp: id"), "16:20: column 'id' must be of type timestamp"),
+        (("amount: int", "amount: array<imt>"), "5:33: 'array<imt>' is not a type of Spark SQL"),
+        (("name: job", "lineage: true\nname: job"), "1:1: the last view has no column _lineage"),
+    ],
+)
+def test_an_error_of_a_query_has_line_and_column(spark, change, error):
+    file = job_file(change)
+    with pytest.raises(JobError) as raised:
+        run(spark, file, records(spark, b"{}"))
+    assert str(raised.value).startswith(f"job.yaml:{error}")
+    assert "\n" not in str(raised.value)
+
+
+def test_the_example_of_the_documentation_sums_orders(spark):
+    file = read_job(ROOT / "docs" / "examples" / "orders.yaml")
+    order = b'{"id": "%s", "customer": %d, "amount": 1.5, "at": "2026-01-01T12:00:30Z"}'
+    values = [order % (b"a", 2), order % (b"b", 4), order % (b"a", 2), order % (b"c", 1), b"no"]
+    broken, north, south = run(spark, file, records(spark, *values))
+    assert broken[0] == "orders-broken"
+    assert north[:3] == (
+        "orders-per-minute",
+        b"north",
+        b'{"minute":"2026-01-01T12:00:00.000Z","region":"north","orders":2,"total":3.00}',
+    )
+    assert south[1] == b"south"
+
+
+@pytest.mark.parametrize(
+    ("part", "option", "error"),
+    [
+        (
+            "topic: in",
+            "maxOfsetsPerTrigger: 1",
+            "4:13: unknown option maxofsetspertrigger: did you",
+        ),
+        ("topic: out", "delivery: twice", "18:13: option delivery=twice is wrong"),
+    ],
+)
+def test_an_option_that_is_refused_is_told_where_it_stands(part, option, error):
+    from barnabas.pipeline.spark.job import sink_options, source_options
+
+    file = job_file(
+        ("sink: {topic: out, key: id}", "sink:\n  topic: out"),
+        (part, f"{part}\n  options: {{{option}}}"),
+    )
+    with pytest.raises(JobError, match=f"^job.yaml:{error}"):
+        file.located(lambda: (source_options(file.job), sink_options(file.job)))
+
+
+def test_queries_that_cannot_be_a_stream_are_told(spark):
+    from barnabas.pipeline.spark.job import check_streaming
+    from barnabas.pipeline.spark.plan import build
+
+    file = job_file(
+        ("id, amount * 2 AS twice", "amount, count(*) AS number"),
+        ("WHERE amount > 1", "GROUP BY amount"),
+        ("key: id", "mode: append"),
+    )
+    rate = spark.readStream.format("rate").load()
+    names = {"key": "binary", "value": "binary", "topic": "string", "partition": "int"}
+    source = rate.selectExpr(
+        *(f"CAST(null AS {kind}) AS {name}" for name, kind in names.items()),
+        "value AS offset",
+        "timestamp",
+    )
+
+    def check() -> None:
+        check_streaming(spark, file.job, build(spark, file.job, source))
+
+    with pytest.raises(JobError, match=r"^job.yaml:16:20: .*append"):
+        file.located(check)
+
+
+def test_ctrl_c_stays_with_the_command_when_spark_has_started():
+    from barnabas.pipeline.spark.job import own_interrupts
+
+    before = signal.getsignal(signal.SIGINT)
+    with own_interrupts():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_spark_without_java_is_told_in_one_line(monkeypatch, tmp_path):
+    from barnabas.pipeline.spark.job import JobFailed, session_of
+
+    job = job_file().job
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JobFailed, match=r"JAVA_HOME is .*; correct or unset it"):
+        session_of(job, log_level="off").__enter__()
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(JobFailed, match="install Java 17 or newer"):
+        session_of(job, log_level="off").__enter__()

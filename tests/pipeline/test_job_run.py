@@ -1,0 +1,254 @@
+"""A job from its file to its verdict: check, run, kill -9, resume, verify."""
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.consumer import Consumer, FetchSettings, Message
+from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
+from barnabas.client.producer import Producer
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.testing import Broker
+from tests.support.command_line import environment
+
+pytestmark = [pytest.mark.xdist_group("spark-jobs"), pytest.mark.timeout(600)]
+
+PARTITIONS = 2
+JOB = """\
+name: orders
+source:
+  topic: orders
+  codec: json
+  schema: {id: string not null, amount: int, at: timestamp}
+  options: {startingOffsets: earliest, maxOffsetsPerTrigger: 30}
+steps:
+  - view: once
+    dedupe: {columns: id}
+  - view: priced
+    sql: |
+      SELECT o.*, o.amount * r.rate AS price
+      FROM once o JOIN VALUES (0, 2), (1, 3) AS r(parity, rate) ON o.amount % 2 = r.parity
+sink: {topic: priced, key: id}
+bad_records: broken
+lineage: true
+trigger: TRIGGER
+checkpoint: points
+spark:
+  spark.master: local[2]
+  spark.sql.shuffle.partitions: 2
+  spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+"""
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with Broker({"transaction.two.phase.commit.enable": "true"}) as broker:
+        yield broker.bootstrap_servers
+
+
+WHERE = """
+import sys
+from pathlib import Path
+import pyspark
+from barnabas.pipeline.jobs.reading import read_job
+from barnabas.pipeline.spark.job import session_of
+
+def at_start(_):
+    import pyspark, sys
+    return pyspark.__file__, "barnabas.pipeline.spark.sink" in sys.modules
+
+with session_of(read_job(Path(sys.argv[1])).job, log_level="off") as spark:
+    found = spark.sparkContext.parallelize([0], 1).map(at_start).collect()
+assert found == [(pyspark.__file__, True)], found
+"""
+
+
+def command(servers: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "barnabas", "pipeline", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(BARNABAS_BOOTSTRAP_SERVER=servers),
+    )
+
+
+def finished(servers: str, *arguments: str) -> tuple[int, str, str]:
+    process = command(servers, *arguments)
+    out, errors = process.communicate(timeout=300)
+    return process.returncode, out, errors
+
+
+@contextmanager
+def running(servers: str, path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run a job; yield its process and the address of its page."""
+    process = command(servers, "run", str(path), "--json", "--http", "127.0.0.1:0")
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        found = re.search(r"http://\S+", line)
+        assert found is not None, line
+        yield process, found[0]
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def create(servers: str, *topics: str) -> None:
+    async def work() -> None:
+        async with Cluster(servers) as cluster:
+            for topic in topics:
+                await Admin(cluster).create_topic(topic, partitions=PARTITIONS)
+
+    asyncio.run(work())
+
+
+def produce(servers: str, topic: str, values: list[bytes]) -> None:
+    async def work() -> None:
+        async with Cluster(servers) as cluster, Producer(cluster) as producer:
+            for number, value in enumerate(values):
+                await producer.send(
+                    topic, value, key=b"k%d" % number, headers=(("h", b"1"),)
+                )  # fmt: skip
+
+    asyncio.run(work())
+
+
+def consume(servers: str, topic: str) -> list[Message]:
+    """Return the committed records of a topic."""
+
+    async def work() -> list[Message]:
+        async with Cluster(servers) as cluster:
+            partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+            ends = await find_offsets(
+                cluster, dict.fromkeys(partitions, LATEST), read_committed=True
+            )
+            consumer = Consumer(cluster, FetchSettings(offset_reset=EARLIEST))
+            consumer.assign({each: 0 for each in partitions if ends[each].offset > 0})
+            found: list[Message] = []
+            while not all(
+                consumer.positions[each] >= ends[each].offset for each in consumer.positions
+            ):
+                found += await consumer.poll()
+            return found
+
+    return asyncio.run(work())
+
+
+def orders(start: int, count: int) -> list[bytes]:
+    """Return orders, of which every fifth comes twice, and every tenth is broken."""
+    values = []
+    for number in range(start, start + count):
+        order = {"id": f"o{number}", "amount": number, "at": "2026-01-01T12:00:00Z"}
+        values += [json.dumps(order).encode()] * (2 if number % 5 == 0 else 1)
+        if number % 10 == 0:
+            values.append(b"broken %d" % number)
+    return values
+
+
+def progress(page: str) -> dict[str, Any]:
+    with urlopen(f"{page}/progress", timeout=10) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+def test_a_job_that_is_killed_goes_on_and_each_order_comes_once(
+    servers: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB.replace("TRIGGER", "0 seconds"))
+    create(servers, "orders", "priced", "broken")
+    produce(servers, "orders", orders(0, 60))
+    with running(servers, path) as (process, page):
+        assert process.stdout is not None
+        # A busy machine takes minutes to start: pytest's timeout is the deadline.
+        lines = (json.loads(line) for line in process.stdout)
+        assert next(each["batches"] for each in lines if each["batches"] >= 2) == 2
+        assert progress(page)["batches"] >= 2
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
+    produce(servers, "orders", orders(60, 30))
+    path.write_text(JOB.replace("TRIGGER", "available-now"))
+    code, out, errors = finished(servers, "run", str(path), "--json")
+    assert (code, errors) == (0, "")
+    last = json.loads(out.splitlines()[-1])
+    assert (last["state"], last["last"]["lag"]) == ("stopped", 0)
+    assert last["bad_rows"] > 0
+
+    priced = [json.loads(each.value or b"") for each in consume(servers, "priced")]
+    assert sorted(each["id"] for each in priced) == sorted(f"o{number}" for number in range(90))
+    assert {each["price"] // each["amount"] for each in priced if each["amount"]} == {2, 3}
+    broken = consume(servers, "broken")
+    assert sorted(each.value or b"" for each in broken) == sorted(
+        b"broken %d" % number for number in range(0, 90, 10)
+    )
+    headers = dict(broken[0].headers)
+    assert headers["h"] == b"1"
+    assert headers["barnabas.reason"] == b"value is not JSON of the schema"
+    assert headers["barnabas.topic"] == b"orders"
+
+    code, out, errors = finished(servers, "verify", str(path), "--missing", "0", "--json")
+    verdict = json.loads(out)
+    assert (code, errors, verdict["problems"]) == (0, "", [])
+    assert (verdict["rows"], verdict["dropped"]) == (99, 18)
+    code, out, _ = finished(servers, "status", str(path), "--json")
+    status = json.loads(out)
+    assert (code, status["lag"], status["cluster"]["open"]) == (0, 0, [])
+    assert status["cluster"]["decision"]["batch"] <= status["batch"]
+
+
+COUNTS = """\
+name: counts
+source:
+  topic: counted
+  codec: json
+  schema: {amount: int}
+  options: {startingOffsets: earliest}
+steps:
+  - view: counts
+    sql: SELECT amount, count(*) AS n FROM source GROUP BY amount
+sink: {topic: counts, mode: update}
+trigger: available-now
+checkpoint: points
+spark:
+  spark.master: local[2]
+  spark.sql.shuffle.partitions: 2
+"""
+
+
+def test_a_job_in_update_mode_writes_through_the_sink(servers: str, tmp_path: Path) -> None:
+    create(servers, "counted", "counts")
+    (tmp_path / "job.yaml").write_text(COUNTS)
+    produce(servers, "counted", [b'{"amount": %d}' % each for each in (1, 2, 1)])
+    code, _, errors = finished(servers, "run", str(tmp_path / "job.yaml"), "--json")
+    assert code == 0, errors
+    found = [json.loads(each.value or b"") for each in consume(servers, "counts")]
+    assert sorted(found, key=str) == [{"amount": 1, "n": 2}, {"amount": 2, "n": 1}]
+
+
+def test_workers_start_with_the_compiled_pyspark_of_the_driver_and_our_modules(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB.replace("TRIGGER", "available-now"))
+    done = subprocess.run(
+        [sys.executable, "-c", WHERE, str(path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,107 @@
+"""Commands run in this process or in a child, and `barnabas serve` as a child process."""
+
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+DEADLINE = 20.0
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {
+        k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "BARNABAS_", "CLUSTER_"))
+    }
+    return {**kept, "PYTHONPATH": str(ROOT), **more}
+
+
+def run(
+    *arguments: str, servers: str = "", stdin: bytes = b"", **more: str
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "barnabas", *arguments],
+        input=stdin,
+        capture_output=True,
+        timeout=DEADLINE,
+        env=environment(BARNABAS_BOOTSTRAP_SERVER=servers or "127.0.0.1:1", **more),
+        check=False,
+    )
+
+
+class Cli:
+    """Commands on one cluster, in this process. A call expects success and no standard error."""
+
+    def __init__(self, servers: str, pytest_tools: tuple[Any, Any], directory: Path) -> None:
+        self.servers = servers
+        self._patch, self._captured = pytest_tools
+        self._input = directory / "stdin"
+
+    def at(self, servers: str) -> "Cli":
+        """Return the same for another cluster."""
+        return Cli(servers, (self._patch, self._captured), self._input.parent)
+
+    def run(self, *arguments: str, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
+        """Run a command, and return exit code, standard output and standard error."""
+        self._input.write_bytes(stdin)
+        self._captured.readouterr()
+        handlers = list(logging.getLogger().handlers)
+        with self._input.open() as input_file, self._patch.context() as patch:
+            patch.setattr(sys, "argv", ["barnabas", *arguments])
+            patch.setattr(sys, "stdin", input_file)
+            patch.setenv("BARNABAS_BOOTSTRAP_SERVER", self.servers)
+            with pytest.raises(SystemExit) as done:
+                main()
+        # A handler on the captured standard error would fail in every later test.
+        assert logging.getLogger().handlers == handlers, "run this command in a child process"
+        return (int(done.value.code or 0), *self._captured.readouterr())
+
+    def __call__(self, *arguments: str, stdin: bytes = b"") -> bytes:
+        code, out, errors = self.run(*arguments, stdin=stdin)
+        assert (code, errors) == (0, b"")
+        return out
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "--json"))
+
+
+class Served:
+    """`barnabas serve` as a child process."""
+
+    def __init__(
+        self,
+        *arguments: str,
+        under: Sequence[str] = (),
+        command: Sequence[str] = (sys.executable, "-m", "barnabas"),
+        cwd: Path | None = None,
+        **more: str,
+    ) -> None:
+        """`under` is a command that starts `command`, which is `barnabas` as it is installed."""
+        self.process = subprocess.Popen(
+            [*under, *command, "serve", *arguments],
+            cwd=cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env=environment(**more),
+        )
+        assert self.process.stdout is not None
+        first = self.process.stdout.readline().decode()
+        found = re.match(r"Barnabas serves (\S+);", first)
+        assert found is not None, self.process.communicate()[1].decode()
+        self.servers = found[1]
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        self.process.send_signal(number)
+        out, errors = self.process.communicate(timeout=DEADLINE)
+        return self.process.returncode, out.decode(), errors.decode()

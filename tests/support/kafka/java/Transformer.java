@@ -1,0 +1,188 @@
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
+
+/**
+ * Consume, transform, produce with Java's clients: the counterpart of {@code transformer.py}, which
+ * documents the transactions and the output.
+ */
+public final class Transformer {
+    private static final int BATCH = 200;
+
+    private interface Step<T> {
+        T run() throws Exception;
+    }
+
+    private final Properties common = new Properties();
+    private final int total;
+    private final String name;
+    private final KafkaConsumer<String, String> consumer;
+    private KafkaProducer<String, String> producer;
+    private Map<Integer, Long> at = new HashMap<>();
+    private int attempts;
+
+    private Transformer(String servers, int total, String name) {
+        this.total = total;
+        this.name = name;
+        common.put("bootstrap.servers", servers);
+        common.put("reconnect.backoff.ms", 10);
+        common.put("reconnect.backoff.max.ms", 100);
+        common.put("retry.backoff.ms", 20);
+        Properties config = new Properties();
+        config.putAll(common);
+        config.put("group.id", name + "transformers");
+        config.put("enable.auto.commit", false);
+        config.put("auto.offset.reset", "earliest");
+        config.put("isolation.level", "read_committed");
+        config.put("max.poll.records", BATCH);
+        consumer = new KafkaConsumer<>(config, new StringDeserializer(), new StringDeserializer());
+        consumer.subscribe(List.of(name + "input"));
+    }
+
+    /** Arguments: servers, the number of records of the input, and the route's name. */
+    public static void main(String[] arguments) throws Exception {
+        new Transformer(arguments[0], Integer.parseInt(arguments[1]), arguments[2]).run();
+    }
+
+    private void run() throws Exception {
+        insist(this::renew);
+        rewind();
+        while (done(at) < total) {
+            List<ConsumerRecord<String, String>> batch = take();
+            if (batch.isEmpty()) {
+                rewind();
+                continue;
+            }
+            attempts++;
+            try {
+                transact(batch);
+            } catch (Exception error) {
+                recover(error);
+            }
+        }
+        producer.close();
+        consumer.close();
+    }
+
+    private static long done(Map<Integer, Long> offsets) {
+        return offsets.values().stream().mapToLong(Long::longValue).sum();
+    }
+
+    /** Returns records for one transaction; none if the consumer is not at the group's offsets. */
+    private List<ConsumerRecord<String, String>> take() {
+        List<ConsumerRecord<String, String>> batch = new ArrayList<>();
+        Map<Integer, Long> expected = new HashMap<>(at);
+        while (batch.isEmpty()) {
+            for (ConsumerRecord<String, String> each : consumer.poll(Duration.ofMillis(100))) {
+                if (each.offset() != expected.get(each.partition())) {
+                    return List.of();
+                }
+                expected.put(each.partition(), each.offset() + 1);
+                batch.add(each);
+            }
+        }
+        return batch;
+    }
+
+    private void transact(List<ConsumerRecord<String, String>> batch) throws Exception {
+        Map<Integer, Long> after = new HashMap<>(at);
+        batch.forEach(each -> after.put(each.partition(), each.offset() + 1));
+        producer.beginTransaction();
+        for (ConsumerRecord<String, String> each : batch) {
+            producer.send(
+                    new ProducerRecord<>(
+                            name + "output", each.partition(), null, each.value() + " seen"));
+        }
+        Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+        after.forEach(
+                (partition, offset) ->
+                        offsets.put(
+                                new TopicPartition(name + "input", partition),
+                                new OffsetAndMetadata(offset)));
+        producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
+        if (attempts % 3 == 0) {
+            producer.abortTransaction();
+            tell("aborted");
+            rewind();
+        } else {
+            producer.commitTransaction();
+            tell("committed");
+            at = after;
+        }
+    }
+
+    private void recover(Exception error) throws Exception {
+        tell("failed " + error);
+        try {
+            producer.abortTransaction();
+        } catch (Exception refused) {
+            tell("renewed " + refused);
+            insist(this::renew);
+        }
+        rewind();
+    }
+
+    private Object renew() {
+        if (producer != null) {
+            producer.close(Duration.ZERO);
+        }
+        Properties config = new Properties();
+        config.putAll(common);
+        config.put("transactional.id", name + "transformer");
+        producer = new KafkaProducer<>(config, new StringSerializer(), new StringSerializer());
+        producer.initTransactions();
+        return null;
+    }
+
+    private void rewind() throws Exception {
+        at = insist(this::toGroup);
+    }
+
+    private Map<Integer, Long> toGroup() {
+        while (consumer.assignment().isEmpty()) {
+            consumer.poll(Duration.ofMillis(100));
+        }
+        Set<TopicPartition> assigned = consumer.assignment();
+        Map<TopicPartition, OffsetAndMetadata> committed = consumer.committed(assigned);
+        Map<Integer, Long> offsets = new HashMap<>();
+        for (TopicPartition each : assigned) {
+            OffsetAndMetadata known = committed.get(each);
+            long offset = known == null ? 0 : known.offset();
+            offsets.put(each.partition(), offset);
+            consumer.seek(each, offset);
+        }
+        return offsets;
+    }
+
+    private static <T> T insist(Step<T> step) throws Exception {
+        long deadline = System.nanoTime() + Duration.ofSeconds(60).toNanos();
+        while (true) {
+            try {
+                return step.run();
+            } catch (Exception error) {
+                if (System.nanoTime() > deadline) {
+                    throw error;
+                }
+                tell("again " + error);
+                Thread.sleep(50);
+            }
+        }
+    }
+
+    private static void tell(String text) {
+        System.out.println(text);
+        System.out.flush();
+    }
+}

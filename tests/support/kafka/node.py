@@ -1,0 +1,173 @@
+"""Apache Kafka itself as a child process: one node, broker and controller, on a free port.
+
+    with Kafka(tmp_path, heap=SMALL) as kafka:
+        kafka.bootstrap_servers
+
+`heap=DEFAULT` starts it exactly as Kafka's own scripts do, for measurements; SMALL starts faster
+and takes less memory, for tests.
+"""
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.support.kafka.jars import HERE, require
+from tests.support.ports import free_port
+
+DEFAULT = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+"""The options of kafka-run-class.sh and kafka-server-start.sh."""
+
+SMALL = ("-Xmx384M", "-Xms64M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+FEATURES_OFF = {
+    "group.version": 0,
+    "share.version": 0,
+    "streams.version": 0,
+    "transaction.version": 0,
+    "eligible.leader.replicas.version": 0,
+}
+"""The feature levels of a cluster whose operator has enabled none of the newer protocols."""
+
+CLUSTER_ID = "BarnabasReferee0000000"
+STARTED = b"Kafka Server started"
+
+
+def java(classpath: str, options: Sequence[str] = SMALL, log_level: str = "WARN") -> list[str]:
+    """Return the command line up to the main class."""
+    log4j = [
+        f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",
+        f"-Dreferee.log.level={log_level}",
+    ]
+    return ["java", *options, "-Djava.awt.headless=true", *log4j, "-cp", classpath]
+
+
+class Kafka:
+    """One Kafka node with its data under `directory`; a context manager."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        heap: Sequence[str] = SMALL,
+        properties: Mapping[str, str] | None = None,
+        features: Mapping[str, int] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.log = directory / "kafka.out"
+        self._heap = heap
+        self._features = features or {}
+        self._properties = self._defaults() | dict(properties or {})
+        self._classpath = require()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def data(self) -> Path:
+        """Return the log directory."""
+        return self.directory / "data"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self.data, ignore_errors=True)
+
+    def start(self, deadline_s: float = 60) -> None:
+        """Format the storage if it is new, start the broker, and return when it serves."""
+        server_properties = self.directory / "server.properties"
+        server_properties.parent.mkdir(parents=True, exist_ok=True)
+        server_properties.write_text("".join(f"{k}={v}\n" for k, v in self._properties.items()))
+        if not self.data.exists():
+            self._format(server_properties)
+        with self.log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [*java(self._classpath, self._heap), "kafka.Kafka", str(server_properties)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        self._wait_until_started(deadline_s)
+
+    def stop(self, deadline_s: float = 20) -> None:
+        """Shut down cleanly; kill a broker that does not end in time."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _defaults(self) -> dict[str, str]:
+        controller = free_port()
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "log.dirs": str(self.data),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+        }
+
+    def _format(self, server_properties: Path) -> None:
+        features = [f"--feature={name}={level}" for name, level in self._features.items()]
+        subprocess.run(
+            [
+                *java(self._classpath),
+                *("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID),
+                *("-c", str(server_properties), *features),
+            ],
+            check=True,
+            capture_output=True,
+        )
+
+    def _wait_until_started(self, deadline_s: float) -> None:
+        assert self._process is not None
+        end = time.monotonic() + deadline_s
+        while time.monotonic() < end and self._process.poll() is None:
+            if STARTED in self.log.read_bytes():
+                return
+            time.sleep(0.05)
+        self.stop(0)
+        raise RuntimeError(f"Kafka did not start: {self.log.read_text()[-3000:]}")

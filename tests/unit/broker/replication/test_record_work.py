@@ -1,0 +1,140 @@
+"""The long work on records: topics take turns at the codecs, and memory is bounded."""
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+import pytest
+
+from barnabas.broker.offload import InlineOffload
+from barnabas.broker.replication.leader.record_work import CodecThread, Interrupted, RecordWork
+from barnabas.broker.server.slices import Slicer
+from barnabas.storage.log.record_steps import Memory, Steps
+
+T = TypeVar("T")
+
+
+class HeldOffload(InlineOffload):
+    """A thread whose work is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+
+    def submit(self, queue: str, work: Callable[[], T]) -> "asyncio.Future[T]":  # noqa: ARG002
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.waiting.append((work, done))
+        return done
+
+    async def one(self) -> None:
+        work, done = self.waiting.pop(0)
+        try:
+            done.set_result(work())
+        except Exception as error:
+            done.set_exception(error)
+        await asyncio.sleep(0)
+
+
+def work_of(limit: int = 100) -> RecordWork:
+    return RecordWork(Slicer(lambda: 0.0), InlineOffload(), limit)
+
+
+def run(
+    work: RecordWork, steps: Steps[T], is_wanted: Callable[[], bool] = lambda: True
+) -> "asyncio.Future[T]":
+    return work.slicer.run(work.carry_out("t", steps, is_wanted))
+
+
+async def test_topic_with_many_calls_delays_another_by_one_call() -> None:
+    offload = HeldOffload()
+    codecs = CodecThread(offload)
+    served: list[str] = []
+    for number in range(10):
+        codecs.call("busy", lambda number=number: served.append(f"busy {number}"))
+    codecs.call("other", lambda: served.append("other"))
+    for _ in range(11):
+        assert len(offload.waiting) == 1
+        await offload.one()
+    assert served == ["busy 0", "busy 1", "other", *(f"busy {n}" for n in range(2, 10))]
+
+
+async def test_error_of_a_codec_is_raised_where_it_was_called() -> None:
+    def steps() -> Generator[Any, Any, str]:
+        try:
+            yield lambda: 1 // 0
+        except ZeroDivisionError:
+            return "caught"
+        return "nothing"
+
+    assert await run(work_of(), steps()) == "caught"
+
+
+async def test_work_waits_for_memory_before_it_takes_it() -> None:
+    held: list[str] = []
+    offload = HeldOffload()
+    work = RecordWork(Slicer(lambda: 0.0), offload, 100)
+
+    def steps(name: str, size: int) -> Steps[None]:
+        yield Memory(size)
+        held.append(name)
+        yield lambda: None
+        held.remove(name)
+
+    large, small = run(work, steps("large", 80)), run(work, steps("small", 30))
+    await asyncio.sleep(0)
+    assert held == ["large"]
+    await offload.one()
+    await large
+    assert held == ["small"]
+    await offload.one()
+    await small
+
+
+async def test_cancelled_work_gives_its_memory_back() -> None:
+    offload = HeldOffload()
+    work = RecordWork(Slicer(lambda: 0.0), offload, 100)
+    closed: list[bool] = []
+
+    def steps() -> Steps[None]:
+        try:
+            yield Memory(100)
+            yield lambda: None
+        finally:
+            closed.append(True)
+
+    first, second = run(work, steps()), run(work, steps())
+    third = run(work, steps())
+    second.cancel()
+    first.cancel()
+    assert closed == [True, True]
+    await offload.one()
+    await offload.one()
+    await third
+
+
+async def test_two_long_records_that_wait_for_each_other_both_end() -> None:
+    work = work_of(100)
+
+    def steps() -> Steps[int]:
+        yield Memory(40)
+        yield lambda: None
+        yield Memory(90)
+        yield lambda: None
+        return 1
+
+    assert await asyncio.gather(*[run(work, steps()) for _ in range(5)]) == [1] * 5
+
+
+async def test_work_that_nobody_wants_any_more_is_interrupted() -> None:
+    closed: list[bool] = []
+
+    def steps() -> Steps[None]:
+        try:
+            while True:
+                yield None
+        finally:
+            closed.append(True)
+
+    answers = iter((True, True, False))
+    with pytest.raises(Interrupted):
+        await run(work_of(), steps(), lambda: next(answers))
+    assert closed == [True]

@@ -1,0 +1,179 @@
+"""The authorizer: decisions by the rules that this broker knows, and their audit log."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from barnabas.broker.security import authorizer as module
+from barnabas.broker.security.authorizer import MAX_LINES, Action, Authorizer
+from barnabas.broker.security.cluster_acls import ClusterAcls
+from barnabas.broker.store.embedded import EmbeddedStore
+from barnabas.security.acl.matcher import Policy, Reason
+from barnabas.security.acl.rules import AclFilter, AclOperation, ResourceType, new_rule
+from barnabas.security.principal import Principal
+
+ALICE, ROOT = Principal("User", "alice"), Principal("User", "root")
+HOST = "10.0.0.1"
+READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
+TOPIC = ResourceType.TOPIC
+POLICY = Policy(frozenset({ROOT}), allow_everyone=True)
+READ_BY_ALICE = new_rule(2, "t", 3, "User:alice", "*", 3, 3)
+WRITES_DENIED = new_rule(2, "*", 3, "User:*", "*", 4, 2)
+
+
+class Timers:
+    """Timers that a test fires."""
+
+    def __init__(self) -> None:
+        self.due: list[Callable[[], None]] = []
+
+    def call_later(self, _seconds: float, callback: Callable[[], None]) -> Any:
+        self.due.append(callback)
+        return callback
+
+    async def pause(self) -> None: ...
+
+    def second_ends(self) -> None:
+        due, self.due = self.due, []
+        for callback in due:
+            callback()
+
+
+@pytest.fixture
+def timers() -> Timers:
+    return Timers()
+
+
+@pytest.fixture
+async def acls(store: EmbeddedStore) -> ClusterAcls:
+    acls = ClusterAcls(store.session())
+    await acls.start(lambda: None)
+    await acls.create([READ_BY_ALICE, WRITES_DENIED])
+    return acls
+
+
+@pytest.fixture
+def authorizer(acls: ClusterAcls, timers: Timers) -> Authorizer:
+    return Authorizer(acls, POLICY, timers)
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    caplog.set_level(logging.INFO, logger=module.__name__)
+
+    def lines() -> list[str]:
+        texts = [each.getMessage() for each in caplog.records if each.name == module.__name__]
+        caplog.clear()
+        return texts
+
+    return lines
+
+
+def ask(authorizer: Authorizer, *actions: Action, who: Principal = ALICE) -> list[bool]:
+    return authorizer.authorize(who, HOST, "Fetch", actions)
+
+
+async def test_each_action_is_answered_by_the_rules_in_force(
+    authorizer: Authorizer, acls: ClusterAcls
+) -> None:
+    actions = Action(READ, TOPIC, "t"), Action(READ, TOPIC, "s"), Action(WRITE, TOPIC, "t")
+    assert ask(authorizer, *actions) == [True, False, False]
+    assert ask(authorizer, *actions, who=ROOT) == [True] * 3
+    await acls.delete([AclFilter(TOPIC, "t")])
+    assert ask(authorizer, *actions) == [False, False, False]
+    await acls.delete([AclFilter()])
+    assert ask(authorizer, *actions) == [True] * 3
+
+
+async def test_without_loaded_rules_super_users_alone_are_allowed(
+    store: EmbeddedStore, timers: Timers
+) -> None:
+    acls = ClusterAcls(store.session())
+    authorizer = Authorizer(acls, POLICY, timers)
+    action = Action(READ, TOPIC, "t")
+    assert ask(authorizer, action) == [False]
+    assert ask(authorizer, action, who=ROOT) == [True]
+    assert authorizer.why(ALICE, HOST, action).reason is Reason.NOT_LOADED
+    assert authorizer.why(ROOT, HOST, action).reason is Reason.SUPER_USER
+    assert not authorizer.authorize_any(ALICE, HOST, "InitProducerId", WRITE, TOPIC)
+    await acls.start(lambda: None)
+    assert ask(authorizer, action) == [True]
+
+
+def test_denial_is_logged_once_with_its_rule_and_then_counted(
+    authorizer: Authorizer, timers: Timers, lines: Callable[[], list[str]]
+) -> None:
+    for _ in range(3):
+        ask(authorizer, Action(WRITE, TOPIC, "t"), Action(READ, TOPIC, "t"))
+    assert lines() == [
+        "denied principal='User:alice' host='10.0.0.1' api='Fetch' operation='Write' "
+        "resource='Topic:t' rule='DENY WRITE for User:* from host * on LITERAL TOPIC *' "
+        "reason='DenyRule'"
+    ]
+    timers.second_ends()
+    assert lines() == ["more denied within a second denials=2"]
+    timers.second_ends()
+    ask(authorizer, Action(WRITE, TOPIC, "t"))
+    assert lines() == []
+    timers.second_ends()
+    assert lines() == ["more denied within a second denials=1"]
+    ask(authorizer, Action(READ, TOPIC, "s"))
+    (line,) = lines()
+    assert line.endswith("reason='DefaultDeny'")
+
+
+def test_many_denials_make_a_few_lines_a_second(
+    authorizer: Authorizer, timers: Timers, lines: Callable[[], list[str]]
+) -> None:
+    actions = [Action(READ, TOPIC, f"s{number}" * 500) for number in range(100)]
+    ask(authorizer, *actions)
+    shown = lines()
+    assert len(shown) == MAX_LINES
+    assert all(len(line) < 500 for line in shown)
+    timers.second_ends()
+    assert lines() == [f"more denied within a second denials={100 - MAX_LINES}"]
+    assert timers.due == []
+    ask(authorizer, *actions)
+    assert len(lines()) == MAX_LINES
+
+
+def test_remembered_denials_are_bounded(
+    authorizer: Authorizer, timers: Timers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_REMEMBERED", 20)
+    for number in range(100):
+        ask(authorizer, Action(READ, TOPIC, f"s{number}"))
+        timers.second_ends()
+    assert len(authorizer._audit._known) <= 20
+
+
+def test_actions_that_decide_what_is_shown_are_not_logged(
+    authorizer: Authorizer, lines: Callable[[], list[str]]
+) -> None:
+    hidden = [Action(DESCRIBE, TOPIC, "s")]
+    assert authorizer.authorize(ALICE, HOST, "Metadata", hidden, log_denied=False) == [False]
+    assert lines() == []
+
+
+def test_allowed_actions_are_logged_for_the_search_of_a_fault(
+    authorizer: Authorizer, lines: Callable[[], list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    ask(authorizer, Action(READ, TOPIC, "t"))
+    assert lines() == []
+    caplog.set_level(logging.DEBUG, logger=module.__name__)
+    ask(authorizer, Action(READ, TOPIC, "t"), Action(READ, TOPIC, "s"))
+    denied, allowed = lines()
+    assert denied.startswith("denied ")
+    assert allowed.startswith("allowed principal='User:alice'")
+
+
+def test_idempotent_producer_needs_one_topic_that_it_may_write(
+    authorizer: Authorizer, lines: Callable[[], list[str]]
+) -> None:
+    assert authorizer.authorize_any(ALICE, HOST, "InitProducerId", READ, TOPIC)
+    assert not authorizer.authorize_any(ALICE, HOST, "InitProducerId", WRITE, TOPIC)
+    (line,) = lines()
+    assert line.startswith("denied principal='User:alice' host='10.0.0.1' api='InitProducerId'")
+    assert authorizer.authorize_any(ROOT, HOST, "InitProducerId", WRITE, TOPIC)

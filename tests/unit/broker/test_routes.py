@@ -1,0 +1,46 @@
+"""The routes of a listener: APIs between brokers are served on the inter-broker listener only."""
+
+from unittest.mock import Mock
+
+import pytest
+
+from barnabas.broker.routes import API_TABLE, BrokerParts, client_routes, inter_broker_routes
+from barnabas.protocol.messages import add_partitions_to_txn, api_versions
+
+BETWEEN_BROKERS = {4, 5, 6, 7, 56, 67}
+
+
+def parts(*, in_cluster: bool) -> BrokerParts:
+    *fields, _served = BrokerParts._fields
+    found = BrokerParts(**{name: Mock() for name in fields})
+    found.dynamic.current.in_cluster = in_cluster  # type: ignore[misc]
+    return found
+
+
+@pytest.mark.parametrize("in_cluster", [False, True])
+def test_client_listener_serves_no_api_between_brokers(in_cluster: bool) -> None:
+    served = {route.api.key for route in client_routes(parts(in_cluster=in_cluster))}
+    assert served == {row.api.key for row in API_TABLE} - BETWEEN_BROKERS
+
+
+@pytest.mark.parametrize(("in_cluster", "versions"), [(False, range(6)), (True, range(4))])
+def test_clients_of_a_cluster_cannot_speak_as_a_leader(in_cluster: bool, versions: range) -> None:
+    """From v4 on AddPartitionsToTxn is a question of a partition leader."""
+    routes = {route.api.key: route for route in client_routes(parts(in_cluster=in_cluster))}
+    assert routes[add_partitions_to_txn.API.key].serves == versions
+
+
+def test_inter_broker_listener_serves_every_api_in_all_versions() -> None:
+    served = {route.api.key: route.serves for route in inter_broker_routes(parts(in_cluster=True))}
+    assert served == {row.api.key: row.versions for row in API_TABLE}
+
+
+@pytest.mark.parametrize("routes_of", [client_routes, inter_broker_routes])
+def test_a_listener_announces_the_versions_that_it_serves(routes_of) -> None:  # type: ignore[no-untyped-def]
+    routes = {route.api.key: route for route in routes_of(parts(in_cluster=True))}
+    announced = routes[api_versions.API.key].handle.__self__.announced
+    # Produce is announced from 0 on for old librdkafka (KAFKA-18659).
+    lowest = {key: route.serves.start for key, route in routes.items()} | {0: 0}
+    assert [(each.api_key, each.min_version, each.max_version) for each in announced] == [
+        (key, lowest[key], routes[key].serves.stop - 1) for key in sorted(routes)
+    ]

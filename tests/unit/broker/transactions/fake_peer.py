@@ -1,0 +1,94 @@
+"""Other brokers, whose answers a test gives."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.broker.cluster.cache import BrokerNode, PartitionMetadata
+from barnabas.broker.cluster.peers import PeerUnreachable
+from barnabas.protocol.schema import Api
+from barnabas.protocol.topic_partition import TopicPartition
+
+
+class FakePeer:
+    """A peer that keeps each request until the test answers it."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+        self.sent: list[tuple[Api, int | None]] = []
+        self.closed = False
+        self.aborted = 0
+        self._waiting: list[asyncio.Future[Any]] = []
+
+    async def request(
+        self, api: Api, request: object, *, version: int | None = None, timeout: float = 30.0
+    ) -> Any:
+        if self.closed:
+            raise PeerUnreachable("the line is closed")
+        assert timeout <= 10, "a request to a stopped broker must end"
+        self.requests.append(request)
+        self.sent.append((api, version))
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        return await future
+
+    def abort(self) -> None:
+        self.aborted += 1
+        self.break_()
+
+    async def close(self) -> None:
+        self.closed = True
+        self.break_()
+
+    # -- what the test does ----------------------------------------------------------------------
+
+    @property
+    def under_way(self) -> int:
+        return sum(not each.done() for each in self._waiting)
+
+    def answer(self, response: Any) -> None:
+        """Answer the oldest request that has no answer."""
+        next(each for each in self._waiting if not each.done()).set_result(response)
+
+    def break_(self) -> None:
+        """Break the connection: all requests in flight are lost."""
+        for each in self._waiting:
+            if not each.done():
+                each.set_exception(PeerUnreachable("the connection broke"))
+
+
+class FakeCluster:
+    """A metadata cache that a test writes, and the connections to its brokers."""
+
+    def __init__(self, *brokers: int) -> None:
+        self.brokers = {each: BrokerNode(each, None, {}) for each in brokers}
+        self.leaders: dict[TopicPartition, int] = {}
+        self.peers: dict[int, FakePeer] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    def connect(self, broker_id: int) -> FakePeer:
+        assert broker_id not in self.peers, "one line is enough"
+        self.peers[broker_id] = FakePeer()
+        return self.peers[broker_id]
+
+    def partition(self, topic: str, index: int) -> PartitionMetadata | None:
+        leader = self.leaders.get((topic, index))
+        if leader is None:
+            return None
+        return PartitionMetadata(index, leader, 0, (leader,), (leader,), (), 0)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+
+    def changed(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    def dies(self, broker_id: int) -> None:
+        del self.brokers[broker_id]
+        self.changed()
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)

@@ -1,0 +1,162 @@
+"""Job files: what their keys mean, and the error with line and column for each mistake."""
+
+from pathlib import Path
+
+import pytest
+
+from barnabas.pipeline.jobs.reading import JobError, JobFile, TextProblem, read_job
+from barnabas.pipeline.jobs.spec import Problem
+
+GOOD = """\
+name: orders
+source: {topic: in, codec: json, schema: {id: string not null, price: "decimal(10, 2)"}}
+steps:
+  - view: timely
+    watermark: {column: at, delay: 10 minutes}
+  - view: once
+    dedupe: {from: timely, columns: id}
+  - view: all
+    sql: |
+      SELECT *
+      FROM once
+sink:
+  topic: out
+checkpoint: points
+spark: {spark.sql.shuffle.partitions: 4, spark.ui.enabled: false}
+"""
+PATH = Path("/jobs/job.yaml")
+
+
+def problem_of(text: str) -> str:
+    with pytest.raises(JobError) as raised:
+        JobFile(PATH, text)
+    return str(raised.value).replace(str(PATH), "job.yaml")
+
+
+def test_keys_that_are_left_out_have_defaults():
+    file = JobFile(PATH, GOOD)
+    job = file.job
+    assert job.source.topics == ["in"]
+    assert (job.sink_id, job.last_view, job.bad_topic) == ("orders", "all", None)
+    assert (job.trigger, job.sink.mode, job.sink.codec) == ("0 seconds", "append", "json")
+    assert job.spark == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "false"}
+    assert job.steps[1].input == "timely"
+    assert job.topics == ["out"]
+    assert file.checkpoint == "/jobs/points"
+
+
+def test_a_checkpoint_with_a_scheme_stands_as_it_is():
+    assert JobFile(PATH, GOOD.replace("points", "s3a://a/b")).checkpoint == "s3a://a/b"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("topic: out", "topik: out", "13:3: unknown key 'topik'; did you mean 'topic'?"),
+        ("column: at", "colum: at", "5:17: unknown key 'colum'; did you mean 'column'?"),
+        ("codec: json", "codec: jsn", "2:21: codec: 'jsn' is not possible; did you mean 'json'?"),
+        ("topic: in", "topic: 5", "2:10: topic must be text; put 5 in quotes"),
+        ("topic: in", "topic: [in, 5]", "2:22: topic must be text; put 5 in quotes"),
+        ("topic: in", "topic: a b", "2:10: topic: 'a b' has characters that are not allowed"),
+        (
+            "topic: in",
+            "topic: in, pattern: a.*",
+            "2:1: source needs one of the keys 'topic' and 'pattern'",
+        ),
+        (
+            "schema: {id: string not null",
+            "schema: {id: strng not null",
+            "2:43: 'strng not null' is not a type of Spark SQL; did you mean 'string'?",
+        ),
+        ("{id: string", "{_id: string", "2:1: column '_id': names that begin with _ are for the "),
+        (
+            'schema: {id: string not null, price: "decimal(10, 2)"}',
+            "",
+            "2:1: codec json needs the ",
+        ),
+        ("codec: json", "codec: string", "2:1: 'schema' and 'json_options' need codec json"),
+        ("10 minutes", "10 minuts", "5:29: '10 minuts' is not a duration such as '10 seconds'"),
+        (
+            "from: timely",
+            "from: timly",
+            "7:14: no view 'timly' stands before; did you mean 'timely'?",
+        ),
+        ("view: once", "view: timely", "6:5: view 'timely' is there already; choose another name"),
+        ("columns: id", "columns: []", "7:28: columns must not be empty"),
+        (
+            "    sql: |\n      SELECT *\n      FROM once",
+            "",
+            "8:5: step 'all' needs one of the keys",
+        ),
+        ("topic: out", "topic: out\n  from: al", "14:3: no view 'al' stands before; did you mean"),
+        (
+            "topic: out",
+            "topic: out\n  options: {sinkID: a}",
+            "14:13: option 'sinkID' is set by sink.id; remove it",
+        ),
+        ("checkpoint: points\n", "", "1:1: the job needs the key 'checkpoint'"),
+        ("column: at, ", "", "5:5: steps[0].watermark needs the key 'column'"),
+        ("spark: {", "bad_records: out\nx: {", "16:1: unknown key 'x'; known: bad_records, "),
+        ("spark: {", "bad_records: out\nspark: {", "15:1: bad records need a topic of their own"),
+        ("spark: {", "lineage: maybe\nspark: {", "15:1: lineage must be true or false"),
+        ("spark: {", "trigger: 5\nspark: {", "15:1: 5 is not a duration such as '10 seconds'"),
+        ("steps:", "steps: {a: 1}\nfoo:", "3:1: steps must be a list"),
+        ("name: orders", "name: a.b", "1:1: name: 'a.b' has characters that are not allowed"),
+        ("name: orders", "name: a\nname: b", "2:1: key 'name' stands here twice"),
+        ("name: orders", "name: &a [*a]", "1:7: too many values; is it a job file?"),
+        ("name: orders", "? [a]\n: b", "1:3: a key must be plain text"),
+        ("topic: out", "topic: [out", "14:11: not YAML: expected ',' or ']'"),
+        (GOOD, "", "1:1: the file is empty"),
+        (GOOD, "- 1", "1:1: the file must be a mapping of keys to values"),
+    ],
+)
+def test_a_mistake_is_told_with_line_and_column(old, new, error):
+    assert old in GOOD
+    first, *_ = problem_of(GOOD.replace(old, new, 1)).splitlines()
+    assert first.startswith(f"job.yaml:{error}")
+
+
+def test_several_mistakes_are_told_in_the_order_of_the_file():
+    text = GOOD.replace("codec: json", "codec: jsn").replace("name:", "nam:")
+    lines = problem_of(text).splitlines()
+    assert [line.split(": ")[0] for line in lines] == [
+        "job.yaml:1:1",
+        "job.yaml:2:21",
+    ]
+
+
+def test_a_character_that_yaml_forbids_is_refused():
+    assert problem_of("name: \x01").startswith("job.yaml: not YAML: ")
+
+
+def test_aliases_cannot_stand_for_too_many_values():
+    doubled = "".join(f"  - &a{n} [{', '.join(4 * [f'*a{n - 1}'])}]\n" for n in range(1, 9))
+    assert "too many values" in problem_of(f"name:\n  - &a0 x\n{doubled}")
+
+
+@pytest.mark.parametrize(
+    ("sql", "position"),
+    [
+        ("|\n      SELECT *\n      FROM once", "11:9"),
+        (">\n      SELECT *\n      FROM once", "9:10"),
+        ("SELECT * FROM once", "9:12"),
+        ('"SELECT * FROM once"', "9:13"),
+    ],
+)
+def test_a_position_in_a_query_becomes_one_in_the_file(sql, position):
+    file = JobFile(PATH, GOOD.replace("|\n      SELECT *\n      FROM once", sql))
+    line = 1 if sql.startswith("|") else 0
+    problem = TextProblem(("steps", 2, "sql"), "wrong", line, 2)
+    assert str(file.failure([problem])) == f"{PATH}:{position}: wrong"
+
+
+def test_a_problem_inside_an_unknown_place_is_told_at_the_next_mapping():
+    file = JobFile(PATH, GOOD)
+    assert str(file.failure([Problem(("sink", "mode"), "wrong")])) == f"{PATH}:12:1: wrong"
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(JobError, match="not UTF-8; is it a job file"):
+        read_job(path)

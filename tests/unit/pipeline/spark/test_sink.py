@@ -1,0 +1,110 @@
+"""The sink's calls from Spark, without a session: checks that need no cluster, and checkpoints."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from barnabas.pipeline.sink.options import SinkOptionsError, parse_options
+from barnabas.pipeline.sink.planning import SinkPlan
+from barnabas.pipeline.sink.port import Identity, Place
+from barnabas.pipeline.sink.protocol import SinkError, Winner
+from barnabas.pipeline.sink.task import TaskLabel
+from barnabas.pipeline.spark import sink
+from barnabas.pipeline.spark.sink import (
+    BatchWriter,
+    Driver,
+    SinkMessage,
+    StreamWriter,
+    digest_of,
+    plan_sink,
+    query_of,
+)
+
+OPTIONS = {"kafka.bootstrap.servers": "localhost:1", "sinkid": "orders", "topic": "out"}
+SCHEMA = StructType([StructField("value", StringType())])
+WINNER = Winner("orders.p.0", Identity(1, 2), 3, Place("out", 0, 5))
+
+
+def plan(**options: str) -> SinkPlan:
+    return SinkPlan(parse_options({**OPTIONS, **options}, streaming=True), 60_000, False)
+
+
+class _Task:
+    """The context of a task, as far as the sink asks it."""
+
+    def getLocalProperty(self, _: str) -> str | None:
+        return None
+
+    def partitionId(self) -> int:
+        return 0
+
+    attemptNumber = partitionId
+
+
+def test_workers_that_are_not_used_again_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
+    with pytest.raises(SinkOptionsError, match=r"spark\.python\.worker\.reuse=false .* set it to"):
+        plan_sink(OPTIONS, SCHEMA, streaming=True, overwrite=False)
+
+
+def test_task_without_local_properties_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink.TaskContext, "get", classmethod(lambda _: _Task()))
+    with pytest.raises(SinkError, match="use a micro-batch trigger of PySpark"):
+        StreamWriter(Driver(plan())).write(iter(()))
+
+
+def test_message_of_another_batch_is_refused() -> None:
+    message = SinkMessage(TaskLabel("query", 6, 0, 0), WINNER)
+    with pytest.raises(SinkError, match="of batch 6 has answered for batch 7"):
+        StreamWriter(Driver(plan())).commit([message], 7)
+
+
+def test_at_least_once_asks_no_cluster_to_commit_or_abort() -> None:
+    writer = StreamWriter(Driver(plan(delivery="at-least-once")))
+    writer.commit([SinkMessage(TaskLabel("query", 7, 0, 0), None)], 7)
+    writer.abort([None], 7)
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
+def test_checkpoint_tells_query_and_offsets(tmp_path: Path, form: str) -> None:
+    folder = tmp_path / "a checkpoint"
+    (folder / "offsets").mkdir(parents=True)
+    (folder / "metadata").write_text('{"id":"0e6b"}')
+    (folder / "offsets" / "4").write_text("v1\n{}\n{}")
+    checkpoint = form.format(str(folder) if form == "{}" else str(folder).replace(" ", "%20"))
+    assert query_of(checkpoint) == "0e6b"
+    digest = digest_of(checkpoint, 4)
+    assert digest is not None
+    (folder / "offsets" / "4").write_text("v1\n{}\n{1}")
+    assert digest_of(checkpoint, 4) != digest
+
+
+@pytest.mark.parametrize("checkpoint", [None, "s3a://bucket/c", "/missing"])
+def test_checkpoint_that_cannot_be_read_has_no_digest(checkpoint: str | None) -> None:
+    assert digest_of(checkpoint, 4) is None
+    assert query_of(checkpoint) is None
+
+
+def test_damaged_metadata_tells_no_query(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text("[")
+    assert query_of(str(tmp_path)) is None
+    (tmp_path / "metadata").write_text("[]")
+    assert query_of(str(tmp_path)) is None
+
+
+def test_batch_of_foreach_batch_has_the_digest_of_its_checkpoint(tmp_path: Path) -> None:
+    """Its decision had none: a checkpoint that was brought back from a copy was not noticed."""
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "4").write_text("v1\n{}\n{}")
+    given = {**OPTIONS, "batchid": "4", "checkpointlocation": str(tmp_path)}
+    options = parse_options(given, streaming=False)
+    batch = BatchWriter(Driver(SinkPlan(options, 60_000, False)))._batch([])
+    assert batch.digest == digest_of(str(tmp_path), 4) is not None
+
+
+def test_error_that_repeats_a_name_with_a_line_break_is_one_line() -> None:
+    assert str(SinkError("topic a\nb is missing")) == "topic a b is missing"
+    with pytest.raises(SinkOptionsError) as caught:
+        parse_options({**OPTIONS, "compression": "a\nb"}, streaming=True)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,46 @@
+"""Reserved ports, which only the server that knows one can take."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas.testing.lifecycle import ReservedPorts
+
+
+@pytest.fixture
+def ports() -> Iterator[ReservedPorts]:
+    ports = ReservedPorts()
+    yield ports
+    ports.release()
+
+
+def test_servers_listen_on_it_one_after_another(ports: ReservedPorts) -> None:
+    at = ("127.0.0.1", ports.take())
+    for _ in range(2):
+        with socket.create_server(at) as server, socket.create_connection(at) as client:
+            accepted, _ = server.accept()
+            accepted.close()
+            assert client.recv(1) == b""
+
+
+def test_clients_are_refused_while_no_server_listens(ports: ReservedPorts) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", ports.take()))
+
+
+def test_nobody_else_has_it_until_it_is_released(ports: ReservedPorts) -> None:
+    at = ("127.0.0.1", ports.take())
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(at)
+    ports.release()
+    with socket.socket() as other:
+        other.bind(at)
+
+
+def test_a_port_that_somebody_has_is_not_to_be_taken(ports: ReservedPorts) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        pytest.raises(OSError, match="in use"),
+    ):
+        ports.take(server.getsockname()[1])

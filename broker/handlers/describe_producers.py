@@ -31,6 +31,7 @@ def handle(
     response = DescribeProducersResponse(topics=[])
     seen: set[tuple[str, int]] = set()
     for topic in request.topics:
+        yield None
         named = ((topic.name, index) for index in topic.partition_indexes)
         asked = yield from unseen(named, seen)
         described = yield from in_steps(lambda key: _describe(replicas, *key), asked)

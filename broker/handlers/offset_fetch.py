@@ -89,6 +89,7 @@ def _once(asked: list[OffsetFetchRequestGroup]) -> Steps[list[OffsetFetchRequest
             continue
         topics = []
         for topic in group.topics:
+            yield None
             named = (
                 (group.group_id, topic.name, topic.topic_id, index)
                 for index in topic.partition_indexes

@@ -146,6 +146,8 @@ async def test_newcomers_get_in_while_descriptors_are_used_up(tmp_path: Path) ->
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with running(tmp_path) as broker:
         crowd = await silent_crowd(broker.port, 10)
+        # Those that are not accepted yet would wait before the newcomer.
+        await eventually(lambda: broker.connections == 10)
         # The process of the tests may have descriptors far above the lowest free one.
         highest = max(int(each) for each in os.listdir("/proc/self/fd"))
         resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 100, hard))

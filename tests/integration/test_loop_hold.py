@@ -27,6 +27,8 @@ from tests.support.large_messages import around, arrays, large_message
 
 LONGEST_S = 0.1
 """The bound, in CPU time of the loop's thread. The handlers in one step take 0.1 to 0.9 s."""
+ATTEMPTS = 3
+"""A step that is too long is so each time; a busy machine is not."""
 TOO_MANY = 400_000
 PARTS = 6
 """The cases are in several tests, which can run beside each other."""
@@ -157,10 +159,16 @@ async def longest_holds(
             probe = Probe()
             for api, version, path in cases:
                 request = body(api, version, path, elements, distinct=distinct)
-                probe.longest()
-                await asyncio.to_thread(ask, broker.port, api, version, request)
-                if (longest := probe.longest()) > LONGEST_S:
-                    held[f"{api.name} v{version} {'.'.join(each.name for each in path)}"] = longest
+                longest = []
+                while len(longest) < ATTEMPTS:
+                    probe.longest()
+                    await asyncio.to_thread(ask, broker.port, api, version, request)
+                    longest.append(probe.longest())
+                    if longest[-1] <= LONGEST_S:
+                        break
+                else:
+                    name = f"{api.name} v{version} {'.'.join(each.name for each in path)}"
+                    held[name] = min(longest)
             probe.stop()
     return held
 

@@ -56,7 +56,10 @@ class LimitedListener(Protocol):
         ...
 
     def standing(self, now: float) -> Iterator[Place]:
-        """Yield the places of anonymous connections that stand, at the time `now` in seconds."""
+        """Yield the places of anonymous connections that stand, at the time `now` in seconds.
+
+        Those that have been served are left out while others make way, or soon will.
+        """
         ...
 
     def admit_waiting(self) -> None:

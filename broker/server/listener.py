@@ -62,7 +62,8 @@ class Listener:
         """None for a listener without TLS."""
         self._shared = shared
         self._limits = limits
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[Connection, float] = {}
+        """The open connections, with the time of their admission in seconds."""
         self._half_sent: dict[Connection, _HalfSent] = {}
         self._waiting: dict[Connection, None] = {}
         self._server: Server | None = None
@@ -126,18 +127,32 @@ class Listener:
         return len(self._waiting) + starved
 
     def standing(self, now: float) -> Iterator[Place]:
-        for connection in self._connections:
+        all_served = True
+        served = []
+        for connection, admitted_at in self._connections.items():
             if connection.principal != ANONYMOUS or connection.waiting_for_broker:
                 continue
-            served = bool(connection.served_bytes)
-            if now - connection.active_at >= (STAND_S if served else SILENT_S):
-                yield Place(
-                    served,
-                    connection.receiving is not None,
-                    connection.active_at,
-                    connection.connection_id,
-                    connection.abort,
-                )
+            stands = now - connection.active_at
+            if connection.served_bytes:
+                if stands >= STAND_S:
+                    served.append(self._place(connection))
+            elif stands >= SILENT_S:
+                all_served = False
+                yield self._place(connection)
+            elif now - admitted_at < 2 * SILENT_S:
+                all_served = False
+        # While some that never asked anything make way, or soon will, the others stay.
+        if all_served:
+            yield from served
+
+    def _place(self, connection: Connection) -> Place:
+        return Place(
+            bool(connection.served_bytes),
+            connection.receiving is not None,
+            connection.active_at,
+            connection.connection_id,
+            connection.abort,
+        )
 
     def cut_idlest(self, count: int) -> None:
         idlest = heapq.nsmallest(count, self._connections, key=attrgetter("active_at"))
@@ -156,7 +171,7 @@ class Listener:
             self._refuse(connection)
             return
         self._opened.value += 1
-        self._connections[connection] = None
+        self._connections[connection] = self._shared.dispatcher.monotonic()
 
     def _refuse(self, connection: Connection) -> None:
         self._refused.value += 1

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.budget import RequestMemory, UnreadAnswers
-from barnabas.broker.server.context import ANONYMOUS
 from barnabas.broker.server.dispatch import Answer, Dispatcher, Exchange
 from barnabas.broker.server.outbox import Outbox
 from barnabas.broker.server.pause_guard import NO_PAUSE_GUARD, NoPauseGuard
@@ -29,6 +28,7 @@ from barnabas.protocol.messages import (
     end_txn,
     init_producer_id,
 )
+from barnabas.security.principal import ANONYMOUS, Principal
 
 MAX_OVERLAPPING = 256
 """The requests of one connection that may wait for acknowledgements at the same time."""
@@ -119,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         self.connection_id = connection_id
         self.listener = listener.name
-        self.principal = ANONYMOUS
+        self.principal: Principal = ANONYMOUS
         self.host = ""
         self.active_at = shared.dispatcher.monotonic()
         """The time of the last progress, in seconds of the monotonic clock."""

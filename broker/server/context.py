@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-ANONYMOUS = "User:ANONYMOUS"
+from barnabas.security.principal import Principal
 
 
 @dataclass(slots=True)
@@ -15,7 +15,7 @@ class RequestContext:
     api_version: int
     correlation_id: int
     client_id: str | None
-    principal: str
+    principal: Principal
     listener: str
     client_host: str
     connection_id: int

@@ -37,6 +37,7 @@ from barnabas.protocol.errors import (
 from barnabas.protocol.header import decode_request_header, encode_response_header
 from barnabas.protocol.messages import api_versions
 from barnabas.protocol.schema import MISSING, Api, Field, Message, fields_of
+from barnabas.security.principal import Principal
 from barnabas.storage.log.log_slice import LogSlice
 
 Part = bytes | memoryview | LogSlice
@@ -99,7 +100,7 @@ class Peer(Protocol):
 
     connection_id: int
     listener: str
-    principal: str
+    principal: Principal
     host: str
 
     def answered(self, exchange: "Exchange", /) -> None:

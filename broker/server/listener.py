@@ -15,11 +15,11 @@ from barnabas.broker.server.connection_limits import (
     ConnectionLimits,
     Place,
 )
-from barnabas.broker.server.context import ANONYMOUS
 from barnabas.broker.server.network import Network, Server
 from barnabas.broker.server.tls import ListenerTls
 from barnabas.config.broker import BrokerConfig
 from barnabas.metrics.catalogue import RequestMetrics
+from barnabas.security.principal import ANONYMOUS
 
 HALF_SENT_ROUND_MS = 1000
 """The interval in ms of the check for requests that are sent too slowly."""

@@ -158,7 +158,7 @@ class ListenerTls:
         """Return the protocol of a new socket, with `connection` behind it."""
 
         def secured(certificate: bytes | None) -> None:
-            connection.principal = str(self._principal(certificate))
+            connection.principal = self._principal(certificate)
 
         def failed(reason: str) -> None:
             self._failed(connection, reason)

@@ -287,7 +287,7 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
 
 
 def principals(broker: Broker) -> set[str]:
-    return {each.principal for each in broker._listeners["SSL"]._connections}
+    return {str(each.principal) for each in broker._listeners["SSL"]._connections}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.soon import wait
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.schema import Api
+from barnabas.security.principal import Principal
 from tests.support.steps import all_taken
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Line:
             api_version=version,
             correlation_id=0,
             client_id=f"broker-{self._source}",
-            principal="User:broker",
+            principal=Principal.parse("User:broker"),
             listener="BROKERS",
             client_host="sim",
             connection_id=self._connection,

@@ -33,13 +33,14 @@ from barnabas.broker.handlers import (
 )
 from barnabas.broker.observability.logging import LoggerLevels
 from barnabas.broker.routes import API_TABLE
-from barnabas.broker.server.context import ANONYMOUS, RequestContext
+from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Route
 from barnabas.broker.server.slices import Slicer
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.errors import KafkaError
+from barnabas.security.principal import ANONYMOUS
 from tests.support.steps import all_taken
 from tests.unit.broker.controller.harness import FakeBroker, FakeCluster, open_cluster
 

@@ -5,8 +5,9 @@ from inspect import isawaitable
 from types import ModuleType
 from typing import Any
 
-from barnabas.broker.server.context import ANONYMOUS, RequestContext
+from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.codec import decode, encode
+from barnabas.security.principal import ANONYMOUS
 from tests.support.steps import all_taken
 
 

@@ -20,6 +20,7 @@ from barnabas.protocol.messages.fetch import (
     ReplicaState,
 )
 from barnabas.protocol.records.record import Record, build_batch
+from barnabas.security.principal import ANONYMOUS
 from tests.support.steps import all_taken
 from tests.unit.broker.replication.replicas import Replicas
 
@@ -119,9 +120,7 @@ class Leader:
                 ForgottenTopic(topic_id=topic_id(topic), partitions=[0]) for topic in forget
             ],
         )
-        context = RequestContext(
-            API.key, 17, 1, "c", "User:ANONYMOUS", "BROKERS", "h", 1, 0, inter_broker
-        )
+        context = RequestContext(API.key, 17, 1, "c", ANONYMOUS, "BROKERS", "h", 1, 0, inter_broker)
         self.lookup.looks = 0
         return handle(self.parts, request, context)
 

@@ -10,6 +10,7 @@ from barnabas.protocol.messages.describe_producers import (
     TopicRequest,
 )
 from barnabas.protocol.records.record import Record, build_batch
+from barnabas.security.principal import ANONYMOUS
 from tests.support.steps import taken
 from tests.unit.broker.handlers.leading import leading
 
@@ -25,7 +26,7 @@ async def test_follower_describes_producers_as_find_hanging_needs() -> None:
     replica = await leading()
     replica.partition().append_as_leader(BATCH, now_ms=1)
     await replica.lead(0, leader=1, epoch=1)
-    context = RequestContext(API.key, 0, 1, "c", "User:ANONYMOUS", "CLIENTS", "h", 1, 0)
+    context = RequestContext(API.key, 0, 1, "c", ANONYMOUS, "CLIENTS", "h", 1, 0)
 
     def described(topic: str) -> PartitionResponse:
         asked = [TopicRequest(name=topic, partition_indexes=[0, 0]) for _ in range(2)]

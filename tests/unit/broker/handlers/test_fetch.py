@@ -22,6 +22,7 @@ from barnabas.protocol.messages.fetch import (
 )
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import Record, build_batch
+from barnabas.security.principal import ANONYMOUS
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.verification import UNVERIFIED
 from tests.support.steps import taken
@@ -49,7 +50,7 @@ class Reading:
             **{"max_wait_ms": 0, "min_bytes": 1} | fields,
             topics=[FetchTopic(topic="t", partitions=wanted)],
         )
-        context = RequestContext(API.key, 12, 1, "c", "User:ANONYMOUS", "PLAINTEXT", "h", 1, 0)
+        context = RequestContext(API.key, 12, 1, "c", ANONYMOUS, "PLAINTEXT", "h", 1, 0)
         return handle(self._parts, request, context)
 
     def append(self, **producer: Any) -> None:

@@ -44,7 +44,7 @@ from barnabas.broker.handlers import (
     write_txn_markers,
 )
 from barnabas.broker.routes import API_TABLE
-from barnabas.broker.server.context import ANONYMOUS, RequestContext
+from barnabas.broker.server.context import RequestContext
 from barnabas.broker.transactions.marker_writer import MarkerWriter
 from barnabas.coordinator.group.group import Group, Member, MemoryShare
 from barnabas.protocol.errors import ErrorCode
@@ -55,6 +55,7 @@ from barnabas.protocol.messages.create_partitions import (
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
 from barnabas.protocol.messages.update_features import FeatureUpdateKey
+from barnabas.security.principal import ANONYMOUS
 from tests.support.coordinator.harness import GROUP, WALL_MS, Groups
 from tests.support.large_messages import arrays, large_message
 from tests.support.steps import CountingSlicer, counted_steps, taken

@@ -24,6 +24,7 @@ from barnabas.protocol.messages.list_offsets import (
 )
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch
+from barnabas.security.principal import ANONYMOUS
 from barnabas.storage.log.record_steps import RECORDS_PER_STEP
 from tests.support.planted import NOW, crowd
 from tests.unit.broker.replication.replicas import Replicas
@@ -53,7 +54,7 @@ class Asking:
         request = ListOffsetsRequest(
             replica_id=replica_id, topics=[ListOffsetsTopic(name="t", partitions=[asked])]
         )
-        context = RequestContext(API.key, version, 1, "c", "User:ANONYMOUS", "L", "h", 1, 0)
+        context = RequestContext(API.key, version, 1, "c", ANONYMOUS, "L", "h", 1, 0)
         return slicer.run(handle(self.replicas.manager, request, context))
 
 

@@ -14,6 +14,7 @@ from barnabas.protocol.messages.fetch import (
     FetchRequest,
     FetchTopic,
 )
+from barnabas.security.principal import ANONYMOUS
 from tests.unit.broker.handlers.leading import BATCH, leading, topic_id
 
 
@@ -43,7 +44,7 @@ async def test_consumer_is_sent_to_follower_in_its_rack_that_has_the_offset() ->
                 )
             ],
         )
-        context = RequestContext(API.key, 17, 1, "c", "User:ANONYMOUS", "BROKERS", "h", 1, 0)
+        context = RequestContext(API.key, 17, 1, "c", ANONYMOUS, "BROKERS", "h", 1, 0)
         response = handle(leader.parts, request, context)
         if isinstance(response, asyncio.Future):
             response.cancel()
@@ -86,7 +87,7 @@ async def test_follower_serves_consumers_up_to_its_high_watermark() -> None:
                 )
             ],
         )
-        context = RequestContext(API.key, version, 1, "c", "User:ANONYMOUS", "BROKERS", "h", 1, 0)
+        context = RequestContext(API.key, version, 1, "c", ANONYMOUS, "BROKERS", "h", 1, 0)
         return handle(leader.parts, request, context)
 
     def found(response: Any) -> tuple[int, int]:

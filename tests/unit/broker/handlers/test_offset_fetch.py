@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.handlers import offset_fetch
-from barnabas.broker.server.context import ANONYMOUS, RequestContext
+from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -15,6 +15,7 @@ from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from barnabas.security.principal import ANONYMOUS
 from tests.support.coordinator.harness import GROUP, Groups
 from tests.support.steps import taken
 from tests.unit.broker.handlers.group_handlers import Topics, ask

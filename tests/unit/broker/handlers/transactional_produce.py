@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from barnabas.broker.handlers.produce import Parts, handle
-from barnabas.broker.server.context import ANONYMOUS, RequestContext
+from barnabas.broker.server.context import RequestContext
 from barnabas.broker.transactions.produce_verification import ProduceVerification
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode
@@ -16,6 +16,7 @@ from barnabas.protocol.messages.produce import (
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
+from barnabas.security.principal import ANONYMOUS
 from barnabas.storage.log.validator import Origin
 from tests.unit.broker.handlers.fake_verifier import FakeVerifier
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas

@@ -9,7 +9,7 @@ import pytest
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.handlers import write_txn_markers as handler
 from barnabas.broker.replication.partition import Partition
-from barnabas.broker.server.context import ANONYMOUS, RequestContext
+from barnabas.broker.server.context import RequestContext
 from barnabas.broker.transactions.marker_writer import (
     MARKERS_PER_APPEND,
     MarkerWrite,
@@ -26,6 +26,7 @@ from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.control import TxnMarker, read_marker
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.security.principal import ANONYMOUS
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.producers.verification import UNVERIFIED
 from tests.support.steps import taken

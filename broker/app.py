@@ -30,6 +30,7 @@ from barnabas.broker.cluster.registration import (
     bootstrap_address,
     prepare_cluster,
 )
+from barnabas.broker.cluster.stored_passwords import StoredPasswords
 from barnabas.broker.cluster.znodes import BrokerInfo, Restart
 from barnabas.broker.controller.replica_admin import LeaderBalance
 from barnabas.broker.gauges import LoopLag, observe_process
@@ -201,7 +202,8 @@ class Broker:
         membership = Membership(
             store, clock=platform.clock, spawn=self._spawn, end_earlier=opened.end_earlier
         )
-        configs = Configs(store, self._dynamic, config.broker_id)
+        passwords = StoredPasswords(config, platform.offload)
+        configs = Configs(store, self._dynamic, config.broker_id, passwords)
         await configs.start(
             lambda: self._spawn(membership.retry_while_unavailable(configs.catch_up))
         )

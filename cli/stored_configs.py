@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import click
 
 from barnabas.broker.cluster.configs import Configs, Values
+from barnabas.broker.cluster.stored_passwords import StoredPasswords, is_password
 from barnabas.broker.cluster.znodes import DEFAULT_ENTITY, ZnodeError
 from barnabas.broker.offload import InlineOffload
 from barnabas.broker.store.embedded import open_store
@@ -18,14 +20,16 @@ from barnabas.broker.store.opening import METADATA_DIRECTORY, OpenedStore
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig, overlay
 from barnabas.config.group_keys import validate_group_overrides
-from barnabas.config.key import ConfigError
+from barnabas.config.key import HIDDEN, ConfigError
 from barnabas.config.listeners import parse_listener_key
+from barnabas.config.password_keys import PasswordEncoderKeys
 from barnabas.config.topic import validate_topic_overrides
 from barnabas.storage.files.files import OsFiles
 
 T = TypeVar("T")
 _ENTITIES = {"topic": "topics", "broker": "brokers", "group": "groups"}
 _NO_BROKER = -1
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class StoredConfigs(NamedTuple):
@@ -36,14 +40,20 @@ class StoredConfigs(NamedTuple):
     """Properties of the session with ZooKeeper, if `data` is None."""
 
     def read(self, kind: str, name: str) -> Values:
-        """Return the stored values; raises ClickException."""
-        return self._run(lambda configs: configs.read(*_entity(kind, name)))
+        """Return the stored values, passwords hidden; raises ClickException."""
+        stored = self._run(lambda configs: configs.stored(*_entity(kind, name)))
+        return {key: HIDDEN if is_password(key) else text for key, text in stored.items()}
 
     def alter(self, kind: str, name: str, sets: Mapping[str, str], deletes: list[str]) -> None:
-        """Set and delete keys, all or none; raises ClickException."""
+        """Set and delete keys, all or none; raises ClickException.
+
+        Keys of the encryption of passwords are used for it, as by Kafka's tool, and not stored.
+        """
         entity = _entity(kind, name)
+        encoder = {key: text for key, text in sets.items() if key in PasswordEncoderKeys.KEYS}
+        sets = {key: text for key, text in sets.items() if key not in encoder}
         with _as_click_exceptions():
-            _check(kind, sets)
+            _check(kind, name, sets)
 
         async def changed(current: Values) -> Values:
             if unset := [key for key in deletes if key not in current]:
@@ -51,14 +61,18 @@ class StoredConfigs(NamedTuple):
             kept = {key: value for key, value in current.items() if key not in deletes}
             return {**kept, **sets}
 
-        self._run(lambda configs: configs.alter(*entity, changed))
+        self._run(lambda configs: configs.alter(*entity, changed), encoder)
 
-    def _run(self, work: Callable[[Configs], Awaitable[T]]) -> T:
+    def _run(
+        self, work: Callable[[Configs], Awaitable[T]], encoder: Mapping[str, str] = _NOTHING
+    ) -> T:
         async def opened() -> T:
+            config = _known_config({**self.zookeeper, **encoder})
             store = await self._open()
             try:
+                passwords = StoredPasswords(config, InlineOffload())
                 broker = DynamicConfig(BrokerConfig())
-                return await work(Configs(store.session, broker, _NO_BROKER))
+                return await work(Configs(store.session, broker, _NO_BROKER, passwords))
             finally:
                 await store.close()
 
@@ -88,9 +102,13 @@ async def _open_zookeeper(properties: Mapping[str, str]) -> OpenedStore:
     from barnabas.broker.store.zookeeper.settings import settings_of
     from barnabas.broker.store.zookeeper.store import open_zookeeper
 
-    known = {key: text for key, text in properties.items() if key in BrokerConfig.KEYS}
-    store = await open_zookeeper(settings_of(BrokerConfig(**BrokerConfig.parse(known))))
+    store = await open_zookeeper(settings_of(_known_config(properties)))
     return OpenedStore(store, store.close)
+
+
+def _known_config(properties: Mapping[str, str]) -> BrokerConfig:
+    known = {key: text for key, text in properties.items() if key in BrokerConfig.KEYS}
+    return BrokerConfig(**BrokerConfig.parse(known))
 
 
 def _entity(kind: str, name: str) -> tuple[str, str]:
@@ -101,17 +119,28 @@ def _entity(kind: str, name: str) -> tuple[str, str]:
     return _ENTITIES[kind], name or DEFAULT_ENTITY
 
 
-def _check(kind: str, sets: Mapping[str, str]) -> None:
+def _check(kind: str, name: str, sets: Mapping[str, str]) -> None:
     """Raise ConfigError for a value that AlterConfigs would refuse."""
     if kind == "topic":
         validate_topic_overrides(sets, BrokerConfig())
     elif kind == "group":
         validate_group_overrides(sets)
     else:
-        # The listeners are in the broker's file: their keys are checked as those of the broker.
-        for name, text in sets.items():
-            own = parse_listener_key(name)
-            overlay(BrokerConfig(), {name if own is None else own.key: text}, {})
+        for key, text in sets.items():
+            layers: list[dict[str, str]] = [{}, {key: text}] if name else [{key: text}, {}]
+            overlay(_with_listener_of(key), *layers)
+
+
+def _with_listener_of(key: str) -> BrokerConfig:
+    """Return a configuration with the listener of a key: that of the broker is in its file."""
+    own = parse_listener_key(key)
+    if own is None:
+        return BrokerConfig()
+    return BrokerConfig(
+        listeners=(f"{own.listener}://:0",),
+        listener_security_protocol_map=(f"{own.listener}:PLAINTEXT",),
+        inter_broker_listener_name=own.listener,
+    )
 
 
 @contextmanager

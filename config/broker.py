@@ -21,6 +21,7 @@ from barnabas.config.listeners import (
 from barnabas.config.log_keys import LogKeys, TopicDefaultKeys
 from barnabas.config.metadata_keys import SharedMetadataKeys, ZooKeeperKeys
 from barnabas.config.network_keys import NetworkKeys
+from barnabas.config.password_keys import PasswordEncoderKeys
 from barnabas.config.replication_keys import ReplicationKeys
 from barnabas.config.tls_keys import TlsKeys
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
@@ -48,6 +49,7 @@ class BrokerConfig(
     ZooKeeperKeys,
     NetworkKeys,
     TlsKeys,
+    PasswordEncoderKeys,
     LogKeys,
     TopicDefaultKeys,
     ReplicationKeys,

@@ -109,6 +109,16 @@ DIFFERENCES = (
         "JKS is a format of Java. Certificates are often renewed in place.",
     ),
     Difference(
+        "Passwords in the metadata",
+        "With password.encoder.secret, passwords that AlterConfigs sets are encrypted, in the "
+        "format of Kafka 3.9 (AES in CBC or GCM; needs the extra `security`). Without it they are "
+        "refused by brokers on ZooKeeper, and stored in the clear by a broker that keeps its own "
+        "metadata. After a change of the secret the broker encrypts them again at its start, also "
+        "those that were in the clear.",
+        "In the clear (KRaft). Until 3.9, in ZooKeeper, encrypted.",
+        "The nodes are those of 3.9, and so are its keys.",
+    ),
+    Difference(
         "TLS: versions and ciphers",
         "TLS 1.2 and 1.3. ssl.cipher.suites names all three suites of TLS 1.3 or none, which "
         "disables it. ssl.provider, ssl.engine.factory.class and the other keys of Java's classes "

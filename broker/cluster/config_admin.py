@@ -171,6 +171,8 @@ class ConfigAdmin:
         except TooLarge as cause:
             text = "The configuration is larger than the metadata store takes."
             raise KafkaError(ErrorCode.INVALID_CONFIG, text) from cause
+        except ConfigError as cause:
+            raise _invalid(str(cause)) from cause
         except NoNode as cause:
             # Errors in the values take precedence over an error in the name.
             await checked({})
@@ -247,6 +249,7 @@ class ConfigAdmin:
         try:
             if name:
                 changed = overlay(dynamic.static, defaults, values)
+                self._configs.passwords.require_secret(values)
             else:
                 changed = overlay(dynamic.static, values, overrides)
             _check_fetchers(dynamic.current.num_replica_fetchers, changed.num_replica_fetchers)

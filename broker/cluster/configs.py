@@ -14,6 +14,7 @@ from typing import Final
 from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.notifications import Notifications
 from barnabas.broker.cluster.registration import catch_up_with_all
+from barnabas.broker.cluster.stored_passwords import StoredPasswords
 from barnabas.broker.cluster.znodes import ZnodeError
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.store.metadata_store import (
@@ -41,10 +42,17 @@ _log = get_logger(__name__)
 class Configs:
     """The configurations that this broker uses: its own, and those of its topics."""
 
-    def __init__(self, store: MetadataStore, broker: DynamicConfig, broker_id: int) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        broker: DynamicConfig,
+        broker_id: int,
+        passwords: StoredPasswords,
+    ) -> None:
         self._store = store
         self._broker_id = broker_id
         self.broker = broker
+        self.passwords = passwords
         self._overrides: dict[str, Mapping[str, str]] = {}
         self._topics: dict[str, TopicConfig] = {}
         self._refusals: dict[str, list[str]] = {}
@@ -58,7 +66,10 @@ class Configs:
         awaited."""
         self._watching = self._changes.watch(on_change)
         self._changes.all_applied(await self._changes.names())
-        await self._apply("brokers", str(self._broker_id))
+        own = ("brokers", str(self._broker_id))
+        await self._apply(*own)
+        if self.passwords.outdated:
+            await self.alter(*own, _unchanged)
 
     def stop(self) -> None:
         if self._watching is not None:
@@ -114,7 +125,12 @@ class Configs:
         return known
 
     async def read(self, kind: str, name: str) -> dict[str, str]:
-        """Return the stored values of an entity; empty if none are stored. Raises ZnodeError."""
+        """Return the values of an entity, passwords in the clear. Raises ZnodeError."""
+        stored = await self.stored(kind, name)
+        return await self.passwords.revealed(stored) if kind == "brokers" else stored
+
+    async def stored(self, kind: str, name: str) -> Values:
+        """Return the values of an entity, passwords as they are stored. Raises ZnodeError."""
         try:
             data, _ = await self._store.get(znodes.config_path(kind, name))
         except NoNode:
@@ -130,7 +146,8 @@ class Configs:
     async def alter(self, kind: str, name: str, change: Change) -> None:
         """Replace the stored values with the result of `change`, and apply them on this broker.
 
-        Raises the errors of `change`, NoNode if the topic is gone, and ZnodeError.
+        Raises the errors of `change`, NoNode if the topic is gone, ZnodeError, and ConfigError
+        for a password that cannot be encrypted.
         """
         path = znodes.config_path(kind, name)
         notice = Create(
@@ -139,12 +156,18 @@ class Configs:
         while True:
             try:
                 data, stat = await self._store.get(path)
-                values = await change(znodes.decode_config(data))
-                write: Op = SetData(path, znodes.encode_config(values), stat.version)
+                stored, version = znodes.decode_config(data), stat.version
             except NoNode:
                 if kind == "topics":
                     raise
-                write = Create(path, znodes.encode_config(await change({})))
+                stored, version = {}, None
+            if kind == "brokers":
+                values = await change(await self.passwords.revealed(stored, keep_unreadable=True))
+                values = await self.passwords.concealed(values, stored)
+            else:
+                values = await change(stored)
+            text = znodes.encode_config(values)
+            write: Op = Create(path, text) if version is None else SetData(path, text, version)
             with suppress(BadVersion, NodeExists):
                 await self._store.multi([write, notice])
                 break
@@ -169,7 +192,7 @@ class Configs:
 
     async def _is_stored(self, kind: str, name: str) -> bool:
         try:
-            return bool(await self.read(kind, name))
+            return bool(await self.stored(kind, name))
         except ZnodeError:
             return True
 
@@ -230,3 +253,7 @@ class Configs:
         config = self.topic(name)
         for follower in self._followers:
             follower(name, config)
+
+
+async def _unchanged(values: Values) -> Values:
+    return values

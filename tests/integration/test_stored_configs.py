@@ -64,6 +64,19 @@ def test_broker_that_keeps_its_operator_out_is_mended(
     assert (row["key"], row["value"]) == ("log.cleaner.backoff.ms", "8")
 
 
+def test_stored_password_is_not_shown(cli: Cli, broker: Broker, directory: Path) -> None:
+    broker.stop()
+    stored = ("configs", "--data", str(directory))
+    key = "listener.name.plaintext.ssl.keystore.password"
+    settings = ("--set", f"{key}=hunter2", "--set", "password.encoder.secret=s")
+    cli(*stored, "alter", "broker", "0", *settings)
+    assert cli.json(*stored, "describe", "broker", "0") == [
+        {"key": key, "value": "[hidden]", "source": "broker"}
+    ]
+    for each in directory.rglob("*"):
+        assert not each.is_file() or b"hunter2" not in each.read_bytes()
+
+
 def test_stored_topic_is_described_and_altered(cli: Cli, broker: Broker, directory: Path) -> None:
     cli("topics", "create", "t", "--config", "retention.ms=5")
     broker.stop()

@@ -12,6 +12,7 @@ from barnabas.broker.store.metadata_store import Create, Delete, NoNode, Op, Set
 from barnabas.broker.store.tree import Node
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
+from tests.support.stored_passwords import passwords
 
 CONFIG = znodes.config_path("topics", "t")
 TOPIC = znodes.topic_path("t")
@@ -41,7 +42,7 @@ class LaggingSession:
 
 
 def configs(session: Any) -> Configs:
-    return Configs(session, DynamicConfig(BrokerConfig.from_properties({})), 1)
+    return Configs(session, DynamicConfig(BrokerConfig.from_properties({})), 1, passwords())
 
 
 def created(policy: str) -> Create:

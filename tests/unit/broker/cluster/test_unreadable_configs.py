@@ -15,6 +15,7 @@ from barnabas.broker.store.metadata_store import Create
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.storage.files.mem_files import MemFiles
+from tests.support.stored_passwords import passwords
 
 CONFIG = znodes.config_path("topics", "t")
 KAFKAS = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
@@ -32,7 +33,7 @@ async def store() -> AsyncIterator[EmbeddedSession]:
 
 async def begun(store: EmbeddedSession) -> Configs:
     """Return the configurations of a broker that starts."""
-    configs = Configs(store, DynamicConfig(BrokerConfig.from_properties({})), 1)
+    configs = Configs(store, DynamicConfig(BrokerConfig.from_properties({})), 1, passwords())
     await configs.start(lambda: None)
     await configs.load_topics(await configs.names("topics"))
     return configs
@@ -153,7 +154,7 @@ async def test_refused_configuration_is_logged_once(
 
 
 async def test_configurations_of_many_topics_let_the_loop_run(store: EmbeddedSession) -> None:
-    configs = Configs(store, DynamicConfig(BrokerConfig()), 1)
+    configs = Configs(store, DynamicConfig(BrokerConfig()), 1, passwords())
     loading = asyncio.ensure_future(configs.load_topics(f"t{each}" for each in range(1000)))
     iterations = 0
     while not loading.done():

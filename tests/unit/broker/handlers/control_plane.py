@@ -12,6 +12,7 @@ from barnabas.broker.cluster.config_admin import ConfigAdmin
 from barnabas.broker.cluster.configs import Configs
 from barnabas.broker.cluster.features import Features
 from barnabas.broker.cluster.internal_topics import InternalTopic
+from barnabas.broker.cluster.stored_passwords import StoredPasswords
 from barnabas.broker.cluster.topic_creator import TopicCreator
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
@@ -32,6 +33,7 @@ from barnabas.broker.handlers import (
     update_features,
 )
 from barnabas.broker.observability.logging import LoggerLevels
+from barnabas.broker.offload import InlineOffload
 from barnabas.broker.routes import API_TABLE
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Route
@@ -98,7 +100,8 @@ async def control_plane(
     dynamic = DynamicConfig(BrokerConfig.from_properties({"broker.id": "1", **texts}))
     broker = await cluster.start(BROKER_ID)
     cache, controller, loggers = broker.cache, broker.controller, LoggerLevels()
-    configs = Configs(broker.session, dynamic, BROKER_ID)
+    passwords = StoredPasswords(dynamic.static, InlineOffload())
+    configs = Configs(broker.session, dynamic, BROKER_ID, passwords)
     await configs.start(lambda: None)
     admin = ConfigAdmin(configs, cache, BROKER_ID, loggers, slicer)
     cluster.check_configs = admin.check_new_topic

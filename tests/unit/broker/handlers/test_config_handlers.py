@@ -23,6 +23,7 @@ from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsResource,
 )
 from barnabas.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from tests.support.stored_passwords import passwords
 from tests.unit.broker.handlers.control_plane import ControlPlane, control_plane
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
@@ -298,7 +299,7 @@ async def test_log_levels_change_at_once_and_are_not_stored(plane: ControlPlane)
 
 async def test_other_broker_applies_alterations(plane: ControlPlane) -> None:
     session = plane.cluster.store.session()
-    other = Configs(session, DynamicConfig(plane.configs.broker.static), 2)
+    other = Configs(session, DynamicConfig(plane.configs.broker.static), 2, passwords())
     news = asyncio.Event()
     await other.start(news.set)
     await other.load_topics(["t"])
@@ -324,7 +325,7 @@ async def test_broker_that_missed_notifications_reads_all_configs(
     plane: ControlPlane, altered_before: bool
 ) -> None:
     session = plane.cluster.store.session()
-    away = Configs(session, DynamicConfig(plane.configs.broker.static), 2)
+    away = Configs(session, DynamicConfig(plane.configs.broker.static), 2, passwords())
     if altered_before:
         await alter(plane, TOPIC, "t", ("retention.ms", SET, "1"))
     await away.start(lambda: None)
@@ -344,7 +345,7 @@ async def test_broker_that_missed_notifications_reads_all_configs(
 
 async def test_change_that_failed_to_load_is_loaded_next_time(plane: ControlPlane) -> None:
     session = plane.cluster.store.session()
-    other = Configs(session, DynamicConfig(plane.configs.broker.static), 2)
+    other = Configs(session, DynamicConfig(plane.configs.broker.static), 2, passwords())
     await other.start(lambda: None)
     await other.load_topics(["t"])
     await alter(plane, TOPIC, "t", ("retention.ms", SET, "5000"))

@@ -90,7 +90,9 @@ class Listener:
 
     def _connect(self) -> asyncio.BufferedProtocol:
         connection = Connection(self._shared, self, next(self._limits.ids))
-        return connection if self.tls is None else self.tls.over(connection)
+        if self.tls is None:
+            return connection
+        return self.tls.over(connection, self._shared.dispatcher.slicer)
 
     def opened(self, connection: Connection) -> None:
         if self._stopping:

@@ -139,6 +139,11 @@ class Slicer:
         self._schedule()
 
     @property
+    def busy(self) -> bool:
+        """Whether the time for new work in this iteration of the event loop is used up."""
+        return self._left <= 0
+
+    @property
     def crowded(self) -> bool:
         """Whether no more requests should begin in this iteration of the event loop."""
         return self._left < TURN_S - CROWD_S

@@ -14,6 +14,7 @@ from typing import Any
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.connection import Connection
+from barnabas.broker.server.slices import Slicer
 from barnabas.config.key import ConfigError
 from barnabas.config.tls_keys import TlsKeys
 from barnabas.metrics.registry import Cell
@@ -154,7 +155,7 @@ class ListenerTls:
         self._not_logged = 0
         self._log_after = 0.0
 
-    def over(self, connection: Connection) -> "TlsTransport":
+    def over(self, connection: Connection, slicer: Slicer) -> "TlsTransport":
         """Return the protocol of a new socket, with `connection` behind it."""
 
         def secured(certificate: bytes | None) -> None:
@@ -164,7 +165,7 @@ class ListenerTls:
             self._failed(connection, reason)
 
         context = self.certificates.context
-        return TlsTransport(connection, context, secured=secured, failed=failed)
+        return TlsTransport(connection, context, slicer, secured=secured, failed=failed)
 
     def _principal(self, certificate: bytes | None) -> Principal:
         """Return the principal of a client; raise ValueError if no rule applies to its name."""
@@ -199,6 +200,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self,
         connection: Connection,
         context: ssl.SSLContext,
+        slicer: Slicer,
         *,
         secured: Callable[[bytes | None], None],
         failed: Callable[[str], None],
@@ -211,8 +213,10 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._context = context
+        self._slicer = slicer
         self._raw: Any = None
         self._shaking = True
+        self._put_off = False
         self._paused = False
         self._raw_paused = False
         self._eof = False
@@ -309,7 +313,10 @@ class TlsTransport(asyncio.BufferedProtocol):
             return
         try:
             if self._shaking:
-                self._tls.do_handshake()
+                if self._put_off or self._slicer.busy:
+                    self._put_off_handshake()
+                    return
+                self._shake_hands()
                 self._flush()
                 if not self._accept():
                     return
@@ -357,6 +364,27 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._raw.write(self._outgoing.read())
 
     # -- the handshake ---------------------------------------------------------------------------
+
+    def _shake_hands(self) -> None:
+        """Take the next step, of some milliseconds: a signature and an exchange of keys."""
+        begun = self._slicer.monotonic()
+        try:
+            self._tls.do_handshake()
+        finally:
+            self._slicer.spend(self._slicer.monotonic() - begun)
+
+    def _put_off_handshake(self) -> None:
+        """Go on in the next iteration of the event loop: many may connect at the same time."""
+        if not self._put_off:
+            self._put_off = True
+            if not self._raw_paused:
+                self._raw_paused = True
+                self._raw.pause_reading()
+            asyncio.get_running_loop().call_soon(self._resume_handshake)
+
+    def _resume_handshake(self) -> None:
+        self._put_off = False
+        self._receive()
 
     def _accept(self) -> bool:
         """End the handshake; return whether the peer may stay."""

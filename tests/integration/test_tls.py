@@ -3,6 +3,7 @@
 import asyncio
 import os
 import ssl
+import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from barnabas.broker import maintenance
 from barnabas.broker.app import Broker
 from barnabas.broker.server import tls
+from barnabas.broker.server.slices import TURN_S
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import BrokerUnreachable, Connection
@@ -522,3 +524,31 @@ async def test_crowd_of_requests_at_once_is_answered_in_order(
         size = int.from_bytes(await reader.readexactly(4), "big")
         assert int.from_bytes((await reader.readexactly(size))[:4], "big") == number
     writer.close()
+
+
+async def test_handshakes_of_a_crowd_share_the_loop_with_others(
+    broker: Broker, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes most of the time that new work has in one iteration of the loop."""
+    loop, shake_hands = asyncio.get_running_loop(), ssl.SSLObject.do_handshake
+    taken = [0]
+
+    def slow(side: ssl.SSLObject) -> None:
+        if side.server_side:
+            taken[-1] += 1
+            time.sleep(TURN_S * 0.8)
+        shake_hands(side)
+
+    def tick() -> None:
+        taken.append(0)
+        if len(crowd) < 20:
+            loop.call_soon(tick)
+
+    monkeypatch.setattr(ssl.SSLObject, "do_handshake", slow)
+    crowd: list[Connection] = []
+    tick()
+    crowd += await asyncio.gather(*(open_to(broker, client_keys(stores)) for _ in range(20)))
+    assert sum(taken) >= 20
+    assert max(taken) <= 2
+    for each in crowd:
+        await each.close()

@@ -6,7 +6,7 @@ encrypted go through a file in memory.
 
 import os
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -88,6 +88,18 @@ def files_of(keys: TlsKeys) -> list[str]:
     """Return the files that a context is made of."""
     found = (keys.ssl_keystore_location, keys.ssl_truststore_location, keys.ssl_crl_location)
     return [path for path in found if path]
+
+
+def file_versions(paths: Iterable[str]) -> list[tuple[int, int, int] | None]:
+    """Return what tells whether files have changed; None for one that is missing."""
+    found: list[tuple[int, int, int] | None] = []
+    for path in paths:
+        try:
+            stat = os.stat(path)
+            found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
+        except OSError:
+            found.append(None)
+    return found
 
 
 def server_tls(keys: TlsKeys, read: Read = read_file) -> Tls:

@@ -9,7 +9,6 @@ request, with the handshake of TLS before it, has HEAD_SECONDS.
 
 import asyncio
 import hmac
-import os
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from barnabas.broker.observability.logging import get_logger
 from barnabas.config.key import ConfigError
 from barnabas.metrics.exposition import CONTENT_TYPE, render
 from barnabas.metrics.registry import Registry
+from barnabas.security.tls import file_versions
 
 _HEAD_LIMIT: Final = 8192
 _READ: Final = 4096
@@ -71,12 +71,12 @@ class _Watched(Generic[T]):
         """Raises OSError or ConfigError."""
         self._paths = paths
         self._read = read
-        self._seen = self._versions()
+        self._seen = file_versions(self._paths)
         self._value = read(*paths)
 
     def current(self) -> T:
         """Return the value; the last good one while the files cannot be read."""
-        versions = self._versions()
+        versions = file_versions(self._paths)
         if versions != self._seen:
             self._seen = versions
             try:
@@ -85,13 +85,6 @@ class _Watched(Generic[T]):
             except (OSError, ConfigError) as error:
                 _log.error("files cannot be read, the last content serves on", error=str(error))
         return self._value
-
-    def _versions(self) -> list[tuple[int, int, int]]:
-        try:
-            found = [os.stat(path) for path in self._paths]
-        except OSError:
-            return []
-        return [(each.st_ino, each.st_size, each.st_mtime_ns) for each in found]
 
 
 def _tls(certificate: str, key: str) -> ssl.SSLContext:

@@ -5,7 +5,6 @@ connection hears at once that the socket is full, as on a listener without TLS.
 """
 
 import asyncio
-import os
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from barnabas.metrics.registry import Cell
 from barnabas.security.certificates import Certificate, parse_certificate
 from barnabas.security.principal import ANONYMOUS, USER, Principal
 from barnabas.security.principal_mapping import parse_rules
-from barnabas.security.tls import Tls, files_of, server_tls
+from barnabas.security.tls import Tls, file_versions, files_of, server_tls
 
 HANDSHAKE_S = 10.0
 """The seconds that a handshake may take."""
@@ -50,7 +49,7 @@ class Certificates:
         self._offload = offload
         self._keys = keys
         self._reloading = asyncio.Lock()
-        self._versions = _versions(keys)
+        self._versions = file_versions(files_of(keys))
         self._tls = make(keys)
 
     @property
@@ -81,7 +80,7 @@ class Certificates:
     async def reload(self, keys: TlsKeys, *, unchanged_too: bool = False) -> None:
         """Use other keys, or files that have changed; keep the old ones if the new are useless."""
         async with self._reloading:
-            versions = await self._offload.submit(_QUEUE, lambda: _versions(keys))
+            versions = await self._offload.submit(_QUEUE, lambda: file_versions(files_of(keys)))
             if (keys, versions) == (self._keys, self._versions) and not unchanged_too:
                 return
             # Also after an error: the same files are refused once, not at each check.
@@ -130,18 +129,6 @@ def _require_same_names(old: Certificate, new: Certificate, keys: TlsKeys) -> No
             "Keystore SubjectAltNames do not match: the new certificate lacks alternative names "
             "of the existing one"
         )
-
-
-def _versions(keys: TlsKeys) -> list[tuple[int, int, int] | None]:
-    """Return the versions of the files of a context; None for one that is missing."""
-    found: list[tuple[int, int, int] | None] = []
-    for path in files_of(keys):
-        try:
-            stat = os.stat(path)
-            found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
-        except OSError:
-            found.append(None)
-    return found
 
 
 class ListenerTls:

@@ -58,6 +58,8 @@ from barnabas.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     stop_replica,
     sync_group,
     txn_offset_commit,
@@ -311,6 +313,8 @@ BROKERS_ONLY: Final = range(0)
 # fmt: off
 API_TABLE: Final = (
     _row(api_versions,                  range(5),     _api_versions),
+    _row(sasl_handshake,                range(2),     lambda p: p),
+    _row(sasl_authenticate,             range(3),     lambda p: p),
     # data
     _row(produce,                       range(3, 14), _produce),
     _row(fetch,                         range(4, 19), _fetch),

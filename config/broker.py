@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from barnabas.config.controller_keys import ControllerKeys, ShutdownKeys
 from barnabas.config.declare import boolean, integer, optional_string
@@ -23,6 +23,8 @@ from barnabas.config.metadata_keys import SharedMetadataKeys, ZooKeeperKeys
 from barnabas.config.network_keys import NetworkKeys
 from barnabas.config.password_keys import PasswordEncoderKeys
 from barnabas.config.replication_keys import ReplicationKeys
+from barnabas.config.sasl_keys import MECHANISMS, SaslKeys
+from barnabas.config.table import Table
 from barnabas.config.tls_keys import TlsKeys
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
 from barnabas.config.transaction_keys import TransactionKeys
@@ -41,6 +43,7 @@ _SECURITY: Final = re.compile(
 _ZOOKEEPER_TLS: Final = re.compile(
     r"zookeeper\.ssl\.(?!client\.enable|keystore\.|truststore\.(location|type)|endpoint\.).+"
 )
+T = TypeVar("T", bound=Table)
 _NO_SECURITY: Final = frozenset({"", "none", "PLAINTEXT"})
 
 
@@ -50,6 +53,7 @@ class BrokerConfig(
     NetworkKeys,
     TlsKeys,
     PasswordEncoderKeys,
+    SaslKeys,
     LogKeys,
     TopicDefaultKeys,
     ReplicationKeys,
@@ -108,16 +112,14 @@ class BrokerConfig(
         """
         texts = _without_controllers(resolve_aliases(properties))
         given = {key: text for key, text in texts.items() if key in cls.KEYS}
-        config = cls(**cls.parse(given))
+        config = cls(**cls.parse(given)).overlay(texts)
         config.validate()
         unknown = config.keys_without_effect(texts)
         _refuse_security({name: texts[name] for name in unknown})
         if unknown and strict:
             raise ConfigError(f"These configuration keys have no effect here: {', '.join(unknown)}")
         given |= {key: text for key, text in texts.items() if key not in unknown}
-        return config.overlay(texts).replace(
-            given=MappingProxyType(given), warnings=_warnings(unknown)
-        )
+        return config.replace(given=MappingProxyType(given), warnings=_warnings(unknown))
 
     @classmethod
     def key_of(cls, name: str) -> Key[Any]:
@@ -149,10 +151,32 @@ class BrokerConfig(
     def tls_of(self, listener: str) -> TlsKeys:
         """Return the keys of TLS of one listener: its own values before the general ones."""
         prefix = f"listener.name.{listener.lower()}."
-        return TlsKeys(
+        keys = self._own(TlsKeys, prefix)
+        (protocol,) = (each.protocol for each in self.resolved_listeners() if each.name == listener)
+        if protocol == "SASL_SSL" and f"{prefix}ssl.client.auth" not in self.listener_values:
+            # Clients that authenticate with SASL need no certificate, unless the key is the
+            # listener's own (KIP-684).
+            return keys.replace(ssl_client_auth="none")
+        return keys
+
+    def sasl_of(self, listener: str, mechanism: str = "") -> SaslKeys:
+        """Return the keys of SASL of one listener, or of one of its mechanisms."""
+        prefix = f"listener.name.{listener.lower()}."
+        return self._own(SaslKeys, f"{prefix}{mechanism.lower()}.", prefix)
+
+    def _own(self, table: type[T], *prefixes: str) -> T:
+        """Return the values of a table: those with a prefix, the first one first, before the
+        general ones."""
+        own = {
+            name: self.listener_values[prefix + name]
+            for prefix in reversed(prefixes)
+            for name in table.KEYS
+            if prefix + name in self.listener_values
+        }
+        return table(
             **{
-                key.attribute: self.listener_values.get(prefix + name, getattr(self, key.attribute))
-                for name, key in TlsKeys.KEYS.items()
+                key.attribute: own.get(name, getattr(self, key.attribute))
+                for name, key in table.KEYS.items()
             }
         )
 
@@ -238,9 +262,17 @@ class BrokerConfig(
                 "Only one of inter.broker.listener.name and security.inter.broker.protocol should "
                 "be set."
             )
+        for listener in self.resolved_listeners():
+            if listener.has_sasl:
+                self._check_mechanisms(listener.name)
         between = self.inter_broker_listener()
         if not self.in_cluster:
             return
+        if between.has_sasl:
+            raise ConfigError(
+                f"Brokers cannot authenticate with SASL among themselves yet: listener "
+                f"{between.name}, which they use, needs SSL or PLAINTEXT."
+            )
         others = [each for each in self.resolved_listeners() if each != between]
         if (self.inter_broker_listener_name is None and plain) or not others:
             raise ConfigError(
@@ -248,6 +280,15 @@ class BrokerConfig(
                 "client uses, such as REPLICATION://:9192, map it to PLAINTEXT in "
                 "listener.security.protocol.map, and name it in inter.broker.listener.name"
             )
+
+    def _check_mechanisms(self, listener: str) -> None:
+        for mechanism in self.sasl_of(listener).sasl_enabled_mechanisms:
+            if mechanism not in MECHANISMS:
+                raise ConfigError(
+                    f"Listener {listener} offers {mechanism}, which is not supported: set "
+                    "sasl.enabled.mechanisms, or the same key with the prefix "
+                    f"listener.name.{listener.lower()}., to one of {', '.join(MECHANISMS)}."
+                )
 
     @property
     def data_directories(self) -> tuple[str, ...]:

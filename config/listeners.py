@@ -5,16 +5,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from barnabas.config.key import ConfigError
+from barnabas.config.sasl_keys import MECHANISMS, SaslKeys
 from barnabas.config.tls_keys import TlsKeys
 
 _ADDRESS: Final = re.compile(
     r"(?P<name>[^:/]+)://(?P<host>\[[0-9A-Fa-f:.%\w]*\]|[^\[\]:]*):(?P<port>[0-9]+)"
 )
 _WILDCARDS: Final = ("0.0.0.0", "::")
-_PREFIXED: Final = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<key>.+)")
-_OF_A_LISTENER: Final = frozenset({"max.connections", *TlsKeys.KEYS})
-_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
+_MECHANISMS: Final = "|".join(each.lower() for each in MECHANISMS)
+_PREFIXED: Final = re.compile(
+    rf"listener\.name\.(?P<listener>[^.]+)\.(?:(?P<mechanism>{_MECHANISMS})\.)?(?P<key>.+)"
+)
+_OF_A_LISTENER: Final = frozenset({"max.connections", *TlsKeys.KEYS, *SaslKeys.KEYS})
 """The keys that Kafka has for each listener and that have an effect here."""
+_OF_A_MECHANISM: Final = frozenset({*SaslKeys.KEYS} - {"sasl.enabled.mechanisms"})
+"""The same for each mechanism of a listener."""
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class Address(NamedTuple):
@@ -39,6 +45,14 @@ class Listener(NamedTuple):
     protocol: str
     address: Address
     advertised: Address | None
+
+    @property
+    def has_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.protocol.startswith("SASL")
 
 
 def parse_address(key: str, text: str) -> tuple[str, Address]:
@@ -139,15 +153,17 @@ def _protocol(name: str, protocols: Mapping[str, str]) -> str:
         raise ConfigError(f"No security protocol defined for listener {name}")
     if protocol not in _PROTOCOLS:
         raise ConfigError(
-            f"Listener {name} has the security protocol {protocol}, which is not supported. "
-            "Map it to SSL in listener.security.protocol.map, or to PLAINTEXT (open to everyone), "
-            "or remove the listener."
+            f"Listener {name} has the security protocol {protocol}, which does not exist. Map it "
+            f"to one of {', '.join(_PROTOCOLS)} in listener.security.protocol.map."
         )
     return protocol
 
 
 class ListenerKey(NamedTuple):
-    """A key of one listener, `listener.name.<listener>.<key>`, which overrides `<key>` there."""
+    """A key of one listener, `listener.name.<listener>.<key>`, which overrides `<key>` there.
+
+    A mechanism's key has its name before the key.
+    """
 
     listener: str
     key: str
@@ -156,7 +172,9 @@ class ListenerKey(NamedTuple):
 def parse_listener_key(name: str) -> ListenerKey | None:
     """Parse a key of one listener (in lower case, as in Kafka); None for other names."""
     found = _PREFIXED.fullmatch(name)
-    if found is None or found["key"] not in _OF_A_LISTENER or name != name.lower():
+    if found is None or name != name.lower():
+        return None
+    if found["key"] not in (_OF_A_MECHANISM if found["mechanism"] else _OF_A_LISTENER):
         return None
     return ListenerKey(found["listener"].upper(), found["key"])
 

@@ -15,8 +15,20 @@ class NetworkKeys(Table):
     advertised_listeners = optional_names(
         "Addresses that are advertised to clients, as `NAME://host:port`. Unset: `listeners`."
     )
+    connection_failed_authentication_delay_ms = integer(
+        100,
+        "Wait before a client is told that its authentication failed, and the connection is "
+        "closed (KIP-306).",
+        at_least=0,
+    )
     connections_max_idle_ms = long(
         600_000, "Idle time after which a connection is closed; negative is never."
+    )
+    connections_max_unauthenticated_ms = long(
+        15_000,
+        "Time after which a connection to a listener with SASL is closed if its client has not "
+        "authenticated. A key of Barnabas that Kafka does not have.",
+        at_least=1,
     )
     inter_broker_listener_name = optional_string(
         "Listener for connections between brokers. Unset: the one that "
@@ -30,7 +42,7 @@ class NetworkKeys(Table):
             "SASL_PLAINTEXT:SASL_PLAINTEXT",
             "SASL_SSL:SASL_SSL",
         ),
-        "Security protocol of each listener, as `NAME:PROTOCOL`. PLAINTEXT and SSL are supported.",
+        "Security protocol of each listener, as `NAME:PROTOCOL`.",
     )
     listeners = names(
         ("PLAINTEXT://:9092",),
@@ -88,13 +100,18 @@ class NetworkKeys(Table):
         "PLAINTEXT",
         "Name of the listener for connections between brokers, if inter.broker.listener.name is "
         "unset.",
-        one_of=("PLAINTEXT", "SSL"),
+        one_of=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     )
     socket_listen_backlog_size = integer(
         50, "Maximum number of connections that wait to be accepted.", at_least=1
     )
     socket_receive_buffer_bytes = integer(
         102_400, "SO_RCVBUF of a connection; -1 leaves the system's default."
+    )
+    sasl_server_max_receive_size = integer(
+        512 * 1024,
+        "Maximum size of a request before its client has authenticated.",
+        at_least=1024,
     )
     socket_request_max_bytes = integer(
         104_857_600,

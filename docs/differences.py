@@ -25,11 +25,9 @@ class Difference(NamedTuple):
 MISSING = (
     Missing(
         {
-            17: "SaslHandshake",
             29: "DescribeAcls",
             30: "CreateAcls",
             31: "DeleteAcls",
-            36: "SaslAuthenticate",
             38: "CreateDelegationToken",
             39: "RenewDelegationToken",
             40: "ExpireDelegationToken",
@@ -39,8 +37,8 @@ MISSING = (
             50: "DescribeUserScramCredentials",
             51: "AlterUserScramCredentials",
         },
-        "SASL, rights and quotas come later. A configuration that asks for them is refused. Keys "
-        "of quotas have no effect, and a warning at the start names them.",
+        "Rights, quotas, SCRAM and delegation tokens come later. A configuration that asks for "
+        "them is refused. Keys of quotas have no effect, and a warning at the start names them.",
     ),
     Missing(
         {68: "ConsumerGroupHeartbeat", 69: "ConsumerGroupDescribe"},
@@ -132,6 +130,39 @@ DIFFERENCES = (
         "certificate of the peer itself. A list that is missing or out of date refuses the peer.",
         "Properties of the JVM.",
         "No key of Kafka says it.",
+    ),
+    Difference(
+        "SASL: mechanisms",
+        "PLAIN. A listener that offers another mechanism does not start; GSSAPI is the default of "
+        "sasl.enabled.mechanisms, so the key has to be set. Brokers of a cluster use a listener "
+        "without SASL among themselves.",
+        "GSSAPI, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER.",
+        "They come one after the other. GSSAPI needs a library of C and a KDC.",
+    ),
+    Difference(
+        "SASL: users of PLAIN",
+        "`sasl.jaas.config` without a prefix is for all listeners. An option that stands twice in "
+        "it is refused. A message has at most 16 KB.",
+        "The key counts only with the prefix of a listener and a mechanism; there is a JAAS file "
+        "too. The last of equal options counts.",
+        "A key that is silently ignored leaves a listener without users.",
+    ),
+    Difference(
+        "SASL: before authentication",
+        "A connection is closed if its client has not authenticated in "
+        "`connections.max.unauthenticated.ms` (15 s). SaslAuthenticate before SaslHandshake is "
+        "answered with ILLEGAL_SASL_STATE. An ApiVersions request after SaslHandshake closes the "
+        "connection without an answer, and so does every other request before authentication. "
+        "Where connections or file descriptors run out, those without authentication make way.",
+        "Idle connections are closed after connections.max.idle.ms. SaslAuthenticate before "
+        "SaslHandshake closes the connection; another request after it has an error answer.",
+        "Strangers keep little, and nothing else of theirs is decoded.",
+    ),
+    Difference(
+        "SASL: another mechanism at re-authentication",
+        "SASL_AUTHENTICATION_FAILED, with the reason.",
+        "The connection is closed without an answer.",
+        "Its owner reads why.",
     ),
     Difference(
         "TLS: principals",

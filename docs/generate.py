@@ -225,7 +225,7 @@ def _broker_keys() -> Iterator[str]:
         "## Broker keys",
         "",
         "One warning names all other keys; with `--strict-config` they are refused. Keys that ask",
-        "for security (`ssl.*`, `sasl.*`, `authorizer.class.name` and similar ones) are refused.",
+        "for security (other `ssl.*` and `sasl.*`, `authorizer.class.name`) are refused.",
         "Listeners of KRaft controllers are ignored.",
         "",
     )

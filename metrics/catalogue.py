@@ -74,11 +74,7 @@ class RequestMetrics:
             "Connections closed because of bytes that are no request, or of too many elements.",
             ("listener",),
         )
-        self.failed_handshakes = registry.counter(
-            "kafka_server_socketservermetrics_failed_authentication_total",
-            "Connections whose TLS handshake failed, or took too long.",
-            ("listener",),
-        )
+        self.authentication = AuthenticationMetrics(registry)
         self.certificate_expiry = registry.gauge(
             "barnabas_server_certificate_expiry_time_seconds",
             "Time at which the certificate of a listener expires, in seconds since 1970.",
@@ -86,11 +82,37 @@ class RequestMetrics:
         )
         self.connections_expired = registry.counter(
             "kafka_network_socketserver_expiredconnectionskilledcount_total",
-            "Connections closed because they were idle.",
+            "Connections closed because they were idle, or because their session had expired.",
         )
         self.queued_bytes = registry.gauge(
             "kafka_network_socketserver_memorypoolused",
             "Bytes of requests being processed, bounded by queued.max.request.bytes.",
+        )
+
+
+class AuthenticationMetrics:
+    """Metrics of TLS handshakes and SASL authentications, by listener."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.failed = registry.counter(
+            "kafka_server_socketservermetrics_failed_authentication_total",
+            "Connections whose TLS handshake or SASL authentication failed, or took too long.",
+            ("listener",),
+        )
+        self.succeeded = registry.counter(
+            "kafka_server_socketservermetrics_successful_authentication_total",
+            "Connections that authenticated with SASL.",
+            ("listener",),
+        )
+        self.failed_again = registry.counter(
+            "kafka_server_socketservermetrics_failed_reauthentication_total",
+            "Connections closed because their client could not authenticate again.",
+            ("listener",),
+        )
+        self.succeeded_again = registry.counter(
+            "kafka_server_socketservermetrics_successful_reauthentication_total",
+            "Authentications on connections that had authenticated before.",
+            ("listener",),
         )
 
 

@@ -1,6 +1,7 @@
 """The assembly of the listeners: those for clients, and the inter-broker listener."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker import gauges
 from barnabas.broker.assembly.control import Control
@@ -17,6 +18,9 @@ from barnabas.broker.server.dispatch import Dispatcher
 from barnabas.broker.server.listener import Listener, make_listeners
 from barnabas.broker.server.pause_guard import PauseGuard
 from barnabas.protocol.frame import SpareBuffers
+
+if TYPE_CHECKING:
+    from barnabas.broker.server.sasl import ListenerSasl
 
 _UNNOTICED_PAUSE = 1 / 3
 """The part of the session timeout that a pause may take: the session survives it."""
@@ -71,18 +75,44 @@ def make_server(
     core.dynamic.subscribe(limits.limit)
     clients = shared(inter_broker=False)
     among_brokers = shared(inter_broker=True) if config.in_cluster else clients
+    shared_by = {
+        each.name: among_brokers if each == config.inter_broker_listener() else clients
+        for each in config.resolved_listeners()
+    }
     listeners = make_listeners(
         config,
-        shared={
-            each.name: among_brokers if each == config.inter_broker_listener() else clients
-            for each in config.resolved_listeners()
-        },
+        shared=shared_by,
         limits=limits,
         metrics=metrics.requests,
         offload=platform.offload,
+        sasl=_sasl(core, shared_by),
     )
     gauges.read_server(metrics, list(listeners.values()), memory)
     return Server(listeners, memory, limits, guard)
+
+
+def _sasl(core: Core, shared: Mapping[str, SharedResources]) -> "dict[str, ListenerSasl]":
+    """Return the SASL of the listeners that have it; raise ConfigError."""
+    config = core.config
+    names = [each.name for each in config.resolved_listeners() if each.has_sasl]
+    if not names:
+        return {}
+    # Imported here: most brokers on a developer's machine start without it.
+    from barnabas.broker.security.mechanisms import Mechanisms
+    from barnabas.broker.server.sasl import ListenerSasl
+
+    mechanisms = Mechanisms(config)
+    return {
+        name: ListenerSasl(
+            name,
+            mechanisms.of(name),
+            config,
+            shared=shared[name],
+            clock=core.platform.clock,
+            metrics=core.metrics.requests,
+        )
+        for name in names
+    }
 
 
 def _parts(

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.budget import RequestMemory, UnreadAnswers
-from barnabas.broker.server.dispatch import Answer, Dispatcher, Exchange
+from barnabas.broker.server.dispatch import Answer, Arrival, Dispatcher, Exchange
 from barnabas.broker.server.outbox import Outbox
 from barnabas.broker.server.pause_guard import NO_PAUSE_GUARD, NoPauseGuard
 from barnabas.broker.server.slices import TURN_S
@@ -51,6 +51,7 @@ _NEWEST_WITH_TRANSACTIONAL_ID = {
     )
 }
 """The last version of each API whose requests begin with one transactional id."""
+Begin = Callable[[memoryview, "Connection", Arrival], Answer | Exchange]
 _log = get_logger(__name__)
 
 
@@ -127,6 +128,8 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = listener
         self._departed = shared.departed
         self._dispatcher = shared.dispatcher
+        self.begin: Begin = shared.dispatcher.begin
+        """Begins a request. On a listener with SASL it is the authentication at first."""
         self._slicer = shared.dispatcher.slicer
         self._guard = shared.guard
         self._memory = shared.memory
@@ -235,6 +238,10 @@ class Connection(asyncio.BufferedProtocol):
         """The received bytes of whole requests."""
         return self._received - self._reader.buffered
 
+    def limit_requests(self, size: int) -> None:
+        """Refuse requests of more than `size` bytes from now on."""
+        self._reader.max_size = size
+
     def trim(self) -> None:
         """Give back the memory of a silent connection."""
         if self._stalled is None and not self._frame_in_use:
@@ -270,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
     def _serve(self) -> None:
         """Begin the received requests, as far as their order and the limits allow."""
         frames, size = FRAMES_PER_TURN, BYTES_PER_TURN
-        arrival, begin = self._dispatcher.arrival(), self._dispatcher.begin
+        arrival, begin = self._dispatcher.arrival(), self.begin
         self.active_at = arrival[1]
         if arrival[1] > self._guard.until:
             self._guard.hold(self)

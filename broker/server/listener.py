@@ -4,7 +4,7 @@ import asyncio
 import heapq
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
@@ -20,6 +20,9 @@ from barnabas.broker.server.tls import ListenerTls
 from barnabas.config.broker import BrokerConfig
 from barnabas.metrics.catalogue import RequestMetrics
 from barnabas.security.principal import ANONYMOUS
+
+if TYPE_CHECKING:
+    from barnabas.broker.server.sasl import ListenerSasl
 
 HALF_SENT_ROUND_MS = 1000
 """The interval in ms of the check for requests that are sent too slowly."""
@@ -53,6 +56,7 @@ class Listener:
         limits: ConnectionLimits,
         metrics: RequestMetrics,
         tls: ListenerTls | None = None,
+        sasl: "ListenerSasl | None" = None,
     ) -> None:
         self.name = name
         self.host = host
@@ -60,6 +64,7 @@ class Listener:
         """The port asked for; after `bind` the port that was bound."""
         self.tls = tls
         """None for a listener without TLS."""
+        self._sasl = sasl
         self._shared = shared
         self._limits = limits
         self._connections: dict[Connection, float] = {}
@@ -111,6 +116,8 @@ class Listener:
         if connection in self._connections:
             del self._connections[connection]
             self._limits.leave(self.name, connection.host)
+            if self._sasl is not None:
+                self._sasl.forget(connection)
         if not self._connections:
             self._drained.set()
 
@@ -149,7 +156,7 @@ class Listener:
 
     def _place(self, connection: Connection) -> Place:
         return Place(
-            bool(connection.served_bytes),
+            bool(connection.served_bytes) and self._sasl is None,
             connection.receiving is not None,
             connection.active_at,
             connection.connection_id,
@@ -174,6 +181,8 @@ class Listener:
             return
         self._opened.value += 1
         self._connections[connection] = self._shared.dispatcher.monotonic()
+        if self._sasl is not None:
+            self._sasl.admit(connection)
 
     def _refuse(self, connection: Connection) -> None:
         self._refused.value += 1
@@ -261,8 +270,9 @@ def make_listeners(
     limits: ConnectionLimits,
     metrics: RequestMetrics,
     offload: Offload,
+    sasl: "Mapping[str, ListenerSasl]",
 ) -> dict[str, Listener]:
-    """Return the listeners of a broker by name, not bound yet; `shared` is by name too.
+    """Return the listeners of a broker by name, not bound yet; `shared` and `sasl` are by name too.
 
     Raises ConfigError if the certificates of a listener with TLS cannot be used.
     """
@@ -278,10 +288,12 @@ def make_listeners(
                 each.name,
                 config.tls_of(each.name),
                 offload,
-                metrics.failed_handshakes.cell(each.name),
+                metrics.authentication.failed.cell(each.name),
+                identifies=not each.has_sasl,
             )
-            if each.protocol == "SSL"
+            if each.has_tls
             else None,
+            sasl=sasl.get(each.name),
         )
         for each in config.resolved_listeners()
     }

@@ -13,6 +13,7 @@ from typing import Any
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.connection import Connection
+from barnabas.broker.server.failure_log import FailureLog
 from barnabas.broker.server.slices import Slicer
 from barnabas.config.key import ConfigError
 from barnabas.config.tls_keys import TlsKeys
@@ -29,8 +30,6 @@ STEP = 128 * 1024
 connection never shrink below the largest step, so it is small."""
 WARNED_DAYS = 30
 """The days before the end of a certificate from which it is warned of."""
-_FAILURE_LOG_S = 1.0
-"""The least seconds between two log lines of failed handshakes."""
 _QUEUE = "tls"
 _log = get_logger(__name__)
 _scratch = memoryview(bytearray(STEP))
@@ -134,13 +133,23 @@ def _require_same_names(old: Certificate, new: Certificate, keys: TlsKeys) -> No
 class ListenerTls:
     """The TLS of a listener: certificates, principals of clients, and failed handshakes."""
 
-    def __init__(self, listener: str, keys: TlsKeys, offload: Offload, failures: Cell) -> None:
-        """Raises ConfigError."""
+    def __init__(
+        self,
+        listener: str,
+        keys: TlsKeys,
+        offload: Offload,
+        failures: Cell,
+        *,
+        identifies: bool = True,
+    ) -> None:
+        """Without `identifies` clients are known by SASL, whatever certificate they have.
+
+        Raises ConfigError.
+        """
         self.certificates = Certificates(listener, keys, server_tls, offload)
         self._principal_name = parse_rules(keys.ssl_principal_mapping_rules)
-        self._failures = failures
-        self._not_logged = 0
-        self._log_after = 0.0
+        self._identifies = identifies
+        self._failures = FailureLog("handshake failed", failures)
 
     def over(self, connection: Connection, slicer: Slicer) -> "TlsTransport":
         """Return the protocol of a new socket, with `connection` behind it."""
@@ -149,35 +158,20 @@ class ListenerTls:
             connection.principal = self._principal(certificate)
 
         def failed(reason: str) -> None:
-            self._failed(connection, reason)
+            self._failures.failed(connection, reason)
 
         context = self.certificates.context
         return TlsTransport(connection, context, slicer, secured=secured, failed=failed)
 
     def _principal(self, certificate: bytes | None) -> Principal:
         """Return the principal of a client; raise ValueError if no rule applies to its name."""
-        if certificate is None:
+        if certificate is None or not self._identifies:
             return ANONYMOUS
         subject = parse_certificate(certificate).subject
         name = self._principal_name(subject)
         if name is None:
             raise ValueError(f"no rule of ssl.principal.mapping.rules applies to {subject}")
         return Principal(USER, name)
-
-    def _failed(self, connection: Connection, reason: str) -> None:
-        self._failures.value += 1
-        now = asyncio.get_running_loop().time()
-        if now < self._log_after:
-            self._not_logged += 1
-            return
-        _log.warning(
-            "handshake failed",
-            host=connection.host,
-            listener=connection.listener,
-            reason=reason,
-            not_logged=self._not_logged,
-        )
-        self._not_logged, self._log_after = 0, now + _FAILURE_LOG_S
 
 
 class TlsTransport(asyncio.BufferedProtocol):

@@ -74,7 +74,7 @@ async def open_to(broker: Broker, properties: dict[str, str]) -> Connection:
 
 
 def failures(broker: Broker) -> float:
-    return float(broker._metrics.requests.failed_handshakes.cell("SSL").value)
+    return float(broker._metrics.requests.authentication.failed.cell("SSL").value)
 
 
 async def produce(broker: Broker, properties: dict[str, str]) -> None:

@@ -1,9 +1,10 @@
 """A broker in the test's own loop, and a client for the requests of the data path."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from barnabas.broker.app import Broker
@@ -19,19 +20,23 @@ from barnabas.storage.files.mem_files import MemFiles
 NOW_MS = 1_700_000_000_000
 
 
-def make_broker(directory: Path, **keys: object) -> Broker:
+def make_broker(
+    directory: Path, properties: Mapping[str, str] = MappingProxyType({}), **keys: object
+) -> Broker:
     """Return a broker that is not started; `keys` are Kafka's, with underscores for the dots."""
-    properties = {
+    own = {
         "log.dirs": str(directory),
         "listeners": "PLAINTEXT://127.0.0.1:0",
         **{key.replace("_", "."): str(value) for key, value in keys.items()},
     }
-    return Broker(BrokerConfig.from_properties(properties))
+    return Broker(BrokerConfig.from_properties(own | dict(properties)))
 
 
 @asynccontextmanager
-async def running(directory: Path, **keys: object) -> AsyncIterator[Broker]:
-    broker = make_broker(directory, **keys)
+async def running(
+    directory: Path, properties: Mapping[str, str] = MappingProxyType({}), **keys: object
+) -> AsyncIterator[Broker]:
+    broker = make_broker(directory, properties, **keys)
     await broker.start()
     try:
         yield broker

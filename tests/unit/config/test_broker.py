@@ -3,6 +3,8 @@
 import pytest
 
 from barnabas.config.broker import BrokerConfig
+from barnabas.config.describe import describe_broker
+from barnabas.config.dynamic import DynamicConfig
 from barnabas.config.key import LONG_MAX, ConfigError
 from barnabas.config.listeners import Address
 from barnabas.config.topic import TopicConfig
@@ -132,12 +134,13 @@ def test_segment_size_outside_the_topic_limits_is_refused_at_the_start(key):
     ("key", "value"),
     [
         ("ssl.engine.factory.class", "a.Factory"),
-        ("sasl.enabled.mechanisms", "SCRAM-SHA-256"),
+        ("sasl.kerberos.service.name", "kafka"),
         ("listener.name.external.ssl.truststore.location", "/etc/truststore.jks"),
         ("listener.name.external.plain.sasl.jaas.config", "x"),
+        ("listener.name.plaintext.gssapi.sasl.jaas.config", "x"),
+        ("listener.name.plaintext.plain.sasl.enabled.mechanisms", "PLAIN"),
         ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         ("super.users", "User:admin"),
-        ("security.inter.broker.protocol", "SASL_SSL"),
         ("principal.builder.class", "a.Builder"),
         ("client.quota.callback.class", "a.Callback"),
     ],
@@ -147,14 +150,67 @@ def test_key_of_a_security_feature_is_refused_and_named(key, value):
         BrokerConfig.from_properties({key: value})
 
 
-def test_listener_with_encryption_is_refused():
-    with pytest.raises(ConfigError, match="OUTSIDE has the security protocol SASL_SSL"):
+def test_listener_of_an_unknown_protocol_is_refused():
+    with pytest.raises(ConfigError, match="OUTSIDE has the security protocol SASL, which does not"):
         BrokerConfig.from_properties(
             {
                 "listeners": "PLAINTEXT://:9092,OUTSIDE://:9093",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:SASL_SSL",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:SASL",
             }
         )
+
+
+WITH_SASL = {
+    "listeners": "PLAINTEXT://:9092,SASL_SSL://:9093,INSIDE://:9094",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,INSIDE:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+}
+
+
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "plain", "SCRAM-SHA-1"])
+def test_listener_with_a_mechanism_that_is_not_served_is_refused(mechanism):
+    with pytest.raises(ConfigError, match=f"SASL_SSL offers {mechanism}, which is not supported"):
+        BrokerConfig.from_properties(WITH_SASL | {"sasl.enabled.mechanisms": mechanism})
+
+
+def test_keys_of_sasl_of_a_mechanism_come_before_those_of_its_listener():
+    config = BrokerConfig.from_properties(
+        WITH_SASL
+        | {
+            "sasl.enabled.mechanisms": "GSSAPI",
+            "listener.name.sasl_ssl.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.inside.sasl.enabled.mechanisms": "PLAIN",
+            "connections.max.reauth.ms": "1",
+            "listener.name.sasl_ssl.connections.max.reauth.ms": "2",
+            "listener.name.sasl_ssl.plain.connections.max.reauth.ms": "3",
+        }
+    )
+    assert config.sasl_of("SASL_SSL", "PLAIN").connections_max_reauth_ms == 3
+    assert config.sasl_of("SASL_SSL").connections_max_reauth_ms == 2
+    assert config.sasl_of("INSIDE", "PLAIN").connections_max_reauth_ms == 1
+
+
+def test_passwords_of_users_are_shown_nowhere():
+    key = "listener.name.sasl_ssl.plain.sasl.jaas.config"
+    config = BrokerConfig.from_properties(WITH_SASL | {key: "a-secret"})
+    assert "a-secret" not in repr(config)
+    entries = {entry.name: entry for entry in describe_broker(DynamicConfig(config))}
+    assert entries[key].value is None
+    assert "a-secret" not in repr(entries)
+
+
+def test_certificates_are_asked_for_beside_sasl_by_the_listeners_own_key_only():
+    """KIP-684."""
+    general = WITH_SASL | {"ssl.client.auth": "required"}
+    assert BrokerConfig.from_properties(general).tls_of("SASL_SSL").ssl_client_auth == "none"
+    own = general | {"listener.name.sasl_ssl.ssl.client.auth": "requested"}
+    assert BrokerConfig.from_properties(own).tls_of("SASL_SSL").ssl_client_auth == "requested"
+
+
+def test_brokers_of_a_cluster_do_not_use_sasl_among_themselves():
+    cluster = {"metadata.socket": "/m", "inter.broker.listener.name": "INSIDE"}
+    with pytest.raises(ConfigError, match="INSIDE, which they use, needs SSL or PLAINTEXT"):
+        BrokerConfig.from_properties(WITH_SASL | cluster)
 
 
 SSL_CLUSTER = {

@@ -1,0 +1,24 @@
+"""SaslAuthenticate (key 36) where nothing is left to authenticate: ILLEGAL_SASL_STATE.
+
+That is a listener without SASL, and a session. `broker/server/sasl.py` answers it otherwise.
+"""
+
+from barnabas.broker.server.context import RequestContext
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.messages.sasl_authenticate import (
+    API,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+
+__all__ = ["API", "handle"]
+
+
+def handle(
+    _parts: object, _request: SaslAuthenticateRequest, _context: RequestContext
+) -> SaslAuthenticateResponse:
+    """Refuse the request with Kafka's text."""
+    return SaslAuthenticateResponse(
+        error_code=ErrorCode.ILLEGAL_SASL_STATE,
+        error_message="SaslAuthenticate request received after successful authentication",
+    )

@@ -1,0 +1,18 @@
+"""SaslHandshake (key 17) where nothing is left to authenticate: ILLEGAL_SASL_STATE.
+
+That is a listener without SASL, and a session without an end. `broker/server/sasl.py` answers it
+otherwise.
+"""
+
+from typing import NoReturn
+
+from barnabas.broker.server.context import RequestContext
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.sasl_handshake import API, SaslHandshakeRequest
+
+__all__ = ["API", "handle"]
+
+
+def handle(_parts: object, _request: SaslHandshakeRequest, _context: RequestContext) -> NoReturn:
+    """Refuse the request."""
+    raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE)

@@ -1,0 +1,446 @@
+"""SASL on the wire: the bytes of a client, and the answers of a listener."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker.app import Broker
+from barnabas.broker.server import sasl
+from barnabas.config.key import ConfigError
+from barnabas.protocol.codec import decode, encode
+from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.header import decode_response_header, encode_request_header
+from barnabas.protocol.messages import (
+    api_versions,
+    init_producer_id,
+    metadata,
+    sasl_authenticate,
+    sasl_handshake,
+)
+from barnabas.protocol.schema import Api
+from barnabas.security.principal import ANONYMOUS
+from tests.support.data_path import make_broker, running
+from tests.support.waiting import eventually
+
+JAAS = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    'user_alice="alice-secret" user_bob="bob-secret";'
+)
+KEYS = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+    "security.inter.broker.protocol": "SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
+    "connection.failed.authentication.delay.ms": "1",
+}
+ALICE = b"\0alice\0alice-secret"
+
+
+class Raw:
+    """A client that sends what it is told to, and reads answers."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def post(self, data: bytes) -> None:
+        self.writer.write(len(data).to_bytes(4, "big") + data)
+
+    async def take(self) -> bytes:
+        """Return the next frame; IncompleteReadError if the broker closes the connection."""
+        try:
+            async with asyncio.timeout(10):
+                size = int.from_bytes(await self.reader.readexactly(4), "big")
+                return await self.reader.readexactly(size)
+        except ConnectionError as error:
+            raise asyncio.IncompleteReadError(b"", 4) from error
+
+    async def ask(self, api: Api, request: Any, version: int) -> Any:
+        self.post(encode_request_header(api.key, version, 7, "raw") + encode(request, version))
+        frame = await self.take()
+        _, offset = decode_response_header(api.key, version, frame)
+        return decode(api.response, version, frame, offset)
+
+    async def versions(self) -> Any:
+        request = api_versions.ApiVersionsRequest(
+            client_software_name="raw", client_software_version="1"
+        )
+        return await self.ask(api_versions.API, request, 3)
+
+    async def handshake(self, mechanism: str = "PLAIN", version: int = 1) -> Any:
+        request = sasl_handshake.SaslHandshakeRequest(mechanism=mechanism)
+        return await self.ask(sasl_handshake.API, request, version)
+
+    async def authenticate(self, message: bytes, version: int = 2) -> Any:
+        request = sasl_authenticate.SaslAuthenticateRequest(auth_bytes=message)
+        return await self.ask(sasl_authenticate.API, request, version)
+
+    async def login(self, message: bytes = ALICE) -> Any:
+        assert (await self.handshake()).error_code == 0
+        return await self.authenticate(message)
+
+    async def metadata(self) -> Any:
+        return await self.ask(metadata.API, metadata.MetadataRequest(topics=None), 12)
+
+    async def is_closed(self) -> bool:
+        """Wait for the end; return whether it comes without an answer."""
+        try:
+            await self.take()
+        except asyncio.IncompleteReadError:
+            return True
+        return False
+
+
+@asynccontextmanager
+async def raw(broker: Broker) -> AsyncIterator[Raw]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+    try:
+        yield Raw(reader, writer)
+    finally:
+        writer.close()
+
+
+@asynccontextmanager
+async def broker_with(directory: Path, **more: str) -> AsyncIterator[Broker]:
+    keys = KEYS | {name.replace("_", "."): text for name, text in more.items()}
+    async with running(directory, properties=keys) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with broker_with(tmp_path) as running_broker:
+        yield running_broker
+
+
+def count(broker: Broker, name: str) -> float:
+    family = getattr(broker._metrics.requests.authentication, name)
+    return float(family.cell("SASL_PLAINTEXT").value)
+
+
+def principals(broker: Broker) -> list[str]:
+    return [str(each.principal) for each in broker._listeners["SASL_PLAINTEXT"]._connections]
+
+
+# -- success ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_plain_client_is_served_after_authentication(broker: Broker, version: int) -> None:
+    async with raw(broker) as client:
+        listed = {each.api_key for each in (await client.versions()).api_keys}
+        assert {17, 36, 0, 1, 3} <= listed
+        answer = await client.handshake()
+        assert (answer.error_code, answer.mechanisms) == (0, ["PLAIN"])
+        assert principals(broker) == [str(ANONYMOUS)]
+        done = await client.authenticate(ALICE, version)
+        assert (done.error_code, done.auth_bytes, done.session_lifetime_ms) == (0, b"", 0)
+        assert principals(broker) == ["User:alice"]
+        assert (await client.metadata()).brokers[0].node_id == 0
+    assert count(broker, "succeeded") == 1
+    assert count(broker, "failed") == 0
+
+
+async def test_messages_after_handshake_v0_have_no_header(broker: Broker) -> None:
+    async with raw(broker) as client:
+        assert (await client.handshake(version=0)).error_code == 0
+        client.post(ALICE)
+        assert await client.take() == b""
+        assert (await client.metadata()).brokers[0].node_id == 0
+
+
+async def test_request_sent_with_the_last_message_is_answered(broker: Broker) -> None:
+    async with raw(broker) as client:
+        await client.handshake(version=0)
+        client.post(ALICE)
+        answer = asyncio.ensure_future(client.take())
+        client.post(
+            encode_request_header(3, 12, 1, None)
+            + encode(metadata.MetadataRequest(topics=None), 12)
+        )
+        assert await answer == b""
+        assert len(await client.take()) > 20
+
+
+async def test_unknown_version_of_api_versions_leaves_a_second_try(broker: Broker) -> None:
+    async with raw(broker) as client:
+        client.post(encode_request_header(18, 99, 1, None))
+        assert await client.take()
+        assert (await client.versions()).error_code == 0
+        assert (await client.login()).error_code == 0
+
+
+# -- refused ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (b"\0alice\0wrong", "Authentication failed: Invalid username or password"),
+        (b"\0nobody\0alice-secret", "Authentication failed: Invalid username or password"),
+        (b"\0alice\0bob-secret", "Authentication failed: Invalid username or password"),
+        (b"bob\0alice\0alice-secret", "authorization id that is different from username"),
+        (b"\0alice\0", "invalid credentials with SASL mechanism PLAIN"),
+        (b"", "invalid credentials with SASL mechanism PLAIN"),
+        (b"n,,n=alice,r=abc", "invalid credentials with SASL mechanism PLAIN"),
+        (b"\0alice\0" + b"x" * 20_000, "invalid credentials with SASL mechanism PLAIN"),
+    ],
+)
+async def test_wrong_credentials_are_refused_and_the_connection_is_closed(
+    broker: Broker, message: bytes, told: str
+) -> None:
+    async with raw(broker) as client:
+        answer = await client.login(message)
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert told in answer.error_message
+        assert await client.is_closed()
+    assert count(broker, "failed") == 1
+    assert count(broker, "succeeded") == 0
+
+
+async def test_wrong_password_without_header_closes_the_connection(broker: Broker) -> None:
+    async with raw(broker) as client:
+        await client.handshake(version=0)
+        client.post(b"\0alice\0wrong")
+        assert await client.is_closed()
+    assert count(broker, "failed") == 1
+
+
+async def test_other_mechanism_is_refused_with_those_that_are_enabled(broker: Broker) -> None:
+    async with raw(broker) as client:
+        answer = await client.handshake("SCRAM-SHA-256")
+        assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert answer.mechanisms == ["PLAIN"]
+        assert await client.is_closed()
+
+
+async def test_refusal_waits_for_the_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    sleep = asyncio.sleep
+
+    async def record(seconds: float) -> None:
+        slept.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(sasl.asyncio, "sleep", record)
+    async with broker_with(tmp_path, connection_failed_authentication_delay_ms="700") as broker:
+        async with raw(broker) as client:
+            assert (await client.login(b"\0alice\0wrong")).error_code != 0
+        monkeypatch.undo()
+    assert 0.7 in slept
+
+
+async def test_steps_out_of_order_are_refused(broker: Broker) -> None:
+    async with raw(broker) as client:
+        answer = await client.authenticate(ALICE)
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert await client.is_closed()
+    async with raw(broker) as client:
+        await client.handshake()
+        assert (await client.handshake()).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert await client.is_closed()
+    async with raw(broker) as client:
+        await client.versions()
+        with pytest.raises(asyncio.IncompleteReadError):
+            await client.versions()
+    async with raw(broker) as client:
+        await client.handshake()
+        with pytest.raises(asyncio.IncompleteReadError):
+            await client.versions()
+
+
+async def test_no_other_request_is_served_before_authentication(broker: Broker) -> None:
+    others = [key for key in range(-1, 100) if key not in (17, 18, 36)]
+    for key in others:
+        async with raw(broker) as client:
+            client.post(key.to_bytes(2, "big", signed=True) + bytes(60))
+            assert await client.is_closed()
+    assert count(broker, "failed") == len(others)
+    assert not broker._metrics.requests.requests.cell("Metadata", "0").value
+
+
+async def test_request_after_failure_is_not_served(broker: Broker) -> None:
+    async with raw(broker) as client:
+        await client.handshake(version=0)
+        client.post(b"\0alice\0wrong")
+        client.post(ALICE)
+        client.post(encode_request_header(3, 12, 1, None) + b"\0\0\0\0")
+        assert await client.is_closed()
+    assert count(broker, "succeeded") == 0
+
+
+async def test_message_that_looks_like_a_transaction_lets_no_request_overtake(
+    broker: Broker,
+) -> None:
+    """Requests about transactional ids may overlap, so raw messages must not pass for them."""
+    request = init_producer_id.InitProducerIdRequest(
+        transactional_id="t", transaction_timeout_ms=1000
+    )
+    message = encode_request_header(22, 0, 1, None) + encode(request, 0)
+    async with raw(broker) as client:
+        await client.handshake(version=0)
+        client.post(message)
+        client.post(message.replace(b"t", b"u"))
+        assert await client.is_closed()
+    assert count(broker, "failed") == 1
+    assert count(broker, "succeeded") == 0
+
+
+@pytest.mark.parametrize("size", [524_289, -1, 2**31 - 1])
+async def test_too_large_request_before_authentication_closes(broker: Broker, size: int) -> None:
+    async with raw(broker) as client:
+        client.writer.write(size.to_bytes(4, "big", signed=True) + b"\0\x11\0\1")
+        assert await client.is_closed()
+
+
+async def test_large_request_after_authentication_is_read(broker: Broker) -> None:
+    async with raw(broker) as client:
+        await client.login()
+        client.post(
+            encode_request_header(3, 12, 1, None)
+            + encode(metadata.MetadataRequest(topics=[]), 12)
+            + bytes(600_000)
+        )
+        assert await client.take()
+
+
+async def test_silent_connection_is_closed(tmp_path: Path) -> None:
+    async with (
+        broker_with(tmp_path, connections_max_unauthenticated_ms="200") as broker,
+        raw(broker) as served,
+        raw(broker) as silent,
+        raw(broker) as half,
+    ):
+        await served.login()
+        await half.handshake()
+        assert await silent.is_closed()
+        assert await half.is_closed()
+        assert (await served.metadata()).brokers
+        assert count(broker, "failed") == 2
+
+
+async def test_password_is_in_no_log(
+    broker: Broker, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with raw(broker) as client:
+        await client.login(b"\0alice\0a-wrong-secret")
+    assert count(broker, "failed") == 1
+    captured = capsys.readouterr()
+    assert "secret" not in captured.out + captured.err + caplog.text
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+SESSION = {"connections_max_reauth_ms": "3600000"}
+
+
+async def test_session_is_renewed_on_the_open_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sasl, "MIN_REAUTH_S", 0)
+    async with broker_with(tmp_path, **SESSION) as broker, raw(broker) as client:
+        assert (await client.login()).session_lifetime_ms == 3_600_000
+        assert (await client.metadata()).brokers
+        assert (await client.login()).session_lifetime_ms == 3_600_000
+        assert (await client.metadata()).brokers
+        assert principals(broker) == ["User:alice"]
+        assert count(broker, "succeeded_again") == 1
+        assert count(broker, "succeeded") == 1
+
+
+async def test_other_principal_cannot_take_over_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sasl, "MIN_REAUTH_S", 0)
+    async with broker_with(tmp_path, **SESSION) as broker, raw(broker) as client:
+        await client.login()
+        answer = await client.login(b"\0bob\0bob-secret")
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert answer.error_message == (
+            "Cannot change principals during re-authentication from User.alice: User.bob"
+        )
+        assert await client.is_closed()
+        assert count(broker, "failed_again") == 1
+
+
+async def test_requests_between_the_steps_of_a_second_authentication_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sasl, "MIN_REAUTH_S", 0)
+    async with broker_with(tmp_path, **SESSION) as broker, raw(broker) as client:
+        await client.login()
+        await client.handshake()
+        with pytest.raises(asyncio.IncompleteReadError):
+            await client.metadata()
+
+
+async def test_second_authentication_comes_a_second_after_the_first_at_the_earliest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sasl, "MIN_REAUTH_S", 3600)
+    async with broker_with(tmp_path, **SESSION) as broker, raw(broker) as client:
+        await client.login()
+        assert (await client.login()).error_code == 0
+        assert (await client.handshake()).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert (await client.metadata()).brokers
+
+
+async def test_expired_session_is_closed_at_the_next_request(tmp_path: Path) -> None:
+    async with (
+        broker_with(tmp_path, connections_max_reauth_ms="1") as broker,
+        raw(broker) as client,
+        raw(broker) as renewed,
+    ):
+        expired = broker._metrics.requests.connections_expired.cell()
+        assert (await client.login()).session_lifetime_ms == 1
+        await renewed.login()
+        ends = [
+            each._session_ends
+            for each in broker._listeners["SASL_PLAINTEXT"]._sasl._authentications.values()
+        ]
+        clock = broker._platform.clock
+        await eventually(lambda: clock.monotonic() > max(ends))
+        with pytest.raises(asyncio.IncompleteReadError):
+            await client.metadata()
+        assert expired.value == 1
+        assert (await renewed.login()).error_code == 0
+
+
+async def test_session_without_end_refuses_a_second_authentication(broker: Broker) -> None:
+    async with raw(broker) as client:
+        await client.login()
+        assert (await client.handshake()).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        answer = await client.authenticate(ALICE)
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert answer.error_message.endswith("received after successful authentication")
+        assert (await client.metadata()).brokers
+
+
+# -- start -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"sasl.enabled.mechanisms": None}, "offers GSSAPI, which is not supported"),
+        ({"listener.name.sasl_plaintext.plain.sasl.jaas.config": None}, "knows no user"),
+        (
+            {"listener.name.sasl_plaintext.plain.sasl.jaas.config": 'a.B required user_a="secret'},
+            "A string is not closed",
+        ),
+        (
+            {"listener.name.sasl_plaintext.plain.sasl.jaas.config": "a.B required;"},
+            "login module has to be",
+        ),
+    ],
+)
+async def test_listener_that_nobody_could_use_does_not_start(
+    tmp_path: Path, changed: dict[str, str | None], reason: str
+) -> None:
+    keys = {name: text for name, text in (KEYS | changed).items() if text is not None}
+    with pytest.raises(ConfigError, match=reason) as caught:
+        await make_broker(tmp_path, properties=keys).start()
+    assert "secret" not in str(caught.value)

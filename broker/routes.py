@@ -75,6 +75,7 @@ from barnabas.broker.replication.leader.follower_read import FollowerServices
 from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.security.gate import Gate
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Handle, Route
 from barnabas.broker.server.slices import Slicer
@@ -118,6 +119,8 @@ class BrokerParts(NamedTuple):
     metrics: BrokerMetrics
     served: Mapping[int, range] = {}
     """The versions that the listener serves, by API key."""
+    gate: Gate | None = None
+    """None without an authorizer."""
 
     def config(self) -> BrokerConfig:
         """Return the configuration that is in effect now."""
@@ -127,6 +130,7 @@ class BrokerParts(NamedTuple):
 class HandlerModule(Protocol[C_contra]):
     """A module of broker/handlers.
 
+    `RIGHTS` declares the rights that its requests need (`broker/security/rights.py`).
     If its response has no top-level `error_code`, the module also has a function
     `error_response(request, code, version)`, which answers a request that failed as a whole.
     """
@@ -174,7 +178,13 @@ def inter_broker_routes(parts: BrokerParts) -> list[Route]:
 
 def _routes(parts: BrokerParts, rows: list[tuple[ApiRow, range]]) -> list[Route]:
     parts = parts._replace(served={row.api.key: versions for row, versions in rows})
-    return [row.route(parts, versions) for row, versions in rows]
+    routes = [row.route(parts, versions) for row, versions in rows]
+    if parts.gate is None:
+        return routes
+    return [
+        parts.gate.guard(route, getattr(row.module, "RIGHTS", None))
+        for route, (row, _) in zip(routes, rows, strict=True)
+    ]
 
 
 def _row(

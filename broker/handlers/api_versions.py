@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from barnabas.broker.cluster.features import Features
+from barnabas.broker.security.rights import NOTHING
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages import init_producer_id, produce
@@ -24,8 +25,9 @@ from barnabas.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-__all__ = ["API", "VERSIONS", "Parts", "announce", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "VERSIONS", "Parts", "announce", "error_response", "handle"]
 
+RIGHTS = NOTHING
 VERSIONS: Final = range(5)
 _CLIENT_SINCE = 3
 _MINIMUM_ZERO_SINCE = 4

@@ -40,6 +40,7 @@ from barnabas.broker.replication.leader.follower_read import FollowerRead, Follo
 from barnabas.broker.replication.leader.follower_session import FollowerSession
 from barnabas.broker.replication.leader.leader_hints import endpoints
 from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
+from barnabas.broker.security.rights import CLUSTER, CLUSTER_ACTION, READ, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.soon import spawn
@@ -52,9 +53,36 @@ from barnabas.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from barnabas.security.acl.rules import CLUSTER_NAME
 
-__all__ = ["API", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
 
+
+def _replica_id(request: FetchRequest) -> int:
+    return max(request.replica_id, request.replica_state.replica_id)
+
+
+def _is_consumer(request: FetchRequest) -> bool:
+    """Return whether a consumer fetches."""
+    return _replica_id(request) < 0
+
+
+def _is_follower(request: FetchRequest) -> bool:
+    """Return whether a follower fetches."""
+    return _replica_id(request) >= 0
+
+
+RIGHTS = Rights(
+    inside=(
+        Need(READ, TOPIC, "topic", "topic_id", when=_is_consumer),
+        Need(
+            CLUSTER_ACTION,
+            CLUSTER,
+            when=_is_follower,
+            refusal=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ),
+    )
+)
 SOON_S = 0.01
 """The wait of a follower's delayed Fetch for records after the high watermark has moved: under load
 every answer then has records."""
@@ -83,7 +111,7 @@ def handle(
     parts: Parts, request: FetchRequest, context: RequestContext
 ) -> FetchOutcome | Steps[FetchOutcome]:
     """Serve consumers, and followers on the inter-broker listener."""
-    replica_id = max(request.replica_id, request.replica_state.replica_id)
+    replica_id = _replica_id(request)
     if replica_id >= 0:
         return _serve_follower(parts, request, context, replica_id)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
@@ -95,6 +123,8 @@ def _serve_follower(
     parts: Parts, request: FetchRequest, context: RequestContext, replica_id: int
 ) -> FetchOutcome | Steps[FetchOutcome]:
     broker_epoch = request.replica_state.replica_epoch
+    if not context.allows(CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
+        return _refused(request, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.NONE)
     if not context.inter_broker or broker_epoch < 0:
         # Replica fetches are served on the inter-broker listener only, and only with a broker
         # epoch: an earlier run of the broker may have had records that the present one lacks.

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from barnabas.broker.security.rights import DESCRIBE, GROUP, TRANSACTIONAL_ID, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
@@ -25,7 +26,7 @@ from barnabas.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-__all__ = ["API", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
 
 _BATCHED_SINCE = 4
 _NO_NODE = -1
@@ -44,6 +45,13 @@ _TOPICS: Final[dict[int, str]] = {
     KeyType.TRANSACTION: TRANSACTION_STATE,
 }
 """The topics whose leaders are coordinators, by type of key."""
+
+
+_NEEDS: Final[dict[int, Need]] = {
+    KeyType.GROUP: Need(DESCRIBE, GROUP, "coordinator_keys"),
+    KeyType.TRANSACTION: Need(DESCRIBE, TRANSACTIONAL_ID, "coordinator_keys"),
+}
+RIGHTS = Rights(inside=tuple(_NEEDS.values()))
 
 
 class Parts(NamedTuple):
@@ -66,9 +74,22 @@ def handle(
     topic = _TOPICS.get(request.key_type)
     if topic is None:
         return error_response(request, ErrorCode.INVALID_REQUEST, context.api_version)
-    if parts.cache.topic(topic) is None:
+    if parts.cache.topic(topic) is None and (yield from _may_ask(request, context)):
         return _once_created(parts, topic, request, context)
     return (yield from _answer(parts, topic, request, context))
+
+
+def _may_ask(request: FindCoordinatorRequest, context: RequestContext) -> Steps[bool]:
+    """Return whether the client may ask for one of the keys."""
+    keys = request.coordinator_keys
+    if context.api_version < _BATCHED_SINCE:
+        keys = [request.key]
+    need = _NEEDS[request.key_type]
+    for key in keys:
+        if context.allows(need.operation, need.type, key, log_denied=False):
+            return True
+        yield None
+    return False
 
 
 async def _once_created(
@@ -85,8 +106,11 @@ def _answer(
     parts: Parts, topic: str, request: FindCoordinatorRequest, context: RequestContext
 ) -> Answer:
     coordinator = parts.groups if topic == CONSUMER_OFFSETS else parts.transactions
+    need = _NEEDS[request.key_type]
 
     def find(key: str) -> Coordinator:
+        if not context.allows(need.operation, need.type, key):
+            return _error(key, need.error)
         known = parts.cache.partition(topic, coordinator.partition_of(key))
         endpoint = None if known is None else parts.cache.endpoint(known.leader, context.listener)
         if known is None or endpoint is None:

@@ -5,12 +5,15 @@ ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, NOT_COORDINATOR. While the group is b
 loaded the answer is NONE: the member should neither leave nor look for another coordinator.
 """
 
+from barnabas.broker.security.rights import GROUP, READ, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon
 from barnabas.protocol.messages.heartbeat import API, HeartbeatRequest, HeartbeatResponse
 
-__all__ = ["API", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
+
+RIGHTS = Rights(whole=(Need(READ, GROUP, "group_id"),))
 
 
 def handle(

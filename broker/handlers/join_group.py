@@ -6,6 +6,7 @@ INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID
 INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, and those of coordinators.
 """
 
+from barnabas.broker.security.rights import GROUP, READ, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
@@ -14,8 +15,9 @@ from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.join_group import API, JoinGroupRequest, JoinGroupResponse
 
-__all__ = ["API", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
 
+RIGHTS = Rights(whole=(Need(READ, GROUP, "group_id"),), again=True)
 _NULL_PROTOCOL_SINCE = 7
 
 

@@ -8,6 +8,7 @@ FENCED_INSTANCE_ID, and those of coordinators.
 from collections.abc import Sequence
 from functools import partial
 
+from barnabas.broker.security.rights import GROUP, READ, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
@@ -21,8 +22,9 @@ from barnabas.protocol.messages.leave_group import (
     MemberResponse,
 )
 
-__all__ = ["API", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
+RIGHTS = Rights(whole=(Need(READ, GROUP, "group_id"),))
 _MEMBERS_SINCE = 3
 
 

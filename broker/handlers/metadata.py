@@ -9,7 +9,7 @@ A topic that the request creates exists when the answer leaves. Kafka answers at
 is unknown, and its clients retry.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -21,6 +21,15 @@ from barnabas.broker.cluster.cache import (
 )
 from barnabas.broker.cluster.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS, why_unknown
+from barnabas.broker.security.rights import (
+    CLUSTER,
+    CREATE,
+    DESCRIBE,
+    TOPIC,
+    Need,
+    Operations,
+    Rights,
+)
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
@@ -34,11 +43,22 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from barnabas.protocol.types import ZERO_UUID
+from barnabas.security.acl.rules import CLUSTER_NAME
 
-__all__ = ["API", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
 
 _IDS_SINCE = 12
 _OPERATIONS = range(8, 11)
+RIGHTS = Rights(
+    inside=(
+        Need(DESCRIBE, TOPIC, "name", "topic_id"),
+        Need(CREATE, TOPIC, "name", unless=Need(CREATE, CLUSTER)),
+    ),
+    operations=(
+        Operations("topic_authorized_operations", TOPIC, "topics", "name"),
+        Operations("cluster_authorized_operations", CLUSTER),
+    ),
+)
 
 
 class Parts(NamedTuple):
@@ -62,7 +82,11 @@ def handle(
         # An error "unknown topic" would make producers forget their sequence numbers.
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if request.topics is None or (version == 0 and not request.topics):
-        known = [_topic(cache, topic, context) for topic in cache.topics.values()]
+        known = []
+        for each in list(cache.topics.values()):
+            if context.allows(DESCRIBE, TOPIC, each.name, log_denied=False):
+                known.append(_topic(cache, each, context))
+            yield None
         return (yield from _answer(cache, request, context, known))
     ids: dict[bytes, None] = {}
     names: dict[str, None] = {}
@@ -74,17 +98,31 @@ def handle(
         ids.pop(ZERO_UUID, None)
         found = (_by_id(cache, topic_id, context) for topic_id in ids)
         return (yield from _answer(cache, request, context, found))
-    by_name = (_by_name(cache, name, context) for name in names)
+    refused: set[str] = set()
+    by_name = (_by_name(cache, name, context, refused) for name in names)
     answer = _answer(cache, request, context, by_name)
     if request.allow_auto_topic_creation and parts.auto_create():
         missing = []
         for name in names:
-            if cache.topic(name) is None and why_unknown(name) is not _INVALID:
-                missing.append(name)
+            if (
+                cache.topic(name) is None
+                and why_unknown(name) is not _INVALID
+                and context.allows(DESCRIBE, TOPIC, name)
+            ):
+                if _may_create(name, context):
+                    missing.append(name)
+                else:
+                    refused.add(name)
             yield None
         if missing:
             return _once_created(parts, missing, answer)
     return (yield from answer)
+
+
+def _may_create(name: str, context: RequestContext) -> bool:
+    return context.allows(CREATE, CLUSTER, CLUSTER_NAME, log_denied=False) or context.allows(
+        CREATE, TOPIC, name
+    )
 
 
 async def _once_created(
@@ -103,10 +141,7 @@ def _answer(
     topics = []
     for steps in found:
         answer = yield from steps
-        if (
-            request.include_topic_authorized_operations
-            and answer.error_code != ErrorCode.UNKNOWN_TOPIC_ID
-        ):
+        if request.include_topic_authorized_operations and answer.error_code not in _NO_OPERATIONS:
             answer.topic_authorized_operations = TOPIC_OPERATIONS
         topics.append(answer)
     wants_operations = (
@@ -137,6 +172,10 @@ def _by_id(
     yield None
     topic = cache.topic_by_id(topic_id)
     if topic is not None:
+        if not context.allows(DESCRIBE, TOPIC, topic.name):
+            return MetadataResponseTopic(
+                error_code=_REFUSED, name=None, topic_id=topic_id, partitions=[]
+            )
         return (yield from _topic(cache, topic, context))
     return MetadataResponseTopic(
         error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, partitions=[]
@@ -144,9 +183,17 @@ def _by_id(
 
 
 def _by_name(
-    cache: MetadataCache, name: str, context: RequestContext
+    cache: MetadataCache, name: str, context: RequestContext, refused: Container[str]
 ) -> Steps[MetadataResponseTopic]:
+    """`refused` has the missing topics that the client may not create."""
     yield None
+    if not context.allows(DESCRIBE, TOPIC, name):
+        # The name is all that the answer has, whether or not the topic exists.
+        return MetadataResponseTopic(error_code=_REFUSED, name=name, partitions=[])
+    if name in refused:
+        return MetadataResponseTopic(
+            error_code=_REFUSED, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[]
+        )
     topic = cache.topic(name)
     if topic is not None:
         return (yield from _topic(cache, topic, context))
@@ -206,6 +253,9 @@ def _reachable(cache: MetadataCache, broker_id: int, listener: str) -> bool:
 
 
 _INVALID = ErrorCode.INVALID_TOPIC_EXCEPTION
+_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_NO_OPERATIONS = (ErrorCode.UNKNOWN_TOPIC_ID, _REFUSED)
+"""The errors of topics whose authorized operations are withheld."""
 
 
 def _check(request: MetadataRequest, version: int) -> Steps[None]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache, TopicMetadata
 from barnabas.broker.groups.known_offsets import KnownOffsets
+from barnabas.broker.security.rights import GROUP, READ, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.group.committing import CommitOffsets
@@ -27,7 +28,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-__all__ = ["API", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
 
 _TOPIC_IDS_SINCE = 10
 
@@ -86,6 +87,17 @@ def _answer(topic: OffsetCommitRequestTopic, code: ErrorCode) -> Steps[OffsetCom
     return OffsetCommitResponseTopic(
         name=topic.name, topic_id=topic.topic_id, partitions=partitions
     )
+
+
+RIGHTS = Rights(
+    whole=(Need(READ, GROUP, "group_id"),),
+    each=Each(
+        "topics",
+        (Need(READ, TOPIC, "name", "topic_id"),),
+        lambda topic, code, _: _answer(topic, code),
+        "topics",
+    ),
+)
 
 
 def error_response(

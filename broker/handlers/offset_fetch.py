@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.security.rights import DESCRIBE, GROUP, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps, unseen
 from barnabas.coordinator.group.coordinator import GroupCoordinator
@@ -36,11 +37,15 @@ from barnabas.protocol.messages.offset_fetch import (
 )
 from barnabas.protocol.types import ZERO_UUID
 
-__all__ = ["API", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
 
+RIGHTS = Rights(
+    inside=(Need(DESCRIBE, GROUP, "group_id"), Need(DESCRIBE, TOPIC, "name", "topic_id"))
+)
 _STABLE_SINCE = 7
 _GROUPS_SINCE = 8
 _TOPIC_IDS_SINCE = 10
+_TOPIC_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 NO_OFFSET = OffsetAndMetadata(-1, -1, "", -1)
 
 
@@ -70,8 +75,8 @@ def handle(
     # repeat its work although the transaction may be committed.
     stable = request.require_stable if version >= _STABLE_SINCE else parts.blocks_old_clients()
     asked = yield from _once((yield from _asked_groups(request, version)))
-    tables = yield from in_steps(partial(_table, parts.groups, stable), asked)
-    answer = _answer(parts, asked, tables, version, stable)
+    tables = yield from in_steps(partial(_table, parts.groups, stable, context), asked)
+    answer = _answer(parts, asked, tables, context, stable)
     waiting = [each for each in tables if isinstance(each, asyncio.Future)]
     return _once_settled(waiting, answer) if waiting else (yield from answer)
 
@@ -107,9 +112,14 @@ def _once(asked: list[OffsetFetchRequestGroup]) -> Steps[list[OffsetFetchRequest
 
 
 def _table(
-    groups: GroupCoordinator, stable: bool, asked: OffsetFetchRequestGroup
+    groups: GroupCoordinator,
+    stable: bool,
+    context: RequestContext,
+    asked: OffsetFetchRequestGroup,
 ) -> Soon[GroupTable] | ErrorCode:
     """Return the committed state of the group's partition, once it may be looked at."""
+    if not context.allows(DESCRIBE, GROUP, asked.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
     try:
         return (groups.look_when_committed if stable else groups.look)(asked.group_id, _itself)
     except KafkaError as error:
@@ -133,7 +143,7 @@ def _answer(
     parts: Parts,
     asked: list[OffsetFetchRequestGroup],
     tables: list[Soon[GroupTable] | ErrorCode],
-    version: int,
+    context: RequestContext,
     stable: bool,
 ) -> Steps[OffsetFetchResponse]:
     groups = []
@@ -144,23 +154,23 @@ def _answer(
             continue
         try:
             table = found.result() if isinstance(found, asyncio.Future) else found
-            answer = yield from _look(parts.cache, group, version, stable, table)
+            answer = yield from _look(parts.cache, group, context, stable, table)
             if parts.groups.look(group.group_id, _itself) is not table:
                 raise KafkaError(ErrorCode.NOT_COORDINATOR)
         except KafkaError as error:
             answer = _group_error(group, error.code)
         groups.append(answer)
-    return (yield from _response(groups, asked, version))
+    return (yield from _response(groups, asked, context.api_version))
 
 
 def _look(
     cache: MetadataCache,
     asked: OffsetFetchRequestGroup,
-    version: int,
+    context: RequestContext,
     stable: bool,
     table: GroupTable,
 ) -> Steps[OffsetFetchResponseGroup]:
-    offsets = table.offsets
+    offsets, version = table.offsets, context.api_version
     if stable and version < _STABLE_SINCE and (yield from _is_unstable(offsets, asked)):
         # Every client knows this error, and asks again.
         return _group_error(asked, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -172,6 +182,12 @@ def _look(
     for topic in topics:
         yield None
         find = partial(_offset, offsets, asked.group_id, topic, stable)
+        if topic.name is not None and not context.allows(
+            DESCRIBE, TOPIC, topic.name, log_denied=asked.topics is not None
+        ):
+            if asked.topics is None:
+                continue
+            find = partial(_partition, committed=NO_OFFSET, code=_TOPIC_REFUSED)
         answer.topics.append(
             OffsetFetchResponseTopics(
                 name=topic.name or "",

@@ -28,6 +28,7 @@ from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS
 from barnabas.broker.replication.leader.leader_hints import current_leader, endpoints
 from barnabas.broker.replication.partition import ACKS_ALL, Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.security.rights import TOPIC, TRANSACTIONAL_ID, WRITE, Each, Need, Rights
 from barnabas.broker.server.context import Acknowledgement, CloseConnection, RequestContext
 from barnabas.broker.server.slices import Steps
 from barnabas.broker.transactions.produce_verification import (
@@ -61,7 +62,7 @@ from barnabas.storage.log.validator import (
 )
 from barnabas.storage.producers.verification import VerificationGuard
 
-__all__ = ["API", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
 
 _TOPIC_IDS_SINCE = 13
 _LEADER_HINTS_SINCE = 10
@@ -83,6 +84,30 @@ _WITHOUT_LOG_START = frozenset(
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.KAFKA_STORAGE_ERROR,
     )
+)
+
+
+def _is_transactional(request: ProduceRequest) -> bool:
+    """Return whether a batch is transactional."""
+    return request.transactional_id is not None and any(
+        (header := first_header(data.records)) is not None and header.attributes & TRANSACTIONAL
+        for topic in request.topic_data
+        for data in topic.partition_data
+        if isinstance(data.records, _IN_MEMORY) and data.records
+    )
+
+
+def _refused(topic: TopicProduceData, code: ErrorCode, _version: int) -> TopicProduceResponse:
+    return TopicProduceResponse(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partition_responses=[_error(data, code) for data in topic.partition_data],
+    )
+
+
+RIGHTS = Rights(
+    whole=(Need(WRITE, TRANSACTIONAL_ID, "transactional_id", when=_is_transactional),),
+    each=Each("topic_data", (Need(WRITE, TOPIC, "name", "topic_id"),), _refused, "responses"),
 )
 
 
@@ -529,17 +554,10 @@ def _error(data: PartitionProduceData, code: ErrorCode) -> PartitionProduceRespo
     return PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
 
 
-def error_response(request: ProduceRequest, code: ErrorCode, _version: int) -> ProduceResponse:
+def error_response(request: ProduceRequest, code: ErrorCode, version: int) -> ProduceResponse:
     """Answer every partition with `code`; raises CloseConnection because acks=0 has no answer."""
     if request.acks == 0:
         raise CloseConnection
     return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[_error(data, code) for data in topic.partition_data],
-            )
-            for topic in request.topic_data
-        ]
+        responses=[_refused(topic, code, version) for topic in request.topic_data]
     )

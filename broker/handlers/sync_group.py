@@ -5,14 +5,16 @@ INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
 INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, and those of coordinators.
 """
 
+from barnabas.broker.security.rights import GROUP, READ, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.sync_group import API, SyncGroupRequest, SyncGroupResponse
 
-__all__ = ["API", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
 
+RIGHTS = Rights(whole=(Need(READ, GROUP, "group_id"),), again=True)
 _PROTOCOL_SINCE = 5
 
 

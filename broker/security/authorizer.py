@@ -3,14 +3,13 @@
 While the rules are not loaded, or may not be read, super users alone are allowed anything.
 """
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.security.cluster_acls import ClusterAcls
 from barnabas.coordinator.ports import TimerHandle, Timers
 from barnabas.security.acl.matcher import Decision, Matcher, Policy, Reason, RuleSet
-from barnabas.security.acl.rules import WILDCARD, AclOperation, ResourceType
+from barnabas.security.acl.rules import WILDCARD, AclOperation, ResourceType, host_key
 from barnabas.security.principal import Principal
 
 MAX_LINES: Final = 10
@@ -41,35 +40,30 @@ class Authorizer:
         acls.follow(self._changed)
         self._changed(acls.rules)
 
-    def authorize(
+    def allows(
         self,
         principal: Principal,
         host: str,
         api: str,
-        actions: Sequence[Action],
+        action: Action,
         *,
         log_denied: bool = True,
-    ) -> list[bool]:
-        """Return for each action whether it is allowed. `host` is as `host_key` writes it.
+    ) -> bool:
+        """Return whether an action is allowed. `host` is an address, however it is written.
 
         `log_denied` is false for actions that the client did not ask for: those that only decide
         what it is shown.
         """
-        allows = self._matcher.allows
-        results = [
-            allows(principal, host, operation, kind, name) for operation, kind, name in actions
-        ]
-        if log_denied and False in results:
-            for action, allowed in zip(actions, results, strict=True):
-                if not allowed:
-                    self._deny(principal, host, api, action)
-        if _log.shows_debug():
-            for action, allowed in zip(actions, results, strict=True):
-                if allowed:
-                    _log.debug("allowed", **_values(principal, host, api, action))
-        return results
+        host = host_key(host)
+        allowed = self._matcher.allows(principal, host, *action)
+        if not allowed:
+            if log_denied:
+                self._deny(principal, host, api, action)
+        elif _log.shows_debug():
+            _log.debug("allowed", **_values(principal, host, api, action))
+        return allowed
 
-    def authorize_any(
+    def allows_any(
         self,
         principal: Principal,
         host: str,
@@ -78,6 +72,7 @@ class Authorizer:
         resource_type: ResourceType,
     ) -> bool:
         """Return whether an operation is allowed on at least one resource of a type (KIP-679)."""
+        host = host_key(host)
         allowed = self._matcher.allows_any(principal, host, operation, resource_type)
         if not allowed:
             every = Action(operation, resource_type, WILDCARD)

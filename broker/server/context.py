@@ -2,9 +2,27 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from barnabas.security.acl.rules import AclOperation, ResourceType
 from barnabas.security.principal import Principal
+
+
+class Asker(Protocol):
+    """The authorizer, as a handler asks it."""
+
+    def allows(
+        self,
+        context: "RequestContext",
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        /,
+        *,
+        log_denied: bool = True,
+    ) -> bool:
+        """Return whether the sender of a request may perform an operation on a resource."""
+        ...
 
 
 @dataclass(slots=True)
@@ -23,6 +41,22 @@ class RequestContext:
     """The wall-clock time of arrival in ms, read once for the whole request."""
     inter_broker: bool = False
     """Whether the request arrived on the inter-broker listener."""
+    asker: Asker | None = None
+    """Answers what the handler asks by itself. None if everything is allowed: the broker has no
+    authorizer."""
+
+    def allows(
+        self,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        log_denied: bool = True,
+    ) -> bool:
+        """Return whether the sender may perform an operation on a resource."""
+        return self.asker is None or self.asker.allows(
+            self, operation, resource_type, name, log_denied=log_denied
+        )
 
 
 class Acknowledgement(asyncio.Future[Any]):

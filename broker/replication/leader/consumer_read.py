@@ -12,8 +12,9 @@ from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.purgatory import DelayedFetch
 from barnabas.broker.server.context import RequestContext
-from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import AbortedTransaction, FetchRequest, PartitionData
+from barnabas.security.acl.rules import AclOperation, ResourceType
 
 READ_UNCOMMITTED, READ_COMMITTED = range(2)
 _FROM_FOLLOWERS_SINCE = 11
@@ -107,6 +108,9 @@ class ConsumerRead:
         partitions = []
         for fetched in self._wanted:
             try:
+                if self.context.asker is not None:
+                    # Each time, because rules may change while the Fetch is delayed.
+                    self._authorize(fetched)
                 partition = self._lookup.find(fetched)
                 partitions.append(partition)
                 answer = self._look(fetched, partition, remaining)
@@ -121,6 +125,12 @@ class ConsumerRead:
             yield None
         if not self.partitions:
             self.partitions = partitions
+
+    def _authorize(self, fetched: FetchedPartition) -> None:
+        """Raise KafkaError unless the consumer may read the topic."""
+        name = self._lookup.topic_name(fetched)
+        if not self.context.allows(AclOperation.READ, ResourceType.TOPIC, name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _look(
         self, fetched: FetchedPartition, partition: Partition, remaining: int

@@ -27,14 +27,19 @@ class FetchLookup:
         self._replicas = replicas
         self._cache = cache
 
+    def topic_name(self, fetched: FetchedPartition) -> str:
+        """Return the name of a fetched topic; raises KafkaError for an unknown topic id."""
+        topic = fetched.topic
+        if isinstance(topic, str):
+            return topic
+        name = self._cache.topic_name(topic)
+        if name is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return name
+
     def find(self, fetched: FetchedPartition) -> Partition:
         """Return the replica that serves a fetched partition; raises KafkaError."""
-        topic = fetched.topic
-        if isinstance(topic, bytes):
-            name = self._cache.topic_name(topic)
-            if name is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            topic = name
+        topic = self.topic_name(fetched)
         partition = self._replicas.partition(topic, fetched.wanted.partition)
         if isinstance(fetched.topic, bytes) and partition.topic_id != fetched.topic:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)

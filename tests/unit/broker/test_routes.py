@@ -11,7 +11,7 @@ BETWEEN_BROKERS = {4, 5, 6, 7, 56, 67}
 
 
 def parts(*, in_cluster: bool) -> BrokerParts:
-    *fields, _served = BrokerParts._fields
+    *fields, _served, _gate = BrokerParts._fields
     found = BrokerParts(**{name: Mock() for name in fields})
     found.dynamic.current.in_cluster = in_cluster  # type: ignore[misc]
     return found

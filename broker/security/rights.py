@@ -1,0 +1,131 @@
+"""The declarations of the rights that requests need.
+
+Each handler module has `RIGHTS` beside its `API`. The gate (`gate.py`) asks for them before the
+handler runs, and docs/SECURITY.md lists them:
+
+    RIGHTS = Rights(
+        whole=(Need(READ, GROUP, "group_id"),),
+        each=Each("topics", (Need(READ, TOPIC, "name", "topic_id"),), _refused, "topics"),
+    )
+
+A refusal has one of these forms:
+
+- `whole`: the request is refused with an error, as if the handler had raised KafkaError.
+- `each`: the refused elements of a list are taken out, the handler answers the others, and the
+  answers of the refused ones are appended to its answer.
+- `shown`: the handler answers everything, and what the client may not see is taken out silently.
+- `inside`: the handler asks by itself, with `context.allows`, because a list is not all that it
+  answers from (a fetch session, all topics of a cluster).
+
+`operations` fills in the authorized operations (KIP-430). Handlers answer them as if everything
+were allowed.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from barnabas.protocol.errors import ErrorCode
+from barnabas.security.acl.rules import AclOperation, ResourceType
+
+READ: Final = AclOperation.READ
+WRITE: Final = AclOperation.WRITE
+CREATE: Final = AclOperation.CREATE
+DELETE: Final = AclOperation.DELETE
+ALTER: Final = AclOperation.ALTER
+DESCRIBE: Final = AclOperation.DESCRIBE
+CLUSTER_ACTION: Final = AclOperation.CLUSTER_ACTION
+DESCRIBE_CONFIGS: Final = AclOperation.DESCRIBE_CONFIGS
+ALTER_CONFIGS: Final = AclOperation.ALTER_CONFIGS
+IDEMPOTENT_WRITE: Final = AclOperation.IDEMPOTENT_WRITE
+TWO_PHASE_COMMIT: Final = AclOperation.TWO_PHASE_COMMIT
+TOPIC: Final = ResourceType.TOPIC
+GROUP: Final = ResourceType.GROUP
+CLUSTER: Final = ResourceType.CLUSTER
+TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
+ANY_NAME: Final = "*"
+"""The field of a need that one resource of the type satisfies, whatever its name (KIP-679)."""
+ITSELF: Final = ""
+"""The field of a need whose element is the name."""
+
+REFUSALS: Final = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+"""The errors of refusals, by resource type."""
+
+
+class Need(NamedTuple):
+    """An operation on a resource, which a field of the request or of an element names."""
+
+    operation: AclOperation
+    type: ResourceType
+    field: str = ITSELF
+    """The field with the name; without meaning for the cluster. Null needs nothing."""
+    id_field: str = ""
+    """The field with the topic id, if the name is empty. An unknown id needs nothing: the handler
+    answers that it is unknown."""
+    when: Callable[[Any], bool] | None = None
+    """Returns whether the request or the element needs the right. Its docstring names the case, in
+    docs/SECURITY.md."""
+    unless: "Need | None" = None
+    """Another right of the request, which is enough. It is asked first, without a line in the audit
+    log."""
+    refusal: ErrorCode | None = None
+    """The error, unless it is the one of the resource type."""
+
+    @property
+    def error(self) -> ErrorCode:
+        return self.refusal or REFUSALS[self.type]
+
+
+class Each(NamedTuple):
+    """The elements of a list in the request, which are refused one by one."""
+
+    elements: str
+    """The field of the request with the list. Null is no elements."""
+    needs: tuple[Need, ...]
+    refused: Callable[[Any, ErrorCode, int], Any]
+    """Returns the answer of an element, from the element, the error and the version; it may be a
+    generator function, as a handler may."""
+    answers: str
+    """The field of the response with the answers."""
+    others: ErrorCode | None = None
+    """The answer of all other elements if one is refused: all or nothing, and no handler."""
+
+
+class Shown(NamedTuple):
+    """The elements of a response that only those see who have a right."""
+
+    answers: str
+    """The field of the response with the elements."""
+    need: Need
+
+
+class Operations(NamedTuple):
+    """A field of the response, or of its elements, with authorized operations (KIP-430)."""
+
+    field: str
+    type: ResourceType
+    answers: str = ITSELF
+    """The field of the response with the elements; empty if the response has the operations."""
+    name: str = ITSELF
+    """The field of the element with the name of its resource."""
+
+
+class Rights(NamedTuple):
+    """The rights that the requests of an API need. The module's docstring explains the fields."""
+
+    whole: tuple[Need, ...] = ()
+    each: Each | None = None
+    shown: Shown | None = None
+    operations: tuple[Operations, ...] = ()
+    inside: tuple[Need, ...] = ()
+    again: bool = False
+    """Whether `whole` is asked again when the answer of a request that had to wait is there."""
+
+
+NOTHING: Final = Rights()
+"""The declaration of an API that every client may use."""

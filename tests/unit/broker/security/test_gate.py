@@ -1,0 +1,309 @@
+"""The gate: refusals of whole requests, of elements and of what an answer shows."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.handlers import heartbeat, join_group, offset_commit, produce
+from barnabas.broker.security.authorizer import Action, Authorizer
+from barnabas.broker.security.gate import AT_ONCE, Gate
+from barnabas.broker.security.rights import (
+    CLUSTER,
+    CREATE,
+    DESCRIBE,
+    GROUP,
+    NOTHING,
+    READ,
+    TOPIC,
+    WRITE,
+    Need,
+    Operations,
+    Rights,
+    Shown,
+)
+from barnabas.broker.server.context import CloseConnection, RequestContext
+from barnabas.broker.server.dispatch import Route
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from barnabas.protocol.types import ZERO_UUID
+from barnabas.security.principal import ANONYMOUS, Principal
+from tests.support.steps import all_taken, taken
+
+KNOWN_ID, UNKNOWN_ID = b"k" * 16, b"u" * 16
+
+
+@dataclass
+class Authority:
+    """An authorizer that allows what a test names, and remembers what it was asked."""
+
+    allowed: set[Action] = field(default_factory=set)
+    asked: list[tuple[Action, bool]] = field(default_factory=list)
+
+    def allows(
+        self, _who: Principal, _host: str, _api: str, action: Action, *, log_denied: bool = True
+    ) -> bool:
+        self.asked.append((action, log_denied))
+        return action in self.allowed
+
+    def allow(self, operation: Any, kind: Any, *names: str) -> None:
+        self.allowed |= {Action(operation, kind, name) for name in names}
+
+
+@pytest.fixture
+def authority() -> Authority:
+    return Authority()
+
+
+def guarded(
+    authority: Authority,
+    module: Any,
+    handle: Callable[[Any, RequestContext], Any],
+    rights: Rights | None = None,
+) -> Route:
+    names = {KNOWN_ID: "by-id"}
+    cache = cast(MetadataCache, SimpleNamespace(topic_name=names.get))
+    error_response = getattr(module, "error_response", None)
+    route = Route(module.API, range(20), handle, error_response)
+    gate = Gate(cast(Authorizer, authority), cache)
+    return gate.guard(route, rights or module.RIGHTS)
+
+
+def context(module: Any, version: int = 3) -> RequestContext:
+    return RequestContext(module.API.key, version, 0, "c", ANONYMOUS, "L", "127.0.0.1", 1, 0)
+
+
+def commit_of(*topics: str, ids: Iterable[bytes] = ()) -> OffsetCommitRequest:
+    named = [(name, ZERO_UUID) for name in topics] + [("", each) for each in ids]
+    return OffsetCommitRequest(
+        group_id="g",
+        member_id="m",
+        topics=[
+            OffsetCommitRequestTopic(
+                name=name,
+                topic_id=topic_id,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=0, committed_offset=1, committed_metadata=""
+                    )
+                ],
+            )
+            for name, topic_id in named
+        ],
+    )
+
+
+def committed(request: OffsetCommitRequest, _context: RequestContext) -> Any:
+    return all_taken(offset_commit.error_response(request, ErrorCode.NONE, 3))
+
+
+def codes(response: OffsetCommitResponse) -> dict[Any, int]:
+    return {
+        topic.name or topic.topic_id: topic.partitions[0].error_code for topic in response.topics
+    }
+
+
+def test_a_route_without_a_declaration_does_not_start(authority: Authority) -> None:
+    route = Route(heartbeat.API, range(5), pytest.fail)
+    with pytest.raises(ValueError, match="Heartbeat declares no rights"):
+        Gate(cast(Authorizer, authority), cast(MetadataCache, None)).guard(route, None)
+
+
+def test_a_route_that_needs_nothing_has_the_bare_handler(authority: Authority) -> None:
+    assert guarded(authority, heartbeat, pytest.fail, NOTHING).handle is pytest.fail
+
+
+def test_a_request_without_the_right_for_the_whole_is_refused(authority: Authority) -> None:
+    route = guarded(authority, heartbeat, pytest.fail)
+    request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    authority.allow(READ, GROUP, "other")
+    authority.allow(DESCRIBE, GROUP, "g")
+    with pytest.raises(KafkaError) as refused:
+        route.handle(request, context(heartbeat))
+    assert refused.value.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert authority.asked == [(Action(READ, GROUP, "g"), True)]
+
+
+def test_an_allowed_request_has_the_handlers_own_answer(authority: Authority) -> None:
+    answer = HeartbeatResponse(error_code=0)
+    route = guarded(authority, heartbeat, lambda *_: answer)
+    authority.allow(READ, GROUP, "g")
+    request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    assert route.handle(request, context(heartbeat)) is answer
+
+
+@pytest.mark.parametrize("more", [0, AT_ONCE])
+def test_refused_elements_are_taken_out_and_merged(authority: Authority, more: int) -> None:
+    seen: list[OffsetCommitRequest] = []
+
+    def handle(request: OffsetCommitRequest, context: RequestContext) -> Any:
+        seen.append(request)
+        return committed(request, context)
+
+    others = [f"t{number}" for number in range(more)]
+    authority.allow(READ, GROUP, "g")
+    authority.allow(READ, TOPIC, "mine", *others)
+    request = commit_of("theirs", "mine", *others)
+    route = guarded(authority, offset_commit, handle)
+    response = all_taken(route.handle(request, context(offset_commit)))
+    assert codes(response) == {"mine": 0, "theirs": 29} | dict.fromkeys(others, 0)
+    assert [topic.name for topic in seen[0].topics] == ["mine", *others]
+    assert len(request.topics) == 2 + more, "the request itself is unchanged"
+
+
+def test_a_topic_id_is_asked_by_name_and_an_unknown_one_is_left_to_the_handler(
+    authority: Authority,
+) -> None:
+    authority.allow(READ, GROUP, "g")
+    route = guarded(authority, offset_commit, committed)
+    request = commit_of(ids=[KNOWN_ID, UNKNOWN_ID])
+    response = all_taken(route.handle(request, context(offset_commit, 10)))
+    assert codes(response) == {UNKNOWN_ID: 0, KNOWN_ID: 29}
+    assert (Action(READ, TOPIC, "by-id"), True) in authority.asked
+
+
+async def test_a_failure_of_the_others_does_not_replace_a_refusal(authority: Authority) -> None:
+    async def fails_later() -> Any:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    def fails_at_once(*_: Any) -> Any:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    def fails_in_a_step(*_: Any) -> Any:
+        yield None
+        raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+    authority.allow(READ, GROUP, "g")
+    authority.allow(READ, TOPIC, "mine")
+    for handle in (lambda *_: fails_later(), fails_at_once, fails_in_a_step):
+        route = guarded(authority, offset_commit, handle)
+        answer = all_taken(route.handle(commit_of("mine", "theirs"), context(offset_commit)))
+        response = await answer if asyncio.isfuture(answer) else answer
+        assert codes(response) == {"mine": ErrorCode.NOT_COORDINATOR, "theirs": 29}
+
+
+def test_many_elements_are_asked_for_in_steps(authority: Authority) -> None:
+    authority.allow(READ, GROUP, "g")
+    route = guarded(authority, offset_commit, committed)
+    request = commit_of(*(f"t{number}" for number in range(10_000)))
+    response, steps = taken(route.handle(request, context(offset_commit)))
+    assert set(codes(response).values()) == {29}
+    assert steps >= 20_000
+
+
+def test_a_refused_batch_without_an_answer_closes_the_connection(authority: Authority) -> None:
+    route = guarded(authority, produce, lambda *_: None)
+    data = PartitionProduceData(index=0, records=None)
+    request = ProduceRequest(
+        acks=0, timeout_ms=0, topic_data=[TopicProduceData(name="t", partition_data=[data])]
+    )
+    with pytest.raises(CloseConnection):
+        taken(route.handle(request, context(produce, 9)))
+    authority.allow(WRITE, TOPIC, "t")
+    assert route.handle(request, context(produce, 9)) is None
+
+
+def test_a_refused_partition_of_produce_has_the_error_of_its_topic(authority: Authority) -> None:
+    route = guarded(authority, produce, lambda *_: ProduceResponse(responses=[]))
+    data = [PartitionProduceData(index=index, records=None) for index in range(2)]
+    request = ProduceRequest(
+        acks=1, timeout_ms=0, topic_data=[TopicProduceData(name="t", partition_data=data)]
+    )
+    (topic,) = all_taken(route.handle(request, context(produce, 9))).responses
+    assert [(each.index, each.error_code) for each in topic.partition_responses] == [
+        (0, 29),
+        (1, 29),
+    ]
+
+
+async def test_a_member_that_loses_its_right_while_it_waits_gets_no_assignment(
+    authority: Authority,
+) -> None:
+    waiting: asyncio.Future[JoinGroupResponse] = asyncio.get_running_loop().create_future()
+    authority.allow(READ, GROUP, "g")
+    route = guarded(authority, join_group, lambda *_: waiting)
+    request = JoinGroupRequest(
+        group_id="g", session_timeout_ms=1, member_id="", protocol_type="c", protocols=[]
+    )
+    answer = route.handle(request, context(join_group))
+    await asyncio.sleep(0)
+    authority.allowed.clear()
+    waiting.set_result(join_group.error_response(request, ErrorCode.NONE, 3))
+    with pytest.raises(KafkaError) as refused:
+        await answer
+    assert refused.value.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+async def test_a_closed_connection_cancels_what_the_handler_waits_for(
+    authority: Authority,
+) -> None:
+    waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    authority.allow(READ, GROUP, "g")
+    route = guarded(authority, join_group, lambda *_: waiting)
+    request = JoinGroupRequest(
+        group_id="g", session_timeout_ms=1, member_id="", protocol_type="c", protocols=[]
+    )
+    answer = route.handle(request, context(join_group))
+    await asyncio.sleep(0)
+    answer.cancel()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert waiting.cancelled()
+
+
+def test_another_right_that_is_enough_is_asked_first_and_quietly(authority: Authority) -> None:
+    need = Need(CREATE, GROUP, "group_id", unless=Need(CREATE, CLUSTER))
+    route = guarded(authority, heartbeat, lambda *_: "answer", Rights(whole=(need,)))
+    request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    authority.allow(CREATE, CLUSTER, "kafka-cluster")
+    assert route.handle(request, context(heartbeat)) == "answer"
+    assert authority.asked == [(Action(CREATE, CLUSTER, "kafka-cluster"), False)]
+    authority.allowed.clear()
+    with pytest.raises(KafkaError):
+        route.handle(request, context(heartbeat))
+    assert authority.asked[-1] == (Action(CREATE, GROUP, "g"), True)
+
+
+def test_what_a_client_may_not_see_is_taken_out_without_a_line(authority: Authority) -> None:
+    groups = [
+        DescribedGroup(
+            error_code=0,
+            group_id=name,
+            group_state="",
+            protocol_type="",
+            protocol_data="",
+            members=[],
+        )
+        for name in ("mine", "theirs")
+    ]
+    for group in groups:
+        group.authorized_operations = 7
+    response = DescribeGroupsResponse(groups=groups)
+    rights = Rights(
+        shown=Shown("groups", Need(DESCRIBE, GROUP, "group_id")),
+        operations=(Operations("authorized_operations", GROUP, "groups", "group_id"),),
+    )
+    route = guarded(authority, heartbeat, lambda *_: response, rights)
+    authority.allow(DESCRIBE, GROUP, "mine")
+    authority.allow(READ, GROUP, "mine")
+    (shown,) = all_taken(route.handle(None, context(heartbeat))).groups
+    assert (shown.group_id, shown.authorized_operations) == ("mine", 1 << READ | 1 << DESCRIBE)
+    assert not any(logged for _, logged in authority.asked)

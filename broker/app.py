@@ -132,6 +132,9 @@ class Broker:
         """
         for warning in self._config.warnings:
             _log.warning(warning)
+        for exposure in self._config.exposures():
+            _log.warning(exposure.text)
+            self._metrics.requests.exposures.cell(exposure.kind, exposure.listener).value = 1
         try:
             await self._start()
         except BaseException:

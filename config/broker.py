@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from barnabas.config.controller_keys import ControllerKeys, ShutdownKeys
 from barnabas.config.declare import boolean, integer, optional_string
@@ -45,6 +45,16 @@ _ZOOKEEPER_TLS: Final = re.compile(
 )
 T = TypeVar("T", bound=Table)
 _NO_SECURITY: Final = frozenset({"", "none", "PLAINTEXT"})
+
+
+class Exposure(NamedTuple):
+    """A danger that a configuration allows, as Kafka's defaults do."""
+
+    kind: str
+    """The label of its metric: `anonymous` or `clear_passwords`."""
+    listener: str
+    text: str
+    """The danger and its remedy, for the log."""
 
 
 class BrokerConfig(
@@ -179,6 +189,30 @@ class BrokerConfig(
                 for name, key in table.KEYS.items()
             }
         )
+
+    def exposures(self) -> list[Exposure]:
+        """Return what listeners that other hosts can reach leave open."""
+        found = []
+        for name, protocol, address, _ in self.resolved_listeners():
+            if address.is_loopback:
+                continue
+            remedy = f"Map {name} to SASL_SSL in listener.security.protocol.map"
+            if protocol == "PLAINTEXT" or (
+                protocol == "SSL" and self.tls_of(name).ssl_client_auth != "required"
+            ):
+                if protocol == "SSL":
+                    remedy += f", or set listener.name.{name.lower()}.ssl.client.auth=required"
+                else:
+                    remedy += ", or bind it to 127.0.0.1"
+                text = f"Listener {name} lets anonymous clients in. {remedy}."
+                found.append(Exposure("anonymous", name, text))
+            if (
+                protocol == "SASL_PLAINTEXT"
+                and "PLAIN" in self.sasl_of(name).sasl_enabled_mechanisms
+            ):
+                text = f"Listener {name} receives passwords in the clear. {remedy}."
+                found.append(Exposure("clear_passwords", name, text))
+        return found
 
     def _listener_names(self) -> list[str]:
         return [listener.name for listener in self.resolved_listeners()]

@@ -12,6 +12,7 @@ _ADDRESS: Final = re.compile(
     r"(?P<name>[^:/]+)://(?P<host>\[[0-9A-Fa-f:.%\w]*\]|[^\[\]:]*):(?P<port>[0-9]+)"
 )
 _WILDCARDS: Final = ("0.0.0.0", "::")
+_LOOPBACK: Final = re.compile(r"127(\.[0-9]+){3}|::1")
 _MECHANISMS: Final = "|".join(each.lower() for each in MECHANISMS)
 _PREFIXED: Final = re.compile(
     rf"listener\.name\.(?P<listener>[^.]+)\.(?:(?P<mechanism>{_MECHANISMS})\.)?(?P<key>.+)"
@@ -31,6 +32,12 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only processes of this host can connect; a name other than localhost is not
+        resolved."""
+        return self.host == "localhost" or _LOOPBACK.fullmatch(self.host) is not None
 
 
 class Listener(NamedTuple):

@@ -75,6 +75,11 @@ class RequestMetrics:
             ("listener",),
         )
         self.authentication = AuthenticationMetrics(registry)
+        self.exposures = registry.gauge(
+            "barnabas_server_exposures",
+            "1 for each danger of a listener that the start of the broker warns of.",
+            ("kind", "listener"),
+        )
         self.certificate_expiry = registry.gauge(
             "barnabas_server_certificate_expiry_time_seconds",
             "Time at which the certificate of a listener expires, in seconds since 1970.",

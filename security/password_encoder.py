@@ -1,12 +1,11 @@
 """Passwords under a secret, in the text that Kafka 3.9 keeps in ZooKeeper (KIP-226).
 
-`cryptography` is imported at the first use, which therefore belongs into a thread; so does every
-other use, because a key is derived in some thousand iterations.
+`cryptography` and `hashlib` are imported at the first use, which therefore belongs into a thread.
+So does every other use, because a key is derived in some thousand iterations.
 """
 
-import hashlib
-import secrets
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from barnabas.config.password_keys import CIPHERS, KEY_BITS, KEY_FACTORIES
@@ -38,10 +37,12 @@ def is_encoded(text: str) -> bool:
     return _ENCRYPTED in _parameters(text)
 
 
-def encode(password: str, secret: str, encoding: Encoding) -> str:
+def encode(
+    password: str, secret: str, encoding: Encoding, random_bytes: Callable[[int], bytes]
+) -> str:
     """Encrypt a password."""
-    salt = secrets.token_bytes(_SALT_BYTES)
-    iv = secrets.token_bytes(_IV_BYTES[encoding.cipher])
+    salt = random_bytes(_SALT_BYTES)
+    iv = random_bytes(_IV_BYTES[encoding.cipher])
     key = _key(secret, salt, encoding)
     parameters = {
         "keyFactoryAlgorithm": encoding.key_factory,
@@ -105,6 +106,8 @@ def _java_length(text: str) -> int:
 
 
 def _key(secret: str, salt: bytes, encoding: Encoding) -> bytes:
+    import hashlib
+
     digest = encoding.key_factory.removeprefix("PBKDF2WithHmac").lower()
     size = encoding.key_bits // 8
     return hashlib.pbkdf2_hmac(digest, secret.encode(), salt, encoding.iterations, size)

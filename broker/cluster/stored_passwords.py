@@ -1,5 +1,6 @@
 """The passwords among the dynamic values of a broker: encrypted in the metadata store (KIP-226)."""
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
@@ -90,7 +91,9 @@ class StoredPasswords:
         if (secret := self._secret) is None:
             return password
         encoding = self._encoding
-        text = await self._off_loop(lambda: password_encoder.encode(password, secret, encoding))
+        text = await self._off_loop(
+            lambda: password_encoder.encode(password, secret, encoding, os.urandom)
+        )
         self._remember(text, password)
         return text
 

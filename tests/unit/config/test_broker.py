@@ -331,3 +331,40 @@ def test_key_of_one_listener_applies_to_it_only():
 )
 def test_a_key_of_a_listener_without_effect_is_named(key):
     assert key in BrokerConfig.from_properties({key: "1"}).warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "host", "keys", "kinds"),
+    [
+        ("PLAINTEXT", "", {}, ["anonymous"]),
+        ("PLAINTEXT", "0.0.0.0", {}, ["anonymous"]),
+        ("PLAINTEXT", "broker-1", {}, ["anonymous"]),
+        ("PLAINTEXT", "localhost", {}, []),
+        ("PLAINTEXT", "127.0.0.7", {}, []),
+        ("PLAINTEXT", "[::1]", {}, []),
+        ("SSL", "", {}, ["anonymous"]),
+        ("SSL", "", {"ssl.client.auth": "requested"}, ["anonymous"]),
+        ("SSL", "", {"ssl.client.auth": "required"}, []),
+        ("SSL", "", {"listener.name.own.ssl.client.auth": "required"}, []),
+        ("SASL_PLAINTEXT", "", {"sasl.enabled.mechanisms": "PLAIN"}, ["clear_passwords"]),
+        ("SASL_PLAINTEXT", "127.0.0.1", {"sasl.enabled.mechanisms": "PLAIN"}, []),
+        ("SASL_SSL", "", {"sasl.enabled.mechanisms": "PLAIN"}, []),
+    ],
+)
+def test_listener_that_strangers_reach_is_an_exposure(
+    protocol: str, host: str, keys: dict[str, str], kinds: list[str]
+) -> None:
+    config = BrokerConfig.from_properties(
+        {
+            "listeners": f"OWN://{host}:0",
+            "advertised.listeners": "OWN://broker-1:9092",
+            "listener.security.protocol.map": f"OWN:{protocol}",
+            "inter.broker.listener.name": "OWN",
+            **keys,
+        }
+    )
+    assert [(each.kind, each.listener) for each in config.exposures()] == [
+        (kind, "OWN") for kind in kinds
+    ]
+    for each in config.exposures():
+        assert "SASL_SSL" in each.text

@@ -1,5 +1,7 @@
 """Encrypted passwords: those of Kafka 3.9.1's tools are read, and nothing else is believed."""
 
+import os
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,7 +62,7 @@ def test_password_that_kafka_encrypted_is_decrypted(text: str) -> None:
 def test_every_password_is_decrypted_under_its_secret(
     password: str, secret: str, encoding: Encoding
 ) -> None:
-    text = encode(password, secret, encoding)
+    text = encode(password, secret, encoding, os.urandom)
     assert decode(text, secret) == password
 
 
@@ -71,7 +73,7 @@ def test_nothing_is_decrypted_under_another_secret(text: str) -> None:
 
 
 def test_two_texts_of_one_password_are_different() -> None:
-    assert encode("a", SECRET, QUICK) != encode("a", SECRET, QUICK)
+    assert encode("a", SECRET, QUICK, os.urandom) != encode("a", SECRET, QUICK, os.urandom)
 
 
 @pytest.mark.parametrize(

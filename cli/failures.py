@@ -10,6 +10,8 @@ _ADVICE = {
     ErrorCode.GROUP_ID_NOT_FOUND: "see `barnabas groups list`",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first",
     ErrorCode.UNSUPPORTED_VERSION: "the broker does not support this command or option",
+    ErrorCode.SASL_AUTHENTICATION_FAILED: "check user and password in --command-config",
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: "set sasl.mechanism in --command-config",
     ErrorCode.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes or send less",
 }
 

@@ -1,9 +1,10 @@
 """A connection to a broker: responses arrive in the order of the requests."""
 
 import asyncio
+import random
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from barnabas import __version__
 from barnabas.protocol.codec import decode, encode_parts
@@ -23,12 +24,25 @@ GATHERED_BYTES = 64 * 1024
 """The size of requests from which they are written at once."""
 
 
-Connect = Callable[[Callable[[], asyncio.BufferedProtocol], str, int], Awaitable[object]]
-"""A function that connects a protocol to a host and port, or raises OSError."""
+RENEWAL: Final = (0.85, 0.95)
+"""The part of a session's lifetime after which a client logs in again, at random, as Kafka's."""
+RENEWAL_TIMEOUT: Final = 30.0
+
+Connect = Callable[[Callable[[], "Connection"], str, int], Awaitable[object]]
+"""A function that connects a protocol to a host and port, or raises OSError. With SASL it logs in
+too, and raises AuthenticationError."""
+Ask = Callable[[Api, object], Awaitable[Any]]
+"""A function that sends a request and returns the response."""
+Login = Callable[[Ask], Awaitable[float]]
+"""A function that logs in and returns the lifetime of the session in s, 0 if it does not end."""
 
 
 class BrokerUnreachable(ConnectionError):
     """The connection could not be opened, or was lost before the response came."""
+
+
+class AuthenticationError(KafkaError):
+    """The broker refused the login, or could not prove who it is. A retry would not help."""
 
 
 class _Pending(NamedTuple):
@@ -36,6 +50,22 @@ class _Pending(NamedTuple):
     api: Api
     version: int
     answer: "asyncio.Future[Any]"
+
+
+class _Encoded(NamedTuple):
+    """A request ready to be written; `pending` is None if it gets no response."""
+
+    parts: "list[bytes | memoryview]"
+    size: int
+    pending: _Pending | None
+
+
+class _Held:
+    """A login that is due, and the requests that follow it."""
+
+    def __init__(self, login: Login) -> None:
+        self.login = login
+        self.requests: list[_Encoded] = []
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -54,6 +84,9 @@ class Connection(asyncio.BufferedProtocol):
         self._closed = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
+        self._held: _Held | None = None
+        """The requests that follow a new login; None if none is due."""
+        self._renewal: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self.broker_versions: dict[int, range] = {}
         """By API key, the versions that the broker serves."""
         self.features: dict[str, int] = {}
@@ -71,13 +104,14 @@ class Connection(asyncio.BufferedProtocol):
         timeout: float = 30.0,
         connect: Connect | None = None,
     ) -> "Connection":
-        """Connect and negotiate versions; raises BrokerUnreachable after at most `timeout` s."""
+        """Connect and negotiate versions, at most `timeout` s. Raises BrokerUnreachable, and
+        AuthenticationError if `connect` logs in."""
         connect = connect or asyncio.get_running_loop().create_connection
         connection = cls(client_id)
         try:
             async with asyncio.timeout(timeout):
                 await connect(lambda: connection, host, port)
-                await connection._negotiate()
+                await connection.negotiate()
         except BaseException as error:
             connection.abort()
             if isinstance(error, TimeoutError):
@@ -156,12 +190,10 @@ class Connection(asyncio.BufferedProtocol):
         async with asyncio.timeout(timeout), self._learning:
             # Several tasks may need the features: request them once.
             if self._are_features_older(older_than):
-                await self._negotiate()
+                await self.negotiate()
 
-    def _are_features_older(self, seconds: float) -> bool:
-        return asyncio.get_running_loop().time() - self.learned_at > seconds
-
-    async def _negotiate(self) -> None:
+    async def negotiate(self) -> None:
+        """Request the versions of the broker's APIs, and the finalized features."""
         api = api_versions.API
         request = api_versions.ApiVersionsRequest(
             client_software_name=SOFTWARE_NAME, client_software_version=__version__
@@ -178,17 +210,66 @@ class Connection(asyncio.BufferedProtocol):
         self.features = {row.name: row.max_version_level for row in response.finalized_features}
         self.learned_at = asyncio.get_running_loop().time()
 
-    def _send(self, api: Api, request: object, version: int) -> "asyncio.Future[Any]":
-        correlation_id = self._write(api, request, version)
+    async def authenticate(self, login: Login) -> None:
+        """Log in after `negotiate`; raises AuthenticationError.
+
+        If the session ends, the first request after most of its lifetime has the client log in
+        again (KIP-368). Requests that come meanwhile follow in their order; if that login fails,
+        the connection is lost.
+        """
+        self._expect_end(login, await login(self._ask))
+
+    def _expect_end(self, login: Login, lifetime: float) -> None:
+        if lifetime > 0:
+            delay = lifetime * random.uniform(*RENEWAL)
+            self._renewal = asyncio.get_running_loop().call_later(delay, self._hold, login)
+
+    def _hold(self, login: Login) -> None:
+        self._held = _Held(login)
+
+    async def _log_in_again(self, held: "_Held") -> None:
+        try:
+            async with asyncio.timeout(RENEWAL_TIMEOUT):
+                lifetime = await held.login(self._ask)
+        except (KafkaError, OSError, TimeoutError) as error:
+            self._fail(BrokerUnreachable(f"the session could not be renewed: {error}"))
+            self.abort()
+            return
+        self._held = None
+        for request in held.requests:
+            self._put(request)
+        self._expect_end(held.login, lifetime)
+
+    async def _ask(self, api: Api, request: object) -> Any:
+        """Send a request of a login, which overtakes those that wait for it."""
         answer = asyncio.get_running_loop().create_future()
-        self._pending.append(_Pending(correlation_id, api, version, answer))
+        self._put(self._encode(api, request, self.version_for(api), answer))
+        return await answer
+
+    def _are_features_older(self, seconds: float) -> bool:
+        return asyncio.get_running_loop().time() - self.learned_at > seconds
+
+    def _send(self, api: Api, request: object, version: int) -> "asyncio.Future[Any]":
+        answer = asyncio.get_running_loop().create_future()
+        self._write(api, request, version, answer)
         return answer
 
-    def _write(self, api: Api, request: object, version: int) -> int:
-        if self._lost is not None or self._transport is None:
-            raise self._lost or BrokerUnreachable("the connection is closed")
+    def _write(
+        self, api: Api, request: object, version: int, answer: "asyncio.Future[Any] | None" = None
+    ) -> None:
+        encoded = self._encode(api, request, version, answer)
+        held = self._held
+        if held is None:
+            self._put(encoded)
+            return
+        if not held.requests:
+            self._renewal = asyncio.get_running_loop().create_task(self._log_in_again(held))
+        held.requests.append(encoded)
+
+    def _encode(
+        self, api: Api, request: object, version: int, answer: "asyncio.Future[Any] | None"
+    ) -> _Encoded:
         correlation_id = self._next_correlation_id
-        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         header = encode_request_header(api.key, version, correlation_id, self._client_id)
         # Records are passed on without a copy, as far as the transport can.
         parts: list[bytes | memoryview] = [header]
@@ -198,11 +279,19 @@ class Connection(asyncio.BufferedProtocol):
             parts.append(part)
         size = sum(map(len, parts))
         parts.insert(0, size.to_bytes(4, "big"))
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        pending = None if answer is None else _Pending(correlation_id, api, version, answer)
+        return _Encoded(parts, size, pending)
+
+    def _put(self, request: _Encoded) -> None:
+        if self._lost is not None or self._transport is None:
+            raise self._lost or BrokerUnreachable("the connection is closed")
         if self._pending or self._gathered:
-            self._gather(parts, size)
+            self._gather(request.parts, request.size)
         else:
-            self._transport.writelines(parts)
-        return correlation_id
+            self._transport.writelines(request.parts)
+        if request.pending is not None:
+            self._pending.append(request.pending)
 
     def _gather(self, parts: "list[bytes | memoryview]", size: int) -> None:
         """Write a request at the end of this iteration of the event loop, with others.
@@ -273,6 +362,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._lost is None:
             self._lost = error
         self._writable.set()
+        if self._renewal is not None:
+            self._renewal.cancel()
+        if self._held is not None:
+            requests, self._held = self._held.requests, None
+            self._pending += [each.pending for each in requests if each.pending is not None]
         while self._pending:
             answer = self._pending.popleft().answer
             if not answer.done():

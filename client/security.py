@@ -10,6 +10,7 @@ from barnabas.config.key import ConfigError
 from barnabas.config.tls_keys import TlsKeys
 from barnabas.security.tls import client_tls, read_file
 
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _CA, _CERTIFICATE, _KEY = "ssl.ca.location", "ssl.certificate.location", "ssl.key.location"
 _VERIFY: Final = "enable.ssl.certificate.verification"
 _ALGORITHM: Final = "ssl.endpoint.identification.algorithm"
@@ -22,14 +23,19 @@ def connect_with(properties: Mapping[str, str]) -> Connect | None:
     Raises ConfigError.
     """
     protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
-    if protocol == "PLAINTEXT":
-        return None
-    if protocol != "SSL":
-        raise ConfigError.invalid(
-            "security.protocol", protocol, "PLAINTEXT and SSL are supported by this release"
-        )
-    context = _context(properties)
+    if protocol not in PROTOCOLS:
+        reason = f"String must be one of: {', '.join(PROTOCOLS)}"
+        raise ConfigError.invalid("security.protocol", protocol, reason)
+    connect = _over_tls(_context(properties)) if protocol.endswith("SSL") else None
+    if protocol.startswith("SASL_"):
+        # Imported here: most clients log in nowhere.
+        from barnabas.client.sasl import logged_in, login_with
 
+        return logged_in(connect, login_with(properties))
+    return connect
+
+
+def _over_tls(context: ssl.SSLContext) -> Connect:
     async def connect(
         factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int
     ) -> object:

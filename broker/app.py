@@ -44,6 +44,7 @@ from barnabas.broker.server.slices import Slicer
 from barnabas.broker.server.tls import Certificates
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
+from barnabas.config.key import ConfigError
 from barnabas.config.listeners import parse_host_port
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
@@ -54,7 +55,7 @@ from barnabas.storage.files.files import make_dirs
 from barnabas.storage.opening.meta_properties import require_cluster
 
 if TYPE_CHECKING:
-    from barnabas.client.connection import Connect
+    from barnabas.client.connection import Connect, Login
 
 DRAIN_SECONDS = 5.0
 """Seconds that a stopping broker waits for its clients to receive their responses."""
@@ -240,13 +241,31 @@ class Broker:
 
     def _connect_to_brokers(self) -> "Connect":
         """Return the function that opens connections to other brokers."""
-        listener = self._config.inter_broker_listener()
-        if not self._config.in_cluster or listener.protocol != "SSL":
-            return self._platform.network.connect
-        keys = self._config.tls_of(listener.name)
-        own = Certificates(listener.name, keys, client_tls, self._platform.offload)
-        self._certificates.append(own)
-        return own.connect
+        listener, connect = self._config.inter_broker_listener(), self._platform.network.connect
+        if not self._config.in_cluster:
+            return connect
+        if listener.has_tls:
+            keys = self._config.tls_of(listener.name)
+            own = Certificates(listener.name, keys, client_tls, self._platform.offload)
+            self._certificates.append(own)
+            connect = own.connect
+        if listener.has_sasl:
+            # Imported here: a broker without SASL starts faster without it.
+            from barnabas.client.sasl import logged_in
+
+            return logged_in(connect, self._login_to_brokers(listener.name))
+        return connect
+
+    def _login_to_brokers(self, listener: str) -> "Login":
+        from barnabas.client.sasl import JAAS, MECHANISM, login_with
+
+        mechanism = self._config.sasl_mechanism_inter_broker_protocol
+        text = self._config.sasl_of(listener, mechanism).sasl_jaas_config or ""
+        try:
+            return login_with({MECHANISM: mechanism, JAAS: text})
+        except ConfigError as error:
+            prefix = f"listener.name.{listener.lower()}.{mechanism.lower()}."
+            raise ConfigError(f"Broker cannot authenticate to others: {prefix}{error}") from None
 
     def _make_parts(self) -> None:
         loop = asyncio.get_running_loop()

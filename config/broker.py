@@ -303,16 +303,22 @@ class BrokerConfig(
         if not self.in_cluster:
             return
         if between.has_sasl:
-            raise ConfigError(
-                f"Brokers cannot authenticate with SASL among themselves yet: listener "
-                f"{between.name}, which they use, needs SSL or PLAINTEXT."
-            )
+            self._check_own_mechanism(between.name)
         others = [each for each in self.resolved_listeners() if each != between]
         if (self.inter_broker_listener_name is None and plain) or not others:
             raise ConfigError(
                 "Brokers of a cluster need a listener of their own: add one to listeners that no "
                 "client uses, such as REPLICATION://:9192, map it to PLAINTEXT in "
                 "listener.security.protocol.map, and name it in inter.broker.listener.name"
+            )
+
+    def _check_own_mechanism(self, listener: str) -> None:
+        enabled = self.sasl_of(listener).sasl_enabled_mechanisms
+        if self.sasl_mechanism_inter_broker_protocol not in enabled:
+            raise ConfigError(
+                "sasl.mechanism.inter.broker.protocol must be included in sasl.enabled.mechanisms "
+                f"when SASL is used for inter-broker communication: set it to one of "
+                f"{', '.join(enabled)}"
             )
 
     def _check_mechanisms(self, listener: str) -> None:

@@ -108,6 +108,12 @@ class NetworkKeys(Table):
     socket_receive_buffer_bytes = integer(
         102_400, "SO_RCVBUF of a connection; -1 leaves the system's default."
     )
+    sasl_mechanism_inter_broker_protocol = string(
+        "GSSAPI",
+        "Mechanism by which this broker authenticates to others, if they use a listener with SASL. "
+        "It is one of the listener's mechanisms, and the options `username` and `password` of its "
+        "sasl.jaas.config are the account. GSSAPI, the default of Kafka, is not supported.",
+    )
     sasl_server_max_receive_size = integer(
         512 * 1024,
         "Maximum size of a request before its client has authenticated.",

@@ -134,8 +134,8 @@ DIFFERENCES = (
     Difference(
         "SASL: mechanisms",
         "PLAIN. A listener that offers another mechanism does not start; GSSAPI is the default of "
-        "sasl.enabled.mechanisms, so the key has to be set. Brokers of a cluster use a listener "
-        "without SASL among themselves.",
+        "sasl.enabled.mechanisms, so the key has to be set, and "
+        "sasl.mechanism.inter.broker.protocol too if brokers use SASL among themselves.",
         "GSSAPI, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER.",
         "They come one after the other. GSSAPI needs a library of C and a KDC.",
     ),

@@ -144,6 +144,9 @@ class Peer:
                 connect=self._connect_protocol,
             )
         except (ConnectionError, KafkaError) as cause:
+            if isinstance(cause, KafkaError) and not self._backoff:
+                # It runs, but will not be of use by itself: SASL refuses us, for example.
+                _log.warning("broker refused connection", host=at.host, reason=str(cause))
             self._fail()
             raise PeerUnreachable(str(cause)) from cause
         return connection

@@ -207,10 +207,13 @@ def test_certificates_are_asked_for_beside_sasl_by_the_listeners_own_key_only():
     assert BrokerConfig.from_properties(own).tls_of("SASL_SSL").ssl_client_auth == "requested"
 
 
-def test_brokers_of_a_cluster_do_not_use_sasl_among_themselves():
+def test_brokers_use_a_mechanism_that_their_listener_offers():
     cluster = {"metadata.socket": "/m", "inter.broker.listener.name": "INSIDE"}
-    with pytest.raises(ConfigError, match="INSIDE, which they use, needs SSL or PLAINTEXT"):
+    with pytest.raises(ConfigError, match=r"must be included in sasl\.enabled\.mechanisms"):
         BrokerConfig.from_properties(WITH_SASL | cluster)
+    plain = {"sasl.mechanism.inter.broker.protocol": "PLAIN"}
+    config = BrokerConfig.from_properties(WITH_SASL | cluster | plain)
+    assert config.inter_broker_listener().has_sasl
 
 
 SSL_CLUSTER = {

@@ -38,6 +38,7 @@ from barnabas.broker.maintenance import CertificateTasks, CleanerTask, Connectio
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.periodic_tasks import PeriodicTasks
 from barnabas.broker.platform import Platform, system_platform
+from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.listener import Listener
 from barnabas.broker.server.network import bind_addresses
 from barnabas.broker.server.slices import Slicer
@@ -212,6 +213,8 @@ class Broker:
             lambda: self._spawn(membership.retry_while_unavailable(configs.catch_up))
         )
         self._exits.callback(configs.stop)
+        scram_users = ScramUsers(configs)
+        await scram_users.start()
         features = Features(store)
         self._exits.callback(features.stop)
         await features.start(
@@ -227,6 +230,7 @@ class Broker:
             broker_epochs=BrokerEpochs(store, self._spawn),
             configs=configs,
             features=features,
+            scram_users=scram_users,
             cache=cache,
             peers=Peers(
                 cache,

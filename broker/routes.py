@@ -23,6 +23,7 @@ from barnabas.broker.handlers import (
     alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_user_scram_credentials,
     api_versions,
     controlled_shutdown,
     create_partitions,
@@ -37,6 +38,7 @@ from barnabas.broker.handlers import (
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     fetch,
@@ -76,6 +78,7 @@ from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.security.gate import Gate
+from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Handle, Route
 from barnabas.broker.server.slices import Slicer
@@ -99,6 +102,7 @@ class BrokerParts(NamedTuple):
     dynamic: DynamicConfig
     configs: Configs
     features: Features
+    scram_users: ScramUsers
     config_admin: ConfigAdmin
     loggers: LoggerLevels
     cache: MetadataCache
@@ -286,6 +290,10 @@ def _create_topics(parts: BrokerParts) -> create_topics.Parts:
     return create_topics.Parts(parts.controller, parts.dynamic)
 
 
+def _alter_user_scram_credentials(parts: BrokerParts) -> alter_user_scram_credentials.Parts:
+    return alter_user_scram_credentials.Parts(parts.scram_users, parts.slicer)
+
+
 def _offset_commit(parts: BrokerParts) -> offset_commit.Parts:
     return offset_commit.Parts(parts.groups, parts.cache)
 
@@ -349,6 +357,9 @@ API_TABLE: Final = (
     _row(incremental_alter_configs,     range(2),     lambda p: p.config_admin),
     _row(list_config_resources,         range(2),     _list_config_resources),
     _row(update_features,               range(3),     lambda p: p.features),
+    # users
+    _row(describe_user_scram_credentials, range(1),   lambda p: p.scram_users),
+    _row(alter_user_scram_credentials,  range(1),     _alter_user_scram_credentials),
     # groups
     _row(find_coordinator,              range(7),     _find_coordinator),
     _row(join_group,                    range(10),    lambda p: p.groups),

@@ -34,8 +34,6 @@ MISSING = (
             41: "DescribeDelegationToken",
             48: "DescribeClientQuotas",
             49: "AlterClientQuotas",
-            50: "DescribeUserScramCredentials",
-            51: "AlterUserScramCredentials",
         },
         "Rights, quotas, SCRAM and delegation tokens come later. A configuration that asks for "
         "them is refused. Keys of quotas have no effect, and a warning at the start names them.",
@@ -115,6 +113,12 @@ DIFFERENCES = (
         "those that were in the clear.",
         "In the clear (KRaft). Until 3.9, in ZooKeeper, encrypted.",
         "The nodes are those of 3.9, and so are its keys.",
+    ),
+    Difference(
+        "AlterUserScramCredentials: an empty salt",
+        "UNACCEPTABLE_CREDENTIAL",
+        "It is stored.",
+        "No client could log in with it.",
     ),
     Difference(
         "TLS: versions and ciphers",

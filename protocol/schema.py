@@ -352,6 +352,8 @@ APIS: Final[dict[int, str]] = {
     45: "alter_partition_reassignments",
     46: "list_partition_reassignments",
     47: "offset_delete",
+    50: "describe_user_scram_credentials",
+    51: "alter_user_scram_credentials",
     56: "alter_partition",
     57: "update_features",
     60: "describe_cluster",

@@ -11,6 +11,7 @@ from barnabas.broker.cluster.features import Features
 from barnabas.broker.cluster.membership import Membership
 from barnabas.broker.cluster.peers import Peers
 from barnabas.broker.platform import Platform
+from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.slices import Slicer
 from barnabas.broker.store.metadata_store import MetadataStore
 from barnabas.config.broker import BrokerConfig
@@ -31,6 +32,7 @@ class Core:
     broker_epochs: BrokerEpochs
     configs: Configs
     features: Features
+    scram_users: ScramUsers
     cache: MetadataCache
     peers: Peers
     slicer: Slicer

@@ -125,6 +125,7 @@ def _parts(
         dynamic=core.dynamic,
         configs=core.configs,
         features=core.features,
+        scram_users=core.scram_users,
         config_admin=control.config_admin,
         loggers=control.loggers,
         cache=core.cache,

@@ -6,7 +6,7 @@ values itself.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
@@ -34,7 +34,10 @@ from barnabas.config.topic import SAFE_VALUES, TopicConfig, readable_overrides
 Values = dict[str, str]
 Change = Callable[[Values], Awaitable[Values]]
 TopicFollower = Callable[[str, TopicConfig], None]
+Follower = Callable[[str | None], Awaitable[None]]
+"""A function that reads an entity again; all entities of its kind, if the name is None."""
 _TOPICS_PER_YIELD: Final = 50
+_READ_AT_ONCE: Final = 64
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _log = get_logger(__name__)
 
@@ -57,6 +60,7 @@ class Configs:
         self._topics: dict[str, TopicConfig] = {}
         self._refusals: dict[str, list[str]] = {}
         self._followers: list[TopicFollower] = []
+        self._kinds: dict[str, Follower] = {}
         self._watching: WatchHandle | None = None
         self._changes = Notifications(store, znodes.CONFIG_CHANGE)
         broker.subscribe(lambda _config: self._broker_changed())
@@ -86,6 +90,10 @@ class Configs:
     def follow_topics(self, follower: TopicFollower) -> None:
         """Call back with the topic's name after its configuration has changed."""
         self._followers.append(follower)
+
+    def follow(self, kind: str, follower: Follower) -> None:
+        """Await a function after a change of an entity, and when changes may have been missed."""
+        self._kinds[kind] = follower
 
     async def load_topics(self, names: Iterable[str]) -> None:
         """Read the configurations of topics whose replicas are assigned to this broker.
@@ -138,10 +146,29 @@ class Configs:
         return znodes.decode_config(data)
 
     async def names(self, kind: str) -> list[str]:
-        """Return the entities of a kind with stored values."""
+        """Return the entities of a kind with stored values, readable or not."""
+        stored = await self.readable(kind, await self.nodes(kind))
+        return [name for name, values in stored.items() if values is None or values]
+
+    async def nodes(self, kind: str) -> list[str]:
+        """Return the entities of a kind that have a node, with values or without."""
         nodes = await self._store.children(f"{znodes.CONFIG}/{kind}")
-        names = [znodes.config_name(node) for node in nodes]
-        return [name for name in names if await self._is_stored(kind, name)]
+        return [znodes.config_name(node) for node in nodes]
+
+    async def readable(self, kind: str, names: Sequence[str]) -> dict[str, Values | None]:
+        """Return the values of entities as they are stored; None if they cannot be read."""
+        found: dict[str, Values | None] = {}
+        for first in range(0, len(names), _READ_AT_ONCE):
+            some = names[first : first + _READ_AT_ONCE]
+            values = await asyncio.gather(*(self._readable(kind, name) for name in some))
+            found.update(zip(some, values, strict=True))
+        return found
+
+    async def _readable(self, kind: str, name: str) -> Values | None:
+        try:
+            return await self.stored(kind, name)
+        except ZnodeError:
+            return None
 
     async def alter(self, kind: str, name: str, change: Change) -> None:
         """Replace the stored values with the result of `change`, and apply them on this broker.
@@ -190,12 +217,6 @@ class Configs:
                 self._changes.applied(path)
         await self._changes.delete_old(changes)
 
-    async def _is_stored(self, kind: str, name: str) -> bool:
-        try:
-            return bool(await self.stored(kind, name))
-        except ZnodeError:
-            return True
-
     async def _apply_change(self, path: str) -> None:
         try:
             data, _ = await self._store.get(path)
@@ -222,6 +243,8 @@ class Configs:
         await self._apply("brokers", str(self._broker_id))
         for name in {*self._topics, *self._overrides}:
             await self._apply("topics", name)
+        for follower in self._kinds.values():
+            await follower(None)
 
     async def _apply(self, kind: str, name: str) -> None:
         if kind == "brokers" and name in (str(self._broker_id), znodes.DEFAULT_ENTITY):
@@ -235,6 +258,8 @@ class Configs:
                 _log.error("dynamic broker configuration refused", reason=str(error))
         elif kind == "topics":
             self._topic_changed(name, await self.overrides(name))
+        elif kind in self._kinds:
+            await self._kinds[kind](name)
 
     def _topic_changed(self, name: str, overrides: Mapping[str, str]) -> None:
         before = self._overrides.get(name, _NOTHING)

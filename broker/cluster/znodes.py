@@ -29,7 +29,7 @@ LOG_DIR_EVENT = "/log_dir_event_notification/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
 
-CONFIG_TYPES = ("topics", "brokers", "groups")
+CONFIG_TYPES = ("topics", "brokers", "groups", "users")
 """Kinds of entities with dynamic configuration."""
 DEFAULT_ENTITY = "<default>"
 """Child of /config/brokers with the values for all brokers."""

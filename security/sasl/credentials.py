@@ -3,10 +3,10 @@
 As in Kafka and its clients, the bytes of a password are its UTF-8 text without SASLprep. With it, a
 user that we create could not log in with a Java client if the password has other characters than
 printable ASCII.
+
+`hashlib` and `hmac` are imported at their first use: a broker without users starts without them.
 """
 
-import hashlib
-import hmac
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -41,14 +41,20 @@ class ScramMechanism(Enum):
 
     def digest(self, data: bytes) -> bytes:
         """Return H(data) of RFC 5802."""
+        import hashlib
+
         return hashlib.new(self.hash, data).digest()
 
     def hmac(self, key: bytes, data: bytes) -> bytes:
         """Return HMAC(key, data) of RFC 5802."""
+        import hmac
+
         return hmac.digest(key, data, self.hash)
 
     def salted(self, password: bytes, salt: bytes, iterations: int) -> bytes:
         """Return Hi(password, salt, iterations) of RFC 5802: milliseconds of work."""
+        import hashlib
+
         return hashlib.pbkdf2_hmac(self.hash, password, salt, iterations)
 
 
@@ -81,6 +87,8 @@ class ScramCredential:
 
     def matches(self, password: bytes) -> bool:
         """Return whether the password is this user's: milliseconds of work."""
+        import hmac
+
         tried = self.of_password(self.mechanism, password, self.salt, self.iterations)
         return hmac.compare_digest(tried.stored_key, self.stored_key)
 
@@ -130,6 +138,8 @@ class DelegationToken:
 
 def token_hmac(token_id: str, secret_key: str) -> bytes:
     """Return the HMAC of a token under `delegation.token.secret.key`."""
+    import hmac
+
     return hmac.digest(secret_key.encode(), token_id.encode(), "sha512")
 
 

@@ -67,6 +67,8 @@ TABLE = (
     Rule("Fetch.*.aborted_transactions", How.SORTED, "Kafka's order is that of a hash"),
     Rule("DescribeLogDirs.results.log_dir", How.PRESENT, "a path on this machine"),
     Rule("DescribeLogDirs.results.*_bytes", How.PRESENT, "of the machine's disk"),
+    Rule("*UserScramCredentials.results", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("*.credential_infos", How.SORTED, "Kafka's order is that of a hash"),
     Rule("DeleteGroups.results", How.SORTED, "Kafka's order is that of a hash"),
     Rule("DeleteTopics.responses", How.SORTED, "Kafka's order is that of a hash"),
     Rule("DeleteRecords.topics*", How.SORTED, "Kafka's order is that of a hash"),

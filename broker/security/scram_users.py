@@ -1,0 +1,100 @@
+"""The SCRAM users of the cluster: every broker follows them in the metadata store (KIP-84).
+
+Their credentials are in `/config/users`, beside the quotas of users, as in Kafka 3.9.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from barnabas.broker.cluster.configs import Configs, Values
+from barnabas.broker.observability.logging import get_logger
+from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism
+
+USERS: Final = "users"
+Credentials = Mapping[ScramMechanism, ScramCredential]
+_NOTHING: Final[Credentials] = MappingProxyType({})
+_PER_YIELD: Final = 50
+_log = get_logger(__name__)
+
+
+class ScramUsers:
+    """The credentials of all users, as this broker knows them."""
+
+    def __init__(self, configs: Configs) -> None:
+        self._configs = configs
+        self._users: dict[str, Credentials] = {}
+
+    async def start(self) -> None:
+        """Read all users, and follow their changes. Raises StoreError."""
+        self._configs.follow(USERS, self._changed)
+        await self._changed(None)
+
+    def find(self, name: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """Return a user's credential for a mechanism; None without one."""
+        return self.credentials(name).get(mechanism)
+
+    def credentials(self, name: str) -> Credentials:
+        """Return a user's credentials; none for an unknown user."""
+        return self._users.get(name, _NOTHING)
+
+    @property
+    def names(self) -> Iterable[str]:
+        """The users who have credentials."""
+        return self._users
+
+    async def put(self, name: str, credential: ScramCredential) -> None:
+        """Store a credential in place of the user's one for its mechanism. Raises StoreError."""
+
+        async def changed(values: Values) -> Values:
+            return {**values, credential.mechanism.value: credential.encode()}
+
+        await self._configs.alter(USERS, name, changed)
+
+    async def delete(self, name: str, mechanism: ScramMechanism) -> None:
+        """Delete a user's credential, if there is one. Raises StoreError."""
+
+        async def changed(values: Values) -> Values:
+            return {key: text for key, text in values.items() if key != mechanism.value}
+
+        await self._configs.alter(USERS, name, changed)
+
+    async def _changed(self, name: str | None) -> None:
+        """Read a user again, or all if `name` is None."""
+        if name is not None:
+            self._install(self._users, name, (await self._configs.readable(USERS, [name]))[name])
+            return
+        users: dict[str, Credentials] = {}
+        stored = await self._configs.readable(USERS, await self._configs.nodes(USERS))
+        for number, (each, values) in enumerate(stored.items(), 1):
+            self._install(users, each, values)
+            if not number % _PER_YIELD:
+                await asyncio.sleep(0)
+        self._users = users
+
+    def _install(
+        self, users: dict[str, Credentials], name: str, values: Mapping[str, str] | None
+    ) -> None:
+        """Put a user's credentials into `users`: the previous ones if the values are unreadable."""
+        if values is None:
+            _log.error("user unreadable, the last credentials stay", user=name)
+            credentials = self._users.get(name, _NOTHING)
+        else:
+            credentials = _decoded(name, values)
+        if credentials:
+            users[name] = credentials
+        else:
+            users.pop(name, None)
+
+
+def _decoded(name: str, values: Mapping[str, str]) -> Credentials:
+    credentials = {}
+    for mechanism in ScramMechanism:
+        if mechanism.value in values:
+            try:
+                text = values[mechanism.value]
+                credentials[mechanism] = ScramCredential.decode(mechanism, text)
+            except ValueError as error:
+                _log.error("user's credential ignored", user=name, reason=str(error))
+    return credentials

@@ -26,11 +26,14 @@ from barnabas.broker.handlers import (
     alter_user_scram_credentials,
     api_versions,
     controlled_shutdown,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -77,6 +80,7 @@ from barnabas.broker.replication.leader.follower_read import FollowerServices
 from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.security.cluster_acls import ClusterAcls
 from barnabas.broker.security.gate import Gate
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.context import RequestContext
@@ -121,10 +125,11 @@ class BrokerParts(NamedTuple):
     slicer: Slicer
     offload: Offload
     metrics: BrokerMetrics
+    acls: ClusterAcls | None
+    """None without an authorizer, and `gate` too."""
     served: Mapping[int, range] = {}
     """The versions that the listener serves, by API key."""
     gate: Gate | None = None
-    """None without an authorizer."""
 
     def config(self) -> BrokerConfig:
         """Return the configuration that is in effect now."""
@@ -360,6 +365,10 @@ API_TABLE: Final = (
     # users
     _row(describe_user_scram_credentials, range(1),   lambda p: p.scram_users),
     _row(alter_user_scram_credentials,  range(1),     _alter_user_scram_credentials),
+    # access control rules
+    _row(describe_acls,                 range(1, 4), lambda p: create_acls.Parts(p.acls)),
+    _row(create_acls,                   range(1, 4), lambda p: create_acls.Parts(p.acls)),
+    _row(delete_acls,                   range(1, 4), lambda p: create_acls.Parts(p.acls)),
     # groups
     _row(find_coordinator,              range(7),     _find_coordinator),
     _row(join_group,                    range(10),    lambda p: p.groups),

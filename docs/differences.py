@@ -25,9 +25,6 @@ class Difference(NamedTuple):
 MISSING = (
     Missing(
         {
-            29: "DescribeAcls",
-            30: "CreateAcls",
-            31: "DeleteAcls",
             38: "CreateDelegationToken",
             39: "RenewDelegationToken",
             40: "ExpireDelegationToken",
@@ -35,7 +32,9 @@ MISSING = (
             48: "DescribeClientQuotas",
             49: "AlterClientQuotas",
         },
-        "Rights, quotas, SCRAM and delegation tokens come later. A configuration that asks for "
+        "Quotas and delegation tokens come later, and so does the authorizer, because some APIs do "
+        "not declare yet which rights they need: CreateAcls, DescribeAcls and DeleteAcls answer "
+        "SECURITY_DISABLED, as in Kafka without an authorizer. A configuration that asks for "
         "them is refused. Keys of quotas have no effect, and a warning at the start names them.",
     ),
     Missing(

@@ -148,4 +148,5 @@ def _parts(
         slicer=core.slicer,
         offload=platform.offload,
         metrics=core.metrics,
+        acls=None,
     )

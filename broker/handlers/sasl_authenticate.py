@@ -3,6 +3,7 @@
 That is a listener without SASL, and a session. `broker/server/sasl.py` answers it otherwise.
 """
 
+from barnabas.broker.security.rights import NOTHING
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.sasl_authenticate import (
@@ -11,7 +12,9 @@ from barnabas.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 
-__all__ = ["API", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
+
+RIGHTS = NOTHING
 
 
 def handle(

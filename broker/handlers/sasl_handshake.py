@@ -6,11 +6,14 @@ otherwise.
 
 from typing import NoReturn
 
+from barnabas.broker.security.rights import NOTHING
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.sasl_handshake import API, SaslHandshakeRequest
 
-__all__ = ["API", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
+
+RIGHTS = NOTHING
 
 
 def handle(_parts: object, _request: SaslHandshakeRequest, _context: RequestContext) -> NoReturn:

@@ -16,6 +16,7 @@ from barnabas.broker.security.rights import ANY_NAME, ITSELF, Need, Operations, 
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.broker.server.dispatch import Route
 from barnabas.broker.server.slices import Steps
+from barnabas.config.key import ConfigError
 from barnabas.coordinator.soon import spawn
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.security.acl.rules import (
@@ -39,10 +40,12 @@ class Gate:
     def guard(self, route: Route, rights: Rights | None) -> Route:
         """Return the route with its handler behind the gate.
 
-        Raises ValueError for a route without a declaration.
+        Raises ConfigError for a route without a declaration.
         """
         if rights is None:
-            raise ValueError(f"{route.api.name} declares no rights, and cannot be authorized")
+            raise ConfigError(
+                f"authorizer.class.name cannot be used: {route.api.name} declares no rights yet"
+            )
         if rights == Rights():
             return route
         return route._replace(handle=_Guarded(self, route, rights).handle)

@@ -28,6 +28,7 @@ from barnabas.broker.security.rights import (
 )
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.broker.server.dispatch import Route
+from barnabas.config.key import ConfigError
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -123,7 +124,7 @@ def codes(response: OffsetCommitResponse) -> dict[Any, int]:
 
 def test_a_route_without_a_declaration_does_not_start(authority: Authority) -> None:
     route = Route(heartbeat.API, range(5), pytest.fail)
-    with pytest.raises(ValueError, match="Heartbeat declares no rights"):
+    with pytest.raises(ConfigError, match="Heartbeat declares no rights"):
         Gate(cast(Authorizer, authority), cast(MetadataCache, None)).guard(route, None)
 
 

@@ -1,0 +1,89 @@
+"""CreateAcls (key 30): add access control rules.
+
+v1 pattern types (KIP-290). Errors: SECURITY_DISABLED without an authorizer; by rule
+INVALID_REQUEST, also for a name that the metadata store cannot hold, and UNKNOWN_SERVER_ERROR if
+the stored rules of the resource cannot be read.
+"""
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, NamedTuple
+
+from barnabas.broker.security.cluster_acls import AclError, ClusterAcls
+from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
+from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.create_acls import (
+    API,
+    AclCreation,
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+from barnabas.security.acl.rules import AclBinding, InvalidAcl, new_rule
+
+__all__ = ["API", "NO_AUTHORIZER", "RIGHTS", "Parts", "error_response", "handle"]
+
+RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),))
+NO_AUTHORIZER = "No Authorizer is configured."
+"""The message of SECURITY_DISABLED."""
+
+
+class Parts(NamedTuple):
+    """The rules of the cluster, for the APIs that show and change them."""
+
+    acls: ClusterAcls | None
+    """None without an authorizer."""
+
+
+def handle(
+    parts: Parts, request: CreateAclsRequest, _context: RequestContext
+) -> Steps[Coroutine[Any, Any, Steps[CreateAclsResponse]]]:
+    """Add the valid rules; answer when they are in force on this broker."""
+    if parts.acls is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    made = yield from in_steps(_rule, request.creations)
+    return _create(parts.acls, made)
+
+
+def _rule(creation: AclCreation) -> AclBinding | AclError:
+    try:
+        return new_rule(
+            creation.resource_type,
+            creation.resource_name,
+            creation.resource_pattern_type,
+            creation.principal,
+            creation.host,
+            creation.operation,
+            creation.permission_type,
+        )
+    except InvalidAcl as error:
+        return AclError(ErrorCode.INVALID_REQUEST, str(error))
+
+
+async def _create(
+    acls: ClusterAcls, made: Sequence[AclBinding | AclError]
+) -> Steps[CreateAclsResponse]:
+    created = iter(await acls.create([each for each in made if isinstance(each, AclBinding)]))
+
+    def result(each: AclBinding | AclError) -> AclCreationResult:
+        error = next(created) if isinstance(each, AclBinding) else each
+        if error is None:
+            return AclCreationResult()
+        return AclCreationResult(error_code=error.code, error_message=error.message)
+
+    return _response(result, made)
+
+
+def _response(result: Any, items: Sequence[Any]) -> Steps[CreateAclsResponse]:
+    return CreateAclsResponse(results=(yield from in_steps(result, items)))
+
+
+def error_response(
+    request: CreateAclsRequest, code: ErrorCode, _version: int
+) -> Steps[CreateAclsResponse]:
+    """Answer every rule with the error."""
+    message = NO_AUTHORIZER if code is ErrorCode.SECURITY_DISABLED else code.text
+    return _response(
+        lambda _: AclCreationResult(error_code=code, error_message=message), request.creations
+    )

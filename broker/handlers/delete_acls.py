@@ -1,0 +1,107 @@
+"""DeleteAcls (key 31): delete the access control rules that filters match.
+
+v1 pattern types (KIP-290). Errors: SECURITY_DISABLED without an authorizer; by filter
+INVALID_REQUEST for an unknown type, operation or permission; by rule UNKNOWN_SERVER_ERROR if it
+cannot be deleted.
+"""
+
+from collections.abc import Coroutine, Sequence
+from functools import partial
+from typing import Any
+
+from barnabas.broker.handlers.create_acls import NO_AUTHORIZER, Parts
+from barnabas.broker.security.cluster_acls import ClusterAcls, DeletedAcl
+from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
+from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps, in_steps
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.delete_acls import (
+    API,
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from barnabas.security.acl.rules import (
+    AclFilter,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourceType,
+)
+
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
+
+RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),))
+
+
+def handle(
+    parts: Parts, request: DeleteAclsRequest, _context: RequestContext
+) -> Steps[Coroutine[Any, Any, Steps[DeleteAclsResponse]]]:
+    """Delete rules; answer when they are no longer in force on this broker."""
+    if parts.acls is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+    filters = yield from in_steps(_filter, request.filters)
+    return _delete(parts.acls, filters)
+
+
+def _filter(asked: DeleteAclsFilter) -> AclFilter:
+    return AclFilter(
+        ResourceType(asked.resource_type_filter),
+        asked.resource_name_filter,
+        PatternType(asked.pattern_type_filter),
+        asked.principal_filter,
+        asked.host_filter,
+        AclOperation(asked.operation),
+        AclPermissionType(asked.permission_type),
+    )
+
+
+async def _delete(acls: ClusterAcls, filters: Sequence[AclFilter]) -> Steps[DeleteAclsResponse]:
+    valid = [each for each in filters if each.refusal() is None]
+    return _response(filters, await acls.delete(valid))
+
+
+def _response(
+    filters: Sequence[AclFilter], deleted: Sequence[Sequence[DeletedAcl]]
+) -> Steps[DeleteAclsResponse]:
+    by_filter, results = iter(deleted), []
+    for each in filters:
+        yield None
+        reason = each.refusal()
+        if reason is not None:
+            results.append(_refused(each, ErrorCode.INVALID_REQUEST, reason))
+            continue
+        matching = yield from in_steps(_matching, next(by_filter))
+        results.append(DeleteAclsFilterResult(matching_acls=matching))
+    return DeleteAclsResponse(filter_results=results)
+
+
+def _matching(deleted: DeletedAcl) -> DeleteAclsMatchingAcl:
+    (kind, name, how), (principal, host, operation, permission) = deleted.rule
+    error = deleted.error
+    return DeleteAclsMatchingAcl(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        resource_type=kind,
+        resource_name=name,
+        pattern_type=how,
+        principal=str(principal),
+        host=host,
+        operation=operation,
+        permission_type=permission,
+    )
+
+
+def _refused(_filter: Any, code: ErrorCode, message: str) -> DeleteAclsFilterResult:
+    return DeleteAclsFilterResult(error_code=code, error_message=message, matching_acls=[])
+
+
+def error_response(
+    request: DeleteAclsRequest, code: ErrorCode, _version: int
+) -> Steps[DeleteAclsResponse]:
+    """Answer every filter with the error."""
+    message = NO_AUTHORIZER if code is ErrorCode.SECURITY_DISABLED else code.text
+    refuse = partial(_refused, code=code, message=message)
+    return DeleteAclsResponse(filter_results=(yield from in_steps(refuse, request.filters)))

@@ -153,7 +153,7 @@ class Configs:
     async def nodes(self, kind: str) -> list[str]:
         """Return the entities of a kind that have a node, with values or without."""
         nodes = await self._store.children(f"{znodes.CONFIG}/{kind}")
-        return [znodes.config_name(node) for node in nodes]
+        return [name for node in nodes if (name := _name(kind, node)) is not None]
 
     async def readable(self, kind: str, names: Sequence[str]) -> dict[str, Values | None]:
         """Return the values of entities as they are stored; None if they cannot be read."""
@@ -228,7 +228,10 @@ class Configs:
             _log.error("configuration change unreadable", path=path, reason=str(error))
             await self._apply_all()
             return
-        await self._apply(*changed)
+        kind, node = changed
+        name = _name(kind, node)
+        if name is not None:
+            await self._apply(kind, name)
 
     def _complain(self, name: str, refusals: list[str]) -> None:
         """Log refused overrides once, however often they are read."""
@@ -282,3 +285,10 @@ class Configs:
 
 async def _unchanged(values: Values) -> Values:
     return values
+
+
+def _name(kind: str, node: str) -> str | None:
+    """Return the entity of a node; None for the default user, a user's client, and for a node that
+    neither we nor Kafka would write."""
+    name = znodes.config_name(node)
+    return name if znodes.config_node(kind, name) == node else None

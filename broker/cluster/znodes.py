@@ -32,7 +32,7 @@ FEATURE = "/feature"
 CONFIG_TYPES = ("topics", "brokers", "groups", "users")
 """Kinds of entities with dynamic configuration."""
 DEFAULT_ENTITY = "<default>"
-"""Child of /config/brokers with the values for all brokers."""
+"""Child of /config/brokers with the values for all brokers. No other name is written like this."""
 
 PERSISTENT_PATHS = (
     BROKER_IDS,
@@ -166,9 +166,16 @@ def delete_topic_path(topic: str) -> str:
 
 
 def config_path(kind: str, name: str) -> str:
-    """Return the path of an entity. Group names may have any character, so some are
-    percent-encoded."""
-    return f"{CONFIG}/{kind}/{_encode_name(name)}"
+    """Return the path of an entity."""
+    return f"{CONFIG}/{kind}/{config_node(kind, name)}"
+
+
+def config_node(kind: str, name: str) -> str:
+    """Return the child of /config/<kind> for an entity. Names of groups and users may have any
+    character, so some are percent-encoded: those that Kafka's Sanitizer encodes."""
+    if kind == "brokers":
+        return name
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, "").replace("~", "%7E")
 
 
 def config_name(node: str) -> str:
@@ -310,22 +317,27 @@ def encode_config(values: Mapping[str, str]) -> bytes:
     return compact_json({"version": 1, "config": dict(values)})
 
 
-@guarded
 def decode_config(data: bytes) -> dict[str, str]:
-    values = json.loads(data)["config"]
-    return {str(key): str(value) for key, value in values.items()}
+    try:
+        values = json.loads(data)["config"]
+        return {str(key): str(value) for key, value in values.items()}
+    except _WRONG_CONTENT as cause:
+        # Passwords may be in it, so the error repeats nothing.
+        what = f"{len(data)} bytes that are no configuration: {type(cause).__name__}"
+        raise ZnodeError(what) from None
 
 
 def encode_config_change(kind: str, name: str) -> bytes:
-    return compact_json({"version": 2, "entity_path": f"{kind}/{name}"})
+    return compact_json({"version": 2, "entity_path": f"{kind}/{config_node(kind, name)}"})
 
 
 @guarded
 def decode_config_change(data: bytes) -> tuple[str, str]:
-    kind, _, name = json.loads(data)["entity_path"].partition("/")
-    if not name:
+    """Return the kind and the node of the entity. That of a user's client has a slash."""
+    kind, _, node = json.loads(data)["entity_path"].partition("/")
+    if not node:
         raise ValueError("entity missing")
-    return kind, name
+    return kind, node
 
 
 def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
@@ -384,10 +396,6 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 @guarded
 def decode_log_dir_event(data: bytes) -> int:
     return int(json.loads(data)["broker"])
-
-
-def _encode_name(name: str) -> str:
-    return quote(name, safe="<>").replace(".", "%2E") if name in (".", "..") else quote(name, "<>")
 
 
 def _by_text(replicas: Mapping[int, tuple[int, ...]]) -> dict[str, list[int]]:

@@ -9,13 +9,16 @@ from types import MappingProxyType
 from typing import Final
 
 from barnabas.broker.cluster.configs import Configs, Values
+from barnabas.broker.cluster.znodes import ZnodeError
 from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.store.metadata_store import NotAllowed
 from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism
 
 USERS: Final = "users"
 Credentials = Mapping[ScramMechanism, ScramCredential]
 _NOTHING: Final[Credentials] = MappingProxyType({})
-_PER_YIELD: Final = 50
+_AT_ONCE: Final = 64
+"""Users that are read before other work of the event loop has its turn."""
 _log = get_logger(__name__)
 
 
@@ -63,29 +66,26 @@ class ScramUsers:
     async def _changed(self, name: str | None) -> None:
         """Read a user again, or all if `name` is None."""
         if name is not None:
-            self._install(self._users, name, (await self._configs.readable(USERS, [name]))[name])
+            await self._read(name)
             return
-        users: dict[str, Credentials] = {}
-        stored = await self._configs.readable(USERS, await self._configs.nodes(USERS))
-        for number, (each, values) in enumerate(stored.items(), 1):
-            self._install(users, each, values)
-            if not number % _PER_YIELD:
-                await asyncio.sleep(0)
-        self._users = users
+        names = await self._configs.nodes(USERS)
+        for gone in self._users.keys() - set(names):
+            del self._users[gone]
+        for first in range(0, len(names), _AT_ONCE):
+            await asyncio.gather(*map(self._read, names[first : first + _AT_ONCE]))
 
-    def _install(
-        self, users: dict[str, Credentials], name: str, values: Mapping[str, str] | None
-    ) -> None:
-        """Put a user's credentials into `users`: the previous ones if the values are unreadable."""
-        if values is None:
-            _log.error("user unreadable, the last credentials stay", user=name)
-            credentials = self._users.get(name, _NOTHING)
-        else:
-            credentials = _decoded(name, values)
+    async def _read(self, name: str) -> None:
+        try:
+            values = await self._configs.stored(USERS, name)
+        except (ZnodeError, NotAllowed) as error:
+            _log.error("user unreadable, the last credentials stay", user=name, reason=repr(error))
+            return
+        # Nothing is awaited after the read, so a later change is installed later.
+        credentials = _decoded(name, values)
         if credentials:
-            users[name] = credentials
+            self._users[name] = credentials
         else:
-            users.pop(name, None)
+            self._users.pop(name, None)
 
 
 def _decoded(name: str, values: Mapping[str, str]) -> Credentials:

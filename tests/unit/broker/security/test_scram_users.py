@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from barnabas.broker.cluster.registration import prepare_cluster
 from barnabas.broker.offload import InlineOffload
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.store.embedded import EmbeddedStore, open_store
-from barnabas.broker.store.metadata_store import Create, Delete, SetData
+from barnabas.broker.store.metadata_store import Create, Delete, NotAllowed, SetData
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism
@@ -150,3 +151,80 @@ async def test_users_are_read_again_if_notifications_were_missed(store: Embedded
         await session.multi([Delete(f"{znodes.CONFIG_CHANGES}/{change}")])
     await member.configs.catch_up()
     assert len(list(users.names)) == 120
+
+
+@pytest.mark.parametrize(
+    ("name", "entity"),
+    [
+        ("a b+c*d~e", "a%20b%2Bc%2Ad%7Ee"),
+        ("CN=ü,O=x/y", "CN%3D%C3%BC%2CO%3Dx%2Fy"),
+        ("<default>", "%3Cdefault%3E"),
+    ],
+)
+async def test_user_is_followed_whose_name_kafka_has_sanitized(
+    store: EmbeddedStore, name: str, entity: str
+) -> None:
+    users = await (member := Member(store, 1)).start()
+    await put(store, entity, node(**{"SCRAM-SHA-256": credential(b"one").encode()}))
+    await member.catch_up()
+    assert users.find(name, SHA_256) == credential(b"one")
+
+
+@pytest.mark.parametrize("entity", ["<default>", "a~b", "%61lice"])
+async def test_nodes_of_no_user_are_ignored(store: EmbeddedStore, entity: str) -> None:
+    users = await (member := Member(store, 1)).start()
+    await put(store, entity, node(**{"SCRAM-SHA-256": credential(b"one").encode()}))
+    await member.catch_up()
+    assert list(users.names) == []
+    assert list((await Member(store, 2).start()).names) == []
+
+
+async def test_unreadable_node_is_not_repeated_in_the_log(
+    store: EmbeddedStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    await (member := Member(store, 1)).start()
+    await put(store, "alice", b"sesame")
+    await member.catch_up()
+    assert "alice" in caplog.text
+    assert "sesame" not in caplog.text
+
+
+async def test_user_that_the_store_hides_stops_no_broker(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(store, "alice", node(**{"SCRAM-SHA-256": credential(b"one").encode()}))
+    session = store.session()
+    get = type(session).get
+
+    async def refuse(self: Any, path: str) -> Any:
+        if path.startswith("/config/users"):
+            raise NotAllowed(path)
+        return await get(self, path)
+
+    monkeypatch.setattr(type(session), "get", refuse)
+    assert list((await Member(store, 1).start()).names) == []
+
+
+async def test_user_removed_while_all_are_read_stays_removed(store: EmbeddedStore) -> None:
+    data = node(**{"SCRAM-SHA-256": credential(b"one").encode()})
+    for each in range(1000):
+        await store.session().create(f"/config/users/u{each:04}", data)
+    member = Member(store, 1)
+    reading = asyncio.ensure_future(member.start())
+    for _ in range(100):
+        await asyncio.sleep(0)
+        if member.users.find("u0000", SHA_256) is not None:
+            break
+    assert not reading.done()
+    await member.users.delete("u0000", SHA_256)
+    users = await reading
+    assert users.find("u0000", SHA_256) is None
+    assert users.find("u0999", SHA_256) is not None
+
+
+async def put(store: EmbeddedStore, entity: str, data: bytes) -> None:
+    """Create the node of an entity and tell of it, as Kafka 3.9 does."""
+    change = b'{"version":2,"entity_path":"users/%s"}' % entity.encode()
+    creation = Create(f"/config/users/{entity}", data)
+    notice = Create(znodes.CONFIG_CHANGE, change, sequence=True)
+    await store.session().multi([creation, notice])

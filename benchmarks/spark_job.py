@@ -29,6 +29,7 @@ class Driver:
             .config("spark.jars.packages", CONNECTOR)
             .config("spark.ui.enabled", "false")
             .config("spark.python.daemon.module", "barnabas.pipeline.spark.daemon")
+            .config("spark.python.unix.domain.socket.enabled", "true")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.warehouse.dir", str(directory / "warehouse"))

@@ -145,6 +145,8 @@ def _settings(job: Job, logs: Path) -> Mapping[str, str]:
     settings = {**own, **job.spark}
     if settings["spark.master"].startswith("local"):
         settings.setdefault("spark.python.daemon.module", "barnabas.pipeline.spark.daemon")
+        # Over TCP Spark leaves Nagle's algorithm on: many hand-overs to a worker wait 40 ms.
+        settings.setdefault("spark.python.unix.domain.socket.enabled", "true")
         settings.setdefault("spark.driver.host", "127.0.0.1")
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
     java = settings.get("spark.driver.extraJavaOptions", "")

@@ -66,12 +66,13 @@ from barnabas.pipeline.jobs.reading import read_job
 from barnabas.pipeline.spark.job import session_of
 
 def at_start(_):
-    import pyspark, sys
-    return pyspark.__file__, "barnabas.pipeline.spark.sink" in sys.modules
+    import os, pyspark, sys
+    has_modules = "barnabas.pipeline.spark.sink" in sys.modules
+    return pyspark.__file__, has_modules, os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "").lower()
 
 with session_of(read_job(Path(sys.argv[1])).job, log_level="off") as spark:
     found = spark.sparkContext.parallelize([0], 1).map(at_start).collect()
-assert found == [(pyspark.__file__, True)], found
+assert found == [(pyspark.__file__, True, "true")], found
 """
 
 
@@ -238,7 +239,7 @@ def test_a_job_in_update_mode_writes_through_the_sink(servers: str, tmp_path: Pa
     assert sorted(found, key=str) == [{"amount": 1, "n": 2}, {"amount": 2, "n": 1}]
 
 
-def test_workers_start_with_the_compiled_pyspark_of_the_driver_and_our_modules(
+def test_workers_start_with_our_modules_compiled_pyspark_and_unix_sockets(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "job.yaml"

@@ -64,12 +64,15 @@ class Kafka:
         heap: Sequence[str] = SMALL,
         properties: Mapping[str, str] | None = None,
         features: Mapping[str, int] | None = None,
+        scram: Sequence[str] = (),
     ) -> None:
+        """`scram` has credentials, as `SCRAM-SHA-256=[name=alice,password=secret]`."""
         self.directory = directory
         self.port = free_port()
         self.log = directory / "kafka.out"
         self._heap = heap
         self._features = features or {}
+        self._scram = scram
         self._properties = self._defaults() | dict(properties or {})
         self._classpath = require()
         self._process: subprocess.Popen[bytes] | None = None
@@ -152,11 +155,12 @@ class Kafka:
 
     def _format(self, server_properties: Path) -> None:
         features = [f"--feature={name}={level}" for name, level in self._features.items()]
+        users = [f"--add-scram={each}" for each in self._scram]
         subprocess.run(
             [
                 *java(self._classpath),
                 *("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID),
-                *("-c", str(server_properties), *features),
+                *("-c", str(server_properties), *features, *users),
             ],
             check=True,
             capture_output=True,

@@ -34,7 +34,13 @@ from barnabas.broker.cluster.stored_passwords import StoredPasswords
 from barnabas.broker.cluster.znodes import BrokerInfo, Restart
 from barnabas.broker.controller.replica_admin import LeaderBalance
 from barnabas.broker.gauges import LoopLag, observe_process
-from barnabas.broker.maintenance import CertificateTasks, CleanerTask, ConnectionTasks, LogTasks
+from barnabas.broker.maintenance import (
+    CertificateTasks,
+    CleanerTask,
+    ConnectionTasks,
+    LogTasks,
+    SaslTasks,
+)
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.periodic_tasks import PeriodicTasks
 from barnabas.broker.platform import Platform, system_platform
@@ -362,8 +368,11 @@ class Broker:
         self._certificate_tasks = CertificateTasks(self._certificates, clock, config)
         self._dynamic.subscribe(lambda _: self.reload_certificates(unchanged_too=False))
         self._spawn(self._certificate_tasks.warn_of_expiry())
+        sasl = SaslTasks(list(self._listeners.values()))
+        self._spawn(sasl.begin())
         for task in (
             self._certificate_tasks,
+            sasl,
             LogTasks(logs, replicas, flusher, offload, clock, config, passed),
             CleanerTask(replication.cleaner, logs, replicas, offload, clock, config),
             ConnectionTasks(

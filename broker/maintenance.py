@@ -274,6 +274,29 @@ class CertificateTasks:
             each.warn_of_expiry(self._clock.now_ms())
 
 
+class SaslTasks:
+    """The periodic tasks of SASL mechanisms, such as the fetch of keys."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._refreshes = {
+            f"{name} of {listener.name}": mechanism.refresh
+            for listener in listeners
+            if listener.sasl is not None
+            for name, mechanism in listener.sasl.mechanisms.items()
+            if mechanism.refresh is not None
+        }
+
+    def schedule(self, tasks: PeriodicTasks) -> None:
+        """Register the tasks of the mechanisms that have some."""
+        for name, refresh in self._refreshes.items():
+            tasks.every(name, refresh.interval_ms, refresh.run)
+
+    async def begin(self) -> None:
+        """Run each task once: keys are there before the first client, or the log tells."""
+        for refresh in self._refreshes.values():
+            await refresh.run()
+
+
 class ConnectionTasks:
     """The periodic tasks that close idle and slow connections."""
 

@@ -3,10 +3,10 @@ mechanisms."""
 
 from typing import Final
 
-from barnabas.config.declare import long, names, password
+from barnabas.config.declare import integer, long, names, optional_string, password, string
 from barnabas.config.table import Table
 
-MECHANISMS: Final = ("PLAIN",)
+MECHANISMS: Final = ("PLAIN", "OAUTHBEARER")
 """The mechanisms that are served."""
 
 
@@ -20,8 +20,8 @@ class SaslKeys(Table):
     )
     sasl_enabled_mechanisms = names(
         ("GSSAPI",),
-        "Mechanisms of the listeners with SASL: PLAIN. GSSAPI, the default of Kafka, is not "
-        "supported, so a listener with SASL needs this key.",
+        "Mechanisms of the listeners with SASL: PLAIN, OAUTHBEARER. GSSAPI, the default of Kafka, "
+        "is not supported, so a listener with SASL needs this key.",
         may_be_empty=False,
     )
     sasl_jaas_config = password(
@@ -29,3 +29,33 @@ class SaslKeys(Table):
         '`org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="...";`. '
         "Without a prefix it is for all listeners, where Kafka ignores it.",
     )
+    sasl_oauthbearer_clock_skew_seconds = integer(
+        30,
+        "Seconds by which the clock of the issuer of tokens may differ from the broker's.",
+        at_least=0,
+    )
+    sasl_oauthbearer_expected_audience = names(
+        (),
+        "Audiences of which a token must name one. Empty: a token must not have an audience.",
+    )
+    sasl_oauthbearer_expected_issuer = optional_string(
+        "Issuer that a token must name. Unset: any, whose key is in the key set."
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms = long(
+        3_600_000, "Interval in which the key set is fetched again.", at_least=1000
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = long(
+        10_000,
+        "Least time between two fetches because of tokens with an unknown key, and the longest "
+        "wait after failed ones.",
+        at_least=1,
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = long(
+        100, "Wait after a failed fetch; it doubles with each further one.", at_least=1
+    )
+    sasl_oauthbearer_jwks_endpoint_url = optional_string(
+        "Key set (JWKS) of the issuer of tokens: `https://` or `file:///`. The system's "
+        "authorities are trusted, and redirections are not followed (KIP-768)."
+    )
+    sasl_oauthbearer_scope_claim_name = string("scope", "Claim with the scopes of a token.")
+    sasl_oauthbearer_sub_claim_name = string("sub", "Claim that is the name of the principal.")

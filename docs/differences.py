@@ -136,8 +136,8 @@ DIFFERENCES = (
     ),
     Difference(
         "SASL: mechanisms",
-        "PLAIN. A listener that offers another mechanism does not start; GSSAPI is the default of "
-        "sasl.enabled.mechanisms, so the key has to be set, and "
+        "PLAIN and OAUTHBEARER. A listener that offers another mechanism does not start; GSSAPI "
+        "is the default of sasl.enabled.mechanisms, so the key has to be set, and "
         "sasl.mechanism.inter.broker.protocol too if brokers use SASL among themselves.",
         "GSSAPI, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER.",
         "They come one after the other. GSSAPI needs a library of C and a KDC.",
@@ -149,6 +149,18 @@ DIFFERENCES = (
         "The key counts only with the prefix of a listener and a mechanism; there is a JAAS file "
         "too. The last of equal options counts.",
         "A key that is silently ignored leaves a listener without users.",
+    ),
+    Difference(
+        "SASL: tokens of OAUTHBEARER",
+        "Every token needs a signature of RSA, EC or Ed25519 by a key of "
+        "`sasl.oauthbearer.jwks.endpoint.url` (`https://` or `file:/`). "
+        "sasl.server.callback.handler.class is refused. A token issued in the future is refused, "
+        "and after a refusal no second one is taken on the connection. A message has 128 KB at "
+        "most, with 61 extensions, and the header 4 KB. The system's authorities are trusted, and "
+        "redirections are not followed. The extra `security` is needed.",
+        "Without sasl.server.callback.handler.class unsigned tokens are accepted. `http://` is, "
+        "and the URL has to be in a property of the JVM.",
+        "An unsigned token proves nothing.",
     ),
     Difference(
         "SASL: before authentication",

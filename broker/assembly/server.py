@@ -101,7 +101,7 @@ def _sasl(core: Core, shared: Mapping[str, SharedResources]) -> "dict[str, Liste
     from barnabas.broker.security.mechanisms import Mechanisms
     from barnabas.broker.server.sasl import ListenerSasl
 
-    mechanisms = Mechanisms(config)
+    mechanisms = Mechanisms(config, core.platform.offload, core.platform.clock)
     return {
         name: ListenerSasl(
             name,

@@ -1,50 +1,153 @@
 """The SASL mechanisms of a listener, made from its keys."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import Final
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+from urllib.parse import SplitResult, unquote, urlsplit
 
-from barnabas.broker.server.sasl import Mechanism
+from barnabas.broker.clock import Clock
+from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.offload import Offload
+from barnabas.broker.server.sasl import Mechanism, Refresh
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError
-from barnabas.security.sasl import plain
+from barnabas.config.sasl_keys import SaslKeys
+from barnabas.security.sasl import oauthbearer, plain
 from barnabas.security.sasl.exchange import ServerExchange
 from barnabas.security.sasl.jaas import JaasError, parse_jaas
+from barnabas.security.sasl.oauthbearer import KeySet, TokenRules
+
+if TYPE_CHECKING:
+    from barnabas.security.sasl.web_tokens import WebKeys
 
 PLAIN_LOGIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+FETCH_S: Final = 5.0
+"""The seconds that the endpoint of a key set may be silent."""
+_QUEUE: Final = "key sets"
+_log = get_logger(__name__)
 
 
 class Mechanisms:
     """The mechanisms that the listeners of a broker may offer."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, offload: Offload, clock: Clock) -> None:
         self._config = config
-        self._makers: dict[str, Callable[[str], Callable[[bytes], ServerExchange]]] = {
-            "PLAIN": self._plain
-        }
+        self._offload = offload
+        self._clock = clock
+        self._makers = {"PLAIN": self._plain, "OAUTHBEARER": self._oauthbearer}
 
     def of(self, listener: str) -> Mapping[str, Mechanism]:
         """Return the mechanisms of a listener by name; raise ConfigError."""
         return {
-            name: Mechanism(
-                self._makers[name](listener),
-                self._config.sasl_of(listener, name).connections_max_reauth_ms,
-            )
+            name: self._makers[name](listener, self._config.sasl_of(listener, name))
             for name in self._config.sasl_of(listener).sasl_enabled_mechanisms
         }
 
-    def _plain(self, listener: str) -> Callable[[bytes], ServerExchange]:
+    def _plain(self, listener: str, keys: SaslKeys) -> Mechanism:
         key = f"listener.name.{listener.lower()}.plain.sasl.jaas.config"
-        text = self._config.sasl_of(listener, "PLAIN").sasl_jaas_config
-        if text is None:
+        if keys.sasl_jaas_config is None:
             raise ConfigError(
                 f"Listener {listener} offers PLAIN and knows no user. Set {key} to: "
                 f'{PLAIN_LOGIN_MODULE} required user_alice="her password";'
             )
         try:
-            module = parse_jaas(text)
+            module = parse_jaas(keys.sasl_jaas_config)
         except JaasError as error:
             raise ConfigError(f"{key} is invalid: {error}") from None
         if module.name != PLAIN_LOGIN_MODULE:
             raise ConfigError(f"{key} is invalid: the login module has to be {PLAIN_LOGIN_MODULE}")
-        return partial(plain.authenticate, find=plain.JaasUsers(module.options).find)
+        begin = partial(plain.authenticate, find=plain.JaasUsers(module.options).find)
+        return Mechanism(begin, keys.connections_max_reauth_ms)
+
+    def _oauthbearer(self, listener: str, keys: SaslKeys) -> Mechanism:
+        prefix = f"listener.name.{listener.lower()}.oauthbearer."
+        name = f"{prefix}sasl.oauthbearer.jwks.endpoint.url"
+        if find_spec("jwt") is None:
+            raise ConfigError("OAUTHBEARER needs an extra: pip install 'barnabas[security]'")
+        if keys.sasl_oauthbearer_jwks_endpoint_url is None:
+            raise ConfigError(
+                f"Listener {listener} offers OAUTHBEARER and knows no key: set {name}"
+            )
+        url = urlsplit(keys.sasl_oauthbearer_jwks_endpoint_url)
+        if not (url.path if url.scheme == "file" else url.scheme == "https" and url.hostname):
+            raise ConfigError.invalid(name, url.geturl(), "It has to begin with https:// or file:/")
+        key_set = KeySet(
+            partial(self._fetch, listener, url),
+            keys.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms,
+            keys.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms,
+        )
+        rules = TokenRules(
+            keys.sasl_oauthbearer_expected_audience,
+            keys.sasl_oauthbearer_expected_issuer,
+            keys.sasl_oauthbearer_scope_claim_name,
+            keys.sasl_oauthbearer_sub_claim_name,
+            keys.sasl_oauthbearer_clock_skew_seconds,
+        )
+        now_ms = self._clock.now_ms
+
+        def begin(message: bytes) -> ServerExchange:
+            return oauthbearer.authenticate(message, key_set, rules, now_ms())
+
+        return Mechanism(
+            begin,
+            keys.connections_max_reauth_ms,
+            Refresh(
+                lambda: keys.sasl_oauthbearer_jwks_endpoint_refresh_ms,
+                lambda: _refresh(key_set, now_ms),
+            ),
+        )
+
+    def _fetch(self, listener: str, url: SplitResult) -> "Awaitable[WebKeys]":
+        return self._offload.submit(_QUEUE, lambda: _key_set(listener, url))
+
+
+async def _refresh(key_set: KeySet, now_ms: Callable[[], int]) -> None:
+    """Fetch a key set. If that fails the last one stays, and the log tells."""
+    steps = key_set.refresh(now_ms())
+    with suppress(StopIteration):
+        step = next(steps)
+        while True:
+            try:
+                keys = await step.awaitable
+            except Exception as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(keys)
+
+
+def _key_set(listener: str, url: SplitResult) -> "WebKeys":
+    """Read a key set, in a thread; raise OSError or ValueError."""
+    # Imported here: the import takes long, and only this mechanism needs it.
+    from barnabas.security.sasl.web_tokens import MAX_DOCUMENT, WebKeys
+
+    try:
+        if url.scheme == "file":
+            with open(unquote(url.path), "rb") as file:
+                return WebKeys(file.read(MAX_DOCUMENT + 1))
+        return WebKeys(_get(url, MAX_DOCUMENT + 1))
+    except (OSError, ValueError) as error:
+        _log.error("keys of tokens not fetched", listener=listener, reason=str(error))
+        raise
+
+
+def _get(url: SplitResult, most: int) -> bytes:
+    """Return the first bytes of a document; raise OSError."""
+    from http.client import HTTPException, HTTPSConnection
+    from ssl import create_default_context
+
+    connection = HTTPSConnection(
+        url.hostname or "", url.port, timeout=FETCH_S, context=create_default_context()
+    )
+    try:
+        path = url._replace(scheme="", netloc="", fragment="").geturl() or "/"
+        connection.request("GET", path, headers={"Accept": "application/json"})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise OSError(f"{url.hostname} answers {answer.status}")
+        return answer.read(most)
+    except HTTPException as error:
+        raise OSError(f"{url.hostname} does not answer as HTTP says: {error!r}") from None
+    finally:
+        connection.close()

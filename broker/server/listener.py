@@ -64,7 +64,8 @@ class Listener:
         """The port asked for; after `bind` the port that was bound."""
         self.tls = tls
         """None for a listener without TLS."""
-        self._sasl = sasl
+        self.sasl = sasl
+        """None for a listener without SASL."""
         self._shared = shared
         self._limits = limits
         self._connections: dict[Connection, float] = {}
@@ -116,8 +117,8 @@ class Listener:
         if connection in self._connections:
             del self._connections[connection]
             self._limits.leave(self.name, connection.host)
-            if self._sasl is not None:
-                self._sasl.forget(connection)
+            if self.sasl is not None:
+                self.sasl.forget(connection)
         if not self._connections:
             self._drained.set()
 
@@ -156,7 +157,7 @@ class Listener:
 
     def _place(self, connection: Connection) -> Place:
         return Place(
-            bool(connection.served_bytes) and self._sasl is None,
+            bool(connection.served_bytes) and self.sasl is None,
             connection.receiving is not None,
             connection.active_at,
             connection.connection_id,
@@ -181,8 +182,8 @@ class Listener:
             return
         self._opened.value += 1
         self._connections[connection] = self._shared.dispatcher.monotonic()
-        if self._sasl is not None:
-            self._sasl.admit(connection)
+        if self.sasl is not None:
+            self.sasl.admit(connection)
 
     def _refuse(self, connection: Connection) -> None:
         self._refused.value += 1

@@ -48,6 +48,13 @@ _log = get_logger(__name__)
 T = TypeVar("T")
 
 
+class Refresh(NamedTuple):
+    """Work of a mechanism that is repeated, such as the fetch of keys."""
+
+    interval_ms: Callable[[], int]
+    run: Callable[[], Coroutine[Any, Any, None]]
+
+
 class Mechanism(NamedTuple):
     """A mechanism that a listener offers."""
 
@@ -55,6 +62,7 @@ class Mechanism(NamedTuple):
     """Begins an exchange with the client's first message."""
     max_reauth_ms: int
     """The longest lifetime of a session in ms; 0 is no limit."""
+    refresh: Refresh | None = None
 
 
 class ListenerSasl:

@@ -262,9 +262,14 @@ class TlsTransport(asyncio.BufferedProtocol):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         whole = memoryview(data)
         encrypted = []
-        for at in range(0, len(whole), STEP):
-            self._tls.write(whole[at : at + STEP])
-            encrypted.append(self._outgoing.read())
+        try:
+            for at in range(0, len(whole), STEP):
+                self._tls.write(whole[at : at + STEP])
+                encrypted.append(self._outgoing.read())
+        except ssl.SSLError:
+            # The peer is gone without TLS's own mark of the end: it reads nothing more.
+            self._raw.abort()
+            return
         self._raw.writelines(encrypted)
 
     def writelines(self, parts: list[bytes | memoryview]) -> None:

@@ -1,6 +1,8 @@
 """SASL on the wire: the bytes of a client, and the answers of a listener."""
 
 import asyncio
+import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,8 +25,10 @@ from barnabas.protocol.messages import (
 )
 from barnabas.protocol.schema import Api
 from barnabas.security.principal import ANONYMOUS
+from tests.support.certificates import Stores
 from tests.support.data_path import make_broker, running
 from tests.support.waiting import eventually
+from tests.support.web_tokens import Issuer
 
 JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -332,6 +336,36 @@ async def test_password_is_in_no_log(
     assert "secret" not in captured.out + captured.err + caplog.text
 
 
+async def test_client_of_tls_that_is_gone_before_its_answer_costs_no_connection(
+    tmp_path: Path,
+) -> None:
+    """Without TLS's own mark of the end, OpenSSL refuses to encrypt the answer."""
+    stores = Stores(tmp_path)
+    keys = KEYS | {
+        "listeners": "SASL_SSL://localhost:0",
+        "security.inter.broker.protocol": "SASL_SSL",
+        "sasl.jaas.config": JAAS,
+        "connection.failed.authentication.delay.ms": "300",
+        "connections.max.unauthenticated.ms": "3600000",
+        **stores.identity(),
+    }
+    del keys["listener.name.sasl_plaintext.plain.sasl.jaas.config"]
+    context = ssl.create_default_context(cadata=stores.authority.pem)
+    async with running(tmp_path / "log", properties=keys) as broker:
+        listener = broker._listeners["SASL_SSL"]
+        reader, writer = await asyncio.open_connection("localhost", broker.port, ssl=context)
+        client = Raw(reader, writer)
+        await client.handshake()
+        request = sasl_authenticate.SaslAuthenticateRequest(auth_bytes=b"wrong")
+        client.post(encode_request_header(36, 1, 7, None) + encode(request, 1))
+        failed = broker._metrics.requests.authentication.failed.cell("SASL_SSL")
+        await eventually(lambda: failed.value)
+        # The socket alone is closed, below TLS.
+        writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
+        await eventually(lambda: not listener.connections)
+        writer.transport.abort()
+
+
 # -- sessions --------------------------------------------------------------------------------------
 
 SESSION = {"connections_max_reauth_ms": "3600000"}
@@ -399,7 +433,7 @@ async def test_expired_session_is_closed_at_the_next_request(tmp_path: Path) -> 
         await renewed.login()
         ends = [
             each._session_ends
-            for each in broker._listeners["SASL_PLAINTEXT"]._sasl._authentications.values()
+            for each in broker._listeners["SASL_PLAINTEXT"].sasl._authentications.values()
         ]
         clock = broker._platform.clock
         await eventually(lambda: clock.monotonic() > max(ends))
@@ -444,3 +478,108 @@ async def test_listener_that_nobody_could_use_does_not_start(
     with pytest.raises(ConfigError, match=reason) as caught:
         await make_broker(tmp_path, properties=keys).start()
     assert "secret" not in str(caught.value)
+
+
+# -- tokens ----------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def with_tokens(directory: Path, issuer: Issuer, **more: str) -> AsyncIterator[Broker]:
+    async with broker_with(
+        directory / "log",
+        sasl_enabled_mechanisms="OAUTHBEARER",
+        sasl_oauthbearer_jwks_endpoint_url=issuer.write(directory / "keys.json"),
+        sasl_oauthbearer_expected_audience="kafka",
+        sasl_oauthbearer_expected_issuer="https://issuer",
+        **more,
+    ) as running_broker:
+        yield running_broker
+
+
+def with_token(token: str) -> bytes:
+    return b"n,,\x01auth=Bearer %b\x01\x01" % token.encode()
+
+
+GOOD: dict[str, Any] = {"aud": "kafka", "iss": "https://issuer"}
+
+
+async def login_with(client: Raw, token: str) -> Any:
+    await client.handshake("OAUTHBEARER")
+    return await client.authenticate(with_token(token))
+
+
+async def test_session_ends_with_its_token(tmp_path: Path) -> None:
+    issuer = Issuer()
+    async with with_tokens(tmp_path, issuer) as broker, raw(broker) as client:
+        done = await login_with(client, issuer.token("carol", **GOOD))
+        assert done.error_code == 0
+        assert 0 < done.session_lifetime_ms <= 600_000
+        assert principals(broker) == ["User:carol"]
+        assert (await client.metadata()).brokers
+    async with (
+        with_tokens(tmp_path, issuer, connections_max_reauth_ms="5000") as broker,
+        raw(broker) as client,
+    ):
+        assert (await login_with(client, issuer.token("carol", **GOOD))).session_lifetime_ms == 5000
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"aud": "other"},
+        {"iss": "https://elsewhere"},
+        {"lasts_s": -100},
+        {"scope": ["a", "a"]},
+        {"nbf": 4_000_000_000},
+    ],
+    ids=lambda claims: next(iter(claims)),
+)
+async def test_token_with_wrong_claims_is_refused(tmp_path: Path, claims: dict[str, Any]) -> None:
+    issuer = Issuer()
+    async with with_tokens(tmp_path, issuer) as broker, raw(broker) as client:
+        answer = await login_with(client, issuer.token("carol", **GOOD | claims))
+        assert (answer.error_code, answer.auth_bytes) == (0, b'{"status":"invalid_token"}')
+        refused = await client.authenticate(b"\x01")
+        assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert await client.is_closed()
+        assert count(broker, "failed") == 1
+
+
+async def test_unsigned_token_is_refused(tmp_path: Path) -> None:
+    issuer = Issuer()
+    async with with_tokens(tmp_path, issuer) as broker, raw(broker) as client:
+        _, claims, _ = issuer.token("carol", **GOOD).split(".")
+        answer = await login_with(client, f"eyJhbGciOiJub25lIn0.{claims}.")
+        assert answer.auth_bytes == b'{"status":"invalid_token"}'
+
+
+async def test_token_of_a_new_key_has_the_key_set_fetched_again(tmp_path: Path) -> None:
+    issuer, successor = Issuer(), Issuer("successor")
+    async with (
+        with_tokens(
+            tmp_path, issuer, sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms="1"
+        ) as broker,
+        raw(broker) as first,
+        raw(broker) as second,
+    ):
+        assert (await login_with(first, issuer.token("carol", **GOOD))).auth_bytes == b""
+        successor.write(tmp_path / "keys.json")
+        done = await login_with(second, successor.token("carol", **GOOD))
+        assert (done.error_code, done.auth_bytes) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({}, "knows no key"),
+        ({"url": "http://issuer/keys"}, "has to begin with https"),
+        ({"url": "file:"}, "has to begin with https"),
+    ],
+)
+async def test_listener_without_a_key_set_does_not_start(
+    tmp_path: Path, changed: dict[str, str], reason: str
+) -> None:
+    keys = KEYS | {"sasl.enabled.mechanisms": "OAUTHBEARER"}
+    keys |= {f"sasl.oauthbearer.jwks.endpoint.{name}": text for name, text in changed.items()}
+    with pytest.raises(ConfigError, match=reason):
+        await make_broker(tmp_path, properties=keys).start()

@@ -73,7 +73,7 @@ async def test_client_without_the_digest_cannot_change_nodes_or_read_secrets(
         return hidden, paths
 
     hidden, paths = await asyncio.to_thread(look)
-    assert hidden == {"/config/brokers", "/config/brokers/1"}
+    assert hidden == {"/config/brokers", "/config/brokers/1", "/config/users"}
     assert {znodes.CLUSTER_ID, znodes.CONTROLLER, "/config/topics/t", "/", "/admin"} <= paths
 
     stranger = await stores.open(server, chroot)

@@ -337,7 +337,7 @@ def describe_acls(g: Given) -> DescribeAclsRequest:
         resource_type_filter=Type.TOPIC,
         resource_name_filter=g.name,
         pattern_type_filter=3,
-        principal_filter="User:nobody",
+        principal_filter="User:stranger",
         host_filter=None,
         operation=Op.ANY,
         permission_type=1,
@@ -348,7 +348,7 @@ def create_acl(g: Given) -> CreateAclsRequest:
     rule = AclCreation(
         resource_type=Type.TOPIC,
         resource_name=g.name,
-        principal="User:nobody",
+        principal="User:stranger",
         host="*",
         operation=Op.READ,
         permission_type=3,

@@ -44,7 +44,7 @@ from barnabas.broker.maintenance import (
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.periodic_tasks import PeriodicTasks
 from barnabas.broker.platform import Platform, system_platform
-from barnabas.broker.security.scram_users import ScramUsers
+from barnabas.broker.security.scram_users import ScramUsers, stored_secret
 from barnabas.broker.server.listener import Listener
 from barnabas.broker.server.network import bind_addresses
 from barnabas.broker.server.slices import Slicer
@@ -56,6 +56,7 @@ from barnabas.config.listeners import parse_host_port
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.types import uuid_text
+from barnabas.security.sasl.credentials import StandIns
 from barnabas.security.tls import client_tls
 from barnabas.storage.files.errors import LogDirFailed
 from barnabas.storage.files.files import make_dirs
@@ -221,6 +222,10 @@ class Broker:
         self._exits.callback(configs.stop)
         scram_users = ScramUsers(configs)
         await scram_users.start()
+        stand_ins = None
+        if any(each.has_sasl for each in config.resolved_listeners()):
+            new = platform.random.getrandbits(256).to_bytes(32, "big")
+            stand_ins = StandIns(await stored_secret(store, new))
         features = Features(store)
         self._exits.callback(features.stop)
         await features.start(
@@ -237,6 +242,7 @@ class Broker:
             configs=configs,
             features=features,
             scram_users=scram_users,
+            stand_ins=stand_ins,
             cache=cache,
             peers=Peers(
                 cache,

@@ -206,11 +206,9 @@ class BrokerConfig(
                     remedy += ", or bind it to 127.0.0.1"
                 text = f"Listener {name} lets anonymous clients in. {remedy}."
                 found.append(Exposure("anonymous", name, text))
-            if (
-                protocol == "SASL_PLAINTEXT"
-                and "PLAIN" in self.sasl_of(name).sasl_enabled_mechanisms
-            ):
-                text = f"Listener {name} receives passwords in the clear. {remedy}."
+            offered = self.sasl_of(name).sasl_enabled_mechanisms
+            if protocol == "SASL_PLAINTEXT" and {"PLAIN", "OAUTHBEARER"}.intersection(offered):
+                text = f"Listener {name} receives passwords or tokens in the clear. {remedy}."
                 found.append(Exposure("clear_passwords", name, text))
         return found
 

@@ -6,7 +6,7 @@ from typing import Final
 from barnabas.config.declare import integer, long, names, optional_string, password, string
 from barnabas.config.table import Table
 
-MECHANISMS: Final = ("PLAIN", "OAUTHBEARER")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 """The mechanisms that are served."""
 
 
@@ -20,13 +20,15 @@ class SaslKeys(Table):
     )
     sasl_enabled_mechanisms = names(
         ("GSSAPI",),
-        "Mechanisms of the listeners with SASL: PLAIN, OAUTHBEARER. GSSAPI, the default of Kafka, "
-        "is not supported, so a listener with SASL needs this key.",
+        f"Mechanisms of the listeners with SASL: {', '.join(MECHANISMS)}. GSSAPI, the default of "
+        "Kafka, is not supported, so a listener with SASL needs this key.",
         may_be_empty=False,
     )
     sasl_jaas_config = password(
         "The login module of a mechanism. For PLAIN it has the users: "
         '`org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="...";`. '
+        "Or it is `org.apache.kafka.common.security.scram.ScramLoginModule required;`: then the "
+        "users of SCRAM log in with their passwords, and no password is stored. "
         "Without a prefix it is for all listeners, where Kafka ignores it.",
     )
     sasl_oauthbearer_clock_skew_seconds = integer(

@@ -136,16 +136,28 @@ DIFFERENCES = (
     ),
     Difference(
         "SASL: mechanisms",
-        "PLAIN and OAUTHBEARER. A listener that offers another mechanism does not start; GSSAPI "
-        "is the default of sasl.enabled.mechanisms, so the key has to be set, and "
-        "sasl.mechanism.inter.broker.protocol too if brokers use SASL among themselves.",
-        "GSSAPI, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER.",
-        "They come one after the other. GSSAPI needs a library of C and a KDC.",
+        "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER. A listener that offers another "
+        "mechanism does not start; GSSAPI is the default of sasl.enabled.mechanisms, so the key "
+        "has to be set, and sasl.mechanism.inter.broker.protocol too if brokers use SASL among "
+        "themselves.",
+        "These and GSSAPI.",
+        "GSSAPI needs a library of C and a KDC.",
+    ),
+    Difference(
+        "SASL: messages of SCRAM",
+        "An unknown user gets a salt, always the same, and fails at the last message as a wrong "
+        "password does; the brokers share the secret of these salts in `/scram_stand_ins`. The "
+        "channel binding has to repeat the first message's header, attributes come once and in "
+        "order, `m=` is refused, a message has at most 16 KB and 33 attributes. The flag `y` is "
+        "taken, and so are all characters of names.",
+        "An unknown user is refused at the first message. Some malformed messages are taken.",
+        "A client that does not know the password learns nothing about users (RFC 5802, 7).",
     ),
     Difference(
         "SASL: users of PLAIN",
-        "`sasl.jaas.config` without a prefix is for all listeners. An option that stands twice in "
-        "it is refused. A message has at most 16 KB.",
+        "With the login module of SCRAM they are the users of SCRAM, so that no password is "
+        "stored. `sasl.jaas.config` without a prefix is for all listeners. An option that stands "
+        "twice in it is refused. A message has at most 16 KB.",
         "The key counts only with the prefix of a listener and a mechanism; there is a JAAS file "
         "too. The last of equal options counts.",
         "A key that is silently ignored leaves a listener without users.",

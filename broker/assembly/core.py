@@ -17,6 +17,7 @@ from barnabas.broker.store.metadata_store import MetadataStore
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.metrics.catalogue import BrokerMetrics
+from barnabas.security.sasl.credentials import StandIns
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Core:
     configs: Configs
     features: Features
     scram_users: ScramUsers
+    stand_ins: StandIns | None
+    """Credentials in place of those of unknown users; None without a listener with SASL."""
     cache: MetadataCache
     peers: Peers
     slicer: Slicer

@@ -101,7 +101,10 @@ def _sasl(core: Core, shared: Mapping[str, SharedResources]) -> "dict[str, Liste
     from barnabas.broker.security.mechanisms import Mechanisms
     from barnabas.broker.server.sasl import ListenerSasl
 
-    mechanisms = Mechanisms(config, core.platform.offload, core.platform.clock)
+    assert core.stand_ins is not None, "a broker with SASL reads them at its start"
+    mechanisms = Mechanisms(
+        config, core.platform.offload, core.platform.clock, core.scram_users, core.stand_ins
+    )
     return {
         name: ListenerSasl(
             name,

@@ -28,6 +28,8 @@ LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT = "/log_dir_event_notification/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
+SCRAM_STAND_INS = "/scram_stand_ins"
+"""A secret of the brokers that Kafka does not have."""
 
 CONFIG_TYPES = ("topics", "brokers", "groups", "users")
 """Kinds of entities with dynamic configuration."""
@@ -325,6 +327,18 @@ def decode_config(data: bytes) -> dict[str, str]:
         # Passwords may be in it, so the error repeats nothing.
         what = f"{len(data)} bytes that are no configuration: {type(cause).__name__}"
         raise ZnodeError(what) from None
+
+
+def encode_stand_ins(secret: bytes) -> bytes:
+    return compact_json({"version": 1, "secret": secret.hex()})
+
+
+@guarded
+def decode_stand_ins(data: bytes) -> bytes:
+    secret = bytes.fromhex(json.loads(data)["secret"])
+    if not secret:
+        raise ValueError("empty")
+    return secret
 
 
 def encode_config_change(kind: str, name: str) -> bytes:

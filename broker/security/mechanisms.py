@@ -1,42 +1,61 @@
 """The SASL mechanisms of a listener, made from its keys."""
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
+from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.sasl import Mechanism, Refresh
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError
 from barnabas.config.sasl_keys import SaslKeys
 from barnabas.security.sasl import oauthbearer, plain
+from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism, StandIns
 from barnabas.security.sasl.exchange import ServerExchange
 from barnabas.security.sasl.jaas import JaasError, parse_jaas
 from barnabas.security.sasl.oauthbearer import KeySet, TokenRules
+from barnabas.security.sasl.scram import ScramServer
 
 if TYPE_CHECKING:
     from barnabas.security.sasl.web_tokens import WebKeys
 
 PLAIN_LOGIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_LOGIN_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 FETCH_S: Final = 5.0
 """The seconds that the endpoint of a key set may be silent."""
 _QUEUE: Final = "key sets"
+_NONCE_BYTES: Final = 20
 _log = get_logger(__name__)
 
 
 class Mechanisms:
     """The mechanisms that the listeners of a broker may offer."""
 
-    def __init__(self, config: BrokerConfig, offload: Offload, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        offload: Offload,
+        clock: Clock,
+        users: ScramUsers,
+        stand_ins: StandIns,
+    ) -> None:
         self._config = config
         self._offload = offload
         self._clock = clock
-        self._makers = {"PLAIN": self._plain, "OAUTHBEARER": self._oauthbearer}
+        self._users = users
+        self._stand_ins = stand_ins
+        self._makers: dict[str, Callable[[str, SaslKeys], Mechanism]] = {
+            "PLAIN": self._plain,
+            "OAUTHBEARER": self._oauthbearer,
+            **{each.value: partial(self._scram, each) for each in ScramMechanism},
+        }
 
     def of(self, listener: str) -> Mapping[str, Mechanism]:
         """Return the mechanisms of a listener by name; raise ConfigError."""
@@ -56,9 +75,35 @@ class Mechanisms:
             module = parse_jaas(keys.sasl_jaas_config)
         except JaasError as error:
             raise ConfigError(f"{key} is invalid: {error}") from None
-        if module.name != PLAIN_LOGIN_MODULE:
-            raise ConfigError(f"{key} is invalid: the login module has to be {PLAIN_LOGIN_MODULE}")
-        begin = partial(plain.authenticate, find=plain.JaasUsers(module.options).find)
+        find: Callable[[str], plain.Verifier]
+        if module.name == PLAIN_LOGIN_MODULE:
+            find = plain.JaasUsers(module.options).find
+        elif module.name == SCRAM_LOGIN_MODULE:
+            find = self._credentials
+        else:
+            raise ConfigError(
+                f"{key} is invalid: the login module has to be {PLAIN_LOGIN_MODULE}, or "
+                f"{SCRAM_LOGIN_MODULE} for the users of SCRAM"
+            )
+        return Mechanism(partial(plain.authenticate, find=find), keys.connections_max_reauth_ms)
+
+    def _credentials(self, user: str) -> plain.Verifier:
+        return _AnyOf(
+            [
+                self._stand_ins.credential(each, user, self._users.find(user, each))
+                for each in ScramMechanism
+            ]
+        )
+
+    def _scram(self, mechanism: ScramMechanism, _listener: str, keys: SaslKeys) -> Mechanism:
+        server = ScramServer(
+            mechanism, partial(self._users.find, mechanism=mechanism), self._stand_ins
+        )
+        now_ms = self._clock.now_ms
+
+        def begin(message: bytes) -> ServerExchange:
+            return server.authenticate(message, os.urandom(_NONCE_BYTES).hex(), now_ms())
+
         return Mechanism(begin, keys.connections_max_reauth_ms)
 
     def _oauthbearer(self, listener: str, keys: SaslKeys) -> Mechanism:
@@ -101,6 +146,15 @@ class Mechanisms:
 
     def _fetch(self, listener: str, url: SplitResult) -> "Awaitable[WebKeys]":
         return self._offload.submit(_QUEUE, lambda: _key_set(listener, url))
+
+
+class _AnyOf(NamedTuple):
+    """The credentials of a user, and stand-ins: the time does not tell which ones exist."""
+
+    credentials: list[ScramCredential]
+
+    def matches(self, password: bytes) -> bool:
+        return sum(each.matches(password) for each in self.credentials) > 0
 
 
 async def _refresh(key_set: KeySet, now_ms: Callable[[], int]) -> None:

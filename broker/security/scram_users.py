@@ -5,13 +5,15 @@ Their credentials are in `/config/users`, beside the quotas of users, as in Kafk
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
+from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.configs import Configs, Values
 from barnabas.broker.cluster.znodes import ZnodeError
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.store.metadata_store import NotAllowed
+from barnabas.broker.store.metadata_store import Create, MetadataStore, NodeExists, NotAllowed
 from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism
 
 USERS: Final = "users"
@@ -20,6 +22,18 @@ _NOTHING: Final[Credentials] = MappingProxyType({})
 _AT_ONCE: Final = 64
 """Users that are read before other work of the event loop has its turn."""
 _log = get_logger(__name__)
+
+
+async def stored_secret(store: MetadataStore, new: bytes) -> bytes:
+    """Return the cluster's secret of `StandIns`; it is `new` if there was none.
+
+    All brokers have the same, so that none of them gives away who exists. Raises StoreError, and
+    ZnodeError.
+    """
+    with suppress(NodeExists):
+        await store.multi([Create(znodes.SCRAM_STAND_INS, znodes.encode_stand_ins(new))])
+    data, _ = await store.get(znodes.SCRAM_STAND_INS)
+    return znodes.decode_stand_ins(data)
 
 
 class ScramUsers:

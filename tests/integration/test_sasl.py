@@ -12,6 +12,8 @@ import pytest
 
 from barnabas.broker.app import Broker
 from barnabas.broker.server import sasl
+from barnabas.client.connection import AuthenticationError, Connection
+from barnabas.client.security import connect_with
 from barnabas.config.key import ConfigError
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.errors import ErrorCode
@@ -25,6 +27,7 @@ from barnabas.protocol.messages import (
 )
 from barnabas.protocol.schema import Api
 from barnabas.security.principal import ANONYMOUS
+from barnabas.security.sasl.credentials import MIN_ITERATIONS, ScramCredential, ScramMechanism
 from tests.support.certificates import Stores
 from tests.support.data_path import make_broker, running
 from tests.support.waiting import eventually
@@ -583,3 +586,83 @@ async def test_listener_without_a_key_set_does_not_start(
     keys |= {f"sasl.oauthbearer.jwks.endpoint.{name}": text for name, text in changed.items()}
     with pytest.raises(ConfigError, match=reason):
         await make_broker(tmp_path, properties=keys).start()
+
+
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+SCRAM_KEYS = {
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": SCRAM_MODULE,
+}
+
+
+async def add_user(broker: Broker, mechanism: ScramMechanism) -> None:
+    assert broker._core is not None
+    password = b"alice-secret"
+    credential = ScramCredential.of_password(mechanism, password, b"salt", MIN_ITERATIONS)
+    await broker._core.scram_users.put("alice", credential)
+
+
+async def first_answer(broker: Broker, mechanism: str, user: str) -> dict[str, str]:
+    async with raw(broker) as client:
+        assert (await client.handshake(mechanism)).error_code == 0
+        answer = await client.authenticate(f"n,,n={user},r=abc".encode())
+        assert answer.error_code == 0
+        return dict(item.split("=", 1) for item in answer.auth_bytes.decode().split(","))
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+async def test_unknown_user_of_scram_cannot_be_told_from_a_known_one(
+    tmp_path: Path, mechanism: str
+) -> None:
+    async with running(tmp_path, properties=KEYS | SCRAM_KEYS) as broker:
+        await add_user(broker, ScramMechanism(mechanism))
+        known = await first_answer(broker, mechanism, "alice")
+        ghost, again, other = [
+            await first_answer(broker, mechanism, name) for name in ("ghost", "ghost", "spirit")
+        ]
+    assert ghost.keys() == known.keys()
+    assert ghost["s"] == again["s"] != other["s"]
+    assert ghost["r"] != again["r"]
+    assert ghost["i"] == known["i"]
+    async with running(tmp_path, properties=KEYS | SCRAM_KEYS) as broker:
+        assert (await first_answer(broker, mechanism, "ghost"))["s"] == ghost["s"]
+
+
+@pytest.mark.parametrize("mechanism", ScramMechanism)
+async def test_users_of_scram_log_in_by_plain(tmp_path: Path, mechanism: ScramMechanism) -> None:
+    async with running(tmp_path, properties=KEYS | SCRAM_KEYS) as broker:
+        for message, served in ((ALICE, True), (ALICE + b"x", False), (b"\0bob\0x", False)):
+            async with raw(broker) as client:
+                assert (await client.login(message)).error_code == (
+                    ErrorCode.SASL_AUTHENTICATION_FAILED
+                )
+            await add_user(broker, mechanism)
+            async with raw(broker) as client:
+                assert ((await client.login(message)).error_code == 0) is served
+            assert broker._core is not None
+            await broker._core.scram_users.delete("alice", mechanism)
+
+
+async def test_user_who_is_deleted_cannot_log_in_again(tmp_path: Path) -> None:
+    async with running(tmp_path, properties=KEYS | SCRAM_KEYS) as broker:
+        connect = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": "alice",
+            "sasl.password": "alice-secret",
+        }
+
+        async def log_in() -> None:
+            opened = await Connection.open(
+                "127.0.0.1", broker.port, connect=connect_with(connect), timeout=5
+            )
+            await opened.close()
+
+        with pytest.raises(AuthenticationError):
+            await log_in()
+        await add_user(broker, ScramMechanism.SHA_256)
+        await log_in()
+        assert broker._core is not None
+        await broker._core.scram_users.delete("alice", ScramMechanism.SHA_256)
+        with pytest.raises(AuthenticationError):
+            await log_in()

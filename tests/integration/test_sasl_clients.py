@@ -18,6 +18,7 @@ from aiokafka.errors import KafkaConnectionError
 from kafka import KafkaConsumer, KafkaProducer
 
 from barnabas.broker.app import Broker
+from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism
 from tests.support.certificates import Stores
 from tests.support.data_path import running
 from tests.support.web_tokens import Issuer
@@ -30,7 +31,7 @@ JAAS = (
 )
 ISSUER = Issuer()
 LISTENERS = ("SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "OAUTHBEARER")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 @pytest.fixture
@@ -52,7 +53,16 @@ async def broker(tmp_path: Path, stores: Stores) -> AsyncIterator[Broker]:
         **stores.trust(),
     }
     async with running(tmp_path / "log", properties=keys) as running_broker:
+        await add_users(running_broker)
         yield running_broker
+
+
+async def add_users(broker: Broker) -> None:
+    assert broker._core is not None
+    for mechanism in ScramMechanism:
+        password = PASSWORD.encode()
+        credential = ScramCredential.of_password(mechanism, password, b"salt", 4096)
+        await broker._core.scram_users.put("alice", credential)
 
 
 class KafkaPythonTokens(kafka.net.sasl.oauth.AbstractTokenProvider):

@@ -350,6 +350,8 @@ def test_a_key_of_a_listener_without_effect_is_named(key):
         ("SSL", "", {"ssl.client.auth": "required"}, []),
         ("SSL", "", {"listener.name.own.ssl.client.auth": "required"}, []),
         ("SASL_PLAINTEXT", "", {"sasl.enabled.mechanisms": "PLAIN"}, ["clear_passwords"]),
+        ("SASL_PLAINTEXT", "", {"sasl.enabled.mechanisms": "OAUTHBEARER"}, ["clear_passwords"]),
+        ("SASL_PLAINTEXT", "", {"sasl.enabled.mechanisms": "SCRAM-SHA-256"}, []),
         ("SASL_PLAINTEXT", "127.0.0.1", {"sasl.enabled.mechanisms": "PLAIN"}, []),
         ("SASL_SSL", "", {"sasl.enabled.mechanisms": "PLAIN"}, []),
     ],

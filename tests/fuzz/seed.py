@@ -40,7 +40,7 @@ def seeds() -> Iterator[tuple[str, str, bytes]]:
         if version in (api(key).versions[0], api(key).flexible, last[key]):
             name = f"{api(key).name}-v{version}"
             body = encode(filled(api(key).request, version), version)
-            yield "request", name, bytes([index]) + body
+            yield "request", name, index.to_bytes(2, "big") + body
             head = encode_request_header(key, version, 7, "seed")
             yield "header", name, head
             if version == last[key]:
@@ -73,7 +73,6 @@ def _scram_messages() -> tuple[list[bytes], list[bytes]]:
 
 
 def main() -> None:
-    assert len(REQUESTS) < 256, "one byte chooses the request"
     for target, name, data in seeds():
         path = CORPUS / target / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -44,11 +44,11 @@ def header(data: bytes) -> None:
 
 
 def request(data: bytes) -> None:
-    """Decode a request of any version, chosen by the first byte, and encode it again."""
-    if not data:
+    """Decode a request of any version, chosen by the first two bytes, and encode it again."""
+    if len(data) < 2:
         return
-    key, version = REQUESTS[data[0] % len(REQUESTS)]
-    message = decoder(api(key).request, version)(data, 1, False)
+    key, version = REQUESTS[int.from_bytes(data[:2], "big") % len(REQUESTS)]
+    message = decoder(api(key).request, version)(data, 2, False)
     encode(message, version)
 
 

@@ -127,6 +127,7 @@ def measure(note: Note, directory: Path, rounds: int, megabytes: int) -> None:
                     _reads(note, spark, topic, records, rounds)
             _copies(note, spark, servers, "source-100-4", megabytes * 10_000, rounds)
             _triggers(note, spark, servers, rounds)
+        with driver(PYTHON, servers, directory) as spark:
             _memory(note, spark, servers)
     _commits(note, rounds)
     for _ in range(rounds):
@@ -174,9 +175,10 @@ def _triggers(note: Note, spark: SparkDriver, servers: str, rounds: int) -> None
 
 
 def _memory(note: Note, spark: SparkDriver, servers: str) -> None:
-    """Measure how much a Python worker grows while rows pass through it."""
+    """Measure how much a Python worker grows that has read one row in each task before."""
     filled(servers, "memory", MEMORY_ROWS, 100, 4)
-    spark.ask("stream", "source-100-4", "memory-warm-up")
+    filled(servers, "memory-idle", 4, 100, 4)
+    spark.ask("stream", "memory-idle", "memory-idle")
     idle = max(resident_bytes(pid) for pid in _workers(spark.pid))
     peak, over = idle, threading.Event()
 

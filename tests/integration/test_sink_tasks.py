@@ -25,6 +25,8 @@ from tests.integration.reading import values
 
 LABEL = TaskLabel("query", 7, 3, 0)
 TWO_PHASE = {"transaction.two.phase.commit.enable": "true", "transaction.max.timeout.ms": "120000"}
+NO_QUESTIONS = {"ApiVersions", "Metadata", "FindCoordinator", "Produce"}
+"""Requests for connections and places, and the rows."""
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +141,30 @@ async def test_id_whose_first_request_was_not_answered_is_left(
     assert lost == [f"sink.{topic}.0"]
     assert winner.transactional_id == f"sink.{topic}.1"
     await commit(cluster, winner)
+
+
+async def test_task_costs_its_coordinator_four_requests_at_most(
+    cluster: Cluster, servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its id is described if it was used before; two requests are the driver's."""
+    send = Connection.request
+    asked: list[str] = []
+
+    async def counted(self: Connection, api: Api, request: object, **keys: Any) -> object:
+        asked.append(api.name)
+        return await send(self, api, request, **keys)
+
+    monkeypatch.setattr(Connection, "request", counted)
+    ids, plan = TaskIds("sink", topic), plan_of(servers)
+    requests = []
+    for value in (b"1", b"2"):
+        asked.clear()
+        winner = await written(cluster, plan, ids, rows(topic, value))
+        assert winner is not None
+        await commit(cluster, winner)
+        requests.append([name for name in asked if name not in NO_QUESTIONS])
+    new = ["InitProducerId", "InitProducerId", "EndTxn"]
+    assert requests == [new, ["DescribeTransactions", *new]]
 
 
 async def test_failed_task_aborts_its_rows(cluster: Cluster, servers: str, topic: str) -> None:

@@ -19,7 +19,7 @@ FOUND = {
     "believes_a_lost_answer": (World, 0),
     "believes_the_cache": (LosesPowerAfterAFailedFsync, 4),
     "counts_who_diverges": (World, 18),
-    "cuts_to_its_high_watermark": (World, 109),
+    "cuts_to_its_high_watermark": (World, 191),
     "followers_forget_producers": (World, 0),
     "forgets_quiet_followers": (SessionsExpireInAQuietCluster, 16),
     "goes_home_in_the_same_epoch": (World, 2),

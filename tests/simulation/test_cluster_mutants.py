@@ -16,17 +16,17 @@ _TRIES = 80
 """Histories that may pass before one shows the fault; any change of the random draws changes
 them."""
 FOUND = {
-    "believes_a_lost_answer": (World, 0),
+    "believes_a_lost_answer": (World, 9),
     "believes_the_cache": (LosesPowerAfterAFailedFsync, 4),
     "counts_who_diverges": (World, 18),
     "cuts_to_its_high_watermark": (World, 191),
-    "followers_forget_producers": (World, 0),
-    "forgets_quiet_followers": (SessionsExpireInAQuietCluster, 16),
+    "followers_forget_producers": (World, 11),
+    "forgets_quiet_followers": (SessionsExpireInAQuietCluster, 56),
     "goes_home_in_the_same_epoch": (World, 2),
-    "never_cuts": (World, 0),
+    "never_cuts": (World, 7),
     "obeys_anybody": (HearsAnOldControllerLate, 0),
     "refuses_when_deposed": (InTheMinority, 19),
-    "trusts_what_lost_power": (RestartsWhileTheStoreIsAway, 0),
+    "trusts_what_lost_power": (RestartsWhileTheStoreIsAway, 2),
 }
 """The kind of history, and the seed from which a history with the fault is searched."""
 

@@ -21,16 +21,23 @@ from barnabas.protocol.messages import sasl_authenticate, sasl_handshake
 from barnabas.security.sasl import oauthbearer, plain, scram
 from barnabas.security.sasl.credentials import ScramMechanism
 from barnabas.security.sasl.exchange import AuthenticationFailed, ClientExchange, OffLoop
-from barnabas.security.sasl.jaas import JaasError, LoginModule, parse_jaas
+from barnabas.security.sasl.jaas import (
+    OAUTHBEARER_LOGIN_MODULE,
+    PLAIN_LOGIN_MODULE,
+    SCRAM_LOGIN_MODULE,
+    JaasError,
+    LoginModule,
+    parse_jaas,
+)
 from barnabas.security.tls import read_file
 
 JAAS: Final = "sasl.jaas.config"
 MECHANISM: Final = "sasl.mechanism"
 _MODULES: Final = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+    "PLAIN": PLAIN_LOGIN_MODULE,
+    "SCRAM-SHA-256": SCRAM_LOGIN_MODULE,
+    "SCRAM-SHA-512": SCRAM_LOGIN_MODULE,
+    "OAUTHBEARER": OAUTHBEARER_LOGIN_MODULE,
 }
 """The login module of each mechanism that is supported."""
 _TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"

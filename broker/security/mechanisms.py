@@ -19,15 +19,18 @@ from barnabas.config.sasl_keys import SaslKeys
 from barnabas.security.sasl import oauthbearer, plain
 from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism, StandIns
 from barnabas.security.sasl.exchange import ServerExchange
-from barnabas.security.sasl.jaas import JaasError, parse_jaas
+from barnabas.security.sasl.jaas import (
+    PLAIN_LOGIN_MODULE,
+    SCRAM_LOGIN_MODULE,
+    JaasError,
+    parse_jaas,
+)
 from barnabas.security.sasl.oauthbearer import KeySet, TokenRules
 from barnabas.security.sasl.scram import ScramServer
 
 if TYPE_CHECKING:
     from barnabas.security.sasl.web_tokens import WebKeys
 
-PLAIN_LOGIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
-SCRAM_LOGIN_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 FETCH_S: Final = 5.0
 """The seconds that the endpoint of a key set may be silent."""
 _QUEUE: Final = "key sets"

@@ -14,6 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+PLAIN_LOGIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_LOGIN_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTHBEARER_LOGIN_MODULE: Final = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+)
 CONTROL_FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 
 _TOKEN = re.compile(

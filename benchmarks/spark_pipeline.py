@@ -32,6 +32,7 @@ BATCH_BYTES = 64 * 1024
 TRIGGERS = 40
 ROWS_PER_TRIGGER = 2_000
 MEMORY_ROWS = 10_000_000
+DAEMONS = [b"-m", b"pyspark.daemon"], [b"-m", b"barnabas.pipeline.spark.daemon"]
 TASKS = 200
 FIRST_ROW = "the first row is committed"
 EXAMPLE_SECONDS = 300.0
@@ -197,6 +198,7 @@ def _memory(note: Note, spark: SparkDriver, servers: str) -> None:
     over.set()
     thread.join()
     assert found["rows"] == MEMORY_ROWS, found
+    assert peak > idle, "the workers that read were not among those watched"
     note("a worker's memory while 10 M rows pass", OURS, {"mb_above_idle": (peak - idle) / 1e6})
 
 
@@ -230,12 +232,12 @@ def _example(note: Note, directory: Path) -> None:
 
 
 def _workers(pid: int) -> list[int]:
-    """Return the Python workers below a driver: the children of PySpark's daemon."""
+    """Return the Python workers below a driver: the children of PySpark's daemons and of ours."""
     found: list[int] = []
     for child in children(pid):
         try:
-            command = Path(f"/proc/{child}/cmdline").read_bytes()
+            module = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[1:3]
         except OSError:
             continue
-        found += children(child) if b"pyspark.daemon" in command else _workers(child)
+        found += children(child) if module in DAEMONS else _workers(child)
     return found

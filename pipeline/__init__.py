@@ -1,13 +1,23 @@
 """The data pipeline on Spark: a source and an exactly-once sink, and jobs from a file."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_REDACTION: Final = "spark.sql.redaction.options.regex"
+_SECRET: Final = r"(?i)^kafka[.](sasl|ssl)[.]"
+
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("barnabas")` known to a session, for reads and writes."""
+    """Make `format("barnabas")` known to a session, for reads and writes.
+
+    The session shows no option of TLS and SASL in its plans from now on: by default Spark hides
+    those whose name or value has a word such as `password`, and so shows a private key.
+    """
     from barnabas.pipeline.spark.format import BarnabasDataSource
 
+    hidden = spark.conf.get(_REDACTION) or ""
+    if _SECRET not in hidden:
+        spark.conf.set(_REDACTION, f"{hidden}|{_SECRET}" if hidden else _SECRET)
     spark.dataSource.register(BarnabasDataSource)

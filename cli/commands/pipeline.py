@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from barnabas.cli.common import Target
+from barnabas.cli.common import Target, cluster_options, command_config
 
 if TYPE_CHECKING:
     from barnabas.pipeline.jobs.reading import JobFile
@@ -42,7 +42,7 @@ def _need_extra() -> None:
 
 
 def _job_argument(command: Command) -> Command:
-    """Add the argument JOB.yaml and the option that overrules its brokers."""
+    """Add the argument JOB.yaml and the options that overrule its brokers and its security."""
     brokers = click.option(
         "-b",
         "--bootstrap-server",
@@ -50,16 +50,22 @@ def _job_argument(command: Command) -> Command:
         help="HOST:PORT of one or more brokers, instead of the file's `bootstrap`.",
     )
     path = click.argument("path", metavar="JOB.yaml", type=click.Path(path_type=Path))
-    return path(brokers(command))
+    return path(brokers(command_config(command)))
 
 
-def _read(path: Path, bootstrap: str | None) -> "JobFile":
+def _read(path: Path, bootstrap: str | None, properties: Mapping[str, str]) -> "JobFile":
     _need_extra()
+    from barnabas.client.security import KEYS
     from barnabas.pipeline.jobs.reading import read_job
 
     file = read_job(path)
+    changed: dict[str, Any] = {}
     if bootstrap:
-        file.job = file.job.model_copy(update={"bootstrap": bootstrap})
+        changed["bootstrap"] = bootstrap
+    if "security.protocol" in properties:
+        # The file may have other keys of a client, such as those of a consumer.
+        changed["security"] = {key: text for key, text in properties.items() if key in KEYS}
+    file.job = file.job.model_copy(update=changed)
     return file
 
 
@@ -81,13 +87,18 @@ _LOG_LEVEL = click.option(
 @click.option("--http", metavar="HOST:PORT", help="Serve a page, /progress and /metrics here.")
 @_LOG_LEVEL
 def run(
-    path: Path, bootstrap_server: str | None, as_json: bool, http: str | None, log_level: str
+    path: Path,
+    bootstrap_server: str | None,
+    properties: Mapping[str, str],
+    as_json: bool,
+    http: str | None,
+    log_level: str,
 ) -> None:
     """Run a job until Ctrl-C; the next run goes on where it ended.
 
     On a terminal its progress is shown in place, else as one line for each batch.
     """
-    file = _read(path, bootstrap_server)
+    file = _read(path, bootstrap_server, properties)
     from barnabas.pipeline.jobs.topics import missing_topics
     from barnabas.pipeline.monitor.progress import Monitor
     from barnabas.pipeline.monitor.sink_state import SinkWatch
@@ -95,7 +106,7 @@ def run(
 
     job = file.job
     # Spark takes long to start, and would tell the same then.
-    target = Target(job.bootstrap, _CONNECT_TIMEOUT)
+    target = Target(job.bootstrap, _CONNECT_TIMEOUT, properties=job.security)
     if problems := target.run(lambda cluster: missing_topics(cluster, job)):
         raise file.failure(problems)
     monitor = Monitor(job.name, job.sink_id, time.time())
@@ -105,7 +116,7 @@ def run(
             stack.enter_context(_page(http, monitor))
         tell = stack.enter_context(_teller(as_json))
         stack.enter_context(_stopping(stop))
-        watch = stack.enter_context(SinkWatch(job.bootstrap, job.sink_id))
+        watch = stack.enter_context(SinkWatch(job.bootstrap, job.sink_id, target.connect()))
         run_job(file, monitor, tell, stop, log_level=log_level, read_sink=watch.read)
 
 
@@ -175,12 +186,18 @@ def _teller(as_json: bool) -> Iterator[Callable[["Progress"], None]]:
 @_job_argument
 @click.option("--plan", is_flag=True, help="Print Spark's plan of the queries.")
 @_LOG_LEVEL
-def check(path: Path, bootstrap_server: str | None, plan: bool, log_level: str) -> None:
+def check(
+    path: Path,
+    bootstrap_server: str | None,
+    properties: Mapping[str, str],
+    plan: bool,
+    log_level: str,
+) -> None:
     """Check a job file and plan its queries, without running them.
 
     The brokers are not asked.
     """
-    file = _read(path, bootstrap_server)
+    file = _read(path, bootstrap_server, properties)
     from barnabas.pipeline.spark.job import check_job
 
     text = check_job(file, log_level=log_level)
@@ -201,18 +218,24 @@ _JSON = click.option("-J", "--json", "as_json", is_flag=True, help="Print JSON, 
 @_job_argument
 @_TIMEOUT
 @_JSON
-def status(path: Path, bootstrap_server: str | None, timeout: float, as_json: bool) -> None:
+def status(
+    path: Path,
+    bootstrap_server: str | None,
+    properties: Mapping[str, str],
+    timeout: float,
+    as_json: bool,
+) -> None:
     """Show how far a job is: its checkpoint, its lag, its last decision, open transactions.
 
     The job may run, here or elsewhere. A checkpoint that is not on a local disk is not read.
     """
-    file = _read(path, bootstrap_server)
+    file = _read(path, bootstrap_server, properties)
     from barnabas.pipeline.jobs.checkpoint import read_checkpoint
     from barnabas.pipeline.monitor.status import read_status, show
 
     job = file.job
     checkpoint = read_checkpoint(file.checkpoint)
-    target = Target(job.bootstrap, timeout, as_json)
+    target = Target(job.bootstrap, timeout, as_json, job.security)
     found = target.run(lambda cluster: read_status(cluster, job, checkpoint))
     if as_json:
         click.echo(json.dumps(found.as_json(), indent=2))
@@ -223,14 +246,6 @@ def status(path: Path, bootstrap_server: str | None, timeout: float, as_json: bo
 
 @pipeline.command()
 @click.argument("sink")
-@click.option(
-    "-b",
-    "--bootstrap-server",
-    default="localhost:9092",
-    show_default=True,
-    envvar="BARNABAS_BOOTSTRAP_SERVER",
-    help="HOST:PORT of one or more brokers.",
-)
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 @click.option("--accept", is_flag=True, help="After a loss: go on without the lost rows.")
 @click.option(
@@ -238,17 +253,8 @@ def status(path: Path, bootstrap_server: str | None, timeout: float, as_json: bo
     is_flag=True,
     help="After a loss: let the job write the batch again; rows of its other tasks come twice.",
 )
-@_TIMEOUT
-@_JSON
-def recover(
-    sink: str,
-    bootstrap_server: str,
-    dry_run: bool,
-    accept: bool,
-    rewrite: bool,
-    timeout: float,
-    as_json: bool,
-) -> None:
+@cluster_options
+def recover(target: Target, sink: str, dry_run: bool, accept: bool, rewrite: bool) -> None:
     """Carry out the last decision of a sink, and abort its other transactions.
 
     SINK is the sinkId of a job that never comes back, or whose error names this command. A driver
@@ -261,7 +267,6 @@ def recover(
     from barnabas.pipeline.sink.protocol import SinkError
     from barnabas.pipeline.sink.recover import recover as recover_sink
 
-    target = Target(bootstrap_server, timeout, as_json)
     try:
         found = target.run(
             lambda cluster: recover_sink(
@@ -274,7 +279,8 @@ def recover(
         )
     except SinkError as error:
         raise click.ClickException(str(error)) from error
-    click.echo(json.dumps(found.as_json(), indent=2) if as_json else "\n".join(found.lines))
+    as_text = "\n".join(found.lines)
+    click.echo(json.dumps(found.as_json(), indent=2) if target.as_json else as_text)
     if not found.is_whole:
         raise click.exceptions.Exit(3)
 
@@ -293,6 +299,7 @@ def verify(
     path: Path,
     bootstrap_server: str | None,
     missing: int | None,
+    properties: Mapping[str, str],
     timeout: float,
     as_json: bool,
 ) -> None:
@@ -301,14 +308,14 @@ def verify(
     Input and output are compared by the headers that `lineage: true` adds. Exit code 0: no fault,
     3: faults found, 4: no output to verify, 1: the cluster could not be used.
     """
-    file = _read(path, bootstrap_server)
+    file = _read(path, bootstrap_server, properties)
     from barnabas.pipeline.jobs.checkpoint import read_checkpoint
     from barnabas.pipeline.jobs.verification import verify as compare
 
     job = file.job
     checkpoint = read_checkpoint(file.checkpoint)
     allowed = 0 if missing is None and job.keeps_all else missing
-    target = Target(job.bootstrap, timeout, as_json)
+    target = Target(job.bootstrap, timeout, as_json, job.security)
     verdict = target.run(lambda cluster: compare(cluster, job, checkpoint, allowed))
     if as_json:
         click.echo(json.dumps(verdict.as_json(), indent=2))

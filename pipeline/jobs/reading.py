@@ -1,16 +1,20 @@
 """Job files: YAML with the position of each key, and errors that name line and column."""
 
 import inspect
+import os
 import typing
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from barnabas.client.security import KEYS, SECRETS
+from barnabas.config.key import ConfigError
 from barnabas.pipeline.jobs.spec import Job, Location, Problem, check_references, near, nearest
+from barnabas.pipeline.security import options_of, split_security
 
 _LONGEST: Final = 1 << 20
 _DEEPEST: Final = 20
@@ -58,6 +62,9 @@ class JobFile:
             raise self.failure(_problems(error.errors())) from None
         if problems := check_references(self.job):
             raise self.failure(problems)
+        if self.job.security:
+            client = self.located(lambda: _client_keys(self.job.security, path.parent))
+            self.job = self.job.model_copy(update={"security": client})
 
     @property
     def checkpoint(self) -> str:
@@ -177,6 +184,46 @@ def read_job(path: Path) -> JobFile:
     except UnicodeDecodeError:
         raise JobError(f"{path}: not UTF-8; is it a job file?") from None
     return JobFile(path, text)
+
+
+# -- security ------------------------------------------------------------------------------------
+
+
+def _client_keys(given: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """Return the security keys of a client with all their values, checked.
+
+    Raises Problem; no text shows a value.
+    """
+    keys = {name: _client_value(name, value, folder) for name, value in given.items()}
+    try:
+        split_security(options_of(keys))
+    except ConfigError as error:
+        raise Problem(("security",), f"security: {error}") from None
+    return keys
+
+
+def _client_value(name: str, value: object, folder: Path) -> str:
+    location = ("security", name)
+    if name not in KEYS:
+        raise Problem(location, f"unknown key {name!r}; {nearest(name, KEYS)}")
+    match value:
+        case {"file": str(path), **more} if not more:
+            try:
+                return (folder / path).read_text(encoding="utf-8").removesuffix("\n")
+            except (OSError, UnicodeDecodeError):
+                raise Problem(location, f"{name}: file {path} cannot be read") from None
+        case {"env": str(variable), **more} if not more:
+            if (found := os.environ.get(variable)) is None:
+                raise Problem(location, f"{name}: set the environment variable {variable}")
+            return found
+        case str() if name not in SECRETS:
+            return value
+        case bool() | int() if name not in SECRETS:
+            return str(value).lower()
+    if name in SECRETS:
+        text = "a secret does not belong into a job file; write {file: PATH} or {env: VARIABLE}"
+        raise Problem(location, f"{name}: {text}")
+    raise Problem(location, f"{name} takes text, {{file: PATH}} or {{env: VARIABLE}}")
 
 
 # -- the texts of pydantic's errors ------------------------------------------------------------

@@ -7,10 +7,12 @@ run the queries is found out by `barnabas.pipeline.spark.plan`.
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 from pydantic_core import PydanticCustomError
+
+from barnabas.pipeline.security import is_security
 
 Location = tuple[str | int, ...]
 """The keys and indexes that lead from the root of a job file to a value."""
@@ -95,6 +97,12 @@ def _column_type(value: object) -> object:
     if simple and simple[1] not in _TYPES:
         raise _error(f"{value!r} is not a type of Spark SQL; {nearest(simple[1], _TYPES)}")
     return value
+
+
+def _security(value: object) -> object:
+    if not isinstance(value, Mapping):
+        raise _error("security must be a mapping of a client's keys, such as security.protocol")
+    return {str(key): each for key, each in value.items()}
 
 
 Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
@@ -212,6 +220,8 @@ class Job(_Part):
     trigger: Annotated[str, BeforeValidator(_trigger)] = "0 seconds"
     checkpoint: Annotated[str, Field(min_length=1)]
     spark: Texts = {}
+    security: Annotated[dict[str, Any], PlainValidator(_security)] = Field({}, repr=False)
+    """The security keys of a client; `JobFile` puts their values in the place of references."""
 
     @property
     def sink_id(self) -> str:
@@ -273,7 +283,10 @@ def check_references(job: Job) -> list[Problem]:
         problems.append(Problem(("bad_records",), "bad records need a topic of their own"))
     for part, options in (("source", job.source.options), ("sink", job.sink.options)):
         for name in options:
-            if owner := _SET_BY_KEY.get(name.lower()):
+            owner = _SET_BY_KEY.get(name.lower())
+            if is_security(name):
+                owner = "security"
+            if owner:
                 text = f"option {name!r} is set by {owner}; remove it"
                 problems.append(Problem((part, "options", name), text))
     return problems

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Final
 
 from barnabas.client.cluster import Cluster
+from barnabas.client.connection import Connect
 from barnabas.client.transaction_admin import TransactionAdmin
 from barnabas.pipeline.jobs.sink_log import CommittedDecision, DecisionReader
 from barnabas.pipeline.monitor.progress import KeptTransaction, LastDecision, SinkState
@@ -53,9 +54,10 @@ def last_decision(stored: CommittedDecision) -> LastDecision:
 class SinkWatch:
     """A thread that reads the state of a sink again and again; a context manager."""
 
-    def __init__(self, bootstrap: str, sink_id: str) -> None:
+    def __init__(self, bootstrap: str, sink_id: str, connect: Connect | None = None) -> None:
         self._bootstrap = bootstrap
         self._sink_id = sink_id
+        self._connect = connect
         self._state = SinkState()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sink-watch", daemon=True)
@@ -88,7 +90,10 @@ class SinkWatch:
 
     async def _poll(self) -> None:
         async with Cluster(
-            self._bootstrap, client_id="barnabas-monitor", timeout=_TIMEOUT
+            self._bootstrap,
+            client_id="barnabas-monitor",
+            timeout=_TIMEOUT,
+            connect=self._connect,
         ) as cluster:
             reader = DecisionReader(cluster, self._sink_id, tail=_TAIL)
             while not self._stop.is_set():

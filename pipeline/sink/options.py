@@ -12,7 +12,9 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from barnabas.client.cluster import parse_address
+from barnabas.config.key import ConfigError
 from barnabas.pipeline.errors import OneLineError
+from barnabas.pipeline.security import OPEN, Security, split_security
 from barnabas.protocol.records.compression import Compression
 
 MAX_SINK_ID: Final = 200
@@ -23,7 +25,6 @@ CHECKPOINT: Final = "checkpointlocation"
 
 _DURATION = re.compile(r"(\d{1,12})\s*(ms|s|m|h|d)?", re.ASCII)
 _UNITS = {None: 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SECURITY = re.compile(r"kafka\.(sasl|ssl|security)\.")
 
 
 class SinkOptionsError(OneLineError, ValueError):
@@ -41,7 +42,7 @@ class Delivery(Enum):
 class SinkOptions(BaseModel):
     """The options of one sink; times in ms, sizes in bytes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     bootstrap_servers: str = Field(alias="kafka.bootstrap.servers")
     topic: str | None = Field(None, alias="topic", min_length=1)
@@ -61,6 +62,8 @@ class SinkOptions(BaseModel):
     delivery_timeout_ms: int = Field(120_000, alias="kafka.delivery.timeout.ms", gt=0, lt=2**31)
     batch_size: int = Field(512 * 1024, alias="kafka.batch.size", gt=0, lt=2**31)
     buffer_size: int = Field(32 * 1024 * 1024, alias="kafka.buffer.memory", gt=0, lt=2**40)
+
+    security: Security = OPEN
 
     @field_validator("bootstrap_servers")
     @classmethod
@@ -123,7 +126,7 @@ class SinkOptions(BaseModel):
 
 
 _NAMES: Final = {
-    str(field.alias).lower(): str(field.alias) for field in SinkOptions.model_fields.values()
+    field.alias.lower(): field.alias for field in SinkOptions.model_fields.values() if field.alias
 }
 _ALIASES: Final = {
     "kafka.compression.type": "compression",
@@ -133,7 +136,6 @@ _ALIASES: Final = {
 _FIXED: Final = {
     "kafka.acks": ({"all", "-1"}, "the sink writes with acks=all"),
     "kafka.enable.idempotence": ({"true"}, "the sink is idempotent"),
-    "kafka.security.protocol": ({"plaintext"}, "TLS and SASL are not supported"),
 }
 """Keys of Kafka's producer with the only values that the sink works with."""
 _REFUSED: Final = {
@@ -146,7 +148,11 @@ _REFUSED: Final = {
 
 def parse_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """Parse the options that Spark passes to a data source. Raises SinkOptionsError."""
-    given = {name.lower(): value for name, value in options.items()}
+    try:
+        security, rest = split_security(options)
+    except ConfigError as error:
+        raise SinkOptionsError(str(error)) from None
+    given = {name.lower(): value for name, value in rest.items()}
     query = given.pop(QUERY, None)
     chosen: dict[str, str] = {}
     for name, value in given.items():
@@ -165,7 +171,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions
     if streaming and "batchId" in chosen:
         raise SinkOptionsError("option batchId is for writes without a stream: remove it")
     try:
-        return SinkOptions.model_validate(chosen)
+        return SinkOptions.model_validate({**chosen, "security": security})
     except ValidationError as error:
         raise SinkOptionsError(_first_of(error)) from None
 
@@ -178,10 +184,6 @@ def _refuse(name: str, value: str) -> None:
         allowed, reason = _FIXED[name]
         if value.strip().lower() not in allowed:
             raise SinkOptionsError(f"option {name}={value} cannot be used: {reason}, remove it")
-    elif _SECURITY.match(name):
-        raise SinkOptionsError(
-            f"option {name} cannot be used: TLS and SASL are not supported, remove it"
-        )
 
 
 def _nearest(name: str) -> str:

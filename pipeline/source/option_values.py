@@ -9,8 +9,6 @@ from difflib import get_close_matches
 
 from barnabas.pipeline.errors import OneLineError
 
-_SECURITY = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
-_PROTOCOL = "kafka.security.protocol"
 _DURATION = re.compile(r"(-?\d+)\s*([a-z]*)")
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LONGEST_VALUE = 100
@@ -42,11 +40,6 @@ class Options:
                 self._refuse(name)
 
     def _refuse(self, name: str) -> None:
-        if name == _PROTOCOL and self._values[name].strip().upper() == "PLAINTEXT":
-            return
-        if name.startswith(_SECURITY):
-            text = "connections are PLAINTEXT: give a PLAINTEXT listener and remove this option"
-            raise OptionError(f"{name} is not supported, {text}")
         if name in self._advice:
             raise OptionError(f"{name} has no effect here: {self._advice[name]}")
         raise OptionError(f"unknown option {name}: {nearest(name, self._names.values())}")

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from barnabas.client.cluster import parse_address
+from barnabas.config.key import ConfigError
+from barnabas.pipeline.security import OPEN, Security, split_security
 from barnabas.pipeline.source.offsets import (
     EARLIEST,
     LATEST,
@@ -120,6 +122,7 @@ class Fetching(NamedTuple):
     partition_max_bytes: int = 2_097_152
     """More than Kafka's 1 MiB: a task reads one partition, and each response costs a wake-up."""
     max_wait: float = 0.5
+    security: Security = OPEN
 
 
 class SourceOptions(NamedTuple):
@@ -156,7 +159,11 @@ def includes_headers(given: Mapping[str, str]) -> bool:
 
 def read_options(given: Mapping[str, str], *, stream: bool) -> SourceOptions:
     """Check the options of a batch or a stream. Raises OptionError, one line."""
-    options = Options(given, KNOWN, ADVICE)
+    try:
+        security, rest = split_security(given)
+    except ConfigError as error:
+        raise OptionError(str(error)) from None
+    options = Options(rest, KNOWN, ADVICE)
     if stream:
         for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
             if name in options:
@@ -175,7 +182,7 @@ def read_options(given: Mapping[str, str], *, stream: bool) -> SourceOptions:
     if group == "":
         raise options.bad(PROGRESS_GROUP, "give the name of a group, or remove the option")
     return SourceOptions(
-        fetching=_fetching(options),
+        fetching=_fetching(options)._replace(security=security),
         selection=_selection(options),
         start=start,
         end=end,

@@ -39,6 +39,7 @@ from barnabas.pipeline.monitor.progress import (
     failure_text,
     read_event,
 )
+from barnabas.pipeline.security import options_of
 from barnabas.pipeline.sink.options import SinkOptionsError
 from barnabas.pipeline.sink.options import parse_options as parse_sink_options
 from barnabas.pipeline.source.option_values import OptionError
@@ -69,6 +70,7 @@ def source_options(job: Job) -> dict[str, str]:
     else:
         options["subscribePattern"] = source.pattern or ""
     options["kafka.bootstrap.servers"] = job.bootstrap
+    options |= options_of(job.security)
     if job.bad_topic is not None:
         # Bad records leave with their headers.
         options["includeHeaders"] = "true"
@@ -83,6 +85,7 @@ def sink_options(job: Job) -> dict[str, str]:
     """Return the options for `writeStream`; raises Problem for one that the sink refuses."""
     options = dict(job.sink.options)
     options["kafka.bootstrap.servers"] = job.bootstrap
+    options |= options_of(job.security)
     options["sinkId"] = job.sink_id
     try:
         parse_sink_options(options, streaming=True)

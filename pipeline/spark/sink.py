@@ -230,6 +230,7 @@ def _client(options: SinkOptions) -> tuple[ClientLoop, Cluster]:
         client_id=options.client_id,
         timeout=options.api_timeout_ms / 1000,
         request_timeout=options.request_timeout_ms / 1000,
+        security=options.security.keys,
     )
 
 

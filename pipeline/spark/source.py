@@ -133,6 +133,7 @@ def _client(fetching: Fetching) -> tuple[ClientLoop, Cluster]:
         client_id=fetching.client_id,
         timeout=fetching.timeout,
         request_timeout=fetching.request_timeout,
+        security=fetching.security.keys,
     )
     return loop, cluster
 

@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from pathlib import Path
@@ -80,7 +81,8 @@ class Faults(NamedTuple):
             case "raise":
                 raise InjectedError(f"fault {fault['name']}")
             case "stop":
-                os.kill(os.getpid(), signal.SIGSTOP)
+                # Sent to the process, the signal may reach another thread later.
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
             case "wait":
                 self._wait_for(Path(self.folder) / f"{fault['name']}.go")
             case "lose answer":

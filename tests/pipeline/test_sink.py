@@ -199,7 +199,7 @@ def test_writes_without_a_batch_id_are_all_carried_out(
     [
         ({"topik": "a"}, "option topik is unknown: did you mean topic?"),
         ({"topic": "missing"}, "topic missing cannot be written: "),
-        ({"topic": "a", "kafka.security.protocol": "SSL"}, "TLS and SASL are not supported"),
+        ({"topic": "a", "kafka.security.protocol": "TLS"}, "String must be one of: PLAINTEXT"),
         ({}, "no topic is given: set the option topic, or add a column topic"),
         ({"topic": "a", "sinkId": "a.b"}, "use letters, digits, _ and - only"),
         ({"topic": "a", "transactionTimeout": "1 d"}, "is more than the brokers allow"),

@@ -237,7 +237,7 @@ def test_tasks_are_as_many_as_options_say(spark: SparkSession, topics: Topics, t
     ("given", "words"),
     [
         ({"startingOfsets": "latest"}, r"unknown option .*did you mean startingOffsets\?"),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "give a PLAINTEXT listener"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "set it to SSL"),
         ({"subscribe": "nowhere"}, "topic nowhere does not exist: create it"),
         ({"startingOffsets": "latest"}, "a batch cannot start at the end"),
         ({"kafka.bootstrap.servers": "127.0.0.1:1"}, "127.0.0.1:1"),

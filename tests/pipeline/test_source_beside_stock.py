@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from barnabas.pipeline import register
 from barnabas.testing import Broker
 from tests.pipeline.rows import options, seen, values
+from tests.pipeline.secured import secured_broker
 from tests.pipeline.topics import Topics
 from tests.support.spark import spark_session
 
@@ -173,3 +174,19 @@ def test_checkpoints_have_the_same_offsets_and_either_goes_on_with_the_other(
     topics.write("s", [b"more"])
     assert run(spark, OURS, topics, "s", tmp_path / STOCK) == [["more"]]
     assert run(spark, STOCK, topics, "s", tmp_path / OURS) == [["more"]]
+
+
+@pytest.mark.parametrize("format", [OURS, STOCK])
+def test_both_copy_a_topic_over_tls_and_scram_by_the_same_options(
+    spark: SparkSession, tmp_path: Path, format: str
+) -> None:
+    with secured_broker() as (topics, given):
+        topics.create("input")
+        topics.create("output")
+        topics.write("input", [b"1", b"2"])
+        reader = spark.readStream.format(format).options(**given, subscribe="input")
+        rows = reader.option("startingOffsets", "earliest").load().select("value")
+        writer = rows.writeStream.format(format).options(**given, topic="output").queryName("copy")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        assert writer.trigger(availableNow=True).start().awaitTermination(100)
+        assert [each.value for each in topics.read("output")] == [b"1", b"2"]

@@ -1,7 +1,8 @@
 """Topics that librdkafka writes and reads, for tests of the source."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from confluent_kafka import (
@@ -37,9 +38,11 @@ class Seen(NamedTuple):
 class Topics:
     """The topics of one cluster."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, security: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`security` has librdkafka's keys."""
         self.servers = servers
-        self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        self._common = {"bootstrap.servers": servers, **security}
+        self._admin = AdminClient({**self._common, "log_level": 0})
         self._producers: dict[str, Producer] = {}
         self._numbers = itertools.count()
 
@@ -77,7 +80,7 @@ class Topics:
         """Write records in order; return their offsets. Timestamp 0 stands for the time now."""
         producer = self._producers.get(codec)
         if producer is None:
-            config = {"bootstrap.servers": self.servers, "compression.type": codec, **_QUICK}
+            config = {**self._common, "compression.type": codec, **_QUICK}
             producer = self._producers[codec] = Producer(config)
         offsets: list[int] = []
         for value in values:
@@ -97,7 +100,7 @@ class Topics:
         """Write records in a transaction, which the caller ends by the producer."""
         producer = Producer(
             {
-                "bootstrap.servers": self.servers,
+                **self._common,
                 "transactional.id": f"writer-{next(self._numbers)}",
                 **_QUICK,
             }
@@ -128,7 +131,7 @@ class Topics:
         """Return all records of a topic up to its end, by partition and offset."""
         consumer = Consumer(
             {
-                "bootstrap.servers": self.servers,
+                **self._common,
                 "group.id": "unused",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,

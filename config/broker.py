@@ -6,9 +6,9 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from barnabas.config.controller_keys import ControllerKeys, ShutdownKeys
-from barnabas.config.declare import boolean, integer, optional_string
+from barnabas.config.declare import boolean, integer, optional_string, string
 from barnabas.config.group_keys import GroupKeys
-from barnabas.config.key import ConfigError, Key
+from barnabas.config.key import ConfigError, Key, Type
 from barnabas.config.listeners import (
     Listener,
     listener_keys,
@@ -23,20 +23,27 @@ from barnabas.config.metadata_keys import SharedMetadataKeys, ZooKeeperKeys
 from barnabas.config.network_keys import NetworkKeys
 from barnabas.config.password_keys import PasswordEncoderKeys
 from barnabas.config.replication_keys import ReplicationKeys
-from barnabas.config.sasl_keys import MECHANISMS, SaslKeys
+from barnabas.config.sasl_keys import MECHANISMS, DelegationTokenKeys, InertKeys, SaslKeys
 from barnabas.config.table import Table
 from barnabas.config.tls_keys import TlsKeys
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
 from barnabas.config.transaction_keys import TransactionKeys
 
-_ALIASES: Final = {"node.id": "broker.id"}
+_ALIASES: Final = {
+    "node.id": "broker.id",
+    "delegation.token.master.key": "delegation.token.secret.key",
+}
 _MINUTE_MS: Final = 60 * 1000
 _HOUR_MS: Final = 60 * _MINUTE_MS
+AUTHORIZERS: Final = (
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+)
+"""The authorizers of Kafka 4 and of 3.9: names of the only one that Barnabas has."""
 
 _SECURITY: Final = re.compile(
     r"(listener\.name\..+\.)?(ssl|sasl|delegation\.token|password\.encoder)\..+"
     r"|(listener\.name\.[^.]+\.)?principal\.builder\.class"
-    r"|authorizer\.class\.name|super\.users"
     r"|security\.providers"
     r"|client\.quota\.callback\.class"
 )
@@ -51,8 +58,10 @@ class Exposure(NamedTuple):
     """A danger that a configuration allows, as Kafka's defaults do."""
 
     kind: str
-    """The label of its metric: `anonymous` or `clear_passwords`."""
+    """The label of its metric: `anonymous`, `clear_passwords`, `no_super_users` or
+    `open_metadata`."""
     listener: str
+    """Empty if it concerns all of them."""
     text: str
     """The danger and its remedy, for the log."""
 
@@ -64,6 +73,7 @@ class BrokerConfig(
     TlsKeys,
     PasswordEncoderKeys,
     SaslKeys,
+    DelegationTokenKeys,
     LogKeys,
     TopicDefaultKeys,
     ReplicationKeys,
@@ -74,6 +84,14 @@ class BrokerConfig(
 ):
     """The configuration of one broker; `from_properties` creates it."""
 
+    allow_everyone_if_no_acl_found = boolean(
+        False, "Allow what no access control rule names. Needs `authorizer.class.name`."
+    )
+    authorizer_class_name = string(
+        "",
+        f"`{AUTHORIZERS[0]}`, or `{AUTHORIZERS[1]}` of Kafka 3.9: ask access control rules before "
+        "each request. Both mean the same authorizer here. Empty: every client may do everything.",
+    )
     auto_create_topics_enable = boolean(
         True, "Create a missing topic when a client requests its metadata."
     )
@@ -88,6 +106,19 @@ class BrokerConfig(
     fetch_max_bytes = integer(
         55 << 20, "Maximum bytes of records in one Fetch response.", at_least=1024
     )
+    quota_window_num = integer(
+        11,
+        "Number of windows over which the rates of clients are measured: bytes produced and "
+        "fetched, and time of the event loop.",
+        at_least=1,
+    )
+    quota_window_size_seconds = integer(1, "Length of one of these windows.", at_least=1)
+    controller_quota_window_num = integer(
+        11,
+        "Number of windows whose `controller_mutation_rate` a client may use at once.",
+        at_least=1,
+    )
+    controller_quota_window_size_seconds = integer(1, "Length of one of these windows.", at_least=1)
     max_incremental_fetch_session_cache_partitions = integer(
         250_000,
         "Number of partitions in all incremental fetch sessions, of about 300 bytes each. A "
@@ -103,6 +134,12 @@ class BrokerConfig(
     )
     num_partitions = integer(
         1, "Number of partitions of topics that are created without one.", at_least=1
+    )
+
+    super_users = string(
+        "",
+        "Principals that may do everything, separated by semicolons: `User:alice;User:b0`. Brokers "
+        "should be among them. Needs `authorizer.class.name`.",
     )
 
     given: Mapping[str, str] = MappingProxyType({})
@@ -133,10 +170,11 @@ class BrokerConfig(
 
     @classmethod
     def key_of(cls, name: str) -> Key[Any]:
-        """Return the key that `name` sets, for the broker or for one listener; KeyError if
-        unknown."""
+        """Return the key that `name` sets, for the broker or for one listener, or an inert key;
+        KeyError if unknown."""
         own = parse_listener_key(name)
-        return cls.KEYS[name if own is None else own.key]
+        name = name if own is None else own.key
+        return cls.KEYS[name] if name in cls.KEYS else InertKeys.KEYS[name]
 
     def keys_without_effect(self, names: Iterable[str]) -> list[str]:
         """Return those of `names` that are neither keys of a broker nor of one of its listeners."""
@@ -191,7 +229,8 @@ class BrokerConfig(
         )
 
     def exposures(self) -> list[Exposure]:
-        """Return what listeners that other hosts can reach leave open."""
+        """Return what listeners that other hosts can reach leave open, and an authorizer that lets
+        no client in."""
         found = []
         for name, protocol, address, _ in self.resolved_listeners():
             if address.is_loopback:
@@ -210,7 +249,29 @@ class BrokerConfig(
             if protocol == "SASL_PLAINTEXT" and {"PLAIN", "OAUTHBEARER"}.intersection(offered):
                 text = f"Listener {name} receives passwords or tokens in the clear. {remedy}."
                 found.append(Exposure("clear_passwords", name, text))
+        if self.zookeeper_connect and not self.zookeeper_set_acl and self._has_secrets():
+            text = (
+                "Passwords of users can be read, and replaced, in ZooKeeper by every host that "
+                "reaches it. Set zookeeper.set.acl=true, and run `barnabas metadata protect` once."
+            )
+            found.append(Exposure("open_metadata", "", text))
+        if self.authorizer_class_name and not self.super_users:
+            text = (
+                "authorizer.class.name is set without super.users: no principal may create the "
+                "first rule. Set super.users to the administrator and the principals of brokers."
+            )
+            found.append(Exposure("no_super_users", "", text))
         return found
+
+    def _has_secrets(self) -> bool:
+        """Return whether users or tokens of clients are in the metadata."""
+        return self.delegation_token_secret_key is not None or any(
+            each.has_sasl
+            and any(
+                name.startswith("SCRAM") for name in self.sasl_of(each.name).sasl_enabled_mechanisms
+            )
+            for each in self.resolved_listeners()
+        )
 
     def _listener_names(self) -> list[str]:
         return [listener.name for listener in self.resolved_listeners()]
@@ -219,6 +280,7 @@ class BrokerConfig(
         """Raise ConfigError if keys that are valid on their own contradict each other."""
         self._check_metadata()
         self._check_listeners()
+        self._check_authorizer()
         overrides = parse_connection_overrides(
             "max.connections.per.ip.overrides", self.max_connections_per_ip_overrides
         )
@@ -226,6 +288,16 @@ class BrokerConfig(
             raise ConfigError(
                 "max.connections.per.ip can be set to zero only if "
                 "max.connections.per.ip.overrides property is set."
+            )
+        if self.max_connections == 0:
+            raise ConfigError(
+                "max.connections=0 lets no client in. Set it to 1 or more; to close one listener, "
+                "set listener.name.<listener>.max.connections=0."
+            )
+        if self.max_connections_per_ip == 0 and not any(overrides.values()):
+            raise ConfigError(
+                "With max.connections.per.ip=0, max.connections.per.ip.overrides needs an address "
+                "with a limit of 1 or more, such as 127.0.0.1:10."
             )
         if self.log_cleaner_dedupe_buffer_size <= 1 << 20:
             raise ConfigError(
@@ -280,6 +352,16 @@ class BrokerConfig(
         """Whether the metadata store is shared, so that there may be other brokers."""
         return self.metadata_socket is not None or bool(self.zookeeper_connect)
 
+    def broker_listeners(self) -> tuple[str, ...]:
+        """Return the names of the listeners on which requests of brokers are served."""
+        further = tuple(name.upper() for name in self.additional_inter_broker_listeners)
+        return (self.inter_broker_listener().name, *further)
+
+    @property
+    def serves_clients_and_brokers(self) -> bool:
+        """Whether the brokers of a cluster have one listener for themselves and for clients."""
+        return self.in_cluster and len(self.resolved_listeners()) == 1
+
     def _check_metadata(self) -> None:
         if self.zookeeper_connect and self.metadata_socket is not None:
             raise ConfigError(
@@ -300,15 +382,53 @@ class BrokerConfig(
         between = self.inter_broker_listener()
         if not self.in_cluster:
             return
+        names = self._listener_names()
+        if unknown := sorted(set(self.broker_listeners()).difference(names)):
+            raise ConfigError.invalid(
+                "additional.inter.broker.listeners",
+                self.additional_inter_broker_listeners,
+                f"listeners has no {', '.join(unknown)}, but: {', '.join(names)}",
+            )
         if between.has_sasl:
             self._check_own_mechanism(between.name)
-        others = [each for each in self.resolved_listeners() if each != between]
-        if (self.inter_broker_listener_name is None and plain) or not others:
+        shared = self.serves_clients_and_brokers
+        if shared and self.authorizer_class_name and self._authenticates(between):
+            return
+        if (self.inter_broker_listener_name is None and plain) or shared:
             raise ConfigError(
                 "Brokers of a cluster need a listener of their own: add one to listeners that no "
                 "client uses, such as REPLICATION://:9192, map it to PLAINTEXT in "
-                "listener.security.protocol.map, and name it in inter.broker.listener.name"
+                "listener.security.protocol.map, and name it in inter.broker.listener.name. Or "
+                "let one listener serve brokers and clients: with SASL, or SSL and "
+                "ssl.client.auth=required, and authorizer.class.name"
             )
+
+    def _authenticates(self, listener: Listener) -> bool:
+        """Return whether a listener knows each of its clients by name."""
+        return listener.has_sasl or (
+            listener.has_tls and self.tls_of(listener.name).ssl_client_auth == "required"
+        )
+
+    def _check_authorizer(self) -> None:
+        if self.authorizer_class_name not in ("", *AUTHORIZERS):
+            raise ConfigError(
+                f"authorizer.class.name {self.authorizer_class_name} is not supported: set it to "
+                + " or ".join(AUTHORIZERS)
+            )
+        for name in filter(None, map(str.strip, self.super_users.split(";"))):
+            if ":" not in name:
+                raise ConfigError.invalid(
+                    "super.users",
+                    self.super_users,
+                    f"expected a string in format principalType:principalName but got {name}",
+                )
+        if not self.authorizer_class_name:
+            for key in ("super.users", "allow.everyone.if.no.acl.found"):
+                if self.__dict__[self.KEYS[key].attribute]:
+                    raise ConfigError(
+                        f"{key} has no effect without authorizer.class.name: set it to "
+                        f"{AUTHORIZERS[0]}, or remove {key}"
+                    )
 
     def _check_own_mechanism(self, listener: str) -> None:
         enabled = self.sasl_of(listener).sasl_enabled_mechanisms
@@ -322,8 +442,9 @@ class BrokerConfig(
     def _check_mechanisms(self, listener: str) -> None:
         for mechanism in self.sasl_of(listener).sasl_enabled_mechanisms:
             if mechanism not in MECHANISMS:
+                needs = " (it needs a library of Kerberos)" if mechanism == "GSSAPI" else ""
                 raise ConfigError(
-                    f"Listener {listener} offers {mechanism}, which is not supported: set "
+                    f"Listener {listener} offers {mechanism}, which is not supported{needs}: set "
                     "sasl.enabled.mechanisms, or the same key with the prefix "
                     f"listener.name.{listener.lower()}., to one of {', '.join(MECHANISMS)}."
                 )
@@ -366,7 +487,10 @@ def resolve_aliases(properties: Mapping[str, str]) -> dict[str, str]:
     for alias, name in _ALIASES.items():
         text = texts.pop(alias, None)
         if text is not None and texts.setdefault(name, text) != text:
-            raise ConfigError(f"{name} ({texts[name]}) and {alias} ({text}) must be the same")
+            values = (f" ({texts[name]})", f" ({text})")
+            if BrokerConfig.KEYS[name].type is Type.PASSWORD:
+                values = ("", "")
+            raise ConfigError(f"{name}{values[0]} and {alias}{values[1]} must be the same")
     return texts
 
 

@@ -5,7 +5,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from barnabas.config.broker import BrokerConfig
-from barnabas.config.dynamic import DynamicConfig
+from barnabas.config.dynamic import DynamicConfig, inert
 from barnabas.config.key import Key, Type, Update
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
 
@@ -58,11 +58,15 @@ def describe_broker(config: DynamicConfig) -> list[Entry]:
     """Return every key of this broker, sorted by name."""
     entries = []
     own = config.current.listener_values
-    for name in sorted({*BrokerConfig.KEYS, *own}):
+    stored = inert(config.overrides)
+    for name in sorted({*BrokerConfig.KEYS, *own, *stored}):
         key = BrokerConfig.key_of(name)
         names = (name, key.name) if name in own else _SYNONYMS.get(name, (name,))
         synonyms = tuple(_broker_synonyms(key, names, config))
-        value = key.text(own[name]) if name in own else config.current.text(name)
+        if name in stored:
+            value: str | None = config.overrides[name]
+        else:
+            value = key.text(own[name]) if name in own else config.current.text(name)
         sensitive = key.type is Type.PASSWORD
         entries.append(
             Entry(

@@ -4,13 +4,15 @@ In order of precedence: overrides of this broker, defaults of the cluster, the p
 broker was started with, the defaults of the keys.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from barnabas.config.broker import BrokerConfig
-from barnabas.config.key import ConfigError, Update
-from barnabas.config.listeners import parse_connection_overrides
+from barnabas.config.key import ConfigError, Update, java_text
+from barnabas.config.listeners import parse_connection_overrides, parse_listener_key
+from barnabas.config.sasl_keys import InertKeys, SaslKeys
+from barnabas.config.tls_keys import TlsKeys
 
 Subscriber = Callable[[BrokerConfig], None]
 
@@ -57,21 +59,24 @@ def overlay(
     texts = {**cluster_defaults, **overrides}
     _require_own(static, cluster_defaults, overrides)
     for name in static.keys_without_effect(texts):
-        raise ConfigError(f"Unknown broker config name: {name}")
+        if name not in InertKeys.KEYS:
+            raise ConfigError(f"Unknown broker config name: {name}")
+        InertKeys.KEYS[name].parse(texts[name])
     _require_dynamic(texts)
     config = static.overlay(texts)
-    config.validate()
     _refuse_lockout(config, texts)
+    config.validate()
     return config
 
 
 def _refuse_lockout(config: BrokerConfig, texts: Mapping[str, str]) -> None:
-    """Raise LocksOut if one of the dynamic values keeps all clients out; a file may have it."""
+    """Raise LocksOut if one of the dynamic values keeps all clients out, also of one listener."""
     for name, text in texts.items():
         if BrokerConfig.key_of(name) is BrokerConfig.max_connections and int(text) == 0:
             raise LocksOut(
                 f"With {name}=0 no client could connect to change it back. Set it to 1 or more; "
-                "to shut clients out, stop the broker or put it into server.properties."
+                "to shut clients out, stop the broker, or set it for one listener in "
+                "server.properties."
             )
     overrides = parse_connection_overrides(
         "max.connections.per.ip.overrides", config.max_connections_per_ip_overrides
@@ -85,12 +90,25 @@ def _refuse_lockout(config: BrokerConfig, texts: Mapping[str, str]) -> None:
         )
 
 
+def inert(texts: Iterable[str]) -> list[str]:
+    """Return those keys of dynamic values that are stored, and have no effect."""
+    return sorted(name for name in texts if name in InertKeys.KEYS)
+
+
 def _require_dynamic(names: Mapping[str, str]) -> None:
-    fixed = [name for name in names if BrokerConfig.key_of(name).update is Update.READ_ONLY]
+    fixed = [name for name in names if not _is_dynamic(name)]
     if fixed:
         raise ConfigError(
-            f"Cannot update these configs dynamically: Set({', '.join(sorted(fixed))})"
+            f"Cannot update these configs dynamically: {java_text(tuple(sorted(fixed)))}"
         )
+
+
+def _is_dynamic(name: str) -> bool:
+    if BrokerConfig.key_of(name).update is not Update.READ_ONLY:
+        return True
+    # As in Kafka, all keys of SASL with the prefix of a listener are.
+    own = parse_listener_key(name)
+    return own is not None and own.key in SaslKeys.KEYS
 
 
 def _require_own(
@@ -99,16 +117,19 @@ def _require_own(
     """Raise ConfigError for keys of single listeners that are set for all or for the cluster."""
     for layer, allowed in ((cluster_defaults, False), (overrides, True)):
         for name in sorted(layer):
-            if name in static.keys_without_effect([name]):
+            if name in static.keys_without_effect([name]) and name not in InertKeys.KEYS:
                 continue
-            if BrokerConfig.key_of(name).update is not Update.PER_BROKER:
+            own = parse_listener_key(name)
+            is_sasl = own is not None and own.key in SaslKeys.KEYS
+            if BrokerConfig.key_of(name).update is not Update.PER_BROKER and not is_sasl:
                 continue
-            if name in BrokerConfig.KEYS:
+            if name in TlsKeys.KEYS:
                 raise ConfigError(
                     "These security configs can be dynamically updated only per-listener using "
-                    f"the listener prefix: Set({name})"
+                    f"the listener prefix: [{name}]"
                 )
             if not allowed:
                 raise ConfigError(
-                    f"Cannot update these configs at default cluster level: Set({name})"
+                    "Cannot update these configs at default cluster level, broker id must be "
+                    f"specified: [{name}]"
                 )

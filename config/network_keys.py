@@ -15,6 +15,12 @@ class NetworkKeys(Table):
     advertised_listeners = optional_names(
         "Addresses that are advertised to clients, as `NAME://host:port`. Unset: `listeners`."
     )
+    additional_inter_broker_listeners = names(
+        (),
+        "Further listeners on which requests of brokers are served, for the time in which some "
+        "brokers of a cluster have another inter.broker.listener.name than the others. A key of "
+        "Barnabas that Kafka does not have: its brokers serve them on all listeners.",
+    )
     connection_failed_authentication_delay_ms = integer(
         100,
         "Wait before a client is told that its authentication failed, and the connection is "
@@ -113,6 +119,7 @@ class NetworkKeys(Table):
         "Mechanism by which this broker authenticates to others, if they use a listener with SASL. "
         "It is one of the listener's mechanisms, and the options `username` and `password` of its "
         "sasl.jaas.config are the account. GSSAPI, the default of Kafka, is not supported.",
+        update=Update.PER_BROKER,
     )
     sasl_server_max_receive_size = integer(
         512 * 1024,

@@ -1,16 +1,65 @@
-"""Broker keys of SASL, under Kafka's names; each may be set for one listener, and for one of its
-mechanisms."""
+"""Broker keys of SASL, under Kafka's names. Those of `SaslKeys` may be set for one listener, and
+for one of its mechanisms."""
 
 from typing import Final
 
-from barnabas.config.declare import integer, long, names, optional_string, password, string
+from barnabas.config.declare import (
+    double,
+    integer,
+    long,
+    names,
+    optional_integer,
+    optional_string,
+    password,
+    short,
+    string,
+)
+from barnabas.config.key import Update
 from barnabas.config.table import Table
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 """The mechanisms that are served."""
 
 
-class SaslKeys(Table):
+class TokenKeys(Table):
+    """Keys of OAUTHBEARER with which a client gets its token, and a broker one for other brokers.
+
+    A client has the same keys, so the table stands for itself as well.
+    """
+
+    sasl_login_connect_timeout_ms = optional_integer(
+        "Time to connect to the token endpoint. Unset: 10 s, where Kafka has no limit.", at_least=1
+    )
+    sasl_login_read_timeout_ms = optional_integer(
+        "Time that the token endpoint may be silent. Unset: 10 s, where Kafka has no limit.",
+        at_least=1,
+    )
+    sasl_login_retry_backoff_max_ms = long(
+        10_000, "Time after which requests to the token endpoint are not repeated.", at_least=0
+    )
+    sasl_login_retry_backoff_ms = long(
+        100,
+        "Wait until a request to the token endpoint is repeated; it doubles with each further one.",
+        at_least=0,
+    )
+    sasl_oauthbearer_client_credentials_client_id = optional_string(
+        "Account at the token endpoint. Unset: `clientId` of sasl.jaas.config."
+    )
+    sasl_oauthbearer_client_credentials_client_secret = password(
+        "Secret of the account at the token endpoint. Unset: `clientSecret` of sasl.jaas.config."
+    )
+    sasl_oauthbearer_scope = optional_string(
+        "Scope that the token is asked for. Unset: `scope` of sasl.jaas.config."
+    )
+    sasl_oauthbearer_token_endpoint_url = optional_string(
+        "Token endpoint, `https://` or `http://`, which is asked with the grant "
+        "`client_credentials`; or `file:///PATH` of the token, which is read at each login. The "
+        "options `ssl.*` of sasl.jaas.config say which authorities are trusted; without them the "
+        "system's are. Redirections are not followed (KIP-768)."
+    )
+
+
+class SaslKeys(TokenKeys):
     """Keys of mechanisms, of their users, and of sessions."""
 
     connections_max_reauth_ms = long(
@@ -23,13 +72,17 @@ class SaslKeys(Table):
         f"Mechanisms of the listeners with SASL: {', '.join(MECHANISMS)}. GSSAPI, the default of "
         "Kafka, is not supported, so a listener with SASL needs this key.",
         may_be_empty=False,
+        update=Update.PER_BROKER,
     )
     sasl_jaas_config = password(
         "The login module of a mechanism. For PLAIN it has the users: "
         '`org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="...";`. '
         "Or it is `org.apache.kafka.common.security.scram.ScramLoginModule required;`: then the "
-        "users of SCRAM log in with their passwords, and no password is stored. "
+        "users of SCRAM log in with their passwords, and no password is stored. For OAUTHBEARER "
+        "it has the options of HTTPS. On the inter-broker listener it also has the account of the "
+        "broker at others. "
         "Without a prefix it is for all listeners, where Kafka ignores it.",
+        update=Update.PER_BROKER,
     )
     sasl_oauthbearer_clock_skew_seconds = integer(
         30,
@@ -56,8 +109,61 @@ class SaslKeys(Table):
         100, "Wait after a failed fetch; it doubles with each further one.", at_least=1
     )
     sasl_oauthbearer_jwks_endpoint_url = optional_string(
-        "Key set (JWKS) of the issuer of tokens: `https://` or `file:///`. The system's "
-        "authorities are trusted, and redirections are not followed (KIP-768)."
+        "Key set (JWKS) of the issuer of tokens: `https://` or `file:///`. The options `ssl.*` of "
+        "sasl.jaas.config say which authorities are trusted; without them the system's are. "
+        "Redirections are not followed (KIP-768)."
     )
     sasl_oauthbearer_scope_claim_name = string("scope", "Claim with the scopes of a token.")
     sasl_oauthbearer_sub_claim_name = string("sub", "Claim that is the name of the principal.")
+
+
+_KERBEROS: Final = "Has no effect: GSSAPI is not supported."
+_REFRESH: Final = "Has no effect: a token is fetched when a login needs one."
+
+
+class InertKeys(Table):
+    """Keys without effect that tools for Kafka set by AlterConfigs, and that are stored for them.
+
+    A file with one of them is refused.
+    """
+
+    sasl_kerberos_kinit_cmd = string("/usr/bin/kinit", _KERBEROS, update=Update.PER_BROKER)
+    sasl_kerberos_min_time_before_relogin = long(60_000, _KERBEROS, update=Update.PER_BROKER)
+    sasl_kerberos_principal_to_local_rules = names(
+        ("DEFAULT",), _KERBEROS, update=Update.PER_BROKER
+    )
+    sasl_kerberos_service_name = optional_string(_KERBEROS, update=Update.PER_BROKER)
+    sasl_kerberos_ticket_renew_jitter = double(
+        0.05, _KERBEROS, at_least=0, update=Update.PER_BROKER
+    )
+    sasl_kerberos_ticket_renew_window_factor = double(
+        0.8, _KERBEROS, at_least=0, update=Update.PER_BROKER
+    )
+    sasl_login_refresh_buffer_seconds = short(300, _REFRESH, at_least=0, update=Update.PER_BROKER)
+    sasl_login_refresh_min_period_seconds = short(
+        60, _REFRESH, at_least=0, update=Update.PER_BROKER
+    )
+    sasl_login_refresh_window_factor = double(
+        0.8, _REFRESH, at_least=0.5, at_most=1, update=Update.PER_BROKER
+    )
+    sasl_login_refresh_window_jitter = double(
+        0.05, _REFRESH, at_least=0, at_most=0.25, update=Update.PER_BROKER
+    )
+
+
+class DelegationTokenKeys(Table):
+    """Keys of delegation tokens (KIP-48), for the broker as a whole."""
+
+    delegation_token_expiry_check_interval_ms = long(
+        3_600_000, "Interval in which the controller deletes expired tokens.", at_least=1
+    )
+    delegation_token_expiry_time_ms = long(
+        86_400_000, "Lifetime of a token until it has to be renewed.", at_least=1
+    )
+    delegation_token_max_lifetime_ms = long(
+        7 * 86_400_000, "Longest lifetime of a token, renewed or not.", at_least=1
+    )
+    delegation_token_secret_key = password(
+        "Secret from which the HMACs of tokens are made: the same on all brokers. Without it there "
+        "are no tokens. `delegation.token.master.key` of Kafka 3.9 is an alias."
+    )

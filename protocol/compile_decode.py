@@ -38,6 +38,8 @@ def decoder(cls: type[Any], version: int, form: Form = Form.PLAIN) -> Callable[.
     return known[key]
 
 
+_NUMBERS = 16 * 1024
+"""Numbers that are unpacked at once in a message that is decoded in slices: below 1 ms."""
 _FEW = 4
 """Longest array of structs for which an iterator does not pay."""
 
@@ -257,8 +259,16 @@ class _DecoderSource(Source):
         with self.block(f"elif {count} * {size} > end - p:"):
             self.emit(f'raise ProtocolError(f"{{{count}}} elements do not fit the message")')
         with self.block("else:"):
-            many = f'">" + "{fmt}" * {count}' if fmt == "16s" else f'f">{{{count}}}{fmt}"'
-            self.emit(f"{target} = list(unpack_from({many}, buf, p))")
+            if self.form is Form.SLICED:
+                self.emit(f"{target} = []")
+                with self.block(f"while {count} > {_NUMBERS}:"):
+                    self.emit(f"{target} += unpack_from({_many(fmt, str(_NUMBERS))}, buf, p)")
+                    self.emit(f"{count} -= {_NUMBERS}")
+                    self.emit(f"p += {_NUMBERS * size}")
+                    self.interrupt()
+                self.emit(f"{target} += unpack_from({_many(fmt, count)}, buf, p)")
+            else:
+                self.emit(f"{target} = list(unpack_from({_many(fmt, count)}, buf, p))")
         self.emit(f"p += {count} * {size}")
 
     def _items(self, item: Type, count: str, target: str) -> None:
@@ -345,6 +355,11 @@ class _DecoderSource(Source):
             self.emit(f"{count} = tag_count(buf, {position})[0]")
             self._take_elements(count)
         self.emit(f"p = skip_tags(buf, {position})")
+
+
+def _many(fmt: str, count: str) -> str:
+    """Return an expression for the format of so many numbers."""
+    return f'">" + "{fmt}" * {count}' if fmt == "16s" else f'f">{{{count}}}{fmt}"'
 
 
 def has_records(cls: type[Message], version: int) -> bool:

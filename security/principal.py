@@ -26,5 +26,11 @@ class Principal(NamedTuple):
         return cls(kind, name)
 
 
+class TokenPrincipal(Principal):
+    """A principal that logged in with a delegation token: equal to the same one without it."""
+
+    __slots__ = ()
+
+
 ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
 """The principal of a connection without authentication."""

@@ -27,13 +27,17 @@ class AddPartitionsToTxnTopic:
 
 @message
 class AddPartitionsToTxnTransaction:
-    """One transaction; with `verify_only` its partitions are checked and none is added."""
+    """One transaction; with `verify_only` its partitions are checked and none is added.
+
+    `principal` is our own field: the client's, if the brokers have an authorizer.
+    """
 
     transactional_id: String
     producer_id: Int64
     producer_epoch: Int16
     verify_only: Bool = field(default=False)
     topics: Array[AddPartitionsToTxnTopic]
+    principal: NullableString = tagged(FIRST_OWN_TAG, since=4, default=None)
 
 
 @message

@@ -21,7 +21,7 @@ class SaslAuthenticateResponse:
     """The server's message; a session of lifetime 0 does not end."""
 
     error_code: Int16 = field(default=0)
-    error_message: NullableString = field(default=None)
+    error_message: NullableString = field(default="")
     auth_bytes: Bytes = field(default=b"", secret=True)
     session_lifetime_ms: Int64 = since(1, default=0, ignorable=True)
 

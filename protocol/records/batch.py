@@ -167,6 +167,18 @@ def first_header(buf: Buffer) -> BatchHeader | None:
     return _as_tuple(BatchHeader, fields)
 
 
+def begins_transactional(buf: Buffer) -> bool:
+    """Return whether bytes begin with a transactional batch of message format v2, whole or not.
+
+    Two bytes tell it: every Produce request is asked where there is an authorizer.
+    """
+    return (
+        len(buf) >= HEADER_SIZE
+        and bool(buf[_ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+        and buf[_MAGIC_AT] == MAGIC
+    )
+
+
 def read_prefix(buf: Buffer, pos: int = 0) -> tuple[int, int]:
     """Return base offset and size of the batch at `pos`: 12 bytes are enough to walk a log."""
     base_offset, length = _PREFIX.unpack_from(buf, pos)

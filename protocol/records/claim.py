@@ -13,3 +13,5 @@ class Claim(NamedTuple):
     epoch_per_transaction: bool
     """Whether the client speaks transaction version 2: each transaction has an epoch of its own,
     and leaders add the partitions."""
+    principal: str | None = None
+    """The principal of the client; None without an authorizer."""

@@ -25,18 +25,13 @@ from barnabas.security.acl.rules import (
 from barnabas.security.principal import Principal
 
 MAX_DECISIONS: Final = 16_384
-"""The decisions that a Matcher remembers, a few MB; the next one forgets all others."""
+"""The decisions and clients that a Matcher remembers, a few MB; the next one forgets all others."""
 _LONGEST_NAME: Final = 256
 """Characters of a remembered name: a client may ask for very long ones."""
 _SOME_NAME: Final = "hardcode"
 """The resource that Kafka asks for before it looks at the rules of a whole type."""
 _Subject = tuple[Principal, str]
 """A principal and a host key."""
-_Question = (
-    tuple[Principal, str, AclOperation, ResourceType, str]
-    | tuple[Principal, str, AclOperation, ResourceType]
-)
-"""A principal, a host key, an operation and a resource, or a whole type of resources."""
 
 
 class Reason(StrEnum):
@@ -250,13 +245,75 @@ class RuleSet:
 _NO_RULES: Final = _TypeRules()
 
 
+class Client:
+    """A principal on a host, and the decisions about it by one version of the rules."""
+
+    __slots__ = ("_matcher", "decided", "principal", "subjects")
+
+    def __init__(self, matcher: "Matcher", principal: Principal, host: str) -> None:
+        self._matcher = matcher
+        self.principal = principal
+        self.subjects = _subjects(principal, host_key(host))
+        """The principals and hosts of the rules that apply to it."""
+        self.decided: dict[int, dict[str, bool]] = {}
+        """The remembered decisions: by `slot`, then by the name of the resource."""
+
+    def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        """Return whether an operation is allowed."""
+        known = self._known(slot(operation, resource_type))
+        allowed = known.get(name)
+        if allowed is None:
+            allowed = self._matcher.answer(self, operation, resource_type, name)
+            if len(name) <= _LONGEST_NAME:
+                self._matcher.remember(known, name, allowed)
+        return allowed
+
+    def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Return whether an operation is allowed on at least one resource of a type (KIP-679).
+
+        As in Kafka, operations that others imply need rules of their own here.
+        """
+        known = self._known(_ANY_OF | slot(operation, resource_type))
+        allowed = known.get("")
+        if allowed is None:
+            allowed = self.allows(
+                operation, resource_type, _SOME_NAME
+            ) or self._matcher.answer_for_some(self, operation, resource_type)
+            self._matcher.remember(known, "", allowed)
+        return allowed
+
+    def _known(self, slot: int) -> dict[str, bool]:
+        known = self.decided.get(slot)
+        if known is None:
+            known = self.decided[slot] = {}
+        return known
+
+
+_ANY_OF: Final = 1 << 16
+"""Set in the slot of decisions about a whole type of resources."""
+
+
+def slot(operation: AclOperation, resource_type: ResourceType) -> int:
+    """Return the key of the decisions about an operation on resources of a type."""
+    return operation << 3 | resource_type
+
+
 class Matcher:
     """Decides by one version of the rules, and remembers what it was asked."""
 
     def __init__(self, rules: RuleSet, policy: Policy) -> None:
         self.rules = rules
         self._policy = policy
-        self._known: dict[_Question, bool] = {}
+        self._clients: dict[tuple[Principal, str], Client] = {}
+        self._remembered = 0
+
+    def client(self, principal: Principal, host: str) -> Client:
+        """Return a client. `host` is an address, however it is written."""
+        client = self._clients.get((principal, host))
+        if client is None:
+            self._count()
+            client = self._clients[principal, host] = Client(self, principal, host)
+        return client
 
     def allows(
         self,
@@ -266,30 +323,14 @@ class Matcher:
         resource_type: ResourceType,
         name: str,
     ) -> bool:
-        """Return whether an operation is allowed. `host` is an address as `host_key` writes it."""
-        question = (principal, host, operation, resource_type, name)
-        allowed = self._known.get(question)
-        if allowed is None:
-            allowed = self._allows(*question)
-            if len(name) <= _LONGEST_NAME:
-                self._remember(question, allowed)
-        return allowed
+        """Return whether an operation is allowed. `host` is an address, however it is written."""
+        return self.client(principal, host).allows(operation, resource_type, name)
 
     def allows_any(
         self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
-        """Return whether an operation is allowed on at least one resource of a type (KIP-679).
-
-        As in Kafka, operations that others imply need rules of their own here.
-        """
-        question = (principal, host, operation, resource_type)
-        allowed = self._known.get(question)
-        if allowed is None:
-            allowed = self.allows(
-                principal, host, operation, resource_type, _SOME_NAME
-            ) or self._allows_some(_subjects(principal, host), operation, resource_type)
-            self._remember(question, allowed)
-        return allowed
+        """Return whether an operation is allowed on at least one resource of a type (KIP-679)."""
+        return self.client(principal, host).allows_any(operation, resource_type)
 
     def decide(
         self,
@@ -306,7 +347,7 @@ class Matcher:
         found = self.rules.naming(resource_type, name)
         if not found and self._policy.allow_everyone:
             return Decision(True, Reason.NO_RULE_ALLOWED)
-        subjects = _subjects(principal, host)
+        subjects = _subjects(principal, host_key(host))
         for permission, by, reason in (
             (AclPermissionType.DENY, _DENIED_BY, Reason.DENY_RULE),
             (AclPermissionType.ALLOW, _ALLOWED_BY, Reason.ALLOW_RULE),
@@ -318,20 +359,16 @@ class Matcher:
                     return Decision(permission is AclPermissionType.ALLOW, reason, rule)
         return Decision(False, Reason.NO_RULE_MATCHES)
 
-    def _allows(
-        self,
-        principal: Principal,
-        host: str,
-        operation: AclOperation,
-        resource_type: ResourceType,
-        name: str,
+    def answer(
+        self, client: Client, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
-        if principal in self._policy.super_users:
+        """Return whether an operation is allowed, from the rules."""
+        if client.principal in self._policy.super_users:
             return True
         found = self.rules.naming(resource_type, name)
         if not found:
             return self._policy.allow_everyone
-        subjects = _subjects(principal, host)
+        subjects = client.subjects
         denied = allowed = 0
         for rules in found:
             by_subject = rules.by_subject
@@ -342,16 +379,15 @@ class Matcher:
                     allowed |= bits[1]
         return not denied & _DENIED_BY[operation] and bool(allowed & _ALLOWED_BY[operation])
 
-    def _allows_some(
-        self, subjects: Iterable[_Subject], operation: AclOperation, kind: ResourceType
-    ) -> bool:
+    def answer_for_some(self, client: Client, operation: AclOperation, kind: ResourceType) -> bool:
+        """Return whether rules allow an operation on a resource, and none denies all of those."""
         bits = _DENIED_BY[operation]
         denied: dict[PatternType, set[str]] = {
             PatternType.LITERAL: set(),
             PatternType.PREFIXED: set(),
         }
         candidates: set[ResourcePattern] = set()
-        for pattern, denies, allows in self.rules.of_type(kind, subjects):
+        for pattern, denies, allows in self.rules.of_type(kind, client.subjects):
             if denies & bits:
                 denied[pattern.pattern_type].add(pattern.name)
             if allows & bits:
@@ -365,10 +401,19 @@ class Matcher:
             for pattern in candidates
         )
 
-    def _remember(self, question: _Question, allowed: bool) -> None:
-        if len(self._known) >= MAX_DECISIONS:
-            self._known.clear()
-        self._known[question] = allowed
+    def remember(self, known: dict[str, bool], name: str, allowed: bool) -> None:
+        """Remember a decision; the one that is too many forgets all others."""
+        self._count()
+        known[name] = allowed
+
+    def _count(self) -> None:
+        self._remembered += 1
+        if self._remembered > MAX_DECISIONS:
+            self._remembered = 1
+            for client in self._clients.values():
+                # The requests in progress have it still.
+                client.decided.clear()
+            self._clients.clear()
 
 
 def _subjects(principal: Principal, host: str) -> tuple[_Subject, ...]:

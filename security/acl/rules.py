@@ -271,6 +271,15 @@ def unsupported_operation(rule: AclBinding) -> str | None:
 
 
 @lru_cache(maxsize=4096)
+def is_address(host: str) -> bool:
+    """Return whether a text is an IP address."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def host_key(host: str) -> str:
     """Return the text under which the hosts of rules and of connections are compared.
 

@@ -126,14 +126,33 @@ class ScramCredential:
 class DelegationToken:
     """A delegation token (KIP-48): its id is a user name of SCRAM, its HMAC the password."""
 
+    id: str
     owner: Principal
-    hmac: bytes = field(repr=False)
+    requester: Principal
+    """The principal that created the token for its owner (KIP-373)."""
+    renewers: tuple[Principal, ...]
+    issued_ms: int
+    max_ms: int
+    """The time after which the token cannot be renewed."""
     expires_ms: int
+    hmac: bytes = field(repr=False)
 
     @property
     def password(self) -> bytes:
         """The password of a client that has the token: the HMAC in base64."""
         return b64encode(self.hmac)
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Return whether no client can log in with the token any more."""
+        return min(self.expires_ms, self.max_ms) <= now_ms
+
+    def is_renewed_by(self, principal: Principal) -> bool:
+        """Return whether a principal may renew the token, and end it."""
+        return principal == self.owner or principal in self.renewers
+
+    def is_shown_to(self, principal: Principal) -> bool:
+        """Return whether a principal may see the token without any right."""
+        return principal == self.requester or self.is_renewed_by(principal)
 
 
 def token_hmac(token_id: str, secret_key: str) -> bytes:

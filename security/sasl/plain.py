@@ -63,14 +63,16 @@ class JaasUsers:
 
 def authenticate(message: bytes, find: Callable[[str], Verifier]) -> ServerExchange:
     """Serve one exchange; `find` returns a verifier for every user name."""
-    parts = decode(message).split("\0")
+    parts = decode(message).split("\0", 3)
     if len(parts) != 3:
-        raise AuthenticationFailed("Invalid SASL/PLAIN response: expected 3 tokens")
+        raise AuthenticationFailed.public(
+            f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
+        )
     authorization_id, user, password = parts
     if not user:
-        raise AuthenticationFailed("Authentication failed: username not specified")
+        raise AuthenticationFailed.public("Authentication failed: username not specified")
     if not password:
-        raise AuthenticationFailed("Authentication failed: password not specified")
+        raise AuthenticationFailed.public("Authentication failed: password not specified")
     verifier = find(user)
     matches = yield OffLoop(lambda: verifier.matches(password.encode()))
     if not matches:

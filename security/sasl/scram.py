@@ -96,7 +96,7 @@ class ScramServer:
     def _token(self, token_id: str, now_ms: int) -> Generator[OffLoop, Any, "_Account"]:
         """Return the account of a token; its credential is made from its HMAC."""
         token = self.tokens(token_id)
-        if token is not None and token.expires_ms <= now_ms:
+        if token is not None and token.has_expired(now_ms):
             token = None
         stand_in = self.stand_ins.token_password(token_id)
         password = token.password if token else stand_in

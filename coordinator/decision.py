@@ -103,7 +103,8 @@ class DeferredAnswer(Generic[A]):
             self._future = asyncio.get_running_loop().create_future()
             return self._future
         if isinstance(answer, KafkaError):
-            raise answer
+            # The one that is kept would be in a cycle with the frames of its traceback.
+            raise KafkaError(answer.code, answer.message)
         return answer
 
     # -- for `HostedShard` -----------------------------------------------------------------------

@@ -173,7 +173,8 @@ class HostedShard(Generic[S, R]):
         try:
             decision = decide(self.shard.state, self._now())
         except KafkaError as refusal:
-            answer.give(self._unless_replaced(refusal))
+            # Its frames have the answer, in a cycle.
+            answer.give(self._unless_replaced(refusal).with_traceback(None))
             return
         self._carry_out(key, decision, answer)
 

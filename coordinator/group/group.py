@@ -67,10 +67,10 @@ class MemoryShare:
         self._memory.used -= self._size
 
 
-def member_bytes(protocols: Protocols) -> int:
-    """Return the memory of a member with these protocols, about."""
+def member_bytes(protocols: Protocols, assignment: bytes = b"") -> int:
+    """Return the memory of a member with these protocols and this assignment, about."""
     sizes = sum(len(name) + len(metadata) for name, metadata in protocols)
-    return MEMBER_BYTES + PROTOCOL_BYTES * len(protocols) + sizes
+    return MEMBER_BYTES + PROTOCOL_BYTES * len(protocols) + sizes + len(assignment)
 
 
 @dataclass(slots=True)

@@ -167,7 +167,7 @@ def _join_again(
         or (group.state is GroupState.STABLE and not leads)
     ):
         return draft.decision(joined(group, member))
-    member.memory.take(member_bytes(protocols))
+    member.memory.take(member_bytes(protocols, member.assignment))
     group.change_protocols(member, protocols)
     member.session_timeout_ms = request.session_timeout_ms
     member.rebalance_timeout_ms = _rebalance_timeout(request)

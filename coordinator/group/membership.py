@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from barnabas.coordinator.decision import DeferredAnswer, Instant
 from barnabas.coordinator.group.draft import Draft
-from barnabas.coordinator.group.group import Group
+from barnabas.coordinator.group.group import Group, member_bytes
 from barnabas.coordinator.group.rebalance import (
     assign,
     assigned,
@@ -37,6 +37,12 @@ def sync(
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if group.state is GroupState.PREPARING_REBALANCE:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+    assignments: dict[str, bytes] = {}
+    if group.leader_id == member.member_id and group.state is GroupState.COMPLETING_REBALANCE:
+        assignments = {each.member_id: each.assignment for each in request.assignments}
+        for each in group.members.values():
+            assignment = assignments.get(each.member_id, b"")
+            each.memory.take(member_bytes(each.protocols, assignment))
     draft = Draft(table, now)
     synced(draft, group, member.member_id)
     if group.state is GroupState.STABLE:
@@ -45,7 +51,6 @@ def sync(
     draft.answer_sync(member, KafkaError(ErrorCode.REBALANCE_IN_PROGRESS))
     answer = member.syncing = DeferredAnswer()
     if group.leader_id == member.member_id:
-        assignments = {each.member_id: each.assignment for each in request.assignments}
         assign(draft, group, assignments)
     return draft.decision(answer)
 

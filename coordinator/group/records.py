@@ -125,7 +125,7 @@ def restored(group_id: str, value: GroupMetadataValue, memory: MemberMemory) -> 
                 logged.session_timeout if logged.rebalance_timeout < 0 else logged.rebalance_timeout
             ),
             protocols=protocols,
-            memory=MemoryShare(memory).keep(member_bytes(protocols)),
+            memory=MemoryShare(memory).keep(member_bytes(protocols, logged.assignment)),
             assignment=logged.assignment,
         )
         group.restore(member)

@@ -93,13 +93,19 @@ class TransactionCoordinator:
         )
 
     def verify(
-        self, transactional_id: str, producer: Producer, asked: Iterable[TopicPartition]
+        self,
+        transactional_id: str,
+        producer: Producer,
+        asked: Iterable[TopicPartition],
+        principal: str | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
         """Answer a leader whether partitions are in the open transaction."""
         now_ms = self._clock.now_ms()
         return self._read(
             transactional_id,
-            lambda table: partitions.verify(table, transactional_id, producer, asked, now_ms),
+            lambda table: partitions.verify(
+                table, transactional_id, producer, asked, now_ms, principal
+            ),
         )
 
     def end(self, request: EndTxn) -> Soon[Producer]:

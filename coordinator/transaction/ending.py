@@ -41,6 +41,8 @@ class EndTxn(NamedTuple):
     written: frozenset[TopicPartition] | None
     """The partitions that the client has written to (KIP-609); None if it does not tell."""
     connection: int
+    principal: str | None = None
+    """The principal of the client; None without an authorizer."""
 
 
 class Epoch(Enum):
@@ -133,7 +135,8 @@ def end(table: TransactionTable, request: EndTxn, now: Instant) -> TxnDecision[P
 
     Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
-    transactional_id, producer, committed, client_version, written, connection = request
+    transactional_id, producer, committed, client_version, written, connection, owner = request
+    table.require_owner(transactional_id, owner)
     if client_version >= TV2:
         # As in Kafka 4.3: only TV2 looks at pending steps before it looks at the producer.
         table.require_free(transactional_id)

@@ -24,6 +24,8 @@ class AddPartitions(NamedTuple):
     partitions, to which the client is about to write."""
     connection: int | None = None
     """The client's connection; None if a leader asks."""
+    principal: str | None = None
+    """The principal of the client; None without an authorizer."""
 
 
 def add_partitions(
@@ -34,7 +36,8 @@ def add_partitions(
     Raises CONCURRENT_TRANSACTIONS, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE
     (the transaction is kept).
     """
-    transactional_id, producer, partitions, client_version, connection = request
+    transactional_id, producer, partitions, client_version, connection, principal = request
+    table.require_owner(transactional_id, principal)
     table.admit(transactional_id, producer, connection)
     # Before the check of the producer: a TV2 producer may hold an id and epoch that become current
     # only once the transactional id is free.
@@ -67,6 +70,7 @@ def verify(
     producer: Producer,
     partitions: Iterable[TopicPartition],
     wall_ms: int,
+    principal: str | None = None,
 ) -> dict[TopicPartition, ErrorCode]:
     """Answer a leader whether partitions are in the open transaction (KIP-890 part 1).
 
@@ -75,6 +79,7 @@ def verify(
     Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE
     (the transaction is kept).
     """
+    table.require_owner(transactional_id, principal)
     txn = table.require(transactional_id, producer)
     if txn.state in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)

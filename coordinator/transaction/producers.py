@@ -34,6 +34,8 @@ class InitProducerId(NamedTuple):
     """Whether the transactions of the client have no timeout (KIP-939)."""
     keeps: bool = False
     """Whether an open transaction is kept for the client instead of aborted (KIP-939)."""
+    principal: str | None = None
+    """The principal of the client; None without an authorizer."""
 
 
 class Initialised(NamedTuple):
@@ -53,7 +55,7 @@ def init_producer_id(
     below `transaction.version` 2. An open transaction is kept if the client wants that; otherwise
     it is aborted, and the answer is CONCURRENT_TRANSACTIONS as well.
     """
-    transactional_id, timeout_ms, expected, client_host, two_phase, keeps = request
+    transactional_id, timeout_ms, expected, client_host, two_phase, keeps, principal = request
     if (two_phase or keeps) and table.transaction_version() < TV2:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION, "Two-phase commit needs transaction.version 2."
@@ -75,9 +77,14 @@ def init_producer_id(
     table.history.came_from(transactional_id, client_host)
     table.connections.forget(transactional_id)
     if txn.state is TransactionState.ONGOING:
-        return _keep(table, txn.kept(client, now.wall_ms, pins=two_phase), now)
+        return _keep(table, txn.kept(client, now.wall_ms, pins=two_phase), now, principal)
     target = txn.initialised(client, timeout_ms, now.wall_ms)
-    return table.transition(target, Initialised(target.producer), now, "InitProducerId")
+
+    def written(_now: Instant) -> TxnDecision[None]:
+        table.own(transactional_id, principal)
+        return NOTHING
+
+    return table.transition(target, Initialised(target.producer), now, "InitProducerId", written)
 
 
 def _may_resume(txn: TransactionMetadata, expected: Producer, *, keeps: bool) -> bool:
@@ -102,9 +109,10 @@ def _next_client(
 
 
 def _keep(
-    table: TransactionTable, target: TransactionMetadata, now: Instant
+    table: TransactionTable, target: TransactionMetadata, now: Instant, principal: str | None
 ) -> TxnDecision[Initialised]:
     def written(_now: Instant) -> TxnDecision[None]:
+        table.own(target.transactional_id, principal)
         if not target.times_out:
             table.deadlines.pop(target.transactional_id, None)
         return NOTHING

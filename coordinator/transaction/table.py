@@ -62,6 +62,8 @@ class TransactionTable:
         """The times at which open transactions are aborted, in ms of monotonic time."""
         self.kept: set[str] = set()
         """Transactional ids whose open transaction is kept (KIP-939)."""
+        self._owners: dict[str, str] = {}
+        """The principals of the latest InitProducerId, as far as they are known."""
         self.refused_ends: set[str] = set()
         """Transactional ids whose COMPLETE record the log refused, until it accepts the record."""
         self._verification = verification
@@ -80,6 +82,7 @@ class TransactionTable:
             self.transactions.pop(transactional_id, None)
             self.kept.discard(transactional_id)
             self.history.forget(transactional_id)
+            self._owners.pop(transactional_id, None)
             self.connections.forget(transactional_id)
             return
         known = self.transactions.get(transactional_id)
@@ -149,6 +152,25 @@ class TransactionTable:
             message = "The transaction is kept for two-phase commit: it can only be ended."
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, message)
         return txn
+
+    def own(self, transactional_id: str, principal: str | None) -> None:
+        """Note the principal to which a producer id belongs now."""
+        if principal is None:
+            self._owners.pop(transactional_id, None)
+        else:
+            self._owners[transactional_id] = principal
+
+    def require_owner(self, transactional_id: str, principal: str | None) -> None:
+        """Raise INVALID_PRODUCER_ID_MAPPING if the producer id was given to another principal.
+
+        After a fail-over the principal is known from the next InitProducerId on.
+        """
+        owner = self._owners.get(transactional_id)
+        if owner is not None and principal is not None and owner != principal:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                "The producer id of the transactional id was given to another principal.",
+            )
 
     def admit(self, transactional_id: str, producer: Producer, connection: int | None) -> None:
         """Note the connection of a request, None for one that is not guarded by its connection.

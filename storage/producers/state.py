@@ -137,7 +137,8 @@ class ProducerStateManager:
         transactional id and protocol. A transaction that the older protocol opened may only be
         waiting for its marker, and what a client of the newer protocol writes then belongs to the
         next one (KAFKA-18227). Raises KafkaError: INVALID_PRODUCER_EPOCH for an older epoch,
-        INVALID_PRODUCER_ID_MAPPING if the open transaction belongs to another transactional id.
+        INVALID_PRODUCER_ID_MAPPING if the open transaction belongs to another transactional id, or
+        to another principal.
         """
         producer_id, epoch = claim.producer_id, claim.producer_epoch
         entry = self._entries.get(producer_id)
@@ -146,13 +147,14 @@ class ProducerStateManager:
                 raise stale_epoch(epoch, entry)
             if entry.current_txn_first_offset is not None and epoch == entry.producer_epoch:
                 opener = self._verifications.opener(producer_id)
-                if opener == (claim.transactional_id, claim.epoch_per_transaction):
+                owner = claim.transactional_id, claim.principal
+                if opener == (owner[0], claim.epoch_per_transaction, owner[1]):
                     return None
-                if opener is not None and opener.transactional_id != claim.transactional_id:
+                if opener is not None and (opener.transactional_id, opener.principal) != owner:
                     raise KafkaError(
                         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                         f"The open transaction of producer {producer_id} does not belong to "
-                        f"{claim.transactional_id}",
+                        f"{claim.transactional_id}, or was begun by another principal",
                     )
         return self._verifications.begin(claim)
 

@@ -31,6 +31,7 @@ class Verification:
         "epoch_per_transaction",
         "guard",
         "lowest_sequence",
+        "principal",
         "seen_before",
         "transactional_id",
     )
@@ -38,6 +39,7 @@ class Verification:
     def __init__(self, claim: Claim) -> None:
         self.guard = VerificationGuard()
         self.transactional_id = claim.transactional_id
+        self.principal = claim.principal
         self.epoch = claim.producer_epoch
         self.lowest_sequence = claim.base_sequence
         self.epoch_per_transaction = claim.epoch_per_transaction
@@ -58,6 +60,7 @@ class Opener(NamedTuple):
 
     transactional_id: str
     epoch_per_transaction: bool
+    principal: str | None
 
 
 class Verifications:
@@ -70,7 +73,10 @@ class Verifications:
     def begin(self, claim: Claim) -> VerificationGuard:
         """Return the guard that the producer's first batch must present."""
         waiting = self._waiting.get(claim.producer_id)
-        if waiting is None or waiting.transactional_id != claim.transactional_id:
+        if waiting is None or (waiting.transactional_id, waiting.principal) != (
+            claim.transactional_id,
+            claim.principal,
+        ):
             waiting = self._waiting[claim.producer_id] = Verification(claim)
         else:
             waiting.joined_by(claim)
@@ -97,7 +103,7 @@ class Verifications:
         if waiting is not None and waiting.guard is guard:
             del self._waiting[producer_id]
             self._opened_by[producer_id] = Opener(
-                waiting.transactional_id, waiting.epoch_per_transaction
+                waiting.transactional_id, waiting.epoch_per_transaction, waiting.principal
             )
 
     def forget(self, producer_id: int, guard: VerificationGuard) -> None:

@@ -8,7 +8,7 @@ Metadata response is already correct.
 
 import asyncio
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from barnabas.broker.cluster.registration import (
     prepare_cluster,
 )
 from barnabas.broker.cluster.stored_passwords import StoredPasswords
+from barnabas.broker.cluster.stored_quotas import StoredQuotas
 from barnabas.broker.cluster.znodes import BrokerInfo, Restart
 from barnabas.broker.controller.replica_admin import LeaderBalance
 from barnabas.broker.gauges import LoopLag, observe_process
@@ -44,15 +45,21 @@ from barnabas.broker.maintenance import (
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.periodic_tasks import PeriodicTasks
 from barnabas.broker.platform import Platform, system_platform
+from barnabas.broker.security.cluster_acls import ClusterAcls
+from barnabas.broker.security.delegation_tokens import DelegationTokens
 from barnabas.broker.security.scram_users import ScramUsers, stored_secret
+from barnabas.broker.server.collector import Collector
 from barnabas.broker.server.listener import Listener
 from barnabas.broker.server.network import bind_addresses
+from barnabas.broker.server.quotas import ClientQuotas, Periods
 from barnabas.broker.server.slices import Slicer
 from barnabas.broker.server.tls import Certificates
+from barnabas.broker.store.metadata_store import MetadataStore
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.config.key import ConfigError
 from barnabas.config.listeners import parse_host_port
+from barnabas.config.sasl_keys import SaslKeys, TokenKeys
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.types import uuid_text
@@ -63,7 +70,7 @@ from barnabas.storage.files.files import make_dirs
 from barnabas.storage.opening.meta_properties import require_cluster
 
 if TYPE_CHECKING:
-    from barnabas.client.connection import Connect, Login
+    from barnabas.client.connection import Ask, Connect, Login
 
 DRAIN_SECONDS = 5.0
 """Seconds that a stopping broker waits for its clients to receive their responses."""
@@ -90,6 +97,7 @@ class Broker:
         self._metrics = BrokerMetrics(self.registry)
         self._listeners: dict[str, Listener] = {}
         self._certificates: list[Certificates] = []
+        self._checks: list[Callable[[BrokerConfig], object]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._exits = AsyncExitStack()
         self._ready = False
@@ -162,6 +170,12 @@ class Broker:
         if self._certificates:
             self._spawn(self._certificate_tasks.reload(unchanged_too=unchanged_too))
 
+    def rule_collector(self) -> None:
+        """Take over the garbage collector of a process that runs nothing else."""
+        collector = Collector(self._core.slicer)
+        collector.start()
+        self._exits.callback(collector.stop)
+
     async def stop(self, *, hand_over: bool = True) -> None:
         """Finish requests in progress, flush everything, and write the mark of a clean shutdown.
 
@@ -185,8 +199,9 @@ class Broker:
             await listener.bind(self._platform.network)
             self._exits.callback(listener.stop_accepting)
         if self._config.in_cluster:
-            # The controller sends leaderships over this listener; clients may connect after that.
-            await self._listeners[self._config.inter_broker_listener().name].serve()
+            # The controller sends leaderships over one of these; clients may connect after that.
+            for name in self._config.broker_listeners():
+                await self._listeners[name].serve()
         await self._join_cluster()
         self._start_periodic_tasks()
         await self._start_endpoint()
@@ -242,7 +257,10 @@ class Broker:
             configs=configs,
             features=features,
             scram_users=scram_users,
+            tokens=await self._follow_tokens(store, membership),
+            quotas=await self._follow_quotas(configs),
             stand_ins=stand_ins,
+            acls=await self._follow_acls(store, membership),
             cache=cache,
             peers=Peers(
                 cache,
@@ -250,10 +268,47 @@ class Broker:
                 broker_id=config.broker_id,
                 listener=config.inter_broker_listener().name,
             ),
+            checks=self._checks,
             slicer=Slicer(platform.clock.monotonic),
             fatal=self._fatal,
             spawn=self._spawn,
         )
+
+    async def _follow_quotas(self, configs: Configs) -> StoredQuotas:
+        config = self._config
+        periods = Periods(
+            config.quota_window_num,
+            config.quota_window_size_seconds,
+            config.controller_quota_window_num,
+            config.controller_quota_window_size_seconds,
+        )
+        limits = ClientQuotas(self._platform.clock.monotonic, periods, self._metrics.quotas)
+        quotas = StoredQuotas(configs, limits)
+        await quotas.start()
+        return quotas
+
+    async def _follow_acls(
+        self, store: MetadataStore, membership: Membership
+    ) -> ClusterAcls | None:
+        """Load the access control rules; return None without an authorizer."""
+        if not self._config.authorizer_class_name:
+            return None
+        acls = ClusterAcls(store)
+        self._exits.callback(acls.stop)
+        await acls.start(lambda: self._spawn(membership.retry_while_unavailable(acls.catch_up)))
+        return acls
+
+    async def _follow_tokens(
+        self, store: MetadataStore, membership: Membership
+    ) -> DelegationTokens | None:
+        """Load the delegation tokens; return None if they are not enabled."""
+        secret = self._config.delegation_token_secret_key
+        if not secret:
+            return None
+        tokens = DelegationTokens(store, secret)
+        self._exits.callback(tokens.stop)
+        await tokens.start(lambda: self._spawn(membership.retry_while_unavailable(tokens.catch_up)))
+        return tokens
 
     def _connect_to_brokers(self) -> "Connect":
         """Return the function that opens connections to other brokers."""
@@ -269,19 +324,11 @@ class Broker:
             # Imported here: a broker without SASL starts faster without it.
             from barnabas.client.sasl import logged_in
 
-            return logged_in(connect, self._login_to_brokers(listener.name))
+            login = _OwnLogin(listener.name, self._dynamic.current)
+            self._checks.append(login.made_of)
+            self._dynamic.subscribe(login.change)
+            return logged_in(connect, login)
         return connect
-
-    def _login_to_brokers(self, listener: str) -> "Login":
-        from barnabas.client.sasl import JAAS, MECHANISM, login_with
-
-        mechanism = self._config.sasl_mechanism_inter_broker_protocol
-        text = self._config.sasl_of(listener, mechanism).sasl_jaas_config or ""
-        try:
-            return login_with({MECHANISM: mechanism, JAAS: text})
-        except ConfigError as error:
-            prefix = f"listener.name.{listener.lower()}.{mechanism.lower()}."
-            raise ConfigError(f"Broker cannot authenticate to others: {prefix}{error}") from None
 
     def _make_parts(self) -> None:
         loop = asyncio.get_running_loop()
@@ -316,6 +363,7 @@ class Broker:
             each.tls.certificates for each in self._listeners.values() if each.tls is not None
         ]
         self._control.config_admin.certificates = self._certificates
+        self._control.config_admin.checks = self._checks
 
     async def _join_cluster(self) -> None:
         """Register, take part in the controller election, and wait for the first full metadata."""
@@ -374,6 +422,18 @@ class Broker:
         self._certificate_tasks = CertificateTasks(self._certificates, clock, config)
         self._dynamic.subscribe(lambda _: self.reload_certificates(unchanged_too=False))
         self._spawn(self._certificate_tasks.warn_of_expiry())
+        controller, tokens_known = self._control.controller, self._core.tokens
+
+        async def expire_tokens() -> None:
+            if tokens_known is not None and controller.active:
+                await tokens_known.delete_expired(clock.now_ms())
+
+        if tokens_known is not None:
+            tasks.every(
+                "token expiry",
+                lambda: config().delegation_token_expiry_check_interval_ms,
+                expire_tokens,
+            )
         sasl = SaslTasks(list(self._listeners.values()))
         self._spawn(sasl.begin())
         for task in (
@@ -460,3 +520,49 @@ class Broker:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fatal(error)
+
+
+class _OwnLogin:
+    """The login of this broker to others, by the keys of its listener as they are now."""
+
+    def __init__(self, listener: str, config: BrokerConfig) -> None:
+        """Raises ConfigError."""
+        self._listener = listener
+        self._made_of = self._keys_of(config)
+        self._login = self.made_of(config)
+
+    async def __call__(self, ask: "Ask") -> float:
+        return await self._login(ask)
+
+    def change(self, config: BrokerConfig) -> None:
+        """Use changed keys for further logins; those that give no login are refused."""
+        keys = self._keys_of(config)
+        if keys == self._made_of:
+            return
+        self._made_of = keys
+        try:
+            self._login = self.made_of(config)
+        except ConfigError as error:
+            _log.error("account of the broker refused", reason=str(error))
+
+    def _keys_of(self, config: BrokerConfig) -> tuple[str, SaslKeys]:
+        mechanism = config.sasl_mechanism_inter_broker_protocol
+        return mechanism, config.sasl_of(self._listener, mechanism)
+
+    def made_of(self, config: BrokerConfig) -> "Login":
+        """Return the login by the keys of a configuration; raise ConfigError."""
+        # Imported here: a broker without SASL starts faster without it.
+        from barnabas.client.sasl import JAAS, MECHANISM, login_with
+
+        mechanism, keys = self._keys_of(config)
+        given = {name: getattr(keys, key.attribute) for name, key in TokenKeys.KEYS.items()}
+        properties = {name: str(value) for name, value in given.items() if value is not None}
+        if keys.sasl_jaas_config is not None or mechanism != "OAUTHBEARER":
+            properties[JAAS] = keys.sasl_jaas_config or ""
+        try:
+            return login_with(properties | {MECHANISM: mechanism})
+        except ConfigError as error:
+            text = str(error)
+            if text.startswith("sasl."):
+                text = f"listener.name.{self._listener.lower()}.{mechanism.lower()}.{text}"
+            raise ConfigError(f"Broker cannot authenticate to others: {text}") from None

@@ -5,6 +5,8 @@ Decisions run on the event loop; disk operations and the cleaner's process run o
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
@@ -27,6 +29,9 @@ from barnabas.storage.log.log import Log
 from barnabas.storage.log.rearrangement import Rearrangement
 from barnabas.storage.log.trim import drop_old_segments
 from barnabas.storage.opening.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from barnabas.broker.server.sasl import ListenerSasl, Refresh
 
 REMOVAL_MS = 5_000
 """Milliseconds between two removals of deleted files whose delay is over."""
@@ -278,23 +283,33 @@ class SaslTasks:
     """The periodic tasks of SASL mechanisms, such as the fetch of keys."""
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
-        self._refreshes = {
-            f"{name} of {listener.name}": mechanism.refresh
-            for listener in listeners
-            if listener.sasl is not None
-            for name, mechanism in listener.sasl.mechanisms.items()
-            if mechanism.refresh is not None
-        }
+        self._sasl = {each.name: each.sasl for each in listeners if each.sasl is not None}
 
     def schedule(self, tasks: PeriodicTasks) -> None:
-        """Register the tasks of the mechanisms that have some."""
-        for name, refresh in self._refreshes.items():
-            tasks.every(name, refresh.interval_ms, refresh.run)
+        """Register a task for each listener with SASL: its mechanisms may change."""
+        for name, sasl in self._sasl.items():
+            tasks.every(
+                f"SASL of {name}", partial(self._interval_ms, sasl), partial(self._run, sasl)
+            )
 
     async def begin(self) -> None:
         """Run each task once: keys are there before the first client, or the log tells."""
-        for refresh in self._refreshes.values():
-            await refresh.run()
+        for sasl in self._sasl.values():
+            await self._run(sasl)
+
+    @staticmethod
+    def _interval_ms(sasl: "ListenerSasl") -> int:
+        intervals = [each.interval_ms() for each in _refreshes(sasl)]
+        return min(intervals, default=EXPIRY_MS)
+
+    @staticmethod
+    async def _run(sasl: "ListenerSasl") -> None:
+        for each in _refreshes(sasl):
+            await each.run()
+
+
+def _refreshes(sasl: "ListenerSasl") -> "list[Refresh]":
+    return [each.refresh for each in sasl.mechanisms.values() if each.refresh is not None]
 
 
 class ConnectionTasks:

@@ -1,6 +1,7 @@
 """The table of the APIs that a broker serves, and the routes that its listeners get from it."""
 
 from collections.abc import Callable, Mapping
+from random import Random
 from types import MethodType
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -12,6 +13,7 @@ from barnabas.broker.cluster.configs import Configs
 from barnabas.broker.cluster.control_receiver import ControlReceiver
 from barnabas.broker.cluster.features import Features
 from barnabas.broker.cluster.producer_ids import ProducerIdBlocks
+from barnabas.broker.cluster.stored_quotas import StoredQuotas
 from barnabas.broker.cluster.topic_creator import TopicCreator
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
@@ -19,6 +21,7 @@ from barnabas.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     allocate_producer_ids,
+    alter_client_quotas,
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
@@ -27,6 +30,7 @@ from barnabas.broker.handlers import (
     api_versions,
     controlled_shutdown,
     create_acls,
+    create_delegation_token,
     create_partitions,
     create_topics,
     delete_acls,
@@ -34,8 +38,10 @@ from barnabas.broker.handlers import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
+    describe_delegation_token,
     describe_groups,
     describe_log_dirs,
     describe_producers,
@@ -44,6 +50,7 @@ from barnabas.broker.handlers import (
     describe_user_scram_credentials,
     elect_leaders,
     end_txn,
+    expire_delegation_token,
     fetch,
     find_coordinator,
     heartbeat,
@@ -63,6 +70,7 @@ from barnabas.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    renew_delegation_token,
     sasl_authenticate,
     sasl_handshake,
     stop_replica,
@@ -81,7 +89,9 @@ from barnabas.broker.replication.leader.replica_selector import ReplicaSelector
 from barnabas.broker.replication.quota import ReplicationQuotas
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.security.cluster_acls import ClusterAcls
+from barnabas.broker.security.delegation_tokens import DelegationTokens, TokenRequests
 from barnabas.broker.security.gate import Gate
+from barnabas.broker.security.rights import Rights
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Handle, Route
@@ -96,6 +106,8 @@ from barnabas.storage.opening.log_manager import LogManager
 
 C_contra = TypeVar("C_contra", contravariant=True)
 C = TypeVar("C")
+Guard = Callable[[Route, Rights], Route]
+"""A function that puts a route behind the gate."""
 
 
 class BrokerParts(NamedTuple):
@@ -107,6 +119,8 @@ class BrokerParts(NamedTuple):
     configs: Configs
     features: Features
     scram_users: ScramUsers
+    tokens: DelegationTokens | None
+    """None without `delegation.token.secret.key`."""
     config_admin: ConfigAdmin
     loggers: LoggerLevels
     cache: MetadataCache
@@ -117,11 +131,13 @@ class BrokerParts(NamedTuple):
     producer_ids: ProducerIdBlocks
     replicas: ReplicaManager
     quotas: ReplicationQuotas
+    client_quotas: StoredQuotas
     logs: LogManager
     sessions: FetchSessionCache
     groups: GroupCoordinator
     transactions: TransactionCoordination
     clock: Clock
+    random: Random
     slicer: Slicer
     offload: Offload
     metrics: BrokerMetrics
@@ -139,12 +155,13 @@ class BrokerParts(NamedTuple):
 class HandlerModule(Protocol[C_contra]):
     """A module of broker/handlers.
 
-    `RIGHTS` declares the rights that its requests need (`broker/security/rights.py`).
     If its response has no top-level `error_code`, the module also has a function
     `error_response(request, code, version)`, which answers a request that failed as a whole.
     """
 
     API: Api
+    RIGHTS: Rights
+    """The rights that its requests need (`broker/security/rights.py`)."""
 
     def handle(self, collaborator: C_contra, request: Any, context: RequestContext, /) -> Any: ...
 
@@ -162,12 +179,14 @@ class ApiRow(NamedTuple):
     def api(self) -> Api:
         return self.module.API
 
-    def route(self, parts: BrokerParts, versions: range) -> Route:
-        """Return the route with the handler bound to its collaborator."""
+    def route(self, parts: BrokerParts, versions: range, guard: Guard | None) -> Route:
+        """Return the route with the handler bound to its collaborator, and behind a guard."""
         # A bound method costs less per call than a partial.
         handle: Handle = MethodType(self.module.handle, self.collaborator(parts))
         error_response = getattr(self.module, "error_response", None)
-        return Route(self.api, versions, handle, error_response)
+        route = Route(self.api, versions, handle, error_response, for_brokers=not self.clients)
+        rights = self.module.RIGHTS
+        return route if guard is None else guard(route, rights)
 
 
 def client_routes(parts: BrokerParts) -> list[Route]:
@@ -177,23 +196,23 @@ def client_routes(parts: BrokerParts) -> list[Route]:
     """
     in_cluster = parts.config().in_cluster
     rows = [(row, row.clients if in_cluster else row.versions) for row in API_TABLE if row.clients]
-    return _routes(parts, rows)
+    return _routes(parts, rows, None if parts.gate is None else parts.gate.guard)
 
 
 def inter_broker_routes(parts: BrokerParts) -> list[Route]:
     """Return the routes of the inter-broker listener: all APIs in all versions."""
-    return _routes(parts, [(row, row.versions) for row in API_TABLE])
+    gate, guard = parts.gate, None
+    if gate is not None:
+        shared = parts.config().serves_clients_and_brokers
+        guard = gate.guard_shared if shared else gate.guard_between
+    return _routes(parts, [(row, row.versions) for row in API_TABLE], guard)
 
 
-def _routes(parts: BrokerParts, rows: list[tuple[ApiRow, range]]) -> list[Route]:
+def _routes(
+    parts: BrokerParts, rows: list[tuple[ApiRow, range]], guard: Guard | None
+) -> list[Route]:
     parts = parts._replace(served={row.api.key: versions for row, versions in rows})
-    routes = [row.route(parts, versions) for row, versions in rows]
-    if parts.gate is None:
-        return routes
-    return [
-        parts.gate.guard(route, getattr(row.module, "RIGHTS", None))
-        for route, (row, _) in zip(routes, rows, strict=True)
-    ]
+    return [row.route(parts, versions, guard) for row, versions in rows]
 
 
 def _row(
@@ -295,8 +314,20 @@ def _create_topics(parts: BrokerParts) -> create_topics.Parts:
     return create_topics.Parts(parts.controller, parts.dynamic)
 
 
+def _create_partitions(parts: BrokerParts) -> create_partitions.Parts:
+    return create_partitions.Parts(parts.controller, parts.cache)
+
+
+def _alter_client_quotas(parts: BrokerParts) -> alter_client_quotas.Parts:
+    return alter_client_quotas.Parts(parts.client_quotas, parts.slicer)
+
+
 def _alter_user_scram_credentials(parts: BrokerParts) -> alter_user_scram_credentials.Parts:
     return alter_user_scram_credentials.Parts(parts.scram_users, parts.slicer)
+
+
+def _token_requests(parts: BrokerParts) -> TokenRequests:
+    return TokenRequests(parts.tokens, parts.config, parts.clock.now_ms, parts.random.getrandbits)
 
 
 def _offset_commit(parts: BrokerParts) -> offset_commit.Parts:
@@ -350,7 +381,7 @@ API_TABLE: Final = (
     _row(metadata,                      range(14),    _metadata),
     _row(create_topics,                 range(2, 8),  _create_topics),
     _row(delete_topics,                 range(1, 7),  _delete_topics),
-    _row(create_partitions,             range(4),     lambda p: p.controller),
+    _row(create_partitions,             range(4),     _create_partitions),
     _row(describe_cluster,              range(3),     lambda p: p.cache),
     _row(describe_topic_partitions,     range(1),     _describe_topic_partitions),
     _row(elect_leaders,                 range(3),     lambda p: p.replica_admin),
@@ -363,8 +394,15 @@ API_TABLE: Final = (
     _row(list_config_resources,         range(2),     _list_config_resources),
     _row(update_features,               range(3),     lambda p: p.features),
     # users
+    _row(describe_client_quotas,        range(2),     lambda p: p.client_quotas.quotas),
+    _row(alter_client_quotas,           range(2),     _alter_client_quotas),
     _row(describe_user_scram_credentials, range(1),   lambda p: p.scram_users),
     _row(alter_user_scram_credentials,  range(1),     _alter_user_scram_credentials),
+    # delegation tokens
+    _row(create_delegation_token,       range(1, 4),  _token_requests),
+    _row(renew_delegation_token,        range(1, 3),  _token_requests),
+    _row(expire_delegation_token,       range(1, 3),  _token_requests),
+    _row(describe_delegation_token,     range(1, 4),  _token_requests),
     # access control rules
     _row(describe_acls,                 range(1, 4), lambda p: create_acls.Parts(p.acls)),
     _row(create_acls,                   range(1, 4), lambda p: create_acls.Parts(p.acls)),

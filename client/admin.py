@@ -5,14 +5,20 @@ KafkaError; in a call for several objects each row has an error code.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from barnabas.client.cluster import Cluster, check
 from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.messages import (
+    alter_client_quotas,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_records,
     delete_topics,
+    describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_log_dirs,
@@ -21,6 +27,11 @@ from barnabas.protocol.messages import (
     update_features,
 )
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.security.acl import rules as acl
+from barnabas.security.principal import Principal
+
+Entity = Mapping[str, str | None]
+"""The owner of quotas: names by type (user, client-id, ip); None is the default of a type."""
 
 UPGRADE = 1
 SAFE_DOWNGRADE = 2
@@ -228,11 +239,146 @@ class Admin:
         rows: list[list_config_resources.ConfigResource] = response.config_resources
         return rows
 
+    # -- access control rules ---------------------------------------------------------------------
+
+    async def describe_acls(self, wanted: acl.AclFilter) -> list[acl.AclBinding]:
+        """Return the rules that a filter matches. Raises SECURITY_DISABLED without an
+        authorizer."""
+        response = await self._cluster.ask(
+            describe_acls.API, describe_acls.DescribeAclsRequest(**_acl_filter(wanted))
+        )
+        check(response.error_code, response.error_message)
+        return [
+            _acl_rule(resource, entry) for resource in response.resources for entry in resource.acls
+        ]
+
+    async def create_acls(self, rules: Sequence[acl.AclBinding]) -> None:
+        """Add rules. Raises the first error; the other rules are added."""
+        creations = [
+            create_acls.AclCreation(
+                resource_type=pattern.type,
+                resource_name=pattern.name,
+                resource_pattern_type=pattern.pattern_type,
+                principal=str(entry.principal),
+                host=entry.host,
+                operation=entry.operation,
+                permission_type=entry.permission,
+            )
+            for pattern, entry in rules
+        ]
+        response = await self._cluster.ask(
+            create_acls.API, create_acls.CreateAclsRequest(creations=creations)
+        )
+        for row in response.results:
+            check(row.error_code, row.error_message)
+
+    async def delete_acls(self, filters: Sequence[acl.AclFilter]) -> list[acl.AclBinding]:
+        """Delete the rules that any of the filters matches, and return them. Raises the first
+        error; what could be deleted is deleted."""
+        wanted = [delete_acls.DeleteAclsFilter(**_acl_filter(each)) for each in filters]
+        response = await self._cluster.ask(
+            delete_acls.API, delete_acls.DeleteAclsRequest(filters=wanted)
+        )
+        deleted: dict[acl.AclBinding, None] = {}
+        for result in response.filter_results:
+            check(result.error_code, result.error_message)
+            for row in result.matching_acls:
+                check(row.error_code, row.error_message)
+                deleted[_acl_rule(row, row)] = None
+        return list(deleted)
+
+    # -- quotas -----------------------------------------------------------------------------------
+
+    async def describe_client_quotas(
+        self, wanted: Entity, *, strict: bool = False
+    ) -> list[tuple[Entity, dict[str, float]]]:
+        """Return the entities with these names, and their quotas; all entities if none is given.
+
+        If strict, entities that have other types too are left out.
+        """
+        components = [
+            describe_client_quotas.ComponentData(
+                entity_type=kind,
+                match_type=describe_client_quotas.OF_OTHERS
+                if name is None
+                else describe_client_quotas.EXACT,
+                match=name,
+            )
+            for kind, name in wanted.items()
+        ]
+        response = await self._cluster.ask(
+            describe_client_quotas.API,
+            describe_client_quotas.DescribeClientQuotasRequest(
+                components=components, strict=strict
+            ),
+        )
+        check(response.error_code, response.error_message)
+        return [
+            (
+                {part.entity_type: part.entity_name for part in entry.entity},
+                {quota.key: quota.value for quota in entry.values},
+            )
+            for entry in response.entries
+        ]
+
+    async def alter_client_quotas(
+        self, entity: Entity, changes: Mapping[str, float | None], *, validate_only: bool = False
+    ) -> None:
+        """Set quotas of an entity, or remove those whose value is None; all or none."""
+        request = alter_client_quotas.AlterClientQuotasRequest(
+            entries=[
+                alter_client_quotas.AlterEntryData(
+                    entity=[
+                        describe_client_quotas.EntityData(entity_type=kind, entity_name=name)
+                        for kind, name in entity.items()
+                    ],
+                    ops=[
+                        alter_client_quotas.OpData(
+                            key=key, value=0.0 if value is None else value, remove=value is None
+                        )
+                        for key, value in changes.items()
+                    ],
+                )
+            ],
+            validate_only=validate_only,
+        )
+        response = await self._cluster.ask(alter_client_quotas.API, request)
+        check(response.entries[0].error_code, response.entries[0].error_message)
+
     @staticmethod
     def _owner(kind: ResourceType, name: str) -> int | None:
         # Only the broker itself knows its configuration and its loggers.
         on_broker = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
         return int(name) if on_broker and name else None
+
+
+def _acl_filter(wanted: acl.AclFilter) -> dict[str, Any]:
+    return {
+        "resource_type_filter": wanted.type,
+        "resource_name_filter": wanted.name,
+        "pattern_type_filter": wanted.pattern_type,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission,
+    }
+
+
+def _acl_rule(resource: Any, entry: Any) -> acl.AclBinding:
+    pattern = acl.ResourcePattern(
+        acl.ResourceType(resource.resource_type),
+        resource.resource_name,
+        acl.PatternType(resource.pattern_type),
+    )
+    return acl.AclBinding(
+        pattern,
+        acl.AccessControlEntry(
+            Principal.parse(entry.principal),
+            entry.host,
+            acl.AclOperation(entry.operation),
+            acl.AclPermissionType(entry.permission_type),
+        ),
+    )
 
 
 async def finalized_features(cluster: Cluster) -> dict[str, int]:

@@ -11,16 +11,18 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from barnabas.client.cluster import Cluster
+from barnabas.client.connection import Connect
 
 T = TypeVar("T")
 
-_ClusterKey = tuple[str, str, float, float | None]
+_ClusterKey = tuple[str, str, float, float | None, frozenset[tuple[str, str]]]
 CLOSE_TIMEOUT = 5.0
 """Seconds until open connections are dropped when the loop is closed."""
 
@@ -76,12 +78,15 @@ class ClientLoop:
         client_id: str = "barnabas",
         timeout: float = 30.0,
         request_timeout: float | None = None,
+        security: Mapping[str, str] = MappingProxyType({}),
     ) -> Cluster:
         """Return the cluster of these arguments, connected at the first call.
 
-        Its methods are coroutines for `run` and `submit`. The loop closes it.
+        Its methods are coroutines for `run` and `submit`. The loop closes it. `security` has the
+        keys of `client/security.py`; raises ConfigError for keys that cannot be used.
         """
-        key = bootstrap_servers, client_id, timeout, request_timeout
+        keys = frozenset(security.items())
+        key = bootstrap_servers, client_id, timeout, request_timeout, keys
         known = self._clusters.get(key)
         if known is not None and self._reason_to_refuse() is None:
             # Every task of a worker asks: no way through the loop's thread.
@@ -108,12 +113,13 @@ class ClientLoop:
     async def _open(self, key: _ClusterKey) -> Cluster:
         async with self._opening.setdefault(key, asyncio.Lock()):
             if key not in self._clusters:
-                bootstrap_servers, client_id, timeout, request_timeout = key
+                bootstrap_servers, client_id, timeout, request_timeout, keys = key
                 cluster = Cluster(
                     bootstrap_servers,
                     client_id=client_id,
                     timeout=timeout,
                     request_timeout=request_timeout,
+                    connect=_connect(keys),
                 )
                 try:
                     await cluster.refresh(())
@@ -172,6 +178,15 @@ class _Loops:
 _loops = _Loops()
 os.register_at_fork(after_in_child=_loops.begin_anew)
 atexit.register(_loops.close)
+
+
+def _connect(keys: frozenset[tuple[str, str]]) -> Connect | None:
+    if not keys:
+        return None
+    # Imported here: it brings TLS and SASL with it.
+    from barnabas.client.security import connect_with
+
+    return connect_with(dict(keys))
 
 
 async def _within(coroutine: Coroutine[Any, Any, T], timeout: float) -> T:

@@ -6,14 +6,41 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from barnabas.client.connection import Connect
-from barnabas.config.key import ConfigError
+from barnabas.config.key import ConfigError, Type
+from barnabas.config.sasl_keys import TokenKeys
 from barnabas.config.tls_keys import TlsKeys
 from barnabas.security.tls import client_tls, read_file
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _CA, _CERTIFICATE, _KEY = "ssl.ca.location", "ssl.certificate.location", "ssl.key.location"
 _VERIFY: Final = "enable.ssl.certificate.verification"
+_PROTOCOL: Final = "security.protocol"
 _ALGORITHM: Final = "ssl.endpoint.identification.algorithm"
+
+
+KEYS: Final = frozenset(
+    {
+        *(_PROTOCOL, _CA, _CERTIFICATE, _KEY, _VERIFY, "https.ca.location"),
+        *("sasl.mechanism", "sasl.mechanisms", "sasl.jaas.config"),
+        *("sasl.username", "sasl.password"),
+        *("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"),
+        "sasl.oauthbearer.extensions",
+        *TlsKeys.KEYS,
+        *TokenKeys.KEYS,
+    }
+)
+"""The keys that have an effect, under Kafka's names and librdkafka's."""
+SECRETS: Final = frozenset(
+    {
+        *("sasl.jaas.config", "sasl.password", "sasl.oauthbearer.client.secret"),
+        *(
+            name
+            for name, key in (*TlsKeys.KEYS.items(), *TokenKeys.KEYS.items())
+            if key.type is Type.PASSWORD
+        ),
+    }
+)
+"""Keys whose values are secret."""
 
 
 def connect_with(properties: Mapping[str, str]) -> Connect | None:
@@ -22,10 +49,10 @@ def connect_with(properties: Mapping[str, str]) -> Connect | None:
     Keys that are not about security are ignored, so that a file for other clients can be read.
     Raises ConfigError.
     """
-    protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
+    protocol = properties.get(_PROTOCOL, "PLAINTEXT").strip().upper()
     if protocol not in PROTOCOLS:
         reason = f"String must be one of: {', '.join(PROTOCOLS)}"
-        raise ConfigError.invalid("security.protocol", protocol, reason)
+        raise ConfigError.invalid(_PROTOCOL, protocol, reason)
     connect = _over_tls(_context(properties)) if protocol.endswith("SSL") else None
     if protocol.startswith("SASL_"):
         # Imported here: most clients log in nowhere.

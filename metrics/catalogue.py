@@ -24,6 +24,7 @@ class BrokerMetrics:
         self.partitions = PartitionMetrics(registry)
         self.replication = ReplicationMetrics(registry)
         self.fetchers = FetcherMetrics(registry)
+        self.quotas = QuotaMetrics(registry)
         self.logs = LogMetrics(registry)
         self.controller = ControllerMetrics(registry)
         self.groups = GroupMetrics(registry)
@@ -33,6 +34,22 @@ class BrokerMetrics:
             "barnabas_event_loop_lag_seconds",
             "Delay of timers on the event loop, sampled; requests wait as long.",
             buckets=LATENCY_SECONDS,
+        )
+
+
+class QuotaMetrics:
+    """Metrics of the quotas of clients, by the key of the quota."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.throttled = registry.counter(
+            "barnabas_quota_throttled_requests_total",
+            "Requests whose client was over a quota and has to wait.",
+            ("quota",),
+        )
+        self.throttle_ms = registry.counter(
+            "barnabas_quota_throttle_time_ms_total",
+            "Time in ms that clients over a quota were told to wait.",
+            ("quota",),
         )
 
 
@@ -77,7 +94,7 @@ class RequestMetrics:
         self.authentication = AuthenticationMetrics(registry)
         self.exposures = registry.gauge(
             "barnabas_server_exposures",
-            "1 for each danger of a listener that the start of the broker warns of.",
+            "1 for each danger of a configuration that the start of the broker warns of.",
             ("kind", "listener"),
         )
         self.certificate_expiry = registry.gauge(

@@ -40,6 +40,7 @@ def make_control(core: Core, replication: Replication) -> Control:
         cache,
         core.configs,
         lambda: stored_epochs(core.store, core.broker_id),
+        core.slicer,
     )
     loggers = LoggerLevels()
     config_admin = ConfigAdmin(core.configs, cache, core.broker_id, loggers, core.slicer)

@@ -10,7 +10,10 @@ from barnabas.broker.cluster.configs import Configs
 from barnabas.broker.cluster.features import Features
 from barnabas.broker.cluster.membership import Membership
 from barnabas.broker.cluster.peers import Peers
+from barnabas.broker.cluster.stored_quotas import StoredQuotas
 from barnabas.broker.platform import Platform
+from barnabas.broker.security.cluster_acls import ClusterAcls
+from barnabas.broker.security.delegation_tokens import DelegationTokens
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.slices import Slicer
 from barnabas.broker.store.metadata_store import MetadataStore
@@ -34,10 +37,18 @@ class Core:
     configs: Configs
     features: Features
     scram_users: ScramUsers
+    tokens: DelegationTokens | None
+    """None without `delegation.token.secret.key`."""
+    quotas: StoredQuotas
     stand_ins: StandIns | None
     """Credentials in place of those of unknown users; None without a listener with SASL."""
+    acls: ClusterAcls | None
+    """None without an authorizer."""
     cache: MetadataCache
     peers: Peers
+    checks: list[Callable[[BrokerConfig], object]]
+    """Functions that raise ConfigError for keys that contradict what they name, such as users: each
+    is called before a dynamic value is stored."""
     slicer: Slicer
     fatal: Callable[[BaseException], None]
     """Called with an error after which the broker cannot continue."""

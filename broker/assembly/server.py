@@ -8,20 +8,29 @@ from barnabas.broker.assembly.control import Control
 from barnabas.broker.assembly.coordination import Coordination
 from barnabas.broker.assembly.core import Core
 from barnabas.broker.assembly.replication import Replication
+from barnabas.broker.clock import LoopTimers
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
+from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.leader.fetch_session import FetchSessionCache
 from barnabas.broker.routes import BrokerParts, client_routes, inter_broker_routes
+from barnabas.broker.security.authorizer import Authorizer
+from barnabas.broker.security.gate import Gate
 from barnabas.broker.server.budget import RequestMemory, UnreadAnswers
-from barnabas.broker.server.connection import SharedResources, ignore_departure
+from barnabas.broker.server.connection import Connection, SharedResources, ignore_departure
 from barnabas.broker.server.connection_limits import ConnectionLimits
 from barnabas.broker.server.dispatch import Dispatcher
 from barnabas.broker.server.listener import Listener, make_listeners
+from barnabas.broker.server.network import last_descriptor
 from barnabas.broker.server.pause_guard import PauseGuard
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.key import ConfigError
 from barnabas.protocol.frame import SpareBuffers
+from barnabas.security.acl.matcher import Policy, parse_super_users
 
 if TYPE_CHECKING:
     from barnabas.broker.server.sasl import ListenerSasl
 
+_log = get_logger(__name__)
 _UNNOTICED_PAUSE = 1 / 3
 """The part of the session timeout that a pause may take: the session survives it."""
 
@@ -50,8 +59,14 @@ def make_server(
         soon=core.spawn,
     )
 
+    def departed(connection: Connection) -> None:
+        gate = parts.gate
+        if gate is None or gate.is_broker(connection.principal, connection.host):
+            replication.isr_manager.connection_closed(connection.connection_id)
+
     def shared(*, inter_broker: bool) -> SharedResources:
         routes = inter_broker_routes(parts) if inter_broker else client_routes(parts)
+        serves_clients = not inter_broker or config.serves_clients_and_brokers
         return SharedResources(
             dispatcher=Dispatcher(
                 platform.around(routes, core.cache),
@@ -59,24 +74,23 @@ def make_server(
                 slicer=core.slicer,
                 metrics=metrics.requests,
                 inter_broker=inter_broker,
+                quotas=core.quotas.quotas if serves_clients else None,
             ),
             offload=platform.offload,
             memory=memory,
             max_request_bytes=config.socket_request_max_bytes,
             spares=spares,
             unread=unread,
-            departed=replication.isr_manager.connection_closed
-            if inter_broker
-            else ignore_departure,
+            departed=departed if inter_broker else ignore_departure,
             guard=guard,
         )
 
-    limits = ConnectionLimits(config)
+    limits = ConnectionLimits(config, last_descriptor(), core.quotas.quotas)
     core.dynamic.subscribe(limits.limit)
     clients = shared(inter_broker=False)
     among_brokers = shared(inter_broker=True) if config.in_cluster else clients
     shared_by = {
-        each.name: among_brokers if each == config.inter_broker_listener() else clients
+        each.name: among_brokers if each.name in config.broker_listeners() else clients
         for each in config.resolved_listeners()
     }
     listeners = make_listeners(
@@ -100,15 +114,20 @@ def _sasl(core: Core, shared: Mapping[str, SharedResources]) -> "dict[str, Liste
     # Imported here: most brokers on a developer's machine start without it.
     from barnabas.broker.security.mechanisms import Mechanisms
     from barnabas.broker.server.sasl import ListenerSasl
+    from barnabas.security.sasl.scram import no_tokens
 
     assert core.stand_ins is not None, "a broker with SASL reads them at its start"
     mechanisms = Mechanisms(
-        config, core.platform.offload, core.platform.clock, core.scram_users, core.stand_ins
+        core.platform.offload,
+        core.platform.clock,
+        core.scram_users,
+        core.stand_ins,
+        no_tokens if core.tokens is None else core.tokens.find,
     )
-    return {
+    sasl = {
         name: ListenerSasl(
             name,
-            mechanisms.of(name),
+            mechanisms.of(name, config),
             config,
             shared=shared[name],
             clock=core.platform.clock,
@@ -116,6 +135,26 @@ def _sasl(core: Core, shared: Mapping[str, SharedResources]) -> "dict[str, Liste
         )
         for name in names
     }
+
+    def changed(new: BrokerConfig) -> None:
+        for name, each in sasl.items():
+            before = each.mechanisms
+            try:
+                each.mechanisms = mechanisms.of(name, new, before)
+            except ConfigError as error:
+                _log.error("keys of SASL refused", listener=name, reason=str(error))
+                continue
+            for mechanism in each.mechanisms.values():
+                if mechanism.refresh is not None and mechanism not in before.values():
+                    core.spawn(mechanism.refresh.run())
+
+    def check(new: BrokerConfig) -> None:
+        for name, each in sasl.items():
+            mechanisms.of(name, new, each.mechanisms)
+
+    core.dynamic.subscribe(changed)
+    core.checks.append(check)
+    return sasl
 
 
 def _parts(
@@ -129,6 +168,7 @@ def _parts(
         configs=core.configs,
         features=core.features,
         scram_users=core.scram_users,
+        tokens=core.tokens,
         config_admin=control.config_admin,
         loggers=control.loggers,
         cache=core.cache,
@@ -139,6 +179,7 @@ def _parts(
         producer_ids=coordination.producer_ids,
         replicas=replication.replicas,
         quotas=replication.quotas,
+        client_quotas=core.quotas,
         logs=replication.logs,
         sessions=FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots,
@@ -148,8 +189,20 @@ def _parts(
         groups=coordination.groups.coordinator,
         transactions=coordination.transactions,
         clock=platform.clock,
+        random=platform.random,
         slicer=core.slicer,
         offload=platform.offload,
         metrics=core.metrics,
-        acls=None,
+        acls=core.acls,
+        gate=_gate(core),
     )
+
+
+def _gate(core: Core) -> Gate | None:
+    """Return the gate before all handlers; None without an authorizer."""
+    config = core.config
+    if core.acls is None:
+        return None
+    super_users = parse_super_users(config.super_users)
+    policy = Policy(super_users, config.allow_everyone_if_no_acl_found)
+    return Gate(Authorizer(core.acls, policy, LoopTimers()), core.cache)

@@ -1,8 +1,10 @@
 """The broker's cache of cluster metadata, from the controller's UpdateMetadata requests."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from barnabas.broker.server.slices import Steps
+from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
@@ -16,6 +18,8 @@ LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
 """Leader epoch that the controller sends with a deletion: no request of an older decision can undo
 it."""
+MAX_BROKERS = 10_000
+"""The most brokers of an update: to sort more takes long."""
 INCREMENTAL, FULL = 1, 2
 """Types of the controller's requests. A full request names everything that exists."""
 
@@ -60,8 +64,7 @@ class MetadataCache:
         self.cluster_id = cluster_id
         self.controller_id = -1
         self.ready = False
-        self._topics: dict[str, TopicMetadata] = {}
-        self._names: dict[bytes, str] = {}
+        self._known = _Topics()
         self._brokers: dict[int, BrokerNode] = {}
         self._listeners: list[Callable[[], None]] = []
 
@@ -72,20 +75,20 @@ class MetadataCache:
 
     @property
     def topics(self) -> Mapping[str, TopicMetadata]:
-        return self._topics
+        return self._known.by_name
 
     def topic(self, name: str) -> TopicMetadata | None:
-        return self._topics.get(name)
+        return self._known.by_name.get(name)
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        return self._names.get(topic_id)
+        return self._known.names.get(topic_id)
 
     def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None:
-        name = self._names.get(topic_id)
-        return None if name is None else self._topics.get(name)
+        name = self._known.names.get(topic_id)
+        return None if name is None else self._known.by_name.get(name)
 
     def partition(self, topic: str, index: int) -> PartitionMetadata | None:
-        found = self._topics.get(topic)
+        found = self._known.by_name.get(topic)
         return None if found is None else found.partitions.get(index)
 
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
@@ -98,38 +101,59 @@ class MetadataCache:
         """Call `listener` after every update."""
         self._listeners.append(listener)
 
-    def apply(self, request: UpdateMetadataRequest) -> None:
-        """Apply an update; the caller has checked the controller's epoch."""
+    def apply(self, request: UpdateMetadataRequest) -> Steps[None]:
+        """Apply an update; the caller has checked the controller's epoch.
+
+        A full one replaces the topics at its end, in one go. Raises INVALID_REQUEST for more than
+        `MAX_BROKERS`.
+        """
+        brokers = yield from _nodes(request.live_brokers)
         self.controller_id = request.controller_id
-        self._brokers = {node.id: node for node in _nodes(request.live_brokers)}
-        if request.type == FULL:
-            self._topics = {}
-            self._names = {}
-            self.ready = True
+        self._brokers = brokers
+        known = _Topics() if request.type == FULL else self._known
         for topic in request.topic_states:
-            self._apply_topic(topic)
+            yield from known.update(topic)
+            yield None
+        replaced: list[TopicMetadata] = []
+        if request.type == FULL:
+            replaced += self._known.by_name.values()
+            self._known = known
+            self.ready = True
         for listener in self._listeners:
             listener()
+        while replaced:
+            # To free all of them in one go takes long.
+            replaced.pop()
+            yield None
 
-    def _apply_topic(self, update: UpdateMetadataTopicState) -> None:
-        topic = self._topics.get(update.topic_name)
+
+class _Topics:
+    """The topics, by name and by id."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, TopicMetadata] = {}
+        self.names: dict[bytes, str] = {}
+
+    def update(self, update: UpdateMetadataTopicState) -> Steps[None]:
+        topic = self.by_name.get(update.topic_name)
         if topic is None or topic.topic_id != update.topic_id:
             self._forget(topic)
             topic = TopicMetadata(update.topic_name, update.topic_id, {})
-            self._topics[topic.name] = topic
-            self._names[topic.topic_id] = topic.name
+            self.by_name[topic.name] = topic
+            self.names[topic.topic_id] = topic.name
         for partition in update.partition_states:
             if partition.leader == LEADER_DURING_DELETE:
                 topic.partitions.pop(partition.partition_index, None)
             else:
                 topic.partitions[partition.partition_index] = _partition(partition)
+            yield None
         if not topic.partitions:
             self._forget(topic)
 
     def _forget(self, topic: TopicMetadata | None) -> None:
         if topic is not None:
-            del self._topics[topic.name]
-            del self._names[topic.topic_id]
+            del self.by_name[topic.name]
+            del self.names[topic.topic_id]
 
 
 def _partition(state: UpdateMetadataPartitionState) -> PartitionMetadata:
@@ -144,7 +168,15 @@ def _partition(state: UpdateMetadataPartitionState) -> PartitionMetadata:
     )
 
 
-def _nodes(brokers: list[UpdateMetadataBroker]) -> Iterator[BrokerNode]:
+def _nodes(brokers: list[UpdateMetadataBroker]) -> Steps[dict[int, BrokerNode]]:
+    if len(brokers) > MAX_BROKERS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {MAX_BROKERS} brokers")
+    nodes = {}
     for broker in sorted(brokers, key=lambda each: each.id):
-        endpoints = {each.listener: Endpoint(each.host, each.port) for each in broker.endpoints}
-        yield BrokerNode(broker.id, broker.rack, endpoints)
+        endpoints = {}
+        for each in broker.endpoints:
+            endpoints[each.listener] = Endpoint(each.host, each.port)
+            yield None
+        nodes[broker.id] = BrokerNode(broker.id, broker.rack, endpoints)
+        yield None
+    return nodes

@@ -63,6 +63,8 @@ class ConfigAdmin:
         self._loggers = loggers
         self.certificates: Sequence[Certificates] = ()
         """The certificates that broker keys name; a new key is tried before it is stored."""
+        self.checks: Sequence[Callable[[BrokerConfig], object]] = ()
+        """Functions that raise ConfigError for a configuration that cannot take effect."""
 
     async def replace(
         self,
@@ -262,6 +264,8 @@ class ConfigAdmin:
         dynamic = self._configs.broker
         config = overlay(dynamic.static, dynamic.cluster_defaults, values)
         try:
+            for check in self.checks:
+                check(config)
             for each in self.certificates:
                 await each.check(config.tls_of(each.listener))
         except ConfigError as error:

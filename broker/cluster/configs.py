@@ -27,7 +27,7 @@ from barnabas.broker.store.metadata_store import (
     SetData,
     WatchHandle,
 )
-from barnabas.config.dynamic import DynamicConfig
+from barnabas.config.dynamic import DynamicConfig, inert
 from barnabas.config.key import ConfigError
 from barnabas.config.topic import SAFE_VALUES, TopicConfig, readable_overrides
 
@@ -58,9 +58,12 @@ class Configs:
         self.passwords = passwords
         self._overrides: dict[str, Mapping[str, str]] = {}
         self._topics: dict[str, TopicConfig] = {}
+        self._outdated: dict[str, TopicConfig] = {}
+        """The topics whose followers have to be told that the broker's values changed."""
         self._refusals: dict[str, list[str]] = {}
         self._followers: list[TopicFollower] = []
         self._kinds: dict[str, Follower] = {}
+        self._entity_kinds: dict[str, Follower] = {}
         self._watching: WatchHandle | None = None
         self._changes = Notifications(store, znodes.CONFIG_CHANGE)
         broker.subscribe(lambda _config: self._broker_changed())
@@ -95,6 +98,30 @@ class Configs:
         """Await a function after a change of an entity, and when changes may have been missed."""
         self._kinds[kind] = follower
 
+    def follow_entities(self, kind: str, follower: Follower) -> None:
+        """Do what `follow` does, with paths below /config for names, as `users/u/clients/c`."""
+        self._entity_kinds[kind] = follower
+
+    async def entities(self, kind: str) -> list[str]:
+        """Return the paths below /config of all entities of a kind, also of users' clients."""
+        found = []
+        for node in await self._store.children(f"{znodes.CONFIG}/{kind}"):
+            found.append(f"{kind}/{node}")
+            if kind == "users":
+                clients = f"{kind}/{node}/clients"
+                with suppress(NoNode):
+                    nodes = await self._store.children(f"{znodes.CONFIG}/{clients}")
+                    found += [f"{clients}/{each}" for each in nodes]
+        return found
+
+    async def stored_entity(self, entity: str) -> Values:
+        """Return the values of an entity that its path below /config names. Raises ZnodeError."""
+        try:
+            data, _ = await self._store.get(f"{znodes.CONFIG}/{entity}")
+        except NoNode:
+            return {}
+        return znodes.decode_config(data)
+
     async def load_topics(self, names: Iterable[str]) -> None:
         """Read the configurations of topics whose replicas are assigned to this broker.
 
@@ -109,12 +136,12 @@ class Configs:
                 # The embedded store answers at once: let the event loop run other work.
                 await asyncio.sleep(0)
 
-    def forget_topics(self, names: Iterable[str]) -> None:
-        """Drop the configurations of topics whose replicas were deleted."""
-        for name in names:
-            self._overrides.pop(name, None)
-            self._topics.pop(name, None)
-            self._refusals.pop(name, None)
+    def forget_topic(self, name: str) -> None:
+        """Drop the configuration of a topic whose replicas were deleted."""
+        self._overrides.pop(name, None)
+        self._topics.pop(name, None)
+        self._outdated.pop(name, None)
+        self._refusals.pop(name, None)
 
     async def overrides(self, name: str) -> Mapping[str, str]:
         """Return the valid overrides of a topic, which need not have a replica here.
@@ -139,11 +166,7 @@ class Configs:
 
     async def stored(self, kind: str, name: str) -> Values:
         """Return the values of an entity, passwords as they are stored. Raises ZnodeError."""
-        try:
-            data, _ = await self._store.get(znodes.config_path(kind, name))
-        except NoNode:
-            return {}
-        return znodes.decode_config(data)
+        return await self.stored_entity(znodes.config_entity(kind, name))
 
     async def names(self, kind: str) -> list[str]:
         """Return the entities of a kind with stored values, readable or not."""
@@ -176,29 +199,56 @@ class Configs:
         Raises the errors of `change`, NoNode if the topic is gone, ZnodeError, and ConfigError
         for a password that cannot be encrypted.
         """
-        path = znodes.config_path(kind, name)
-        notice = Create(
-            znodes.CONFIG_CHANGE, znodes.encode_config_change(kind, name), sequence=True
-        )
+
+        async def changed(stored: Values) -> Values:
+            if kind != "brokers":
+                return await change(stored)
+            values = await change(await self.passwords.revealed(stored, keep_unreadable=True))
+            return await self.passwords.concealed(values, stored)
+
+        entity = znodes.config_entity(kind, name)
+        await self._alter(entity, changed, is_there=kind == "topics")
+        await self._apply(kind, name)
+        await self._tell(kind, entity)
+
+    async def alter_entity(self, entity: str, change: Change) -> None:
+        """Do what `alter` does, for an entity that its path below /config names."""
+        await self._alter(entity, change)
+        await self._apply_entity(entity)
+
+    async def _alter(self, entity: str, change: Change, *, is_there: bool = False) -> None:
+        path = f"{znodes.CONFIG}/{entity}"
+        notice = Create(znodes.CONFIG_CHANGE, znodes.encode_config_change(entity), sequence=True)
         while True:
             try:
                 data, stat = await self._store.get(path)
                 stored, version = znodes.decode_config(data), stat.version
             except NoNode:
-                if kind == "topics":
+                if is_there:
                     raise
                 stored, version = {}, None
-            if kind == "brokers":
-                values = await change(await self.passwords.revealed(stored, keep_unreadable=True))
-                values = await self.passwords.concealed(values, stored)
+            text = znodes.encode_config(await change(stored))
+            writes: list[Op]
+            if version is None:
+                writes = [*await self._missing_above(entity), Create(path, text)]
             else:
-                values = await change(stored)
-            text = znodes.encode_config(values)
-            write: Op = Create(path, text) if version is None else SetData(path, text, version)
+                writes = [SetData(path, text, version)]
             with suppress(BadVersion, NodeExists):
-                await self._store.multi([write, notice])
-                break
-        await self._apply(kind, name)
+                await self._store.multi([*writes, notice])
+                return
+
+    async def _missing_above(self, entity: str) -> list[Op]:
+        """Return the creation of the nodes that the node of an entity needs: those of a user's
+        clients are below the user's."""
+        missing: list[Op] = []
+        parts = entity.split("/")
+        for length in range(2, len(parts)):
+            path = "/".join([znodes.CONFIG, *parts[:length]])
+            try:
+                await self._store.get(path)
+            except NoNode:
+                missing.append(Create(path, znodes.encode_config({})))
+        return missing
 
     async def catch_up(self) -> None:
         """Apply the changes that other brokers have made since the last call.
@@ -228,10 +278,18 @@ class Configs:
             _log.error("configuration change unreadable", path=path, reason=str(error))
             await self._apply_all()
             return
-        kind, node = changed
+        await self._apply_entity(changed)
+
+    async def _apply_entity(self, entity: str) -> None:
+        kind, _, node = entity.partition("/")
         name = _name(kind, node)
         if name is not None:
             await self._apply(kind, name)
+        await self._tell(kind, entity)
+
+    async def _tell(self, kind: str, entity: str) -> None:
+        if kind in self._entity_kinds:
+            await self._entity_kinds[kind](entity)
 
     def _complain(self, name: str, refusals: list[str]) -> None:
         """Log refused overrides once, however often they are read."""
@@ -246,11 +304,12 @@ class Configs:
         await self._apply("brokers", str(self._broker_id))
         for name in {*self._topics, *self._overrides}:
             await self._apply("topics", name)
-        for follower in self._kinds.values():
+        for follower in (*self._kinds.values(), *self._entity_kinds.values()):
             await follower(None)
 
     async def _apply(self, kind: str, name: str) -> None:
         if kind == "brokers" and name in (str(self._broker_id), znodes.DEFAULT_ENTITY):
+            before = inert(self.broker.overrides)
             try:
                 self.broker.apply(
                     cluster_defaults=await self.read(kind, znodes.DEFAULT_ENTITY),
@@ -259,6 +318,9 @@ class Configs:
             except (ConfigError, ZnodeError) as error:
                 # Another version of the broker wrote this value; the previous configuration stays.
                 _log.error("dynamic broker configuration refused", reason=str(error))
+            if (found := inert(self.broker.overrides)) and found != before:
+                _log.warning("keys without effect are stored", keys=found)
+            await self._notify_outdated()
         elif kind == "topics":
             self._topic_changed(name, await self.overrides(name))
         elif kind in self._kinds:
@@ -272,10 +334,17 @@ class Configs:
             self._notify(name)
 
     def _broker_changed(self) -> None:
-        names = list(self._topics)
+        self._outdated |= self._topics
         self._topics.clear()
-        for name in names:
+
+    async def _notify_outdated(self) -> None:
+        number = 0
+        while self._outdated:
+            name, _ = self._outdated.popitem()
             self._notify(name)
+            number += 1
+            if number % _TOPICS_PER_YIELD == 0:
+                await asyncio.sleep(0)
 
     def _notify(self, name: str) -> None:
         config = self.topic(name)

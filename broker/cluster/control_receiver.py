@@ -14,6 +14,7 @@ from barnabas.broker.cluster.cache import EPOCH_DURING_DELETE, FULL, MetadataCac
 from barnabas.broker.cluster.registration import Epochs
 from barnabas.broker.cluster.znodes import BrokerInfo
 from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.server.slices import Slicer, Steps
 from barnabas.broker.store.metadata_store import StoreError
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leader_and_isr import (
@@ -43,7 +44,7 @@ class TopicConfigs(Protocol):
 
     async def load_topics(self, names: Iterable[str]) -> None: ...
 
-    def forget_topics(self, names: Iterable[str]) -> None: ...
+    def forget_topic(self, name: str) -> None: ...
 
 
 class ControlReceiver:
@@ -55,12 +56,14 @@ class ControlReceiver:
         cache: MetadataCache,
         configs: TopicConfigs,
         stored_epochs: Callable[[], Awaitable[Epochs]],
+        slicer: Slicer,
     ) -> None:
         """`configs` is told of topics before their logs are opened; `stored_epochs` asks the
         metadata store."""
         self._replicas = replicas
         self._cache = cache
         self._configs = configs
+        self._slicer = slicer
         self._loaded: dict[str, bytes] = {}
         self._stored_epochs = SharedRead(stored_epochs)
         self._controller_epoch = 0
@@ -96,7 +99,7 @@ class ControlReceiver:
         async with self._turn:
             error = self._fence(request.controller_epoch, request.broker_epoch)
             if error is ErrorCode.NONE:
-                self._cache.apply(request)
+                await self._slicer.run(self._cache.apply(request))
                 self.has_full_metadata |= request.type == FULL
             return UpdateMetadataResponse(error_code=error)
 
@@ -107,18 +110,20 @@ class ControlReceiver:
             if error is not ErrorCode.NONE:
                 return StopReplicaResponse(error_code=error, partition_errors=[])
             answer = await self._replicas.stop_replica(request)
-            deleted = [
-                topic.topic_name
-                for topic in request.topic_states
-                if all(
-                    state.delete_partition and state.leader_epoch == EPOCH_DURING_DELETE
-                    for state in topic.partition_states
-                )
-            ]
-            self._configs.forget_topics(deleted)
-            for name in deleted:
-                self._loaded.pop(name, None)
+            await self._slicer.run(self._forget(request))
             return answer
+
+    def _forget(self, request: StopReplicaRequest) -> Steps[None]:
+        """Forget the topics whose replicas were all deleted."""
+        for topic in request.topic_states:
+            yield None
+            for state in topic.partition_states:
+                if not state.delete_partition or state.leader_epoch != EPOCH_DURING_DELETE:
+                    break
+                yield None
+            else:
+                self._configs.forget_topic(topic.topic_name)
+                self._loaded.pop(topic.topic_name, None)
 
     async def close(self) -> None:
         """Do nothing: as a `BrokerClient` of its own broker the receiver has no connection."""
@@ -127,7 +132,7 @@ class ControlReceiver:
         """Load the configurations of new topics. The store announces later changes."""
         new = {
             topic.topic_name: topic.topic_id
-            for topic in topics
+            async for topic in self._slicer.each(topics)
             if self._loaded.get(topic.topic_name) != topic.topic_id
         }
         while new:

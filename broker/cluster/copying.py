@@ -20,7 +20,12 @@ _TOPIC_CONFIGS = znodes.config_path("topics", "")
 _NOT_OURS = "zookeeper"
 _PASSING = tuple(
     f"{parent}/"
-    for parent in (znodes.CONFIG_CHANGES, znodes.LOG_DIR_EVENTS, *acl_znodes.CHANGES.values())
+    for parent in (
+        znodes.CONFIG_CHANGES,
+        znodes.LOG_DIR_EVENTS,
+        znodes.TOKEN_CHANGES,
+        *acl_znodes.CHANGES.values(),
+    )
 )
 _MOST_OPS = 500
 _MOST_BYTES = 500_000

@@ -5,6 +5,7 @@ is not in the expected form.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,6 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
 from barnabas.protocol.types import uuid_from_text, uuid_text
+from barnabas.security.principal import Principal
+from barnabas.security.sasl.credentials import DelegationToken
 
 BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
@@ -28,10 +31,13 @@ LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT = "/log_dir_event_notification/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
+DELEGATION_TOKENS = "/delegation_token/tokens"
+TOKEN_CHANGES = "/delegation_token/token_changes"
+TOKEN_CHANGE = f"{TOKEN_CHANGES}/token_change_"
 SCRAM_STAND_INS = "/scram_stand_ins"
 """A secret of the brokers that Kafka does not have."""
 
-CONFIG_TYPES = ("topics", "brokers", "groups", "users")
+CONFIG_TYPES = ("topics", "brokers", "groups", "users", "clients", "ips")
 """Kinds of entities with dynamic configuration."""
 DEFAULT_ENTITY = "<default>"
 """Child of /config/brokers with the values for all brokers. No other name is written like this."""
@@ -48,6 +54,7 @@ PERSISTENT_PATHS = (
 """Nodes that exist in every cluster from the start."""
 
 _FEATURES_ENABLED = 1
+_TOKEN_ID = re.compile("[A-Za-z0-9_-]{1,64}")
 _WRONG_CONTENT = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """Errors of decoders. JSON that is nested too deeply is a RecursionError."""
 T = TypeVar("T")
@@ -169,14 +176,22 @@ def delete_topic_path(topic: str) -> str:
 
 def config_path(kind: str, name: str) -> str:
     """Return the path of an entity."""
-    return f"{CONFIG}/{kind}/{config_node(kind, name)}"
+    return f"{CONFIG}/{config_entity(kind, name)}"
+
+
+def config_entity(kind: str, name: str) -> str:
+    """Return the path of an entity below /config."""
+    return f"{kind}/{config_node(kind, name)}"
 
 
 def config_node(kind: str, name: str) -> str:
     """Return the child of /config/<kind> for an entity. Names of groups and users may have any
-    character, so some are percent-encoded: those that Kafka's Sanitizer encodes."""
-    if kind == "brokers":
-        return name
+    character, so some are percent-encoded."""
+    return name if kind == "brokers" else _sanitized(name)
+
+
+def _sanitized(name: str) -> str:
+    """Percent-encode the characters that Kafka's Sanitizer encodes."""
     return name.replace(".", "%2E") if name in (".", "..") else quote(name, "").replace("~", "%7E")
 
 
@@ -341,17 +356,69 @@ def decode_stand_ins(data: bytes) -> bytes:
     return secret
 
 
-def encode_config_change(kind: str, name: str) -> bytes:
-    return compact_json({"version": 2, "entity_path": f"{kind}/{config_node(kind, name)}"})
+def token_path(token_id: str) -> str:
+    return f"{DELEGATION_TOKENS}/{token_id}"
+
+
+def is_token_id(name: str) -> bool:
+    """Return whether a name can be the id of a token: Kafka's are uuids in base64."""
+    return _TOKEN_ID.fullmatch(name) is not None
+
+
+def encode_token(token: DelegationToken) -> bytes:
+    """Return the node of a delegation token, without its HMAC."""
+    return compact_json(
+        {
+            "version": 3,
+            "owner": _sanitized(str(token.owner)),
+            "tokenRequester": _sanitized(str(token.requester)),
+            "renewers": [_sanitized(str(each)) for each in token.renewers],
+            "issueTimestamp": token.issued_ms,
+            "maxTimestamp": token.max_ms,
+            "expiryTimestamp": token.expires_ms,
+            "tokenId": token.id,
+        }
+    )
+
+
+def decode_token(token_id: str, data: bytes, hmac: bytes) -> DelegationToken:
+    """Return the delegation token of a node. Before version 3 its owner has asked for it."""
+    try:
+        value = json.loads(data)
+        if value["version"] not in (1, 2, 3) or value["tokenId"] != token_id:
+            raise ValueError
+        owner = _principal(value["owner"])
+        return DelegationToken(
+            id=token_id,
+            owner=owner,
+            requester=_principal(value["tokenRequester"]) if value["version"] > 2 else owner,
+            renewers=tuple(map(_principal, value["renewers"])),
+            issued_ms=int(value["issueTimestamp"]),
+            max_ms=int(value["maxTimestamp"]),
+            expires_ms=int(value["expiryTimestamp"]),
+            hmac=hmac,
+        )
+    except _WRONG_CONTENT as cause:
+        raise ZnodeError(f"delegation token {token_id}: {data[:200]!r}: {cause!r}") from cause
+
+
+def _principal(text: str) -> Principal:
+    return Principal.parse(unquote(text))
+
+
+def encode_config_change(entity: str) -> bytes:
+    """Encode the change of an entity, which is its path below /config."""
+    return compact_json({"version": 2, "entity_path": entity})
 
 
 @guarded
-def decode_config_change(data: bytes) -> tuple[str, str]:
-    """Return the kind and the node of the entity. That of a user's client has a slash."""
-    kind, _, node = json.loads(data)["entity_path"].partition("/")
-    if not node:
+def decode_config_change(data: bytes) -> str:
+    """Return the path of the entity below /config: its kind, and its node, which may have
+    slashes."""
+    entity: str = json.loads(data)["entity_path"]
+    if not entity.partition("/")[2]:
         raise ValueError("entity missing")
-    return kind, node
+    return entity
 
 
 def encode_producer_id_block(block: ProducerIdBlock) -> bytes:

@@ -116,6 +116,9 @@ class EventQueue:
             else:
                 if not event.done.cancelled():
                     event.done.set_result(result)
+                # The next event may be far away.
+                del result
+            del event
 
 
 _log = get_logger(__name__)

@@ -6,6 +6,7 @@ The partition of `__consumer_offsets` that holds the group joins the transaction
 from typing import NamedTuple
 
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
+from barnabas.broker.security.rights import GROUP, READ, TRANSACTIONAL_ID, WRITE, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon, map_answer
@@ -19,7 +20,11 @@ from barnabas.protocol.messages.add_offsets_to_txn import (
 )
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "Parts", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "handle"]
+
+RIGHTS = Rights(
+    whole=(Need(WRITE, TRANSACTIONAL_ID, "transactional_id"), Need(READ, GROUP, "group_id"))
+)
 
 
 class Parts(NamedTuple):
@@ -41,6 +46,7 @@ def handle(
             (TopicPartition(CONSUMER_OFFSETS, parts.groups.partition_of(request.group_id)),),
             TV0,
             context.connection_id,
+            context.owner,
         )
     )
     return map_answer(answer, lambda _: AddOffsetsToTxnResponse())

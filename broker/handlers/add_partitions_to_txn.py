@@ -12,7 +12,7 @@ COORDINATOR_NOT_AVAILABLE, and may be added all the same.
 """
 
 import asyncio
-from collections.abc import Container, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -21,6 +21,15 @@ from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import (
     CONSUMER_OFFSETS,
     INTERNAL_TOPICS,
+)
+from barnabas.broker.security.rights import (
+    CLUSTER,
+    CLUSTER_ACTION,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    Need,
+    Rights,
 )
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
@@ -42,7 +51,16 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
 )
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+
+_CLIENTS = range(4)
+RIGHTS = Rights(
+    whole=(
+        Need(CLUSTER_ACTION, CLUSTER, versions=range(4, 6)),
+        Need(WRITE, TRANSACTIONAL_ID, "v3_and_below_transactional_id", versions=_CLIENTS),
+    ),
+    inside=(Need(WRITE, TOPIC, "name", versions=_CLIENTS),),
+)
 
 _BETWEEN_BROKERS_SINCE = 4
 PATIENCE_S: Final = 1.0
@@ -74,7 +92,11 @@ def _for_client(
 ) -> Steps[Soon[AddPartitionsToTxnResponse]]:
     topics = request.v3_and_below_topics
     added = yield from _partitions(topics)
-    refused = yield from _refused(parts.cache, added, INTERNAL_TOPICS)
+
+    def is_forbidden(topic: str) -> bool:
+        return topic in INTERNAL_TOPICS or not context.allows(WRITE, TOPIC, topic)
+
+    refused = yield from _refused(parts.cache, added, is_forbidden)
     if refused:
         return (yield from _flat(topics, refused))
     response = yield from _flat(topics, ErrorCode.NONE)
@@ -88,28 +110,29 @@ def _for_client(
             added,
             TV0,
             context.connection_id,
+            context.owner,
         )
     )
     return map_answer(answer, lambda _: response)
 
 
 def _refused(
-    cache: MetadataCache, partitions: Partitions, forbidden: Container[str]
+    cache: MetadataCache, partitions: Partitions, is_forbidden: Callable[[str], bool]
 ) -> Steps[Answers]:
     """Return the errors of a request of which a partition cannot be added; {} if all can."""
     answers: Answers = {}
     any_refused = False
     for each in partitions:
         yield None
-        answers[each] = _refusal(cache, each, forbidden) or ErrorCode.OPERATION_NOT_ATTEMPTED
+        answers[each] = _refusal(cache, each, is_forbidden) or ErrorCode.OPERATION_NOT_ATTEMPTED
         any_refused = any_refused or answers[each] is not ErrorCode.OPERATION_NOT_ATTEMPTED
     return answers if any_refused else {}
 
 
 def _refusal(
-    cache: MetadataCache, partition: TopicPartition, forbidden: Container[str]
+    cache: MetadataCache, partition: TopicPartition, is_forbidden: Callable[[str], bool]
 ) -> ErrorCode:
-    if partition[0] in forbidden:
+    if is_forbidden(partition[0]):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if cache.partition(*partition) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -133,15 +156,20 @@ def _for_leader(
 ) -> Steps[Answers | ErrorCode | asyncio.Future[None]]:
     partitions = yield from _partitions(asked.topics)
     # Leaders of `__consumer_offsets` ask too.
-    refused = yield from _refused(parts.cache, partitions, _NEVER_WRITTEN_TO)
+    refused = yield from _refused(parts.cache, partitions, _NEVER_WRITTEN_TO.__contains__)
     if refused:
         return refused
     producer = Producer(asked.producer_id, asked.producer_epoch)
     try:
         if asked.verify_only:
-            return parts.transactions.verify(asked.transactional_id, producer, partitions)
+            return parts.transactions.verify(
+                asked.transactional_id, producer, partitions, asked.principal
+            )
         added = parts.transactions.add_partitions(
-            AddPartitions(asked.transactional_id, producer, partitions, TV2), waits=False
+            AddPartitions(
+                asked.transactional_id, producer, partitions, TV2, principal=asked.principal
+            ),
+            waits=False,
         )
     except KafkaError as error:
         return error.code

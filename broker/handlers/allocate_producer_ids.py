@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from barnabas.broker.cluster.producer_ids import ProducerIdBlocks
 from barnabas.broker.controller.controller import Controller
+from barnabas.broker.security.rights import OF_BROKERS
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.store.metadata_store import StoreError
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -17,7 +18,9 @@ from barnabas.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsResponse,
 )
 
-__all__ = ["API", "Parts", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "handle"]
+
+RIGHTS = OF_BROKERS
 
 
 class Parts(NamedTuple):

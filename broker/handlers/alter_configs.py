@@ -7,6 +7,8 @@ UNKNOWN_TOPIC_OR_PARTITION. v1 has a throttle time, v2 is flexible.
 from collections.abc import Iterable
 
 from barnabas.broker.cluster.config_admin import ConfigAdmin
+from barnabas.broker.handlers.describe_configs import is_of_cluster, is_of_group, is_of_topic
+from barnabas.broker.security.rights import ALTER_CONFIGS, CLUSTER, GROUP, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode
@@ -18,7 +20,22 @@ from barnabas.protocol.messages.alter_configs import (
     AlterConfigsResponse,
 )
 
-__all__ = ["API", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
+
+
+def _refused(
+    resource: AlterConfigsResource, code: ErrorCode, _version: int
+) -> AlterConfigsResourceResponse:
+    return _answer((resource, code, code.text))
+
+
+NEEDS = (
+    Need(ALTER_CONFIGS, CLUSTER, when=is_of_cluster),
+    Need(ALTER_CONFIGS, TOPIC, "resource_name", when=is_of_topic),
+    Need(ALTER_CONFIGS, GROUP, "resource_name", when=is_of_group),
+)
+"""The rights of a change, by the type of its resource."""
+RIGHTS = Rights(each=Each("resources", NEEDS, _refused, "responses"))
 
 
 async def handle(

@@ -1,6 +1,7 @@
 """AlterPartition (key 56), between brokers only: the controller accepts or refuses a new ISR."""
 
 from barnabas.broker.controller.controller import Controller
+from barnabas.broker.security.rights import OF_BROKERS
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.messages.alter_partition import (
     API,
@@ -8,7 +9,9 @@ from barnabas.protocol.messages.alter_partition import (
     AlterPartitionResponse,
 )
 
-__all__ = ["API", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
+
+RIGHTS = OF_BROKERS
 
 
 async def handle(

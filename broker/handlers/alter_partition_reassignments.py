@@ -5,10 +5,11 @@ REQUEST_TIMED_OUT. By partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASS
 INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS.
 """
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from barnabas.broker.controller.replica_admin import Outcomes, ReplicaAdmin
+from barnabas.broker.controller.replica_admin import ReplicaAdmin
+from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -21,7 +22,9 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
 )
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
+
+RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),))
 
 
 def handle(
@@ -49,18 +52,19 @@ async def _altered(
         allow_factor_change=request.allow_replication_factor_change,
         timeout=request.timeout_ms / 1000,
     )
-    return _answer(request, outcomes)
+    return _answer(request, outcomes.__getitem__)
 
 
 def _answer(
-    request: AlterPartitionReassignmentsRequest, outcomes: Outcomes
+    request: AlterPartitionReassignmentsRequest,
+    outcome: Callable[[TopicPartition], KafkaError | None],
 ) -> Steps[AlterPartitionReassignmentsResponse]:
     topics = []
     for topic in request.topics:
         yield None
         results = []
         for each in topic.partitions:
-            error = outcomes[TopicPartition(topic.name, each.partition_index)]
+            error = outcome(TopicPartition(topic.name, each.partition_index))
             results.append(_result(each.partition_index, error))
             yield None
         topics.append(ReassignableTopicResponse(name=topic.name, partitions=results))
@@ -83,11 +87,9 @@ def error_response(
     request: AlterPartitionReassignmentsRequest,
     code: ErrorCode,
     _version: int,
-) -> AlterPartitionReassignmentsResponse:
-    """Answer with an error of the whole request."""
-    return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        error_code=code,
-        error_message=code.text,
-        responses=[],
-    )
+) -> Steps[AlterPartitionReassignmentsResponse]:
+    """Answer the request, and each partition, with the error."""
+    error = KafkaError(code, code.text)
+    response = yield from _answer(request, lambda _: error)
+    response.error_code, response.error_message = code, code.text
+    return response

@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -19,7 +20,9 @@ from barnabas.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-__all__ = ["API", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
+
+RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),))
 
 
 def handle(

@@ -4,6 +4,7 @@ Version 1 is not served: it has no broker epoch, so a delayed request of an earl
 """
 
 from barnabas.broker.controller.controller import Controller
+from barnabas.broker.security.rights import OF_BROKERS
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.messages.controlled_shutdown import (
     API,
@@ -12,7 +13,9 @@ from barnabas.protocol.messages.controlled_shutdown import (
     RemainingPartition,
 )
 
-__all__ = ["API", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
+
+RIGHTS = OF_BROKERS
 
 
 async def handle(

@@ -7,11 +7,13 @@ POLICY_VIOLATION, NOT_CONTROLLER, REQUEST_TIMED_OUT.
 
 from collections.abc import Coroutine, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
+from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import refuse_internal
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.topic_admin import NewPartitions
+from barnabas.broker.security.rights import ALTER, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, counted, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -19,16 +21,28 @@ from barnabas.protocol.messages.create_partitions import (
     API,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
 
-__all__ = ["API", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+
+_STRICT_SINCE = 3
+"""The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+RIGHTS = Rights(inside=(Need(ALTER, TOPIC, "name"),))
+
+
+class Parts(NamedTuple):
+    """The parts of the broker that CreatePartitions works with."""
+
+    controller: Controller
+    cache: MetadataCache
 
 
 def handle(
-    controller: Controller,
+    parts: Parts,
     request: CreatePartitionsRequest,
-    _context: RequestContext,
+    context: RequestContext,
 ) -> Steps[Coroutine[Any, Any, Steps[CreatePartitionsResponse]]]:
     """Add partitions to each topic on its own."""
     asked_for = yield from counted(topic.name for topic in request.topics)
@@ -39,7 +53,11 @@ def handle(
         try:
             if asked_for[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            if not context.allows(ALTER, TOPIC, topic.name):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             refuse_internal(topic.name)
+            if not request.validate_only:
+                _charge(parts.cache, topic, context)
         except KafkaError as error:
             refused[topic.name] = error.with_traceback(None)
             continue
@@ -47,7 +65,16 @@ def handle(
         if topic.assignments is not None:
             assignments = yield from in_steps(attrgetter("broker_ids"), topic.assignments)
         wanted.append(NewPartitions(topic.name, topic.count, assignments))
-    return _created(controller, request, wanted, refused)
+    return _created(parts.controller, request, wanted, refused)
+
+
+def _charge(cache: MetadataCache, topic: CreatePartitionsTopic, context: RequestContext) -> None:
+    """Charge the new partitions of a topic; raise KafkaError if the client is over its quota."""
+    known = cache.topic(topic.name)
+    new = topic.count - (0 if known is None else len(known.partitions))
+    error = context.exceeds_quota(new, strict=context.api_version >= _STRICT_SINCE)
+    if error is not None:
+        raise error
 
 
 async def _created(

@@ -6,12 +6,13 @@ INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_
 POLICY_VIOLATION, NOT_CONTROLLER, REQUEST_TIMED_OUT.
 """
 
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from barnabas.broker.cluster.new_topics import CreatedTopic, NewTopic
 from barnabas.broker.controller.controller import Controller
+from barnabas.broker.security.rights import CLUSTER, CREATE, DESCRIBE_CONFIGS, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, counted, in_steps
 from barnabas.config.describe import describe_topic
@@ -25,8 +26,25 @@ from barnabas.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from barnabas.security.acl.rules import CLUSTER_NAME
 
-__all__ = ["API", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+
+_STRICT_SINCE = 6
+"""The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+RIGHTS = Rights(
+    inside=(
+        Need(CREATE, TOPIC, "name", unless=Need(CREATE, CLUSTER)),
+        Need(
+            DESCRIBE_CONFIGS,
+            TOPIC,
+            "name",
+            without="the configuration of the created topic is withheld",
+        ),
+    )
+)
+_TWICE = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+_REFUSED = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
 
 
 class Parts(NamedTuple):
@@ -43,52 +61,83 @@ def handle(
 ) -> Steps[Coroutine[Any, Any, Steps[CreateTopicsResponse]]]:
     """Create or refuse each topic on its own."""
     asked_for = yield from counted(topic.name for topic in request.topics)
+    refused: dict[str, KafkaError] = {}
+    may_create_all = context.allows(CREATE, CLUSTER, CLUSTER_NAME, log_denied=False)
     wanted: dict[str, CreatableTopic] = {}
     new: list[NewTopic] = []
     for topic in request.topics:
-        if asked_for[topic.name] == 1:
+        if asked_for[topic.name] > 1:
+            refused[topic.name] = _TWICE
+        elif not (may_create_all or context.allows(CREATE, TOPIC, topic.name)):
+            refused[topic.name] = _REFUSED
+        elif (exceeded := _charge(parts, request, context, topic)) is not None:
+            refused[topic.name] = exceeded
+        else:
             wanted[topic.name] = topic
             new.append((yield from _new_topic(topic, context)))
         yield None
-    return _created(parts, request, wanted, new, asked_for)
+    return _created(parts, request, context, wanted, new, refused)
+
+
+def _charge(
+    parts: Parts, request: CreateTopicsRequest, context: RequestContext, topic: CreatableTopic
+) -> KafkaError | None:
+    """Charge the partitions of a topic; return the error if the client is over its quota."""
+    if request.validate_only:
+        return None
+    partitions = len(topic.assignments) or topic.num_partitions
+    if partitions < 0:
+        partitions = parts.config.current.num_partitions
+    return context.exceeds_quota(partitions, strict=context.api_version >= _STRICT_SINCE)
 
 
 async def _created(
     parts: Parts,
     request: CreateTopicsRequest,
+    context: RequestContext,
     wanted: Mapping[str, CreatableTopic],
     new: Sequence[NewTopic],
-    asked_for: Iterable[str],
+    refused: Mapping[str, KafkaError],
 ) -> Steps[CreateTopicsResponse]:
     created = await parts.controller.create_topics(
         new, timeout=request.timeout_ms / 1000, validate_only=request.validate_only
     )
-    return _answer(parts.config, created, wanted, asked_for)
+    return _answer(parts.config, context, created, wanted, refused)
 
 
 def _answer(
     config: DynamicConfig,
+    context: RequestContext,
     created: Mapping[str, CreatedTopic | KafkaError],
     wanted: Mapping[str, CreatableTopic],
-    asked_for: Iterable[str],
+    refused: Mapping[str, KafkaError],
 ) -> Steps[CreateTopicsResponse]:
     def result(topic: CreatableTopic) -> CreatableTopicResult:
-        return _result(config, topic, created[topic.name])
+        shows_configs = context.allows(DESCRIBE_CONFIGS, TOPIC, topic.name, log_denied=False)
+        return _result(config, topic, created[topic.name], shows_configs=shows_configs)
 
     results = yield from in_steps(result, wanted.values())
-    twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    for name in asked_for:
-        if name not in wanted:
-            results.append(_refusal(name, twice))
+    for name, error in refused.items():
+        results.append(_refusal(name, error))
         yield None
     return CreateTopicsResponse(topics=results)
 
 
 def _result(
-    config: DynamicConfig, topic: CreatableTopic, answer: CreatedTopic | KafkaError
+    config: DynamicConfig,
+    topic: CreatableTopic,
+    answer: CreatedTopic | KafkaError,
+    *,
+    shows_configs: bool,
 ) -> CreatableTopicResult:
     if isinstance(answer, KafkaError):
         return _refusal(topic.name, answer)
+    if not shows_configs:
+        return CreatableTopicResult(
+            name=topic.name,
+            topic_id=answer.topic_id,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
     overrides = {each.name: each.value for each in topic.configs if each.value is not None}
     return CreatableTopicResult(
         name=topic.name,

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from barnabas.broker.security.rights import DELETE, GROUP, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
@@ -20,7 +21,16 @@ from barnabas.protocol.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 
-__all__ = ["API", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
+
+RIGHTS = Rights(
+    each=Each(
+        "groups_names",
+        (Need(DELETE, GROUP),),
+        lambda group_id, code, _: _result(group_id, code),
+        "results",
+    )
+)
 
 
 Begun = dict[str, ErrorCode | asyncio.Future[None]]

@@ -17,6 +17,7 @@ from barnabas.broker.replication.leader.record_deletion import (
     delete_records,
 )
 from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.security.rights import DELETE, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -26,11 +27,20 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
+    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
 from barnabas.storage.opening.log_dir import LogDir
 
-__all__ = ["API", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
+
+
+def _refused(topic: DeleteRecordsTopic, code: ErrorCode, _version: int) -> Steps[Any]:
+    answers = yield from in_steps(partial(_answer, code=code), topic.partitions)
+    return DeleteRecordsTopicResult(name=topic.name, partitions=answers)
+
+
+RIGHTS = Rights(each=Each("topics", (Need(DELETE, TOPIC, "name"),), _refused, "topics"))
 
 NO_OFFSET = -1
 
@@ -121,12 +131,11 @@ def _fail(answer: DeleteRecordsPartitionResult, error: KafkaError) -> None:
 def error_response(
     request: DeleteRecordsRequest,
     code: ErrorCode,
-    _version: int,
+    version: int,
 ) -> Steps[DeleteRecordsResponse]:
     """Answer every partition with the error."""
     response = DeleteRecordsResponse(topics=[])
     for topic in request.topics:
         yield None
-        answers = yield from in_steps(lambda asked: _answer(asked, code), topic.partitions)
-        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+        response.topics.append((yield from _refused(topic, code, version)))
     return response

@@ -14,6 +14,7 @@ from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import refuse_internal
 from barnabas.broker.controller.controller import Controller
 from barnabas.broker.controller.state import Topic
+from barnabas.broker.security.rights import CLUSTER, DELETE, DESCRIBE, TOPIC, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, counted, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
@@ -25,8 +26,25 @@ from barnabas.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from barnabas.protocol.types import ZERO_UUID
+from barnabas.security.acl.rules import CLUSTER_NAME
 
-__all__ = ["API", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+
+_STRICT_SINCE = 5
+"""The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+RIGHTS = Rights(
+    inside=(
+        Need(DELETE, TOPIC, "name", "topic_id", unless=Need(DELETE, CLUSTER)),
+        Need(
+            DESCRIBE,
+            TOPIC,
+            "name",
+            "topic_id",
+            unless=Need(DELETE, CLUSTER),
+            without="the name of a refused topic id is withheld",
+        ),
+    )
+)
 
 
 class Parts(NamedTuple):
@@ -44,7 +62,7 @@ Answered = tuple[DeleteTopicState, Topic | KafkaError]
 def handle(
     parts: Parts,
     request: DeleteTopicsRequest,
-    _context: RequestContext,
+    context: RequestContext,
 ) -> Steps[Coroutine[Any, Any, Steps[DeleteTopicsResponse]]]:
     """Delete or refuse each topic on its own."""
     if not parts.enabled():
@@ -52,12 +70,38 @@ def handle(
     states = yield from _states(request)
     names = yield from counted(state.name for state in states if state.name is not None)
     ids = yield from counted(state.topic_id for state in states if state.topic_id != ZERO_UUID)
+    may_delete_all = context.allows(DELETE, CLUSTER, CLUSTER_NAME, log_denied=False)
     refused: dict[str | bytes | None, Answered] = {}
     wanted: dict[str | bytes, DeleteTopicState] = {}
     for state in states:
         key = state.topic_id if state.name is None else state.name
         try:
-            _check(parts.cache, state, names, ids)
+            _check(state, names, ids)
+            name = parts.cache.topic_name(state.topic_id) if state.name is None else state.name
+            if name is None and not may_delete_all:
+                # The controller may know the id of a topic that this broker has not heard of.
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            if name is not None:
+                if not (may_delete_all or context.allows(DELETE, TOPIC, name)):
+                    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    if context.allows(DESCRIBE, TOPIC, name):
+                        # The id of a topic that the client may not see tells no name.
+                        state = DeleteTopicState(name=name, topic_id=state.topic_id)
+                        if parts.cache.topic(name) is None:
+                            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    raise KafkaError(code)
+                refuse_internal(name)
+                if state.name is None and names[name]:
+                    raise _invalid(
+                        "The provided topic name maps to an ID that was already supplied."
+                    )
+                known = parts.cache.topic(name)
+                error = context.exceeds_quota(
+                    0 if known is None else len(known.partitions),
+                    strict=context.api_version >= _STRICT_SINCE,
+                )
+                if error is not None:
+                    raise error
             wanted[key] = state
         except KafkaError as error:
             refused[key] = (state, error.with_traceback(None))
@@ -79,9 +123,7 @@ def _answer(answers: Iterable[Answered]) -> Steps[DeleteTopicsResponse]:
     return DeleteTopicsResponse(responses=(yield from in_steps(_result, answers)))
 
 
-def _check(
-    cache: MetadataCache, state: DeleteTopicState, names: Counter[str], ids: Counter[bytes]
-) -> None:
+def _check(state: DeleteTopicState, names: Counter[str], ids: Counter[bytes]) -> None:
     if state.name is None and state.topic_id == ZERO_UUID:
         raise _invalid("Neither topic name nor id were specified.")
     if state.name is not None and state.topic_id != ZERO_UUID:
@@ -90,11 +132,6 @@ def _check(
         raise _invalid("Duplicate topic name.")
     if ids[state.topic_id] > 1:
         raise _invalid("Duplicate topic id.")
-    name = cache.topic_name(state.topic_id) if state.name is None else state.name
-    if name is not None:
-        refuse_internal(name)
-        if state.name is None and names[name]:
-            raise _invalid("The provided topic name maps to an ID that was already supplied.")
 
 
 def _states(request: DeleteTopicsRequest) -> Steps[list[DeleteTopicState]]:

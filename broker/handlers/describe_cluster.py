@@ -7,6 +7,7 @@ because a broker that is not alive is not registered.
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from barnabas.broker.security.rights import CLUSTER, Operations, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.describe_cluster import (
@@ -16,7 +17,9 @@ from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-__all__ = ["API", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
+
+RIGHTS = Rights(operations=(Operations("cluster_authorized_operations", CLUSTER),))
 
 _BROKERS, _CONTROLLERS = 1, 2
 

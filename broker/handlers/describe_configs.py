@@ -6,13 +6,23 @@ synonyms, v3 types and documentation, v4 is flexible.
 
 from collections.abc import Coroutine, Hashable, Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.config_admin import parse_broker_id
 from barnabas.broker.cluster.configs import Configs
 from barnabas.broker.cluster.topic_names import check_name
 from barnabas.broker.observability.logging import LoggerLevels
+from barnabas.broker.security.rights import (
+    CLUSTER,
+    DESCRIBE_CONFIGS,
+    GROUP,
+    TOPIC,
+    Each,
+    Need,
+    Rights,
+)
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Slicer, Steps, in_steps
 from barnabas.config.describe import (
@@ -34,9 +44,59 @@ from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-__all__ = ["API", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
 
 _TYPES = frozenset(ResourceType)
+_OF_CLUSTER = _TYPES - {ResourceType.TOPIC, ResourceType.GROUP}
+
+
+class Resource(Protocol):
+    """A resource in a request."""
+
+    resource_type: int
+
+
+def is_of_topic(resource: Resource) -> bool:
+    """Return whether the resource is a topic."""
+    return resource.resource_type == ResourceType.TOPIC
+
+
+def is_of_group(resource: Resource) -> bool:
+    """Return whether the resource is a group."""
+    return resource.resource_type == ResourceType.GROUP
+
+
+def is_of_cluster(resource: Resource) -> bool:
+    """Return whether the resource is a broker, its loggers, or client metrics."""
+    return resource.resource_type in _OF_CLUSTER
+
+
+def _is_known(resource: Resource) -> bool:
+    """Return whether the resource is a broker, its loggers, or client metrics."""
+    if resource.resource_type not in _TYPES:
+        # As in Kafka, the whole request is refused.
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    return is_of_cluster(resource)
+
+
+def _refused(
+    resource: DescribeConfigsResource, code: ErrorCode, _version: int
+) -> DescribeConfigsResult:
+    return _refusal(resource, code, code.text)
+
+
+RIGHTS = Rights(
+    each=Each(
+        "resources",
+        (
+            Need(DESCRIBE_CONFIGS, CLUSTER, when=_is_known),
+            Need(DESCRIBE_CONFIGS, TOPIC, "resource_name", when=is_of_topic),
+            Need(DESCRIBE_CONFIGS, GROUP, "resource_name", when=is_of_group),
+        ),
+        _refused,
+        "results",
+    )
+)
 
 
 class Parts(NamedTuple):
@@ -57,8 +117,7 @@ def handle(
     """Describe or refuse each resource on its own, once."""
     resources: dict[Hashable, DescribeConfigsResource] = {}
     for resource in request.resources:
-        if resource.resource_type not in _TYPES:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        _is_known(resource)
         resources.setdefault(_identity(resource), resource)
         yield None
     return _described(parts, request, resources.values())
@@ -194,11 +253,8 @@ def _invalid(message: str) -> KafkaError:
 def error_response(
     request: DescribeConfigsRequest,
     code: ErrorCode,
-    _version: int,
+    version: int,
 ) -> Steps[DescribeConfigsResponse]:
     """Answer every resource with the error."""
-
-    def refuse(resource: DescribeConfigsResource) -> DescribeConfigsResult:
-        return _refusal(resource, code, code.text)
-
+    refuse = partial(_refused, code=code, _version=version)
     return DescribeConfigsResponse(results=(yield from in_steps(refuse, request.resources)))

@@ -6,8 +6,9 @@ coordinators.
 """
 
 from functools import partial
-from typing import Final
 
+from barnabas.broker.cluster.operations import GROUP_OPERATIONS
+from barnabas.broker.security.rights import DESCRIBE, GROUP, Each, Need, Operations, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
@@ -20,14 +21,19 @@ from barnabas.protocol.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 
-__all__ = ["API", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
+
+RIGHTS = Rights(
+    each=Each(
+        "groups",
+        (Need(DESCRIBE, GROUP),),
+        lambda group_id, code, _: _error(group_id, code),
+        "groups",
+    ),
+    operations=(Operations("authorized_operations", GROUP, "groups", "group_id"),),
+)
 
 _NOT_FOUND_SINCE = 6
-_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS = 3, 6, 8, 10, 11
-GROUP_OPERATIONS: Final = sum(
-    1 << each for each in (_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-)
-"""All operations on groups, as a bit field: without an authorizer every client may do them."""
 
 
 def handle(

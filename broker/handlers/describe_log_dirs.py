@@ -7,6 +7,7 @@ from collections.abc import Container, Coroutine
 from typing import Any, NamedTuple
 
 from barnabas.broker.offload import Offload
+from barnabas.broker.security.rights import CLUSTER, DESCRIBE, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Slicer, Steps
 from barnabas.protocol.errors import KafkaError
@@ -22,7 +23,9 @@ from barnabas.storage.log.log import Log
 from barnabas.storage.opening.log_dir import LogDir
 from barnabas.storage.opening.log_manager import LogManager
 
-__all__ = ["API", "Parts", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "handle"]
+
+RIGHTS = Rights(whole=(Need(DESCRIBE, CLUSTER),))
 
 _UNKNOWN_LAG = -1
 

@@ -1,9 +1,11 @@
 """DescribeProducers (key 61): the producers that a replica remembers (KIP-664)."""
 
 from functools import partial
+from typing import Any
 
-from barnabas.broker.cluster.topic_names import check_name
+from barnabas.broker.cluster.topic_names import check_name, why_unknown
 from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.security.rights import READ, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps, unseen
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -13,11 +15,27 @@ from barnabas.protocol.messages.describe_producers import (
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
+    TopicRequest,
     TopicResponse,
 )
 from barnabas.storage.producers.entry import ProducerEntry
 
-__all__ = ["API", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
+
+
+def _is_legal(topic: TopicRequest) -> bool:
+    """Return whether the topic's name is legal."""
+    return why_unknown(topic.name) is not ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def _refused_topic(topic: TopicRequest, code: ErrorCode, _version: int) -> Steps[Any]:
+    refused = yield from in_steps(partial(_refused, code=code), topic.partition_indexes)
+    return TopicResponse(name=topic.name, partitions=refused)
+
+
+RIGHTS = Rights(
+    each=Each("topics", (Need(READ, TOPIC, "name", when=_is_legal),), _refused_topic, "topics")
+)
 
 _NO_OFFSET = -1
 
@@ -71,12 +89,11 @@ def _refused(index: int, code: ErrorCode) -> PartitionResponse:
 
 
 def error_response(
-    request: DescribeProducersRequest, code: ErrorCode, _version: int
+    request: DescribeProducersRequest, code: ErrorCode, version: int
 ) -> Steps[DescribeProducersResponse]:
     """Answer every partition with the error."""
     response = DescribeProducersResponse(topics=[])
     for topic in request.topics:
         yield None
-        refused = yield from in_steps(partial(_refused, code=code), topic.partition_indexes)
-        response.topics.append(TopicResponse(name=topic.name, partitions=refused))
+        response.topics.append((yield from _refused_topic(topic, code, version)))
     return response

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from barnabas.broker.cluster.cache import NO_LEADER, MetadataCache, PartitionMetadata
 from barnabas.broker.cluster.operations import TOPIC_OPERATIONS
 from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS, why_unknown
+from barnabas.broker.security.rights import DESCRIBE, HIDDEN_OF_ALL, TOPIC, Need, Operations, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -26,7 +27,12 @@ from barnabas.protocol.messages.describe_topic_partitions import (
 )
 from barnabas.protocol.types import ZERO_UUID
 
-__all__ = ["API", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+
+RIGHTS = Rights(
+    inside=(Need(DESCRIBE, TOPIC, "name", without=HIDDEN_OF_ALL),),
+    operations=(Operations("topic_authorized_operations", TOPIC, "topics", "name"),),
+)
 
 
 class Parts(NamedTuple):
@@ -47,7 +53,14 @@ def handle(
         start_topic, start = request.cursor.topic_name, request.cursor.partition_index
     left = max(1, min(parts.limit(), request.response_partition_limit))
     response = DescribeTopicPartitionsResponse(topics=[])
+    refused = []
     for name in names:
+        # Before the cursor: it must not name a hidden topic.
+        if not context.allows(DESCRIBE, TOPIC, name, log_denied=bool(request.topics)):
+            if request.topics:
+                refused.append(_refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            yield None
+            continue
         if left <= 0:
             if left == 0:
                 response.next_cursor = CursorInResponse(topic_name=name, partition_index=0)
@@ -65,6 +78,7 @@ def handle(
                 topic_name=name, partition_index=first + len(topic.partitions)
             )
             break
+    response.topics += refused
     return response
 
 
@@ -142,8 +156,12 @@ def error_response(
     """Answer every topic of the request with the error."""
 
     def refuse(topic: TopicRequest) -> DescribeTopicPartitionsResponseTopic:
-        return DescribeTopicPartitionsResponseTopic(
-            error_code=code, name=topic.name, topic_id=ZERO_UUID, partitions=[]
-        )
+        return _refused(topic.name, code)
 
     return DescribeTopicPartitionsResponse(topics=(yield from in_steps(refuse, request.topics)))
+
+
+def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, topic_id=ZERO_UUID, partitions=[]
+    )

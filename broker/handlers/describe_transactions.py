@@ -2,6 +2,15 @@
 
 from functools import partial
 
+from barnabas.broker.security.rights import (
+    CLUSTER,
+    DESCRIBE,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Each,
+    Need,
+    Rights,
+)
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
@@ -15,20 +24,49 @@ from barnabas.protocol.messages.describe_transactions import (
     TransactionEvent,
     TransactionState,
 )
+from barnabas.security.acl.rules import CLUSTER_NAME
 
-__all__ = ["API", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
+
+
+def _wants_events(request: DescribeTransactionsRequest) -> bool:
+    """Return whether the events are asked for."""
+    return request.include_events
+
+
+RIGHTS = Rights(
+    each=Each(
+        "transactional_ids",
+        (Need(DESCRIBE, TRANSACTIONAL_ID),),
+        lambda transactional_id, code, _: _unknown(transactional_id, code),
+        "transaction_states",
+    ),
+    inside=(
+        Need(DESCRIBE, TOPIC, "topic", without="left out of the topics of the transaction"),
+        Need(DESCRIBE, CLUSTER, when=_wants_events, without="no events"),
+    ),
+)
 
 
 def handle(
     transactions: TransactionCoordinator,
     request: DescribeTransactionsRequest,
-    _context: RequestContext,
+    context: RequestContext,
 ) -> Steps[DescribeTransactionsResponse]:
     """Describe or refuse each transactional id on its own."""
+    # Events name topics, also of earlier transactions.
+    with_events = request.include_events and context.allows(DESCRIBE, CLUSTER, CLUSTER_NAME)
     states = []
     for each in dict.fromkeys(request.transactional_ids):
         yield None
-        states.append((yield from _describe(transactions, each, request.include_events)))
+        state = yield from _describe(transactions, each, with_events)
+        shown = []
+        for topic in state.topics:
+            if context.allows(DESCRIBE, TOPIC, topic.topic):
+                shown.append(topic)
+            yield None
+        state.topics = shown
+        states.append(state)
     return DescribeTransactionsResponse(transaction_states=states)
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from barnabas.broker.controller.replica_admin import Outcomes, ReplicaAdmin
+from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -25,7 +26,9 @@ from barnabas.protocol.messages.elect_leaders import (
 )
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
+
+RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),))
 
 
 def handle(

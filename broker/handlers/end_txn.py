@@ -7,23 +7,38 @@ and epoch for the next transaction. A client may list the partitions that it has
 partitions that were only registered need no marker (KIP-609).
 """
 
+from barnabas.broker.security.rights import TRANSACTIONAL_ID, WRITE, Need, Rights
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.slices import Steps
 from barnabas.coordinator.soon import Soon, map_answer
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.ending import EndTxn
 from barnabas.coordinator.transaction.metadata import TV0, TV2, Producer
-from barnabas.protocol.messages.end_txn import API, EndTxnRequest, EndTxnResponse
+from barnabas.protocol.messages.end_txn import API, EndTxnRequest, EndTxnResponse, WrittenTopic
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
+
+RIGHTS = Rights(whole=(Need(WRITE, TRANSACTIONAL_ID, "transactional_id"),))
 
 _EPOCH_PER_TRANSACTION_SINCE = 5
 
 
 def handle(
     transactions: TransactionCoordinator, request: EndTxnRequest, context: RequestContext
-) -> Soon[EndTxnResponse]:
+) -> Soon[EndTxnResponse] | Steps[Soon[EndTxnResponse]]:
     """Ask the coordinator of the transactional id, which must be this broker."""
+    if request.written is None:
+        return _end(transactions, request, None, context)
+    return _handle_written(transactions, request, request.written, context)
+
+
+def _end(
+    transactions: TransactionCoordinator,
+    request: EndTxnRequest,
+    written: frozenset[TopicPartition] | None,
+    context: RequestContext,
+) -> Soon[EndTxnResponse]:
     newer = context.api_version >= _EPOCH_PER_TRANSACTION_SINCE
     answer = transactions.end(
         EndTxn(
@@ -31,19 +46,27 @@ def handle(
             Producer(request.producer_id, request.producer_epoch),
             request.committed,
             TV2 if newer else TV0,
-            _written(request),
+            written,
             context.connection_id,
+            context.owner,
         )
     )
     return map_answer(answer, _response)
 
 
-def _written(request: EndTxnRequest) -> frozenset[TopicPartition] | None:
-    if request.written is None:
-        return None
-    return frozenset(
-        TopicPartition(topic.name, each) for topic in request.written for each in topic.partitions
-    )
+def _handle_written(
+    transactions: TransactionCoordinator,
+    request: EndTxnRequest,
+    topics: list[WrittenTopic],
+    context: RequestContext,
+) -> Steps[Soon[EndTxnResponse]]:
+    written: set[TopicPartition] = set()
+    for topic in topics:
+        for each in topic.partitions:
+            written.add(TopicPartition(topic.name, each))
+            yield None
+        yield None
+    return _end(transactions, request, frozenset(written), context)
 
 
 def _response(producer: Producer) -> EndTxnResponse:

@@ -130,6 +130,8 @@ def _serve_follower(
         # epoch: an earlier run of the broker may have had records that the present one lacks.
         return _refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE)
 
+    context.charge = None
+
     def answer(*, present: bool) -> FetchOutcome | Steps[FetchOutcome]:
         if present:
             return _serve(parts, request, context, FollowerSession(replica_id))
@@ -206,15 +208,18 @@ def _read(
     parts: Parts, request: FetchRequest, context: RequestContext, session: FetchContext
 ) -> Read:
     if session.owner.replica_id < 0:
-        return ConsumerRead(
-            parts.lookup, parts.selector, request, context, session, parts.max_bytes()
-        )
+        max_bytes = parts.max_bytes()
+        if context.charge is not None:
+            max_bytes = min(max_bytes, context.charge.max_fetch)
+        return ConsumerRead(parts.lookup, parts.selector, request, context, session, max_bytes)
     return FollowerRead(
         parts.followers, request, context, session, parts.max_bytes(), parts.clock.monotonic()
     )
 
 
 def _answer(cache: MetadataCache, read: Read) -> FetchResponse:
+    if _is_throttled(read):
+        return FetchResponse(session_id=read.session.postpone(), responses=[])
     session_id, answers = read.session.close(read.close())
     response = FetchResponse(session_id=session_id, responses=_by_topic(answers))
     return _with_leaders(cache, read, answers, response) if read.failed else response
@@ -222,6 +227,8 @@ def _answer(cache: MetadataCache, read: Read) -> FetchResponse:
 
 def _answer_many(cache: MetadataCache, read: Read) -> Steps[FetchResponse]:
     """Do what `_answer` does, in slices."""
+    if _is_throttled(read):
+        return FetchResponse(session_id=read.session.postpone(), responses=[])
     session_id, answers = yield from read.session.closing(read.close())
     response = FetchResponse(session_id=session_id, responses=[])
     topics = response.responses
@@ -232,6 +239,12 @@ def _answer_many(cache: MetadataCache, read: Read) -> Steps[FetchResponse]:
         topics += more
         yield None
     return _with_leaders(cache, read, answers, response) if read.failed else response
+
+
+def _is_throttled(read: Read) -> bool:
+    """Charge the records of an answer; return whether it has to be empty instead (KIP-219)."""
+    charge = read.context.charge
+    return charge is not None and not charge.fetched(read.size)
 
 
 def _with_leaders(

@@ -8,7 +8,7 @@ type of key).
 
 from collections.abc import Awaitable, Callable, Coroutine
 from enum import IntEnum
-from functools import cache, partial
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
@@ -110,11 +110,11 @@ def _answer(
 
     def find(key: str) -> Coordinator:
         if not context.allows(need.operation, need.type, key):
-            return _error(key, need.error)
+            return _failed(key, need.error)
         known = parts.cache.partition(topic, coordinator.partition_of(key))
         endpoint = None if known is None else parts.cache.endpoint(known.leader, context.listener)
         if known is None or endpoint is None:
-            return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return _failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return Coordinator(key=key, node_id=known.leader, host=endpoint.host, port=endpoint.port)
 
     return _each(find, request, context.api_version)
@@ -130,15 +130,18 @@ def _each(
     return FindCoordinatorResponse(coordinators=found)
 
 
-def _error(key: str, code: ErrorCode) -> Coordinator:
-    return Coordinator(key=key, node_id=_NO_NODE, port=-1, error_code=code, error_message=code.text)
+def _failed(key: str, code: ErrorCode) -> Coordinator:
+    """Return the answer for a key that has no coordinator. As in Kafka, it has no message."""
+    return Coordinator(key=key, node_id=_NO_NODE, port=-1, error_code=code)
 
 
 def _single(found: Coordinator) -> FindCoordinatorResponse:
     """Return the answer of versions with a single key. As in Kafka, success has a message there."""
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message or ErrorCode.NONE.name,
+        error_message=ErrorCode.of(found.error_code).text
+        if found.error_code
+        else ErrorCode.NONE.name,
         node_id=found.node_id,
         host=found.host,
         port=found.port,
@@ -147,4 +150,10 @@ def _single(found: Coordinator) -> FindCoordinatorResponse:
 
 def error_response(request: FindCoordinatorRequest, code: ErrorCode, version: int) -> Answer:
     """Answer every key with the error."""
-    return _each(partial(_error, code=code), request, version)
+
+    def refuse(key: str) -> Coordinator:
+        refused = _failed(key, code)
+        refused.error_message = code.text
+        return refused
+
+    return _each(refuse, request, version)

@@ -7,6 +7,8 @@ UNKNOWN_TOPIC_OR_PARTITION. v1 is flexible. Resources of type BROKER_LOGGER chan
 from collections.abc import Iterable
 
 from barnabas.broker.cluster.config_admin import Alteration, ConfigAdmin
+from barnabas.broker.handlers.alter_configs import NEEDS
+from barnabas.broker.security.rights import Each, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode
@@ -18,7 +20,16 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-__all__ = ["API", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
+
+
+def _refused(
+    resource: AlterConfigsResource, code: ErrorCode, _version: int
+) -> AlterConfigsResourceResponse:
+    return _answer((resource, code, code.text))
+
+
+RIGHTS = Rights(each=Each("resources", NEEDS, _refused, "responses"))
 
 
 async def handle(

@@ -11,6 +11,17 @@ PRODUCER_FENCED, v5 TRANSACTION_ABORTABLE. v6 has two-phase commit (KIP-939), wh
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from barnabas.broker.security.rights import (
+    ANY_NAME,
+    CLUSTER,
+    IDEMPOTENT_WRITE,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    TWO_PHASE_COMMIT,
+    WRITE,
+    Need,
+    Rights,
+)
 from barnabas.broker.server.context import RequestContext
 from barnabas.coordinator.soon import Soon, map_answer, spawn
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
@@ -24,7 +35,33 @@ from barnabas.protocol.messages.init_producer_id import (
 )
 from barnabas.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
-__all__ = ["API", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+
+
+def _is_idempotent(request: InitProducerIdRequest) -> bool:
+    """Return whether there is no transactional id."""
+    return request.transactional_id is None
+
+
+def _is_two_phase(request: InitProducerIdRequest) -> bool:
+    """Return whether two-phase commit is asked for."""
+    return request.enable_two_phase_commit or request.keep_prepared_txn
+
+
+RIGHTS = Rights(
+    whole=(
+        Need(WRITE, TRANSACTIONAL_ID, "transactional_id"),
+        Need(TWO_PHASE_COMMIT, TRANSACTIONAL_ID, "transactional_id", when=_is_two_phase),
+        Need(
+            WRITE,
+            TOPIC,
+            ANY_NAME,
+            when=_is_idempotent,
+            unless=Need(IDEMPOTENT_WRITE, CLUSTER),
+            refusal=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ),
+    )
+)
 
 
 class Parts(NamedTuple):
@@ -54,6 +91,7 @@ def handle(
             context.client_host,
             request.enable_two_phase_commit,
             request.keep_prepared_txn,
+            context.owner,
         )
     )
     return map_answer(answer, _response)
@@ -61,7 +99,7 @@ def handle(
 
 def _refuse_two_phase_commit(request: InitProducerIdRequest) -> None:
     # The code is Kafka's: its ACLs need the operation TWO_PHASE_COMMIT (15) as well.
-    if request.enable_two_phase_commit or request.keep_prepared_txn:
+    if _is_two_phase(request):
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "Two-phase commit is disabled: set transaction.two.phase.commit.enable=true.",

@@ -19,6 +19,7 @@ __all__ = ["API", "RIGHTS", "error_response", "handle"]
 
 RIGHTS = Rights(whole=(Need(READ, GROUP, "group_id"),), again=True)
 _NULL_PROTOCOL_SINCE = 7
+_WITHOUT_MEMBER_ID = (ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
 def handle(
@@ -33,11 +34,11 @@ def handle(
 
 
 def error_response(request: JoinGroupRequest, code: ErrorCode, version: int) -> JoinGroupResponse:
-    """Answer without a generation; with GROUP_MAX_SIZE_REACHED also without the member id."""
+    """Answer without a generation; as Kafka, some errors without the member id too."""
     return JoinGroupResponse(
         error_code=code,
         protocol_name=None if version >= _NULL_PROTOCOL_SINCE else "",
         leader="",
-        member_id="" if code is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id,
+        member_id="" if code in _WITHOUT_MEMBER_ID else request.member_id,
         members=[],
     )

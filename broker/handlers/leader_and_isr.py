@@ -4,10 +4,13 @@ Versions before 5 are not served: they have no topic ids.
 """
 
 from barnabas.broker.cluster.control_receiver import ControlReceiver
+from barnabas.broker.security.rights import OF_BROKERS
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.messages.leader_and_isr import API, LeaderAndIsrRequest, LeaderAndIsrResponse
 
-__all__ = ["API", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
+
+RIGHTS = OF_BROKERS
 
 
 async def handle(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.configs import Configs
+from barnabas.broker.security.rights import CLUSTER, DESCRIBE_CONFIGS, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.config_resources import ResourceType
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -18,7 +19,9 @@ from barnabas.protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-__all__ = ["API", "Parts", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "handle"]
+
+RIGHTS = Rights(whole=(Need(DESCRIBE_CONFIGS, CLUSTER),))
 
 
 class Parts(NamedTuple):

@@ -4,12 +4,17 @@ v4 filters by state (KIP-518), v5 by type (KIP-848). Error: COORDINATOR_LOAD_IN_
 partition of `__consumer_offsets` is being loaded, because its groups would be missing.
 """
 
+from barnabas.broker.security.rights import CLUSTER, DESCRIBE, GROUP, Need, Rights, Shown
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.protocol.messages.list_groups import API, ListGroupsRequest, ListGroupsResponse
 
-__all__ = ["API", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
+
+RIGHTS = Rights(
+    shown=Shown("groups", Need(DESCRIBE, GROUP, "group_id", unless=Need(DESCRIBE, CLUSTER)))
+)
 
 
 def handle(

@@ -11,13 +11,16 @@ their replica id, it is the log end. The replica id -2 asks any replica, leader 
 
 from collections import Counter
 from functools import partial
+from typing import Any
 
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.replication.leader.record_work import Interrupted, RecordWork
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.security.rights import DESCRIBE, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps as Sliced
+from barnabas.broker.server.slices import in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError, ProtocolError, downgrade
 from barnabas.protocol.messages.list_offsets import (
     API,
@@ -25,11 +28,20 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 from barnabas.storage.log.log import Log
 
-__all__ = ["API", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
+
+
+def _refused(topic: ListOffsetsTopic, code: ErrorCode, _version: int) -> Sliced[Any]:
+    answers = yield from in_steps(partial(_error, code=code), topic.partitions)
+    return ListOffsetsTopicResponse(name=topic.name, partitions=answers)
+
+
+RIGHTS = Rights(each=Each("topics", (Need(DESCRIBE, TOPIC, "name"),), _refused, "topics"))
 
 LATEST = -1
 EARLIEST = -2
@@ -158,14 +170,11 @@ def _error(asked: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartition
 def error_response(
     request: ListOffsetsRequest,
     code: ErrorCode,
-    _version: int,
-) -> ListOffsetsResponse:
+    version: int,
+) -> Sliced[ListOffsetsResponse]:
     """Answer every partition with the error."""
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name, partitions=[_error(asked, code) for asked in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+    response = ListOffsetsResponse(topics=[])
+    for topic in request.topics:
+        yield None
+        response.topics.append((yield from _refused(topic, code, version)))
+    return response

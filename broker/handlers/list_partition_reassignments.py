@@ -9,8 +9,10 @@ from typing import Any
 
 from barnabas.broker.controller.replica_admin import ReplicaAdmin
 from barnabas.broker.controller.rules.reassignment import Assignment
+from barnabas.broker.security.rights import CLUSTER, DESCRIBE, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps
+from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.list_partition_reassignments import (
     API,
     ListPartitionReassignmentsRequest,
@@ -20,7 +22,9 @@ from barnabas.protocol.messages.list_partition_reassignments import (
 )
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
+
+RIGHTS = Rights(whole=(Need(DESCRIBE, CLUSTER),))
 
 
 def handle(
@@ -63,4 +67,28 @@ def _answer(
             OngoingTopicReassignment(name=name, partitions=partitions)
             for name, partitions in topics.items()
         ]
+    )
+
+
+def error_response(
+    request: ListPartitionReassignmentsRequest, code: ErrorCode, _version: int
+) -> Steps[ListPartitionReassignmentsResponse]:
+    """Answer with the error. As in Kafka, the partitions of the request are named, without
+    replicas."""
+    response = ListPartitionReassignmentsResponse(
+        error_code=code, error_message=code.text, topics=[]
+    )
+    for topic in request.topics or ():
+        named = OngoingTopicReassignment(name=topic.name, partitions=[])
+        response.topics.append(named)
+        for index in topic.partition_indexes:
+            named.partitions.append(_nothing(index))
+            yield None
+        yield None
+    return response
+
+
+def _nothing(index: int) -> OngoingPartitionReassignment:
+    return OngoingPartitionReassignment(
+        partition_index=index, replicas=[], adding_replicas=[], removing_replicas=[]
     )

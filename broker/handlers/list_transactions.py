@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.security.rights import DESCRIBE, TRANSACTIONAL_ID, Need, Rights, Shown
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
@@ -24,7 +25,11 @@ from barnabas.protocol.messages.list_transactions import (
     TransactionState,
 )
 
-__all__ = ["API", "Parts", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "handle"]
+
+RIGHTS = Rights(
+    shown=Shown("transaction_states", Need(DESCRIBE, TRANSACTIONAL_ID, "transactional_id"))
+)
 
 _log = get_logger(__name__)
 _NEEDS_RE2 = "a pattern in ListTransactions needs google-re2: pip install 'barnabas[re2]'"

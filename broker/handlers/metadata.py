@@ -25,6 +25,7 @@ from barnabas.broker.security.rights import (
     CLUSTER,
     CREATE,
     DESCRIBE,
+    HIDDEN_OF_ALL,
     TOPIC,
     Need,
     Operations,
@@ -51,7 +52,7 @@ _IDS_SINCE = 12
 _OPERATIONS = range(8, 11)
 RIGHTS = Rights(
     inside=(
-        Need(DESCRIBE, TOPIC, "name", "topic_id"),
+        Need(DESCRIBE, TOPIC, "name", "topic_id", without=HIDDEN_OF_ALL),
         Need(CREATE, TOPIC, "name", unless=Need(CREATE, CLUSTER)),
     ),
     operations=(
@@ -269,13 +270,16 @@ def _check(request: MetadataRequest, version: int) -> Steps[None]:
 def error_response(
     request: MetadataRequest,
     code: ErrorCode,
-    _version: int,
+    version: int,
 ) -> Steps[MetadataResponse]:
     """Answer every topic of the request and, from v13 on, the whole request with the error."""
+    # v10 and v11 have ids, but no answer without a name.
+    unnamed = "" if version < _IDS_SINCE else None
 
     def refuse(topic: MetadataRequestTopic) -> MetadataResponseTopic:
+        name = unnamed if topic.name is None else topic.name
         return MetadataResponseTopic(
-            error_code=code, name=topic.name, topic_id=topic.topic_id, partitions=[]
+            error_code=code, name=name, topic_id=topic.topic_id, partitions=[]
         )
 
     topics = yield from in_steps(refuse, request.topics or ())

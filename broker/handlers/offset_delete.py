@@ -5,24 +5,40 @@ GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.security.rights import DELETE, GROUP, READ, TOPIC, Each, Need, Rights
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps
+from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon, map_answer
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.offset_delete import (
     API,
     OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
 
-__all__ = ["API", "Parts", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "handle"]
+
+
+def _refused(topic: OffsetDeleteRequestTopic, code: ErrorCode, _version: int) -> Steps[Any]:
+    def refuse(asked: OffsetDeleteRequestPartition) -> OffsetDeleteResponsePartition:
+        return OffsetDeleteResponsePartition(partition_index=asked.partition_index, error_code=code)
+
+    partitions = yield from in_steps(refuse, topic.partitions)
+    return OffsetDeleteResponseTopic(name=topic.name, partitions=partitions)
+
+
+RIGHTS = Rights(
+    whole=(Need(DELETE, GROUP, "group_id"),),
+    each=Each("topics", (Need(READ, TOPIC, "name"),), _refused, "topics"),
+)
 
 
 class Parts(NamedTuple):

@@ -175,7 +175,7 @@ def _look(
         # Every client knows this error, and asks again.
         return _group_error(asked, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     if asked.topics is None:
-        topics = _all_topics(cache, offsets.of_group(asked.group_id), version)
+        topics = yield from _all_topics(cache, offsets.of_group(asked.group_id), version)
     else:
         topics = yield from in_steps(partial(_resolve, cache, version), asked.topics)
     answer = OffsetFetchResponseGroup(group_id=asked.group_id)
@@ -212,9 +212,11 @@ def _is_unstable(offsets: Offsets, asked: OffsetFetchRequestGroup) -> Steps[bool
 
 def _all_topics(
     cache: MetadataCache, committed: Mapping[str, Iterable[int]], version: int
-) -> list[_Topic]:
+) -> Steps[list[_Topic]]:
     found = []
-    for name, partitions in committed.items():
+    # Commits of the group may come in between.
+    for name, partitions in list(committed.items()):
+        yield None
         known = cache.topic(name)
         if known is not None:
             found.append(_Topic(name, known.topic_id, list(partitions)))

@@ -5,8 +5,18 @@ is flexible.
 """
 
 from functools import partial
+from typing import Any
 
 from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.security.rights import (
+    CLUSTER,
+    CLUSTER_ACTION,
+    DESCRIBE,
+    TOPIC,
+    Each,
+    Need,
+    Rights,
+)
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -16,10 +26,29 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
 
-__all__ = ["API", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "error_response", "handle"]
+
+
+def _refused(topic: OffsetForLeaderTopic, code: ErrorCode, _version: int) -> Steps[Any]:
+    def refuse(asked: OffsetForLeaderPartition) -> EpochEndOffset:
+        return EpochEndOffset(partition=asked.partition, error_code=code)
+
+    ends = yield from in_steps(refuse, topic.partitions)
+    return OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends)
+
+
+RIGHTS = Rights(
+    each=Each(
+        "topics",
+        (Need(DESCRIBE, TOPIC, "topic", unless=Need(CLUSTER_ACTION, CLUSTER)),),
+        _refused,
+        "topics",
+    )
+)
 
 
 def handle(
@@ -47,16 +76,11 @@ def _end(replicas: ReplicaManager, topic: str, asked: OffsetForLeaderPartition) 
 def error_response(
     request: OffsetForLeaderEpochRequest,
     code: ErrorCode,
-    _version: int,
+    version: int,
 ) -> Steps[OffsetForLeaderEpochResponse]:
     """Answer every partition with the error."""
-
-    def refuse(asked: OffsetForLeaderPartition) -> EpochEndOffset:
-        return EpochEndOffset(partition=asked.partition, error_code=code)
-
     response = OffsetForLeaderEpochResponse(topics=[])
     for topic in request.topics:
         yield None
-        refused = yield from in_steps(refuse, topic.partitions)
-        response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=refused))
+        response.topics.append((yield from _refused(topic, code, version)))
     return response

@@ -50,7 +50,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from barnabas.protocol.records.batch import TRANSACTIONAL, first_header
+from barnabas.protocol.records.batch import TRANSACTIONAL, begins_transactional, first_header
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log.log_parts import LogAppendInfo
 from barnabas.storage.log.record_steps import TakesLong
@@ -89,12 +89,15 @@ _WITHOUT_LOG_START = frozenset(
 
 def _is_transactional(request: ProduceRequest) -> bool:
     """Return whether a batch is transactional."""
-    return request.transactional_id is not None and any(
-        (header := first_header(data.records)) is not None and header.attributes & TRANSACTIONAL
-        for topic in request.topic_data
-        for data in topic.partition_data
-        if isinstance(data.records, _IN_MEMORY) and data.records
-    )
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if records and isinstance(records, _IN_MEMORY) and begins_transactional(records):
+                if request.transactional_id is None:
+                    # As in Kafka, before the rights to topics.
+                    raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                return True
+    return False
 
 
 def _refused(topic: TopicProduceData, code: ErrorCode, _version: int) -> TopicProduceResponse:
@@ -193,7 +196,7 @@ def _append_many(work: _Work, building: Iterator[None]) -> Steps[Soon[ProduceRes
             return waiting
     fate = 0
     for slot in work.slots:
-        fate |= _try_append(work.parts, slot, work.request.acks, work.context)
+        fate |= _append(work.parts, slot, work.request.acks, work.context)
         if slot.partition is not None:
             slot.leader_epoch = slot.partition.leader_epoch
         yield None
@@ -261,7 +264,7 @@ def _ask_for_verdicts(
     ]
     if not batches:
         return {}
-    return verification.ask(request.transactional_id, context.api_version, batches)
+    return verification.ask(request.transactional_id, context.api_version, batches, context.owner)
 
 
 def _admit(slots: list[_Slot], verdicts: Verdicts) -> None:
@@ -309,22 +312,10 @@ def _append_all(
     """Append to every partition; a partition that refuses its batch does not stop the others."""
     acks, fate = request.acks, 0
     for slot in slots:
-        fate |= _try_append(parts, slot, acks, context)
+        fate |= _append(parts, slot, acks, context)
     if not fate:
         return response if acks else None
     return _appended(_Work(parts, request, context, slots, response), fate)
-
-
-def _try_append(parts: Parts, slot: _Slot, acks: int, context: RequestContext) -> int:
-    """Append to one partition, or refuse its batch; return what has come of it."""
-    try:
-        _append(parts.replicas, slot, acks, context)
-    except KafkaError as error:
-        _refuse(parts.cache, slot, error, context.api_version)
-        return _FAILED
-    if slot.queued is not None:
-        return _QUEUED
-    return _WAITS if slot.add_waiter is not None else 0
 
 
 def _appended(work: _Work, fate: int) -> Soon[ProduceResponse | None]:
@@ -342,27 +333,35 @@ def _appended(work: _Work, fate: int) -> Soon[ProduceResponse | None]:
     return _answer(work, failed=failed)
 
 
-def _append(replicas: ReplicaManager, slot: _Slot, acks: int, context: RequestContext) -> None:
-    """Append to one partition, or put the batch into its append queue."""
+def _append(parts: Parts, slot: _Slot, acks: int, context: RequestContext) -> int:
+    """Append to one partition, put the batch into its append queue, or refuse it; return what has
+    come of it."""
     topic, records, header, guard = slot.topic, slot.records, slot.header, slot.verdict
-    if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-    partition = slot.partition = replicas.partition(topic, slot.data.index)
-    if topic in INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if not records:
-        raise KafkaError(ErrorCode.INVALID_RECORD)
-    if guard is not None and isinstance(guard, KafkaError):
-        raise guard
-    if context.api_version < ZSTD_SINCE:
-        check_codec_of_version(records, context.api_version, header)
-    if partition.appends or partition.log.rules.looks_inside:
-        _append_looking_inside(replicas, slot, partition, acks, context)
-        return
-    appended = partition.append_as_leader(
-        records, header=header, now_ms=context.received_ms, required_acks=acks, guard=guard
-    )
-    _complete(slot, partition, appended, acks)
+    try:
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = slot.partition = parts.replicas.partition(topic, slot.data.index)
+        if topic in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        if not records:
+            raise KafkaError(ErrorCode.INVALID_RECORD)
+        if guard is not None and isinstance(guard, KafkaError):
+            raise guard
+        if context.api_version < ZSTD_SINCE:
+            check_codec_of_version(records, context.api_version, header)
+        if partition.appends or partition.log.rules.looks_inside:
+            _append_looking_inside(parts.replicas, slot, partition, acks, context)
+            if slot.queued is not None:
+                return _QUEUED
+        else:
+            appended = partition.append_as_leader(
+                records, header=header, now_ms=context.received_ms, required_acks=acks, guard=guard
+            )
+            _complete(slot, partition, appended, acks)
+    except KafkaError as error:
+        _refuse(parts.cache, slot, error, context.api_version)
+        return _FAILED
+    return _WAITS if slot.add_waiter is not None else 0
 
 
 def _append_looking_inside(

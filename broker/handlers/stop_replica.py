@@ -4,10 +4,13 @@ Versions before 3 are not served: without leader epochs a late message cannot be
 """
 
 from barnabas.broker.cluster.control_receiver import ControlReceiver
+from barnabas.broker.security.rights import OF_BROKERS
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.messages.stop_replica import API, StopReplicaRequest, StopReplicaResponse
 
-__all__ = ["API", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
+
+RIGHTS = OF_BROKERS
 
 
 async def handle(

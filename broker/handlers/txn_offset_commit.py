@@ -14,6 +14,16 @@ from typing import NamedTuple
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
 from barnabas.broker.groups.known_offsets import KnownOffsets
+from barnabas.broker.security.rights import (
+    GROUP,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    Each,
+    Need,
+    Rights,
+)
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.broker.transactions.verification_request import Answers
@@ -39,7 +49,17 @@ from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.producers.verification import UNVERIFIED
 
-__all__ = ["API", "Parts", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "error_response", "handle"]
+
+RIGHTS = Rights(
+    whole=(Need(WRITE, TRANSACTIONAL_ID, "transactional_id"), Need(READ, GROUP, "group_id")),
+    each=Each(
+        "topics",
+        (Need(READ, TOPIC, "name"),),
+        lambda topic, code, _: _answer(topic, code),
+        "topics",
+    ),
+)
 
 _ADDS_SINCE = 5
 
@@ -74,7 +94,7 @@ def handle(
         producer=producer,
     )
     adds = context.api_version >= _ADDS_SINCE
-    claim = Claim(request.transactional_id, *producer[:2], NO_SEQUENCE, adds)
+    claim = Claim(request.transactional_id, *producer[:2], NO_SEQUENCE, adds, context.owner)
     return known_offsets.commit(response, lambda: _commit(parts, claim, commit))
 
 
@@ -88,7 +108,9 @@ def _commit(parts: Parts, claim: Claim, commit: CommitOffsets) -> Soon[list[Erro
         return parts.groups.commit_offsets(_guarded(commit, claim, None))
     partition = TopicPartition(CONSUMER_OFFSETS, parts.groups.partition_of(commit.group_id))
     producer = Producer(claim.producer_id, claim.producer_epoch)
-    answers = parts.verifier.ask(claim.transactional_id, producer, [partition], adds=adds)
+    answers = parts.verifier.ask(
+        claim.transactional_id, producer, [partition], adds=adds, principal=claim.principal
+    )
     if isinstance(answers, asyncio.Future):
         return asyncio.ensure_future(_commit_later(parts.groups, claim, commit, guard, answers))
     return _commit_verified(parts.groups, _guarded(commit, claim, guard), answers[partition])

@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from barnabas.broker.cluster.features import FeatureChange, Features
+from barnabas.broker.security.rights import ALTER, CLUSTER, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.broker.store.metadata_store import StoreError
@@ -23,7 +24,9 @@ from barnabas.protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-__all__ = ["API", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
+
+RIGHTS = Rights(whole=(Need(ALTER, CLUSTER),))
 
 
 def handle(

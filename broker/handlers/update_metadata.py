@@ -4,6 +4,7 @@ Versions before 7 are not served: they have no topic ids.
 """
 
 from barnabas.broker.cluster.control_receiver import ControlReceiver
+from barnabas.broker.security.rights import OF_BROKERS
 from barnabas.broker.server.context import RequestContext
 from barnabas.protocol.messages.update_metadata import (
     API,
@@ -11,7 +12,9 @@ from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataResponse,
 )
 
-__all__ = ["API", "handle"]
+__all__ = ["API", "RIGHTS", "handle"]
+
+RIGHTS = OF_BROKERS
 
 
 async def handle(

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.peers import broker_id_of
 from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
+from barnabas.broker.security.rights import ALTER, CLUSTER, CLUSTER_ACTION, Need, Rights
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.slices import Steps, in_steps
 from barnabas.broker.transactions.marker_writer import MarkerWrite, MarkerWriter
@@ -29,7 +30,9 @@ from barnabas.protocol.messages.write_txn_markers import (
 from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["API", "Parts", "Senders", "error_response", "handle"]
+__all__ = ["API", "RIGHTS", "Parts", "Senders", "error_response", "handle"]
+
+RIGHTS = Rights(whole=(Need(CLUSTER_ACTION, CLUSTER, unless=Need(ALTER, CLUSTER)),))
 
 PATIENCE_S: Final = 1.0
 """The longest wait in seconds of a coordinator for markers to be committed."""

@@ -4,9 +4,7 @@ Opening and deleting logs waits for the disk and therefore runs off the event lo
 and high watermark change on the loop only.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import Protocol
 
 from barnabas.broker.cluster.cache import FULL, MetadataCache
@@ -44,7 +42,6 @@ from barnabas.storage.opening.log_dir import LogDir
 from barnabas.storage.opening.log_manager import LogManager
 
 _QUEUE = "logs"
-_PARTITIONS_PER_YIELD = 50
 _ANY_EPOCH = -2
 """The leader epoch of a StopReplica that deletes the replica in any epoch."""
 _log = get_logger(__name__)
@@ -90,6 +87,7 @@ class ReplicaManager:
         self.record_work = RecordWork(slicer, offload)
         self.appends = AppendQueue(self.record_work)
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self._of_topic: dict[str, dict[int, Partition]] = {}
         self._offline: set[tuple[str, int]] = set()
         self._cells: dict[str, TopicCells] = {}
         self._resigned = False
@@ -140,19 +138,15 @@ class ReplicaManager:
         """
         if request.type == FULL and not self._resigned:
             await self._stop_strays(request)
-        topics, applied = [], count(1)
-        for topic in request.topic_states:
-            errors = []
-            for state in topic.partition_states:
-                code = await self._apply(topic, state)
-                errors.append(
-                    LeaderAndIsrPartitionError(
-                        partition_index=state.partition_index, error_code=code
-                    )
+        topics = []
+        async for topic in self.slicer.each(request.topic_states):
+            errors = [
+                LeaderAndIsrPartitionError(
+                    partition_index=state.partition_index,
+                    error_code=await self._apply(topic, state),
                 )
-                if next(applied) % _PARTITIONS_PER_YIELD == 0:
-                    # A request may name thousands of partitions: let the event loop run other work.
-                    await asyncio.sleep(0)
+                async for state in self.slicer.each(topic.partition_states)
+            ]
             topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
         await self._fetchers.close_idle()
         return LeaderAndIsrResponse(topics=topics)
@@ -192,20 +186,25 @@ class ReplicaManager:
             await work
 
     async def _stop_strays(self, request: LeaderAndIsrRequest) -> None:
-        unlisted = {each.topic_name for each in request.topic_states if not each.partition_states}
-        named = {
-            (topic.topic_name, state.partition_index): topic.topic_id
-            for topic in request.topic_states
-            for state in topic.partition_states
-        }
-        for key, partition in list(self._partitions.items()):
+        unlisted: set[str] = set()
+        named: dict[tuple[str, int], bytes] = {}
+        async for topic in self.slicer.each(request.topic_states):
+            if not topic.partition_states:
+                unlisted.add(topic.topic_name)
+            async for state in self.slicer.each(topic.partition_states):
+                named[topic.topic_name, state.partition_index] = topic.topic_id
+        async for key, partition in self.slicer.each(list(self._partitions.items())):
             # The topic may have been deleted and created again while this broker was away.
-            if key[0] not in unlisted and named.get(key) != partition.topic_id:
-                del self._partitions[key]
+            if (
+                key[0] not in unlisted
+                and named.get(key) != partition.topic_id
+                and self._partitions.get(key) is partition
+            ):
+                self._remove(key)
                 await self._stop_fetching(partition)
                 self._resign(partition)
                 await self.moves.stop(TopicPartition(*key))
-        for log in self._logs.logs:
+        async for log in self.slicer.each(self._logs.logs):
             if log.topic in unlisted:
                 continue
             stray = named.get((log.topic, log.partition)) != log.topic_id
@@ -238,24 +237,21 @@ class ReplicaManager:
             cells = self._cells[name] = TopicCells(self._metrics, name)
         partition = Partition(log, self._broker_id, cells, self._flusher.request, self._isr_manager)
         self._partitions[name, index] = partition
+        self._of_topic.setdefault(name, {})[index] = partition
         self._offline.discard((name, index))
         self.moves.begin(partition)
         return partition
 
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stop serving replicas, and delete those that the controller has marked for deletion."""
-        states = (
-            (topic.topic_name, state)
-            for topic in request.topic_states
-            for state in topic.partition_states
-        )
         errors = [
             StopReplicaPartitionError(
-                topic_name=topic,
+                topic_name=topic.topic_name,
                 partition_index=state.partition_index,
-                error_code=await self._stop(topic, state),
+                error_code=await self._stop(topic.topic_name, state),
             )
-            async for topic, state in self.slicer.each(states)
+            async for topic in self.slicer.each(request.topic_states)
+            async for state in self.slicer.each(topic.partition_states)
         ]
         return StopReplicaResponse(partition_errors=errors)
 
@@ -269,7 +265,7 @@ class ReplicaManager:
         ):
             return ErrorCode.FENCED_LEADER_EPOCH
         if partition is not None:
-            del self._partitions[key]
+            self._remove(key)
             await self._stop_fetching(partition)
             self._resign(partition)
             await self._fetchers.close_idle()
@@ -283,10 +279,17 @@ class ReplicaManager:
                 await self._delete_log(log)
         except KafkaError as error:
             return error.code
-        if not any(name == topic for name, _ in self._partitions):
+        if topic not in self._of_topic:
             self._cells.pop(topic, None)
             forget(self._metrics, topic)
         return ErrorCode.NONE
+
+    def _remove(self, key: tuple[str, int]) -> None:
+        del self._partitions[key]
+        topic, index = key
+        del self._of_topic[topic][index]
+        if not self._of_topic[topic]:
+            del self._of_topic[topic]
 
     async def _delete_log(self, log: Log) -> None:
         await self._offload.submit(_QUEUE, lambda: self._logs.delete(log.topic, log.partition))
@@ -302,10 +305,9 @@ class ReplicaManager:
 
     def configure(self, topic: str, config: TopicConfig) -> None:
         """Apply the changed configuration of a topic."""
-        for (name, _), partition in self._partitions.items():
-            if name == topic:
-                partition.log.configure(config)
-                partition.config_changed()
+        for partition in self._of_topic.get(topic, {}).values():
+            partition.log.configure(config)
+            partition.config_changed()
 
     def log_start_moved(self, log: Log) -> None:
         """Notify the followers: retention has moved the start of a log."""
@@ -319,7 +321,7 @@ class ReplicaManager:
         _log.error("log directory offline", path=path, replicas=len(failed))
         for partition in failed:
             key = (partition.topic, partition.index)
-            del self._partitions[key]
+            self._remove(key)
             self._offline.add(key)
             self._fetchers.unfollow(partition)
             self._resign(partition)

@@ -3,13 +3,16 @@
 While the rules are not loaded, or may not be read, super users alone are allowed anything.
 """
 
+import logging
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.security.cluster_acls import ClusterAcls
 from barnabas.coordinator.ports import TimerHandle, Timers
 from barnabas.security.acl.matcher import Decision, Matcher, Policy, Reason, RuleSet
-from barnabas.security.acl.rules import WILDCARD, AclOperation, ResourceType, host_key
+from barnabas.security.acl.rules import WILDCARD, AclOperation, ResourceType
 from barnabas.security.principal import Principal
 
 MAX_LINES: Final = 10
@@ -18,7 +21,9 @@ MAX_REMEMBERED: Final = 10_000
 """Denials that are not logged in full again."""
 _LONGEST_NAME: Final = 256
 """Characters of a resource name that the log shows: a client may ask for very long ones."""
+_NONE: Final[Mapping[int, Mapping[str, bool]]] = MappingProxyType({})
 _log = get_logger(__name__)
+_is_logged: Final = logging.getLogger(__name__).isEnabledFor
 
 
 class Action(NamedTuple):
@@ -40,6 +45,16 @@ class Authorizer:
         acls.follow(self._changed)
         self._changed(acls.rules)
 
+    def decided(self, principal: Principal, host: str) -> Mapping[int, Mapping[str, bool]]:
+        """Return the earlier decisions about a client, as `Client.decided`; none while allowed
+        actions are logged."""
+        if _is_logged(logging.DEBUG):
+            return _NONE
+        return self._matcher.client(principal, host).decided
+
+    def is_super_user(self, principal: Principal) -> bool:
+        return principal in self._policy.super_users
+
     def allows(
         self,
         principal: Principal,
@@ -54,12 +69,11 @@ class Authorizer:
         `log_denied` is false for actions that the client did not ask for: those that only decide
         what it is shown.
         """
-        host = host_key(host)
         allowed = self._matcher.allows(principal, host, *action)
         if not allowed:
             if log_denied:
                 self._deny(principal, host, api, action)
-        elif _log.shows_debug():
+        elif _is_logged(logging.DEBUG):
             _log.debug("allowed", **_values(principal, host, api, action))
         return allowed
 
@@ -72,7 +86,6 @@ class Authorizer:
         resource_type: ResourceType,
     ) -> bool:
         """Return whether an operation is allowed on at least one resource of a type (KIP-679)."""
-        host = host_key(host)
         allowed = self._matcher.allows_any(principal, host, operation, resource_type)
         if not allowed:
             every = Action(operation, resource_type, WILDCARD)

@@ -6,28 +6,48 @@ Without an authorizer there is no gate, and a route has the bare handler.
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Mapping
+from operator import attrgetter
 from types import GeneratorType
 from typing import Any, Final
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.operations import NOT_ASKED
+from barnabas.broker.cluster.peers import broker_id_of
 from barnabas.broker.security.authorizer import Action, Authorizer
-from barnabas.broker.security.rights import ANY_NAME, ITSELF, Need, Operations, Rights
+from barnabas.broker.security.rights import (
+    ANY_NAME,
+    DESCRIBE,
+    ITSELF,
+    NOTHING,
+    OF_BROKERS,
+    Need,
+    Operations,
+    Rights,
+)
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.broker.server.dispatch import Route
 from barnabas.broker.server.slices import Steps
-from barnabas.config.key import ConfigError
 from barnabas.coordinator.soon import spawn
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
+from barnabas.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
+from barnabas.security.acl.matcher import slot
 from barnabas.security.acl.rules import (
     CLUSTER_NAME,
     SUPPORTED_OPERATIONS,
     AclOperation,
     ResourceType,
 )
+from barnabas.security.principal import Principal
 
+Decided = Mapping[int, Mapping[str, bool]]
+"""The earlier decisions about a client."""
 AT_ONCE: Final = 100
 """The elements of a request that are asked for in one go."""
+BEFORE_AUTHENTICATION: Final = frozenset(
+    module.API.key for module in (api_versions, sasl_handshake, sasl_authenticate)
+)
+"""The APIs whose requests come before it is known who sends them."""
+_AS_BROKER: Final = Action(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 class Gate:
@@ -37,39 +57,79 @@ class Gate:
         self.authorizer = authorizer
         self.cache = cache
 
-    def guard(self, route: Route, rights: Rights | None) -> Route:
-        """Return the route with its handler behind the gate.
-
-        Raises ConfigError for a route without a declaration.
-        """
-        if rights is None:
-            raise ConfigError(
-                f"authorizer.class.name cannot be used: {route.api.name} declares no rights yet"
-            )
-        if rights == Rights():
+    def guard(self, route: Route, rights: Rights) -> Route:
+        """Return the route with its handler behind the gate."""
+        if rights == NOTHING:
             return route
         return route._replace(handle=_Guarded(self, route, rights).handle)
+
+    def guard_shared(self, route: Route, rights: Rights) -> Route:
+        """Return the route of a listener that brokers share with clients.
+
+        Clients are served when this broker has its first metadata: other brokers come before.
+        """
+        handle = self.guard(route, rights).handle
+        if route.api.key in BEFORE_AUTHENTICATION:
+            return route
+        cache = self.cache
+
+        def handled(request: Any, context: RequestContext) -> Any:
+            # A super user's tools are clients too.
+            context.inter_broker = broker_id_of(context.client_id) is not None and self.is_broker(
+                context.principal, context.client_host
+            )
+            if not (context.inter_broker or cache.ready):
+                raise CloseConnection
+            return handle(request, context)
+
+        return route._replace(handle=handled)
+
+    def guard_between(self, route: Route, _rights: Rights) -> Route:
+        """Return the route of a listener that brokers have for themselves.
+
+        Every request there needs ClusterAction, and nothing else.
+        """
+        if route.api.key in BEFORE_AUTHENTICATION:
+            return route
+        return route._replace(handle=_Guarded(self, route, OF_BROKERS, asks=False).handle)
+
+    def is_broker(self, principal: Principal, host: str) -> bool:
+        """Return whether a principal may act as a broker. The audit log does not hear of it."""
+        return self.authorizer.allows(principal, host, "", _AS_BROKER, log_denied=False)
 
 
 class _Need:
     """A need, prepared for its API."""
 
-    __slots__ = ("_field", "_id_field", "_unless", "any", "error", "operation", "type", "when")
+    __slots__ = (
+        "_id_field",
+        "_unless",
+        "_versions",
+        "any",
+        "error",
+        "is_plain",
+        "name_of",
+        "operation",
+        "slot",
+        "type",
+        "when",
+    )
 
     def __init__(self, need: Need) -> None:
-        self.operation, self.type, self._field, self._id_field, self.when, unless, _ = need
-        self._unless = None if unless is None else _Need(unless)
+        self.operation, self.type, self._id_field = need.operation, need.type, need.id_field
+        self.when, self._versions = need.when, need.versions
+        self._unless = None if need.unless is None else _Need(need.unless)
         self.any = need.field == ANY_NAME
         self.error = need.error
+        self.slot = slot(need.operation, need.type)
+        self.name_of = _name_of(need)
+        """Returns the name that a request or an element has."""
+        self.is_plain = not self.any and need.versions is None and need.unless is None
+        """Whether an earlier decision with the same name is enough."""
 
     def name(self, subject: Any, cache: MetadataCache) -> str | None:
         """Return the name of the resource; None if nothing is needed."""
-        if self.type is ResourceType.CLUSTER:
-            return CLUSTER_NAME
-        if self._field == ITSELF:
-            name: str | None = subject
-        else:
-            name = getattr(subject, self._field)
+        name = self.name_of(subject)
         if not name and self._id_field:
             return cache.topic_name(getattr(subject, self._id_field))
         return name
@@ -78,6 +138,8 @@ class _Need:
         self, asker: "_Guarded", subject: Any, context: RequestContext, *, log_denied: bool = True
     ) -> bool:
         """Return whether the client has the right that a request or an element needs."""
+        if self._versions is not None and context.api_version not in self._versions:
+            return True
         if self.when is not None and not self.when(subject):
             return True
         unless = self._unless
@@ -91,10 +153,18 @@ class _Need:
         )
 
 
+def _name_of(need: Need) -> Callable[[Any], str | None]:
+    if need.type is ResourceType.CLUSTER:
+        return lambda _: CLUSTER_NAME
+    return (lambda subject: subject) if need.field == ITSELF else attrgetter(need.field)
+
+
 class _Guarded:
     """A route behind the gate."""
 
-    def __init__(self, gate: Gate, route: Route, rights: Rights) -> None:
+    def __init__(self, gate: Gate, route: Route, rights: Rights, *, asks: bool = True) -> None:
+        """Without `asks` the handler may do everything for the client, if the rights are there."""
+        self._asks = asks
         self._authorizer = gate.authorizer
         self.cache = gate.cache
         self._route = route
@@ -106,7 +176,6 @@ class _Guarded:
         self._needs = () if each is None else tuple(map(_Need, each.needs))
         self._elements = None if each is None else each.elements
         self._shown = None if shown is None else _Need(shown.need)
-        self._inside = bool(rights.inside)
         self._finishes = bool(shown or rights.operations or rights.again)
 
     # -- asking -----------------------------------------------------------------------------------
@@ -120,6 +189,10 @@ class _Guarded:
         *,
         log_denied: bool = True,
     ) -> bool:
+        decided = self._authorizer.decided(context.principal, context.client_host)
+        known = decided.get(slot(operation, resource_type))
+        if known is not None and known.get(name):
+            return True
         return self._authorizer.allows(
             context.principal,
             context.client_host,
@@ -128,6 +201,9 @@ class _Guarded:
             log_denied=log_denied,
         )
 
+    def is_super_user(self, principal: Principal) -> bool:
+        return self._authorizer.is_super_user(principal)
+
     def allows_any(
         self, context: RequestContext, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
@@ -135,14 +211,27 @@ class _Guarded:
             context.principal, context.client_host, self._api, operation, resource_type
         )
 
-    def _require(self, request: Any, context: RequestContext) -> None:
+    def _require(self, request: Any, context: RequestContext, decided: Decided) -> None:
         """Raise KafkaError unless the client has the rights for the whole request."""
         for need in self._whole:
+            if need.is_plain:
+                if need.when is not None and not need.when(request):
+                    continue
+                known = decided.get(need.slot)
+                if known is not None and (name := need.name_of(request)) and known.get(name):
+                    continue
             if not need.is_met(self, request, context):
                 raise KafkaError(need.error)
 
-    def _refusal(self, element: Any, context: RequestContext) -> ErrorCode | None:
+    def _refusal(self, element: Any, context: RequestContext, decided: Decided) -> ErrorCode | None:
         for need in self._needs:
+            if need.is_plain:
+                if need.when is not None and not need.when(element):
+                    continue
+                known = decided.get(need.slot)
+                # A topic may have an id in place of a name.
+                if known is not None and (name := need.name_of(element)) and known.get(name):
+                    continue
             if not need.is_met(self, element, context):
                 return need.error
         return None
@@ -151,17 +240,18 @@ class _Guarded:
 
     def handle(self, request: Any, context: RequestContext) -> Any:
         """Pass a request to its handler, as far as it is allowed."""
-        if self._inside:
+        if self._asks:
             context.asker = self
+        decided = self._authorizer.decided(context.principal, context.client_host)
         if self._whole:
-            self._require(request, context)
+            self._require(request, context, decided)
         if self._elements is not None:
             elements = getattr(request, self._elements) or ()
             if len(elements) > AT_ONCE:
                 return self._handle_many(request, elements, context)
             refused = {}
             for number, element in enumerate(elements):
-                code = self._refusal(element, context)
+                code = self._refusal(element, context, decided)
                 if code is not None:
                     refused[number] = code
             if refused:
@@ -173,7 +263,9 @@ class _Guarded:
     def _handle_many(self, request: Any, elements: Any, context: RequestContext) -> Steps[Any]:
         refused = {}
         for number, element in enumerate(elements):
-            code = self._refusal(element, context)
+            # The rules may change between the steps.
+            decided = self._authorizer.decided(context.principal, context.client_host)
+            code = self._refusal(element, context, decided)
             if code is not None:
                 refused[number] = code
             yield None
@@ -188,12 +280,18 @@ class _Guarded:
         each = self._rights.each
         assert each is not None
         kept, answers = [], []
+        answered: set[str] = set()
         for number, element in enumerate(elements):
             yield None
-            code = refused.get(number, each.others)
+            code = refused.get(number)
             if code is None:
                 kept.append(element)
                 continue
+            if isinstance(element, str):
+                # Handlers answer a repeated name once.
+                if element in answered:
+                    continue
+                answered.add(element)
             answer = each.refused(element, code, context.api_version)
             if type(answer) is GeneratorType:
                 answer = yield from answer
@@ -201,7 +299,8 @@ class _Guarded:
         allowed = copy.copy(request)
         setattr(allowed, each.elements, kept)
         try:
-            if each.others is not None:
+            if not kept:
+                # As in Kafka, a request of which nothing is left has no effect.
                 raise KafkaError(ErrorCode.NONE)
             outcome = self._inner(allowed, context)
         except KafkaError as error:
@@ -277,7 +376,8 @@ class _Guarded:
         try:
             found = await outcome
             if self._rights.again:
-                self._require(request, context)
+                decided = self._authorizer.decided(context.principal, context.client_host)
+                self._require(request, context, decided)
         except KafkaError as error:
             if merge is None:
                 raise
@@ -310,6 +410,8 @@ class _Guarded:
         name = CLUSTER_NAME if kind is ResourceType.CLUSTER else getattr(element, declared.name)
         if name is None:
             return NOT_ASKED
+        if kind is ResourceType.CLUSTER and not self.allows(context, DESCRIBE, kind, name):
+            return 0
         return sum(
             1 << operation
             for operation in SUPPORTED_OPERATIONS[kind]

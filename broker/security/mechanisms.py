@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -13,16 +14,24 @@ from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.sasl import Mechanism, Refresh
+from barnabas.client import oauth
+from barnabas.client.sasl import JAAS
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError
 from barnabas.config.sasl_keys import SaslKeys
 from barnabas.security.sasl import oauthbearer, plain
-from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism, StandIns
+from barnabas.security.sasl.credentials import (
+    DelegationToken,
+    ScramCredential,
+    ScramMechanism,
+    StandIns,
+)
 from barnabas.security.sasl.exchange import ServerExchange
 from barnabas.security.sasl.jaas import (
     PLAIN_LOGIN_MODULE,
     SCRAM_LOGIN_MODULE,
     JaasError,
+    LoginModule,
     parse_jaas,
 )
 from barnabas.security.sasl.oauthbearer import KeySet, TokenRules
@@ -43,29 +52,41 @@ class Mechanisms:
 
     def __init__(
         self,
-        config: BrokerConfig,
         offload: Offload,
         clock: Clock,
         users: ScramUsers,
         stand_ins: StandIns,
+        tokens: Callable[[str], DelegationToken | None],
     ) -> None:
-        self._config = config
         self._offload = offload
         self._clock = clock
         self._users = users
         self._stand_ins = stand_ins
+        self._tokens = tokens
         self._makers: dict[str, Callable[[str, SaslKeys], Mechanism]] = {
             "PLAIN": self._plain,
             "OAUTHBEARER": self._oauthbearer,
             **{each.value: partial(self._scram, each) for each in ScramMechanism},
         }
 
-    def of(self, listener: str) -> Mapping[str, Mechanism]:
-        """Return the mechanisms of a listener by name; raise ConfigError."""
-        return {
-            name: self._makers[name](listener, self._config.sasl_of(listener, name))
-            for name in self._config.sasl_of(listener).sasl_enabled_mechanisms
-        }
+    def of(
+        self,
+        listener: str,
+        config: BrokerConfig,
+        present: Mapping[str, Mechanism] = MappingProxyType({}),
+    ) -> Mapping[str, Mechanism]:
+        """Return the mechanisms of a listener by name; raise ConfigError.
+
+        Those of `present` whose keys have not changed stay: one may have fetched keys of tokens.
+        """
+        found = {}
+        for name in config.sasl_of(listener).sasl_enabled_mechanisms:
+            keys = config.sasl_of(listener, name).replace(sasl_enabled_mechanisms=())
+            before = present.get(name)
+            if before is None or before.keys != keys:
+                before = self._makers[name](listener, keys)._replace(keys=keys)
+            found[name] = before
+        return found
 
     def _plain(self, listener: str, keys: SaslKeys) -> Mechanism:
         key = f"listener.name.{listener.lower()}.plain.sasl.jaas.config"
@@ -74,10 +95,7 @@ class Mechanisms:
                 f"Listener {listener} offers PLAIN and knows no user. Set {key} to: "
                 f'{PLAIN_LOGIN_MODULE} required user_alice="her password";'
             )
-        try:
-            module = parse_jaas(keys.sasl_jaas_config)
-        except JaasError as error:
-            raise ConfigError(f"{key} is invalid: {error}") from None
+        module = _module(key, keys.sasl_jaas_config)
         find: Callable[[str], plain.Verifier]
         if module.name == PLAIN_LOGIN_MODULE:
             find = plain.JaasUsers(module.options).find
@@ -100,7 +118,10 @@ class Mechanisms:
 
     def _scram(self, mechanism: ScramMechanism, _listener: str, keys: SaslKeys) -> Mechanism:
         server = ScramServer(
-            mechanism, partial(self._users.find, mechanism=mechanism), self._stand_ins
+            mechanism,
+            partial(self._users.find, mechanism=mechanism),
+            self._stand_ins,
+            self._tokens,
         )
         now_ms = self._clock.now_ms
 
@@ -121,8 +142,12 @@ class Mechanisms:
         url = urlsplit(keys.sasl_oauthbearer_jwks_endpoint_url)
         if not (url.path if url.scheme == "file" else url.scheme == "https" and url.hostname):
             raise ConfigError.invalid(name, url.geturl(), "It has to begin with https:// or file:/")
+        jaas = keys.sasl_jaas_config
+        options = {} if jaas is None else _module(f"{prefix}{JAAS}", jaas).options
+        if url.scheme == "https":
+            oauth.trust(options)
         key_set = KeySet(
-            partial(self._fetch, listener, url),
+            partial(self._fetch, listener, url, options),
             keys.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms,
             keys.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms,
         )
@@ -147,8 +172,17 @@ class Mechanisms:
             ),
         )
 
-    def _fetch(self, listener: str, url: SplitResult) -> "Awaitable[WebKeys]":
-        return self._offload.submit(_QUEUE, lambda: _key_set(listener, url))
+    def _fetch(
+        self, listener: str, url: SplitResult, options: Mapping[str, str]
+    ) -> "Awaitable[WebKeys]":
+        return self._offload.submit(_QUEUE, lambda: _key_set(listener, url, options))
+
+
+def _module(key: str, text: str) -> LoginModule:
+    try:
+        return parse_jaas(text)
+    except JaasError as error:
+        raise ConfigError(f"{key} is invalid: {error}") from None
 
 
 class _AnyOf(NamedTuple):
@@ -174,37 +208,20 @@ async def _refresh(key_set: KeySet, now_ms: Callable[[], int]) -> None:
                 step = steps.send(keys)
 
 
-def _key_set(listener: str, url: SplitResult) -> "WebKeys":
+def _key_set(listener: str, url: SplitResult, options: Mapping[str, str]) -> "WebKeys":
     """Read a key set, in a thread; raise OSError or ValueError."""
     # Imported here: the import takes long, and only this mechanism needs it.
-    from barnabas.security.sasl.web_tokens import MAX_DOCUMENT, WebKeys
+    from barnabas.security.sasl.web_tokens import WebKeys
 
     try:
         if url.scheme == "file":
             with open(unquote(url.path), "rb") as file:
-                return WebKeys(file.read(MAX_DOCUMENT + 1))
-        return WebKeys(_get(url, MAX_DOCUMENT + 1))
+                return WebKeys(file.read(oauth.MAX_ANSWER + 1))
+        timeouts = oauth.Timeouts(FETCH_S, FETCH_S)
+        code, document = oauth.ask(url, options, {"Accept": "application/json"}, timeouts)
+        if code != 200:
+            raise OSError(f"{url.hostname} answers {code}")
+        return WebKeys(document)
     except (OSError, ValueError) as error:
         _log.error("keys of tokens not fetched", listener=listener, reason=str(error))
         raise
-
-
-def _get(url: SplitResult, most: int) -> bytes:
-    """Return the first bytes of a document; raise OSError."""
-    from http.client import HTTPException, HTTPSConnection
-    from ssl import create_default_context
-
-    connection = HTTPSConnection(
-        url.hostname or "", url.port, timeout=FETCH_S, context=create_default_context()
-    )
-    try:
-        path = url._replace(scheme="", netloc="", fragment="").geturl() or "/"
-        connection.request("GET", path, headers={"Accept": "application/json"})
-        answer = connection.getresponse()
-        if answer.status != 200:
-            raise OSError(f"{url.hostname} answers {answer.status}")
-        return answer.read(most)
-    except HTTPException as error:
-        raise OSError(f"{url.hostname} does not answer as HTTP says: {error!r}") from None
-    finally:
-        connection.close()

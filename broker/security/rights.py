@@ -12,7 +12,8 @@ A refusal has one of these forms:
 
 - `whole`: the request is refused with an error, as if the handler had raised KafkaError.
 - `each`: the refused elements of a list are taken out, the handler answers the others, and the
-  answers of the refused ones are appended to its answer.
+  answers of the refused ones are appended to its answer. Nothing reaches the handler if all are
+  refused.
 - `shown`: the handler answers everything, and what the client may not see is taken out silently.
 - `inside`: the handler asks by itself, with `context.allows`, because a list is not all that it
   answers from (a fetch session, all topics of a cluster).
@@ -38,10 +39,14 @@ DESCRIBE_CONFIGS: Final = AclOperation.DESCRIBE_CONFIGS
 ALTER_CONFIGS: Final = AclOperation.ALTER_CONFIGS
 IDEMPOTENT_WRITE: Final = AclOperation.IDEMPOTENT_WRITE
 TWO_PHASE_COMMIT: Final = AclOperation.TWO_PHASE_COMMIT
+CREATE_TOKENS: Final = AclOperation.CREATE_TOKENS
+DESCRIBE_TOKENS: Final = AclOperation.DESCRIBE_TOKENS
 TOPIC: Final = ResourceType.TOPIC
 GROUP: Final = ResourceType.GROUP
 CLUSTER: Final = ResourceType.CLUSTER
 TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
+DELEGATION_TOKEN: Final = ResourceType.DELEGATION_TOKEN
+USER: Final = ResourceType.USER
 ANY_NAME: Final = "*"
 """The field of a need that one resource of the type satisfies, whatever its name (KIP-679)."""
 ITSELF: Final = ""
@@ -53,6 +58,7 @@ REFUSALS: Final = {
     ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    ResourceType.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 """The errors of refusals, by resource type."""
 
@@ -70,11 +76,16 @@ class Need(NamedTuple):
     when: Callable[[Any], bool] | None = None
     """Returns whether the request or the element needs the right. Its docstring names the case, in
     docs/SECURITY.md."""
+    versions: range | None = None
+    """The versions of the API that need the right; None is all."""
     unless: "Need | None" = None
     """Another right of the request, which is enough. It is asked first, without a line in the audit
     log."""
     refusal: ErrorCode | None = None
     """The error, unless it is the one of the resource type."""
+    without: str = ""
+    """The effect of a refusal that a handler decides on, for docs/SECURITY.md; empty for the
+    error."""
 
     @property
     def error(self) -> ErrorCode:
@@ -92,8 +103,6 @@ class Each(NamedTuple):
     generator function, as a handler may."""
     answers: str
     """The field of the response with the answers."""
-    others: ErrorCode | None = None
-    """The answer of all other elements if one is refused: all or nothing, and no handler."""
 
 
 class Shown(NamedTuple):
@@ -127,5 +136,8 @@ class Rights(NamedTuple):
     """Whether `whole` is asked again when the answer of a request that had to wait is there."""
 
 
+HIDDEN_OF_ALL: Final = "TOPIC_AUTHORIZATION_FAILED; left out of all topics"
 NOTHING: Final = Rights()
 """The declaration of an API that every client may use."""
+OF_BROKERS: Final = Rights(whole=(Need(CLUSTER_ACTION, CLUSTER),))
+"""The declaration of an API between brokers."""

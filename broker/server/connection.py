@@ -70,7 +70,7 @@ def transactional_id_of(frame: memoryview) -> bytes | None:
         return None
 
 
-def ignore_departure(_connection_id: int) -> None:
+def ignore_departure(_connection: "Connection") -> None:
     """Do nothing about a closed connection."""
 
 
@@ -86,10 +86,10 @@ class SharedResources:
         max_request_bytes: int,
         spares: SpareBuffers,
         unread: UnreadAnswers | None = None,
-        departed: Callable[[int], None] = ignore_departure,
+        departed: "Callable[[Connection], None]" = ignore_departure,
         guard: NoPauseGuard = NO_PAUSE_GUARD,
     ) -> None:
-        """`departed` is called with the id of a connection whose peer has closed it."""
+        """`departed` is called with a connection that its peer has closed."""
         self.dispatcher = dispatcher
         self.offload = offload
         self.memory = memory
@@ -154,6 +154,8 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = False
         self._eof = False
         self._turn_over = False
+        self._throttled: asyncio.TimerHandle | None = None
+        """The end of the time for which a quota throttles the connection."""
 
     # -- the transport's side --------------------------------------------------------------------
 
@@ -166,10 +168,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         if not (self._closing or self._eof):
-            self._departed(self.connection_id)
+            self._departed(self)
         self._closing = True
         self._stalled = None
+        if self._throttled is not None:
+            self._throttled.cancel()
         self._out.clear()
+        self._out.forget_owner()
         for exchange, *_ in self._exchanges:
             if isinstance(exchange, Exchange):
                 exchange.abandon()
@@ -188,7 +193,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self._eof = True
-        self._departed(self.connection_id)
+        self._departed(self)
         return self.busy
 
     def pause_writing(self) -> None:
@@ -254,6 +259,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def proceed(self) -> None:
         """Serve the received requests, and continue to read."""
+        if not self._closing:
+            self._next_turn()
+
+    def throttle(self, seconds: float) -> None:
+        """Begin no request for some seconds: the client is over a quota (KIP-219)."""
+        end = self._loop.time() + seconds
+        if self._throttled is not None:
+            if end <= self._throttled.when():
+                return
+            self._throttled.cancel()
+        self._throttled = self._loop.call_at(end, self._unthrottle)
+        self._turn_over = True
+        self._pause_reading()
+
+    def _unthrottle(self) -> None:
+        self._throttled = None
         if not self._closing:
             self._next_turn()
 
@@ -376,8 +397,9 @@ class Connection(asyncio.BufferedProtocol):
         self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
-        self._turn_over = False
-        self._serve()
+        if self._throttled is None:
+            self._turn_over = False
+            self._serve()
 
     def _collect(self) -> None:
         """Move the answers that are next in order to the outbox."""
@@ -430,6 +452,7 @@ class Connection(asyncio.BufferedProtocol):
         if (
             self._closing
             or self._stalled is not None
+            or self._throttled is not None
             or (wanted != self._borrowed and not self._resize(wanted))
         ):
             self._pause_reading()

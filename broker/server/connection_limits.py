@@ -1,8 +1,13 @@
 """The limits on connections of the broker, of each listener, and of each address.
 
 As in Kafka, a connection beyond max.connections waits until another one is closed, and one beyond
-max.connections.per.ip is closed. The inter-broker listener may exceed the broker's limit, unless it
+max.connections.per.ip is closed. So is one beyond the connection_creation_rate of its address; in
+Kafka it waits first (KIP-612). The inter-broker listener may exceed the broker's limit, unless it
 is the only listener: the connection of another listener that is idle longest is closed instead.
+
+Connections whose client has not authenticated yet have a share of the descriptors: beyond it the
+one that stands longest is closed, so that a crowd of them takes no place of others, and newcomers
+can still authenticate.
 
 Beyond Kafka, anonymous connections that stand make way for those that wait, also for those that
 wait for a file descriptor (KIP-402 and KIP-612 let them wait). No request is lost: a connection
@@ -17,8 +22,10 @@ from itertools import count
 from typing import Final, NamedTuple, Protocol
 
 from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.server.quotas import ClientQuotas
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.listeners import parse_connection_overrides
+from barnabas.security.acl.rules import host_key
 
 ROUND_MS: Final = 100
 """The interval in ms in which connections make way for those that wait."""
@@ -28,6 +35,8 @@ SILENT_S: Final = 0.1
 """The same for a connection that has not sent a whole request yet."""
 SILENT_AT_ONCE: Final = 256
 """The connections without any request that are closed at once, so that a crowd of them passes."""
+STRANGERS_SHARE: Final = 4
+"""The part of the file descriptors, one in four, for connections before authentication."""
 LOG_S: Final = 10.0
 """The least time in seconds between two log events about the same crowd."""
 _log = get_logger(__name__)
@@ -74,7 +83,12 @@ class LimitedListener(Protocol):
 class ConnectionLimits:
     """The open connections of a broker, counted and limited."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(
+        self, config: BrokerConfig, descriptors: int, quotas: ClientQuotas | None = None
+    ) -> None:
+        """`descriptors` is the number of file descriptors for connections; without `quotas`
+        addresses have none."""
+        self._quotas = quotas
         self.ids = count(1)
         """The ids of the broker's connections."""
         self._by_host: Counter[str] = Counter()
@@ -82,12 +96,15 @@ class ConnectionLimits:
         self._listeners: list[LimitedListener] = []
         self._untold = 0
         self._told_at = -math.inf
+        self._descriptors = descriptors
+        self._strangers: dict[int, Callable[[], None]] = {}
+        """Functions that close connections before authentication, by id, the oldest first."""
         self.limit(config)
 
     def limit(self, config: BrokerConfig) -> None:
         """Apply the configured limits, initially and after each change."""
         self._config = config
-        self._between_brokers = config.inter_broker_listener().name
+        self._between_brokers = config.broker_listeners()
         self._overrides = parse_connection_overrides(
             "max.connections.per.ip.overrides", config.max_connections_per_ip_overrides
         )
@@ -110,7 +127,10 @@ class ConnectionLimits:
         return self._passes(listener) or self.open < self._config.max_connections
 
     def enter(self, listener: str, host: str) -> bool:
-        """Count a new connection; return False if its address has too many."""
+        """Count a new connection; return False if its address has too many, open or of late."""
+        quotas = None if self._passes(listener) else self._quotas
+        if quotas is not None and not quotas.admits(host_key(host)):
+            return False
         if self._by_host[host] >= self._overrides.get(host, self._config.max_connections_per_ip):
             return False
         self._by_host[host] += 1
@@ -125,6 +145,17 @@ class ConnectionLimits:
         if not self._by_host[host]:
             del self._by_host[host]
         self._admit_waiting()
+
+    def add_stranger(self, connection_id: int, close: Callable[[], None]) -> None:
+        """Count a connection before authentication; beyond the share close the oldest one."""
+        self._strangers[connection_id] = close
+        share = min(self._descriptors, self._config.max_connections) // STRANGERS_SHARE
+        while len(self._strangers) > max(1, share):
+            self._strangers.pop(next(iter(self._strangers)))()
+
+    def forget_stranger(self, connection_id: int) -> None:
+        """Count a connection no more: its client has authenticated, or it is closed."""
+        self._strangers.pop(connection_id, None)
 
     def make_way(self, now: float) -> int:
         """Close connections that stand for those that wait; return their number.
@@ -159,7 +190,7 @@ class ConnectionLimits:
         return listener == newcomer or self._by_listener[newcomer] < own_limit
 
     def _passes(self, listener: str) -> bool:
-        return listener == self._between_brokers and len(self._listeners) > 1
+        return listener in self._between_brokers and len(self._listeners) > 1
 
     def _admit_waiting(self) -> None:
         for listener in self._listeners:

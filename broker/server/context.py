@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from barnabas.broker.server.quotas import Charge
+from barnabas.protocol.errors import KafkaError
 from barnabas.security.acl.rules import AclOperation, ResourceType
 from barnabas.security.principal import Principal
 
@@ -24,6 +26,8 @@ class Asker(Protocol):
         """Return whether the sender of a request may perform an operation on a resource."""
         ...
 
+    def is_super_user(self, principal: Principal, /) -> bool: ...
+
 
 @dataclass(slots=True)
 class RequestContext:
@@ -40,10 +44,21 @@ class RequestContext:
     received_ms: int
     """The wall-clock time of arrival in ms, read once for the whole request."""
     inter_broker: bool = False
-    """Whether the request arrived on the inter-broker listener."""
+    """Whether the request arrived on the inter-broker listener. If clients use this listener too,
+    its sender also has the client id of a broker and ClusterAction: the gate sees to that."""
     asker: Asker | None = None
     """Answers what the handler asks by itself. None if everything is allowed: the broker has no
     authorizer."""
+    charge: Charge | None = None
+    """The charge to the client's quotas. None if it has none."""
+
+    @property
+    def owner(self) -> str | None:
+        """The principal to which transactions of the sender belong; None without an authorizer, and
+        for a super user, who may end those of others."""
+        if self.asker is None or self.asker.is_super_user(self.principal):
+            return None
+        return str(self.principal)
 
     def allows(
         self,
@@ -57,6 +72,12 @@ class RequestContext:
         return self.asker is None or self.asker.allows(
             self, operation, resource_type, name, log_denied=log_denied
         )
+
+    def exceeds_quota(self, partitions: int, *, strict: bool) -> KafkaError | None:
+        """Charge partitions that are created or deleted; return the error if that is refused."""
+        if self.charge is None or partitions <= 0:
+            return None
+        return self.charge.mutate(partitions, strict=strict)
 
 
 class Acknowledgement(asyncio.Future[Any]):

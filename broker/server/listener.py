@@ -79,6 +79,8 @@ class Listener:
         self._refused = metrics.connections_refused.cell(name)
         self._invalid = metrics.invalid_requests.cell(name)
         limits.add(self)
+        if sasl is not None:
+            sasl.known = limits.forget_stranger
 
     async def bind(self, network: Network) -> None:
         """Bind the address, so that `port` is known. Raises OSError."""
@@ -98,7 +100,8 @@ class Listener:
         connection = Connection(self._shared, self, next(self._limits.ids))
         if self.tls is None:
             return connection
-        return self.tls.over(connection, self._shared.dispatcher.slicer)
+        known = self._limits.forget_stranger if self.sasl is None else None
+        return self.tls.over(connection, self._shared.dispatcher.slicer, known)
 
     def opened(self, connection: Connection) -> None:
         if self._stopping:
@@ -117,6 +120,7 @@ class Listener:
         if connection in self._connections:
             del self._connections[connection]
             self._limits.leave(self.name, connection.host)
+            self._limits.forget_stranger(connection.connection_id)
             if self.sasl is not None:
                 self.sasl.forget(connection)
         if not self._connections:
@@ -183,7 +187,10 @@ class Listener:
         self._opened.value += 1
         self._connections[connection] = self._shared.dispatcher.monotonic()
         if self.sasl is not None:
-            self.sasl.admit(connection)
+            close = self.sasl.admit(connection)
+            self._limits.add_stranger(connection.connection_id, close)
+        elif self.tls is not None:
+            self._limits.add_stranger(connection.connection_id, connection.abort)
 
     def _refuse(self, connection: Connection) -> None:
         self._refused.value += 1

@@ -146,7 +146,7 @@ class TcpServer:
                 self._rest(str(error))
                 return
             accepted.setblocking(False)
-            if accepted.fileno() > _last_descriptor():
+            if accepted.fileno() > last_descriptor():
                 self._parked = accepted
                 self._rest("the remaining file descriptors are reserved for logs")
                 return
@@ -170,7 +170,7 @@ class TcpServer:
             # A copy has the lowest number that is free.
             self._parked = accepted = parked.dup()
             parked.close()
-            if accepted.fileno() > _last_descriptor():
+            if accepted.fileno() > last_descriptor():
                 self._loop.call_later(RETRY_S, self._retry)
                 return
             self._parked = None
@@ -261,7 +261,7 @@ def _bind(family: int, address: Any, send_buffer: int, receive_buffer: int) -> s
     return bound
 
 
-def _last_descriptor() -> int:
+def last_descriptor() -> int:
     """Return the greatest descriptor for connections: the system assigns the lowest free number."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:

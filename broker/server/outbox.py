@@ -82,6 +82,10 @@ class Outbox:
         """Drop everything: the connection is closed."""
         self._parts.clear()
 
+    def forget_owner(self) -> None:
+        """Break the cycle with the connection: only the collector would free both."""
+        self._resumed, self._failed = _nothing, _ignored
+
     def pause(self) -> None:
         """Stop writing: the transport's buffer is not empty."""
         self._paused = self.blocked = True
@@ -207,3 +211,11 @@ class Outbox:
             return
         self._transport.write(data)
         self._resumed()
+
+
+def _nothing() -> None:
+    """Do nothing: the connection is closed."""
+
+
+def _ignored(_error: OSError) -> None:
+    """Do nothing: the connection is closed."""

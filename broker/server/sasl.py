@@ -20,6 +20,7 @@ from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Answer, Arrival, Dispatcher, Exchange, Route
 from barnabas.broker.server.failure_log import FailureLog
 from barnabas.config.broker import BrokerConfig
+from barnabas.config.sasl_keys import SaslKeys
 from barnabas.metrics.catalogue import RequestMetrics
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
@@ -28,6 +29,7 @@ from barnabas.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from barnabas.security.principal import TokenPrincipal
 from barnabas.security.sasl.exchange import (
     Authenticated,
     AuthenticationFailed,
@@ -63,6 +65,8 @@ class Mechanism(NamedTuple):
     max_reauth_ms: int
     """The longest lifetime of a session in ms; 0 is no limit."""
     refresh: Refresh | None = None
+    keys: SaslKeys | None = None
+    """The keys that it was made from."""
 
 
 class ListenerSasl:
@@ -79,6 +83,7 @@ class ListenerSasl:
         metrics: RequestMetrics,
     ) -> None:
         self.mechanisms = mechanisms
+        """May be replaced: the next choice of a client is one of these."""
         self.clock = clock
         self.served = shared.dispatcher
         """The requests of clients that have authenticated."""
@@ -106,15 +111,21 @@ class ListenerSasl:
             "re-authentication failed", metrics.authentication.failed_again.cell(listener)
         )
         self.expired = metrics.connections_expired.cell()
+        self.known: Callable[[int], None] = lambda _: None
+        """Called with the id of a connection whose client has authenticated."""
         self._offload = shared.offload
         self._authentications: dict[int, Authentication] = {}
 
-    def admit(self, connection: Connection) -> None:
-        """Let a new connection serve its client only after it has authenticated."""
+    def admit(self, connection: Connection) -> Callable[[], None]:
+        """Let a new connection serve its client only after it has authenticated.
+
+        Return the function that closes the connection before that, for others.
+        """
         connection.limit_requests(self.max_receive_size)
         authentication = Authentication(self, connection)
         self._authentications[connection.connection_id] = authentication
         connection.begin = authentication.begin
+        return authentication.make_way
 
     def forget(self, connection: Connection) -> None:
         """Forget a closed connection."""
@@ -169,6 +180,8 @@ class Authentication:
         self._versions_told = False
         self._mechanism = ""
         """The mechanism that the client has chosen for the exchange."""
+        self._chosen: Mechanism | None = None
+        """The same with its users: a change of the listener's keys does not touch the exchange."""
         self._exchange: ServerExchange | None = None
         self._without_header = False
         self._at_work = False
@@ -220,7 +233,7 @@ class Authentication:
                 ),
                 f"mechanism {chosen[:_LOGGED_CHARACTERS]!r} is not enabled",
             )
-        self._mechanism = chosen
+        self._mechanism, self._chosen = chosen, mechanisms[chosen]
         self._without_header = context.api_version == 0
         return SaslHandshakeResponse(mechanisms=[*mechanisms])
 
@@ -260,23 +273,24 @@ class Authentication:
 
         Raises AuthenticationFailed.
         """
-        exchange, mechanism = self._exchange, self._mechanism
+        exchange, mechanism, chosen = self._exchange, self._mechanism, self._chosen
+        assert chosen is not None, "a message comes after the choice"
         if self._session_mechanism not in ("", mechanism):
             raise AuthenticationFailed.public(
                 f"SASL mechanism '{mechanism}' requested by client is not supported for "
                 f"re-authentication of mechanism '{self._session_mechanism}'"
             )
         if exchange is None:
-            self._exchange = self._sasl.mechanisms[mechanism].begin(message)
+            self._exchange = chosen.begin(message)
             outcome = await self._sasl.run(self._exchange, None)
         else:
             outcome = await self._sasl.run(exchange, message)
         if isinstance(outcome, bytes):
             self._at_work = False
             return outcome, 0
-        return outcome.answer, self._succeed(outcome)
+        return outcome.answer, self._succeed(outcome, chosen.max_reauth_ms)
 
-    def _succeed(self, outcome: Authenticated) -> int:
+    def _succeed(self, outcome: Authenticated, max_reauth_ms: int) -> int:
         """Begin a session, and return its lifetime in ms; raise AuthenticationFailed."""
         sasl, connection = self._sasl, self._connection
         if self._session_mechanism:
@@ -287,10 +301,12 @@ class Authentication:
         lifetimes = []
         if outcome.expires_ms is not None:
             lifetimes.append(max(0, outcome.expires_ms - sasl.clock.now_ms()))
-        if (limit := sasl.mechanisms[self._mechanism].max_reauth_ms) > 0:
-            lifetimes.append(limit)
+        if max_reauth_ms > 0:
+            lifetimes.append(max_reauth_ms)
         self._deadline.cancel()
-        connection.principal = outcome.principal
+        sasl.known(connection.connection_id)
+        who = outcome.principal
+        connection.principal = TokenPrincipal(*who) if outcome.by_token else who
         connection.limit_requests(sasl.max_request_bytes)
         if lifetimes:
             self._session_ends = sasl.clock.monotonic() + min(lifetimes) / 1000
@@ -298,7 +314,8 @@ class Authentication:
             connection.begin = sasl.served.begin
         self._authenticated = True
         self._session_mechanism, self._mechanism = self._mechanism, ""
-        self._exchange, self._without_header, self._at_work = None, False, False
+        self._chosen = self._exchange = None
+        self._without_header = self._at_work = False
         return min(lifetimes, default=0)
 
     def _require_same_principal(self, outcome: Authenticated) -> None:
@@ -341,7 +358,12 @@ class Authentication:
         return exchange
 
     def _too_late(self) -> None:
-        self._sasl.failures.failed(
-            self._connection, f"no authentication in {self._sasl.max_unauthenticated_s:g} s"
-        )
+        self._cut(f"no authentication in {self._sasl.max_unauthenticated_s:g} s")
+
+    def make_way(self) -> None:
+        """Close the connection, because too many others have not authenticated either."""
+        self._cut("too many connections have not authenticated")
+
+    def _cut(self, reason: str) -> None:
+        self._sasl.failures.failed(self._connection, reason)
         self._connection.abort()

@@ -108,6 +108,8 @@ class Slicer:
         self._left = TURN_S
         """The seconds that new work may still take in this iteration of the event loop."""
         self._scheduled = False
+        self._worked_at = monotonic()
+        """The time of the last turn of queued work."""
 
     def run(self, steps: Steps[T]) -> Work[T]:
         """Run work, at once as far as the time for new work allows; short work is done on return.
@@ -139,6 +141,11 @@ class Slicer:
         self._schedule()
 
     @property
+    def idle_s(self) -> float:
+        """The seconds for which there has been no long work."""
+        return 0.0 if self._queue else self._now() - self._worked_at
+
+    @property
     def busy(self) -> bool:
         """Whether the time for new work in this iteration of the event loop is used up."""
         return self._left <= 0
@@ -166,6 +173,8 @@ class Slicer:
         self._left = TURN_S
         now = self._now()
         end = now + TURN_S
+        if self._queue:
+            self._worked_at = now
         while self._queue and now < end:
             work = self._queue.popleft()
             if not isinstance(work, Work):

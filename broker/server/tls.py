@@ -151,11 +151,18 @@ class ListenerTls:
         self._identifies = identifies
         self._failures = FailureLog("handshake failed", failures)
 
-    def over(self, connection: Connection, slicer: Slicer) -> "TlsTransport":
-        """Return the protocol of a new socket, with `connection` behind it."""
+    def over(
+        self, connection: Connection, slicer: Slicer, known: Callable[[int], None] | None = None
+    ) -> "TlsTransport":
+        """Return the protocol of a new socket, with `connection` behind it.
+
+        `known` is called with the connection's id when its handshake is done.
+        """
 
         def secured(certificate: bytes | None) -> None:
             connection.principal = self._principal(certificate)
+            if known is not None:
+                known(connection.connection_id)
 
         def failed(reason: str) -> None:
             self._failures.failed(connection, reason)

@@ -7,8 +7,9 @@ markers of others.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from barnabas.broker.cluster.cache import MetadataCache
@@ -107,6 +108,8 @@ class MarkerSender:
         self._noted = noted
         self._unfinished: dict[str, _UnfinishedTransaction] = {}
         self._due: deque[_PendingMarker] = deque()
+        self._large: deque[Iterator[_PendingMarker]] = deque()
+        """The markers of large transactions that have not been sent yet."""
         self._scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -119,7 +122,14 @@ class MarkerSender:
         """Send the markers of a transaction of partition `index` of the transaction topic."""
         unfinished = _UnfinishedTransaction(index, coordinator_epoch, markers)
         self._unfinished[markers.transactional_id] = unfinished
-        self._due += [_PendingMarker(self, unfinished, each) for each in sorted(unfinished.waiting)]
+        if len(markers.partitions) <= WRITTEN_PER_TURN:
+            partitions = sorted(markers.partitions)
+            self._due += [_PendingMarker(self, unfinished, each) for each in partitions]
+        else:
+            # To sort and to make very many takes long.
+            self._large.append(
+                _PendingMarker(self, unfinished, each) for each in markers.partitions
+            )
         self._schedule()
 
     def resigned(self, index: int) -> None:
@@ -172,8 +182,13 @@ class MarkerSender:
     def _send_due(self) -> None:
         self._scheduled = False
         due = [self._due.popleft() for _ in range(min(len(self._due), WRITTEN_PER_TURN))]
+        while self._large and len(due) < WRITTEN_PER_TURN:
+            more = list(islice(self._large[0], WRITTEN_PER_TURN - len(due)))
+            due += more
+            if not more:
+                self._large.popleft()
         self._routes.route([each for each in due if each.wanted])
-        if self._due:
+        if self._due or self._large:
             self._schedule()
 
     def _refused(self, pending: _PendingMarker, code: ErrorCode) -> None:

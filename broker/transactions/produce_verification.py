@@ -35,6 +35,8 @@ _TRANSIENT: Final = frozenset(
 
 Batches = Sequence[tuple[TopicPartition, BatchHeader]]
 """The transactional batches of a request."""
+Owner = tuple[str, str | None]
+"""A transactional id, and the principal of the client; None without an authorizer."""
 Verdicts = dict[TopicPartition, VerificationGuard | KafkaError | None]
 """For each partition with a transactional batch: the guard for the append, or the refusal."""
 
@@ -53,7 +55,9 @@ class ProduceVerification:
         self._replicas = replicas
         self._verifier = verifier
 
-    def ask(self, transactional_id: str, version: int, batches: Batches) -> Soon[Verdicts]:
+    def ask(
+        self, transactional_id: str, version: int, batches: Batches, principal: str | None = None
+    ) -> Soon[Verdicts]:
         """Return the verdict on each batch; most verdicts need no wait.
 
         Raises INVALID_PRODUCER_ID_MAPPING if the batches are of more than one producer.
@@ -64,35 +68,38 @@ class ProduceVerification:
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                 "Transactional records contained more than one producer ID",
             )
-        adds = version >= ADDS_SINCE
+        adds, owner = version >= ADDS_SINCE, (transactional_id, principal)
         if not adds and not self._verifier.verifies:
             return {partition: UNVERIFIED for partition, _ in batches}
         verdicts: Verdicts = {
-            partition: self._begin(transactional_id, partition, header, adds)
-            for partition, header in batches
+            partition: self._begin(owner, partition, header, adds) for partition, header in batches
         }
         unknown = [
             each for each, verdict in verdicts.items() if isinstance(verdict, VerificationGuard)
         ]
         if not unknown:
             return verdicts
-        answers = self._verifier.ask(transactional_id, producer, unknown, adds=adds)
+        answers = self._verifier.ask(
+            transactional_id, producer, unknown, adds=adds, principal=principal
+        )
         waits = adds and isinstance(answers, asyncio.Future)
 
         def judge(given: Answers) -> Verdicts:
             judged = self._judged(producer, verdicts, given)
-            return self._renewed(transactional_id, batches, judged) if waits else judged
+            return self._renewed(owner, batches, judged) if waits else judged
 
         return map_answer(answers, judge)
 
     def _begin(
-        self, transactional_id: str, partition: TopicPartition, header: BatchHeader, adds: bool
+        self, owner: Owner, partition: TopicPartition, header: BatchHeader, adds: bool
     ) -> "VerificationGuard | KafkaError | None":
         try:
             if partition.topic in INTERNAL_TOPICS:
                 # The coordinator is not asked, because it would add the partition.
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-            claim = Claim(transactional_id, *_producer(header), header.base_sequence, adds)
+            transactional_id, principal = owner
+            producer = _producer(header)
+            claim = Claim(transactional_id, *producer, header.base_sequence, adds, principal)
             return self._replicas.partition(*partition).begin_verification(claim)
         except KafkaError as error:
             return VerificationError(error.code)
@@ -109,7 +116,7 @@ class ProduceVerification:
                 self._forget(partition, producer, guard)
         return verdicts
 
-    def _renewed(self, transactional_id: str, batches: Batches, verdicts: Verdicts) -> Verdicts:
+    def _renewed(self, owner: Owner, batches: Batches, verdicts: Verdicts) -> Verdicts:
         """Replace the guards by new ones, after a wait for the previous transaction.
 
         The marker of that transaction has invalidated the earlier guard. A batch that is late
@@ -117,7 +124,7 @@ class ProduceVerification:
         """
         for partition, header in batches:
             if isinstance(verdicts[partition], VerificationGuard):
-                verdicts[partition] = self._begin(transactional_id, partition, header, adds=True)
+                verdicts[partition] = self._begin(owner, partition, header, adds=True)
         return verdicts
 
     def _forget(

@@ -145,6 +145,7 @@ def _request(requests: Iterable[VerificationRequest]) -> AddPartitionsToTxnReque
                 producer_epoch=each.producer.epoch,
                 verify_only=not each.adds,
                 topics=_topics(each.partitions),
+                principal=each.principal,
             )
             for each in requests
         ]

@@ -18,6 +18,8 @@ class VerificationRequest(NamedTuple):
     partitions: Sequence[TopicPartition]
     adds: bool
     """Whether to add the partitions to the transaction, or only to verify that they are in it."""
+    principal: str | None = None
+    """The principal of the client; None without an authorizer."""
 
     def all_with(self, code: ErrorCode) -> Answers:
         """Return the same code for every partition."""

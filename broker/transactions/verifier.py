@@ -55,10 +55,11 @@ class TransactionVerifier:
         partitions: Sequence[TopicPartition],
         *,
         adds: bool,
+        principal: str | None = None,
     ) -> Soon[Answers]:
         """Return the coordinator's answers, at once or as a future that never fails."""
         began = self._clock.monotonic()
-        request = VerificationRequest(transactional_id, producer, partitions, adds)
+        request = VerificationRequest(transactional_id, producer, partitions, adds, principal)
         answers = self._ask_once(request)
         if adds:
             answers = self._ask_until_free(request, answers, began)
@@ -70,12 +71,12 @@ class TransactionVerifier:
 
     def _ask_once(self, request: VerificationRequest) -> Soon[Answers]:
         """Ask the broker that coordinates now, once."""
-        transactional_id, producer, partitions, adds = request
+        transactional_id, producer, partitions, adds, principal = request
         try:
             if not adds:
-                return self._coordinator.verify(transactional_id, producer, partitions)
+                return self._coordinator.verify(transactional_id, producer, partitions, principal)
             answer = self._coordinator.add_partitions(
-                AddPartitions(transactional_id, producer, partitions, TV2)
+                AddPartitions(transactional_id, producer, partitions, TV2, principal=principal)
             )
         except KafkaError as error:
             if error.code is ErrorCode.NOT_COORDINATOR:

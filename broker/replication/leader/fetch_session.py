@@ -211,6 +211,16 @@ class FetchContext:
             yield None
         return self._closed(answers, news)
 
+    def postpone(self) -> int:
+        """Return the session id to answer with, if the answer has no partitions at all.
+
+        The session tells its news the next time; there is no new one.
+        """
+        if self._session is not None:
+            return self._session.id
+        self.abandon()
+        return NO_SESSION
+
     def _closed(self, answers: Answers, news: Answers) -> tuple[int, Answers]:
         if self._session is not None:
             if not self._session.privileged:

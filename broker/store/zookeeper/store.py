@@ -13,6 +13,7 @@ from barnabas.broker.store.metadata_store import (
     Create,
     CreateResult,
     NodeExists,
+    NoNode,
     Op,
     OpResult,
     SessionExpired,
@@ -38,6 +39,10 @@ StoreKey = Callable[[SessionKey], Awaitable[None]]
 
 async def discard_key(_key: SessionKey) -> None:
     """Do nothing: for a store whose session no later process needs to end."""
+
+
+_NOT_OURS = "/zookeeper"
+"""The node of ZooKeeper itself."""
 
 
 class ZooKeeperStore(SingleOperations):
@@ -150,6 +155,26 @@ class ZooKeeperStore(SingleOperations):
 
     async def children(self, path: str) -> list[str]:
         return sorted(await self._read(zk.GetChildren, path))
+
+    async def protect(self, paths: Sequence[str] = ("/",)) -> int:
+        """Give all nodes the rights that `zookeeper.set.acl` gives to new ones; return their
+        number. Raises StoreError.
+
+        Parents come first, so that no stranger creates a node behind the walk.
+        """
+        done = 0
+        for path in paths:
+            session = self._require_session()
+            await session.ready(RECONNECT_WAIT)
+            rights = wire.acl_of(path, set_acl=True)
+            full = wire.full_path(self._settings.chroot, path)
+            with suppress(NoNode):
+                await session.call(zk.SetACL(full, rights, -1), path)
+                done += 1
+                own = path.rstrip("/")
+                names = [name for name in await self.children(path) if f"{own}/{name}" != _NOT_OURS]
+                done += await self.protect([f"{own}/{name}" for name in names])
+        return done
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         if not ops:

@@ -44,7 +44,7 @@ _INT = struct.Struct("!i")
 _ERROR = -1
 _ROLLED_BACK = (0, -2)
 """Codes of operations that were valid but undone because another operation failed."""
-_SECRET_ROOTS = ("/config/brokers", "/config/users", "/scram_stand_ins")
+_SECRET_ROOTS = ("/config/brokers", "/config/users", "/delegation_token/tokens", "/scram_stand_ins")
 """Nodes below these may have passwords: as in Kafka, only brokers may read them."""
 
 _ERRORS: dict[type[Exception], type[StoreError]] = {

@@ -1,0 +1,314 @@
+"""The delegation tokens of the cluster (KIP-48): every broker follows them in the metadata store.
+
+A token has a node, as in Kafka 3.9. A change is one transaction: the node, and a notification that
+makes every broker read it again. The HMAC of a token is not stored: each broker makes it from the
+id and `delegation.token.secret.key`.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from barnabas.broker.cluster import znodes
+from barnabas.broker.cluster.notifications import Notifications
+from barnabas.broker.cluster.registration import catch_up_with_all, missing_nodes
+from barnabas.broker.cluster.znodes import ZnodeError
+from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.server.context import RequestContext
+from barnabas.broker.store.metadata_store import (
+    BadVersion,
+    Create,
+    Delete,
+    MetadataStore,
+    NodeExists,
+    NoNode,
+    NotAllowed,
+    SessionExpired,
+    SetData,
+    StoreUnavailable,
+    WatchHandle,
+)
+from barnabas.config.broker import BrokerConfig
+from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.types import uuid_text
+from barnabas.security.principal import ANONYMOUS, TokenPrincipal
+from barnabas.security.sasl.credentials import DelegationToken, token_hmac
+
+AT_ONCE: Final = 64
+"""Tokens that are read before other work of the event loop has its turn."""
+MAX_BYTES: Final = 32 << 20
+"""Bytes of the nodes of all tokens, about 80,000: no more are created. Kafka has no limit."""
+MAX_TOKEN_BYTES: Final = 64 << 10
+"""Bytes of the node of one token: some thousand renewers."""
+Change = Callable[[DelegationToken], DelegationToken | None]
+"""A function from a stored token to what becomes of it; None deletes it."""
+_log = get_logger(__name__)
+
+
+class DelegationTokens:
+    """The tokens that this broker knows, and changes of the stored ones."""
+
+    def __init__(self, store: MetadataStore, secret_key: str) -> None:
+        self._store = store
+        self._secret_key = secret_key
+        self._changes = Notifications(store, znodes.TOKEN_CHANGE)
+        self._tokens: dict[str, DelegationToken] = {}
+        self._sizes: dict[str, int] = {}
+        self._ids: dict[bytes, str] = {}
+        """Ids by HMAC."""
+        self._stale = True
+        self._watching: WatchHandle | None = None
+        self._turn = asyncio.Lock()
+
+    async def start(self, on_change: Callable[[], None]) -> None:
+        """Load the tokens. `on_change` is called when `catch_up` should be awaited.
+
+        Raises StoreError.
+        """
+        while ops := await missing_nodes(
+            self._store, (znodes.DELEGATION_TOKENS, znodes.TOKEN_CHANGES)
+        ):
+            # Another broker may create them too.
+            with suppress(NodeExists):
+                await self._store.multi(ops)
+        self._watching = self._changes.watch(on_change)
+        self._store.on_expired(self._expired)
+        await self.catch_up()
+
+    def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def find(self, token_id: str) -> DelegationToken | None:
+        """Return a token, which may have expired; None for an unknown id."""
+        return self._tokens.get(token_id)
+
+    def known(self) -> Sequence[DelegationToken]:
+        """Return all tokens, expired ones until they are deleted."""
+        return list(self._tokens.values())
+
+    async def with_hmac(self, hmac: bytes) -> DelegationToken | None:
+        """Return the token with an HMAC, also one that another broker has just created.
+
+        Raises StoreError.
+        """
+        if hmac not in self._ids:
+            await self.catch_up()
+        return self._tokens.get(self._ids.get(hmac, ""))
+
+    def hmac(self, token_id: str) -> bytes:
+        """Return the HMAC of a token: a secret."""
+        return token_hmac(token_id, self._secret_key)
+
+    async def create(self, token: DelegationToken) -> None:
+        """Store a new token. Raises KafkaError if there are too many, and StoreError."""
+        data = znodes.encode_token(token)
+        if len(data) > MAX_TOKEN_BYTES:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The token has too many renewers.")
+        if sum(self._sizes.values()) + len(data) > MAX_BYTES:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, "There are too many tokens: expire some of them."
+            )
+        await self._store.multi([Create(znodes.token_path(token.id), data), _notice(token.id)])
+        await self._refresh(token.id)
+
+    async def change(self, token_id: str, change: Change) -> bool:
+        """Replace a stored token with the result of `change`; return whether there was a token.
+
+        Raises StoreError, and the errors of `change`.
+        """
+        found = True
+        path = znodes.token_path(token_id)
+        while True:
+            try:
+                data, stat = await self._store.get(path)
+                after = change(znodes.decode_token(token_id, data, self.hmac(token_id)))
+                if after is None:
+                    write: Delete | SetData = Delete(path, stat.version)
+                else:
+                    write = SetData(path, znodes.encode_token(after), stat.version)
+                await self._store.multi([write, _notice(token_id)])
+            except BadVersion:
+                continue
+            except (NoNode, ZnodeError):
+                found = False
+            await self._refresh(token_id)
+            return found
+
+    async def delete_expired(self, now_ms: int) -> None:
+        """Delete the tokens with which no client can log in any more. Raises StoreError."""
+
+        def kept(token: DelegationToken) -> DelegationToken | None:
+            return None if token.has_expired(now_ms) else token
+
+        for token in self.known():
+            if token.has_expired(now_ms):
+                await self.change(token.id, kept)
+                _log.info("delegation token expired", token=token.id, owner=str(token.owner))
+
+    async def catch_up(self) -> None:
+        """Apply the changes that were made since the last call, by brokers of ours and of Kafka."""
+        async with self._turn:
+            names = await self._changes.names()
+            changed = await self._changed(None if self._stale else self._changes.unapplied(names))
+            if changed is None:
+                await self._load()
+            else:
+                await self._read(changed)
+            self._changes.all_applied(names)
+            await self._changes.delete_old(names)
+
+    def _expired(self) -> None:
+        """Remember that notifications may have come and gone while there was no session: Kafka
+        deletes them after 15 minutes."""
+        self._stale = True
+
+    async def _changed(self, unapplied: Sequence[str] | None) -> list[str] | None:
+        """Return the ids that notifications name; None if one cannot be read."""
+        if unapplied is None:
+            return None
+        changed: dict[str, None] = {}
+        for path in unapplied:
+            try:
+                data, _ = await self._store.get(path)
+            except NoNode:
+                return None
+            token_id = data.decode("ascii", "replace")
+            if znodes.is_token_id(token_id):
+                changed[token_id] = None
+        return list(changed)
+
+    async def _load(self) -> None:
+        """Read all tokens."""
+        self._stale = False
+        try:
+            await catch_up_with_all(self._store)
+            stored = await self._store.children(znodes.DELEGATION_TOKENS)
+            ids = list(filter(znodes.is_token_id, stored))
+            for gone in self._tokens.keys() - set(ids):
+                self._forget(gone)
+            await self._read(ids)
+        except NotAllowed as error:
+            _log.error("delegation tokens may not be read: none is accepted", path=error.path)
+            for gone in [*self._tokens]:
+                self._forget(gone)
+        except BaseException:
+            self._stale = True
+            raise
+
+    async def _read(self, ids: Sequence[str]) -> None:
+        for first in range(0, len(ids), AT_ONCE):
+            some = ids[first : first + AT_ONCE]
+            found = await asyncio.gather(*map(self._stored, some))
+            for token_id, data in zip(some, found, strict=True):
+                self._install(token_id, data)
+            # The embedded store answers at once.
+            await asyncio.sleep(0)
+
+    async def _refresh(self, token_id: str) -> None:
+        """Apply a change of our own."""
+        async with self._turn:
+            await self._read([token_id])
+
+    async def _stored(self, token_id: str) -> bytes | None:
+        try:
+            data, _ = await self._store.get(znodes.token_path(token_id))
+            return data
+        except NoNode:
+            return None
+
+    def _install(self, token_id: str, data: bytes | None) -> None:
+        self._forget(token_id)
+        if data is None:
+            return
+        hmac = self.hmac(token_id)
+        try:
+            self._tokens[token_id] = znodes.decode_token(token_id, data, hmac)
+        except ZnodeError as error:
+            _log.error("delegation token ignored", token=token_id, reason=str(error))
+            return
+        self._ids[hmac] = token_id
+        self._sizes[token_id] = len(data)
+
+    def _forget(self, token_id: str) -> None:
+        token = self._tokens.pop(token_id, None)
+        if token is not None:
+            del self._ids[token.hmac], self._sizes[token_id]
+
+
+def _notice(token_id: str) -> Create:
+    return Create(znodes.TOKEN_CHANGE, token_id.encode(), sequence=True)
+
+
+class TokenRequests(NamedTuple):
+    """The parts of the broker that the requests for tokens work with."""
+
+    tokens: DelegationTokens | None
+    """None if they are not enabled."""
+    config: Callable[[], BrokerConfig]
+    now_ms: Callable[[], int]
+    random_bits: Callable[[int], int]
+
+    def enabled(self) -> DelegationTokens:
+        """Return the tokens; raise KafkaError if they are not enabled."""
+        if self.tokens is None:
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+        return self.tokens
+
+    def require_allowed(self, context: RequestContext) -> None:
+        """Raise KafkaError for a client that is not known by name, or known by a token: a token
+        must not be the way to the next one."""
+        who, listeners = context.principal, self.config().resolved_listeners()
+        (protocol,) = (each.protocol for each in listeners if each.name == context.listener)
+        if (
+            isinstance(who, TokenPrincipal)
+            or protocol == "PLAINTEXT"
+            or (protocol == "SSL" and who == ANONYMOUS)
+        ):
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+
+    def new_id(self) -> str:
+        """Return the id of a new token: a uuid. As in Kafka, it does not begin with a dash."""
+        while True:
+            token_id = uuid_text(self.random_bits(128).to_bytes(16, "big"))
+            if not token_id.startswith("-"):
+                return token_id
+
+    async def change(self, hmac: bytes, context: RequestContext, end: Callable[[int], int]) -> int:
+        """Change the end of a token for one of its renewers, and return it in ms since the epoch.
+
+        `end` gets the time now; the token is deleted if its end is before that.
+        Raises KafkaError.
+        """
+        self.require_allowed(context)
+        tokens, now_ms, expires_ms = self.enabled(), self.now_ms(), 0
+
+        def changed(token: DelegationToken) -> DelegationToken | None:
+            nonlocal expires_ms
+            if token.has_expired(now_ms):
+                raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
+            if not token.is_renewed_by(context.principal):
+                raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
+            expires_ms = min(token.max_ms, end(now_ms))
+            if expires_ms < now_ms:
+                expires_ms = now_ms
+                return None
+            return replace(token, expires_ms=expires_ms)
+
+        with reached():
+            found = await tokens.with_hmac(hmac)
+            if found is None or not await tokens.change(found.id, changed):
+                raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+        return expires_ms
+
+
+@contextmanager
+def reached() -> Iterator[None]:
+    """Turn the loss of the metadata store into a KafkaError that clients repeat."""
+    try:
+        yield
+    except (SessionExpired, StoreUnavailable):
+        text = "The metadata cannot be reached."
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None

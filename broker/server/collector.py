@@ -1,0 +1,104 @@
+"""The garbage collector of a broker's process: full collections wait for a quiet moment.
+
+A full collection walks over all objects that are not frozen, in one go: 50 to 120 ms while requests
+of 100,000 elements are under way. So CPython begins none by itself. Collections of the two young
+generations take less than a millisecond, and stay as they are.
+
+CPython 3.14.0 to 3.14.4 collect the old generation in increments instead, which they begin by
+themselves.
+"""
+
+import asyncio
+import gc
+import sys
+from typing import Final
+
+from barnabas.broker.server.slices import Slicer
+
+_NEVER: Final = 2**31 - 1
+"""The threshold of the old generation: the largest that CPython takes."""
+_ENOUGH: Final = 10
+"""The collections of the middle generation after which CPython begins a full one by default."""
+_EVERY_S: Final = 1.0
+_WHILE_BUSY_S: Final = 0.1
+_QUIET_S: Final = 0.1
+"""The time without long work that is a quiet moment."""
+_LONG_QUIET_S: Final = 1.0
+"""The time without long work before everything is collected, frozen objects too."""
+_PATIENCE_S: Final = 30.0
+"""The time after which a collection waits no longer for a quiet moment, if memory has grown."""
+_GROWN: Final = 1_000_000
+"""The blocks of memory by which it has grown then, about 80 MB: more than one request takes."""
+_LONG_S: Final = 0.005
+"""The time of a collection after which the objects that it found alive are frozen."""
+
+
+class Collector:
+    """The full collections of a process that runs one broker and nothing else.
+
+    Objects that live long are frozen: later collections do not look at them. Their reference counts
+    free them as before, unless they are in a cycle. So everything is collected when twice as many
+    objects are frozen as after the last time.
+    """
+
+    def __init__(self, slicer: Slicer) -> None:
+        self._slicer = slicer
+        self._timer: asyncio.TimerHandle | None = None
+        self._wanted_since: float | None = None
+        self._frozen = 0
+        """The frozen objects after the last collection of everything."""
+        self._includes_frozen = False
+        """Whether the next collection is one of everything."""
+        self._blocks = 0
+        """The blocks of memory after the last collection."""
+
+    def start(self) -> None:
+        """Freeze the objects that exist now: they live as long as the broker."""
+        gc.freeze()
+        self._frozen, self._blocks = gc.get_freeze_count(), sys.getallocatedblocks()
+        first, second, _ = gc.get_threshold()
+        gc.set_threshold(first, second, _NEVER)
+        gc.enable()
+        self._schedule(_EVERY_S)
+
+    def stop(self) -> None:
+        """Begin no more collections."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _schedule(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.look)
+
+    def look(self) -> None:
+        """Collect if it is time, and look again later."""
+        wait = _EVERY_S
+        if self._includes_frozen and self._slicer.idle_s >= _LONG_QUIET_S:
+            self._collect_frozen()
+        elif gc.get_count()[2] > _ENOUGH:
+            now = self._slicer.monotonic()
+            if self._wanted_since is None:
+                self._wanted_since = now
+            if self._slicer.idle_s < _QUIET_S and not self._is_pressing(now - self._wanted_since):
+                wait = _WHILE_BUSY_S
+            else:
+                self._wanted_since = None
+                self._collect()
+        self._schedule(wait)
+
+    def _is_pressing(self, waited_s: float) -> bool:
+        return waited_s >= _PATIENCE_S and sys.getallocatedblocks() > self._blocks + _GROWN
+
+    def _collect(self) -> None:
+        began = self._slicer.monotonic()
+        gc.collect()
+        if self._slicer.monotonic() - began > _LONG_S:
+            gc.freeze()
+            self._includes_frozen = gc.get_freeze_count() > 2 * self._frozen
+        self._blocks = sys.getallocatedblocks()
+
+    def _collect_frozen(self) -> None:
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        self._frozen = gc.get_freeze_count()
+        self._includes_frozen = False

@@ -8,9 +8,10 @@ RUN python3 -m venv /opt/tools \
 ENV PIP="/opt/tools/bin/pip --python /opt/barnabas/bin/python --no-cache-dir --disable-pip-version-check"
 WORKDIR /src
 
-# The dependencies, with the extra `re2`, are a layer of their own: a change of our sources keeps it.
+# The dependencies, with the extras `re2` and `security`, are a layer of their own: a change of our
+# sources keeps it.
 COPY pyproject.toml .
-RUN python3 -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *p['optional-dependencies']['re2'], sep='\n')" \
+RUN python3 -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *p['optional-dependencies']['re2'], *p['optional-dependencies']['security'], sep='\n')" \
     > dependencies.txt \
  && $PIP install -r dependencies.txt
 
@@ -65,7 +66,7 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt \
  && groupadd --gid 1000 barnabas \
  && useradd --uid 1000 --gid 1000 --no-create-home --home-dir /var/lib/barnabas --shell /usr/sbin/nologin barnabas \
- && install -d -o barnabas -g barnabas /var/lib/barnabas
+ && install -d -o barnabas -g barnabas /var/lib/barnabas /var/lib/barnabas-secure
 COPY --from=build /opt/barnabas /opt/barnabas
 
 # Every key of the broker can be set like these; variables of the container take precedence.

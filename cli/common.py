@@ -7,7 +7,8 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -114,6 +115,17 @@ def _show_table(columns: Sequence[str], rows: list[Mapping[str, Any]], title: st
     Console().print(table)
 
 
+command_config = click.option(
+    "--command-config",
+    "properties",
+    type=click.File(encoding="utf-8"),
+    callback=lambda _context, _option, file: {} if file is None else parse_properties(file.read()),
+    envvar="BARNABAS_COMMAND_CONFIG",
+    help="File with security keys of a client, by the names of Kafka or librdkafka.",
+)
+"""The option with the security keys of a client, passed to the command as `properties`."""
+
+
 def cluster_options(command: Command) -> Command:
     """Add the options of a cluster, --timeout and --json, passed to the command as `target`."""
 
@@ -125,12 +137,7 @@ def cluster_options(command: Command) -> Command:
         envvar="BARNABAS_BOOTSTRAP_SERVER",
         help="HOST:PORT of one or more brokers, separated by commas.",
     )
-    @click.option(
-        "--command-config",
-        type=click.File(encoding="utf-8"),
-        envvar="BARNABAS_COMMAND_CONFIG",
-        help="File with security keys of a client, by the names of Kafka or librdkafka.",
-    )
+    @command_config
     @click.option(
         "--timeout", default=30.0, show_default=True, help="Timeout of an operation in seconds."
     )
@@ -139,13 +146,63 @@ def cluster_options(command: Command) -> Command:
     def wrapped(
         *args: Any,
         bootstrap_server: str,
-        command_config: TextIO | None,
+        properties: Mapping[str, str],
         timeout: float,
         as_json: bool,
         **kwargs: Any,
     ) -> Any:
-        properties = {} if command_config is None else parse_properties(command_config.read())
         target = Target(bootstrap_server, timeout, as_json, properties)
         return command(*args, target=target, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def store_options(command: Command) -> Command:
+    """Add the options of a command group that works on the metadata instead of asking a broker.
+
+    Its commands get a `StoredConfigs` by `click.pass_obj`, or None.
+    """
+
+    @click.option(
+        "--data",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Work on the data directory of a stopped broker instead of a cluster.",
+    )
+    @click.option(
+        "--zookeeper",
+        metavar="HOST:PORT",
+        help="Work in ZooKeeper, as zookeeper.connect names it, instead of asking a broker.",
+    )
+    @click.option(
+        "--zk-tls-config-file",
+        "session",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Properties with the zookeeper.* keys of the session, such as zookeeper.ssl.*.",
+    )
+    @click.pass_context
+    @functools.wraps(command)
+    def wrapped(
+        context: click.Context,
+        /,
+        *args: Any,
+        data: Path | None,
+        zookeeper: str | None,
+        session: Path | None,
+        **kwargs: Any,
+    ) -> Any:
+        if data is not None and zookeeper is not None:
+            raise click.UsageError("--data and --zookeeper exclude each other")
+        if session is not None and zookeeper is None:
+            raise click.UsageError("--zk-tls-config-file needs --zookeeper")
+        if data is not None or zookeeper is not None:
+            # Imported here: the other commands need no broker code.
+            from barnabas.cli.stored_configs import StoredConfigs
+
+            properties = {} if session is None else parse_properties(session.read_text())
+            if zookeeper is not None:
+                properties["zookeeper.connect"] = zookeeper
+            context.obj = StoredConfigs(data, properties)
+        return command(*args, **kwargs)
 
     return wrapped  # type: ignore[return-value]

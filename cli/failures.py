@@ -11,6 +11,7 @@ _ADVICE = {
     ErrorCode.NON_EMPTY_GROUP: "stop its members first",
     ErrorCode.UNSUPPORTED_VERSION: "the broker does not support this command or option",
     ErrorCode.SASL_AUTHENTICATION_FAILED: "check user and password in --command-config",
+    ErrorCode.SECURITY_DISABLED: "set authorizer.class.name on the brokers",
     ErrorCode.UNSUPPORTED_SASL_MECHANISM: "set sasl.mechanism in --command-config",
     ErrorCode.MESSAGE_TOO_LARGE: "raise the topic's max.message.bytes or send less",
 }
@@ -25,7 +26,7 @@ def explain(error: Exception) -> str:
         advice = _ADVICE.get(error.code)
         return f"{text} ({advice})" if advice else text
     if isinstance(error, BrokerUnreachable):
-        return f"{error}; is the broker running, and is --bootstrap-server right?"
+        return f"{error}; is the broker running, and does it need --command-config?"
     if isinstance(error, TimeoutError):
         return "the broker did not answer in time; try a longer --timeout"
     if isinstance(error, ProtocolError):

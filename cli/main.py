@@ -12,6 +12,10 @@ from barnabas import __version__
 _COMMANDS = {
     "serve": ("Run a broker.", "barnabas.cli.commands.serve:serve"),
     "cluster": ("Run several brokers on this machine.", "barnabas.cli.commands.cluster:cluster"),
+    "secure": (
+        "Make certificates and a password for brokers on several hosts.",
+        "barnabas.cli.commands.secure:secure",
+    ),
     "topics": (
         "List, describe, create, alter and delete topics.",
         "barnabas.cli.commands.topics:topics",
@@ -32,6 +36,22 @@ _COMMANDS = {
         "List, explain, abort, fence and repair transactions.",
         "barnabas.cli.commands.transactions:transactions",
     ),
+    "acls": (
+        "List, add and remove access control rules; explain a decision.",
+        "barnabas.cli.commands.acls:acls",
+    ),
+    "users": (
+        "List, create, change and delete SCRAM users.",
+        "barnabas.cli.commands.users:users",
+    ),
+    "tokens": (
+        "Create, renew, expire and describe delegation tokens.",
+        "barnabas.cli.commands.tokens:tokens",
+    ),
+    "quotas": (
+        "List, set and remove quotas of users, client ids and addresses.",
+        "barnabas.cli.commands.quotas:quotas",
+    ),
     "configs": ("Describe and change configurations.", "barnabas.cli.commands.configs:configs"),
     "produce": (
         "Produce the lines of standard input or a file.",
@@ -39,7 +59,7 @@ _COMMANDS = {
     ),
     "consume": ("Print the records of topics as lines.", "barnabas.cli.commands.consume:consume"),
     "metadata": (
-        "Move a broker's metadata to ZooKeeper.",
+        "Move a broker's metadata to ZooKeeper, and protect it there.",
         "barnabas.cli.commands.metadata:metadata",
     ),
     "dump-log": ("Show the contents of log files.", "barnabas.cli.commands.dump_log:dump_log"),

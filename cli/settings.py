@@ -4,8 +4,16 @@ Every command that reads one broker's data must find the same settings.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from barnabas.cli.processes.secure import Secured
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_LISTENER = "localhost:9092"
 LOG_LEVELS = ("fatal", "error", "warn", "info", "debug", "trace")
@@ -33,3 +41,30 @@ def read_properties(file: Path | None, options: Mapping[str, str]) -> dict[str, 
     if not properties.keys() & {"log.dir", "log.dirs"}:
         properties["log.dirs"] = str(default_data_directory())
     return properties
+
+
+def secured(
+    properties: Mapping[str, str], secure: bool, directory: Path | None, *, several: bool
+) -> "Secured | None":
+    """Return what `secure_options` ask for; None without them. Raises ConfigError and
+    ClickException."""
+    if not secure and directory is None:
+        return None
+    # Imported here: a broker without it starts faster.
+    from barnabas.cli.processes.secure import make_secure
+
+    return make_secure(properties, directory, several=several)
+
+
+def secure_options(command: Command) -> Command:
+    """Add --secure and --secure-directory to a command that runs brokers."""
+    command = click.option(
+        "--secure-directory",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="--secure, with its files in this directory [secure, in the log directory].",
+    )(command)
+    return click.option(
+        "--secure",
+        is_flag=True,
+        help="Serve by TLS, to users with passwords, under access control rules.",
+    )(command)

@@ -15,7 +15,7 @@ from barnabas.broker.cluster.znodes import DEFAULT_ENTITY, ZnodeError
 from barnabas.broker.offload import InlineOffload
 from barnabas.broker.store.embedded import open_store
 from barnabas.broker.store.journal_format import JournalError
-from barnabas.broker.store.metadata_store import NoNode, StoreError
+from barnabas.broker.store.metadata_store import MetadataStore, NoNode, StoreError
 from barnabas.broker.store.opening import METADATA_DIRECTORY, OpenedStore
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig, overlay
@@ -24,7 +24,7 @@ from barnabas.config.key import HIDDEN, ConfigError
 from barnabas.config.listeners import parse_listener_key
 from barnabas.config.password_keys import PasswordEncoderKeys
 from barnabas.config.topic import validate_topic_overrides
-from barnabas.storage.files.files import OsFiles
+from barnabas.storage.files.files import OsFiles, make_dirs
 
 T = TypeVar("T")
 _ENTITIES = {"topic": "topics", "broker": "brokers", "group": "groups"}
@@ -63,6 +63,22 @@ class StoredConfigs(NamedTuple):
 
         self._run(lambda configs: configs.alter(*entity, changed), encoder)
 
+    def manage_users(self, work: Callable[[MetadataStore], Awaitable[T]]) -> T:
+        """Run `work` with the store, also with that of a broker before its first start (KIP-900).
+
+        Raises ClickException.
+        """
+
+        async def opened() -> T:
+            store = await self._open(new=True)
+            try:
+                return await work(store.session)
+            finally:
+                await store.close()
+
+        with _as_click_exceptions():
+            return asyncio.run(opened())
+
     def _run(
         self, work: Callable[[Configs], Awaitable[T]], encoder: Mapping[str, str] = _NOTHING
     ) -> T:
@@ -79,11 +95,13 @@ class StoredConfigs(NamedTuple):
         with _as_click_exceptions():
             return asyncio.run(opened())
 
-    async def _open(self) -> OpenedStore:
+    async def _open(self, *, new: bool = False) -> OpenedStore:
         if self.data is None:
             return await _open_zookeeper(self.zookeeper)
         directory = self.data.absolute() / METADATA_DIRECTORY
-        if not directory.is_dir():
+        if new:
+            make_dirs(OsFiles(), str(self.data.absolute()))
+        elif not directory.is_dir():
             raise click.ClickException(
                 f"{self.data} contains no metadata of a broker. Give the first directory of "
                 "log.dirs; for brokers on ZooKeeper, use --zookeeper"

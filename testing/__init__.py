@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from barnabas.testing.broker import Broker
     from barnabas.testing.cluster import Cluster
+    from barnabas.testing.security import allow, deny
 
-__all__ = ["Broker", "Cluster"]
+__all__ = ["Broker", "Cluster", "allow", "deny"]
+_MODULES = {"Broker": "broker", "Cluster": "cluster", "allow": "security", "deny": "security"}
 
 
 def __getattr__(name: str) -> Any:
     # pytest imports this package for its plugin in every run: heavy imports wait for the first use.
-    if name in __all__:
-        return getattr(import_module(f"barnabas.testing.{name.lower()}"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"barnabas.testing.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

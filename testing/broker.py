@@ -4,15 +4,22 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from barnabas.client.settings import ClientSettings
+from barnabas.testing.security import ADMIN, CERTIFICATES, PASSWORDS, Security, security_of
 
 if TYPE_CHECKING:
     from barnabas.broker.app import Broker as App
+    from barnabas.broker.store.opening import OpenedStore
+    from barnabas.security.acl.rules import AclBinding
 
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 30.0
@@ -31,6 +38,9 @@ class Broker:
     `configs` are Kafka's keys and win over `DEFAULTS`. With `data_dir` the data stays, and a later
     broker finds it; without, the broker's temporary directory is removed when it stops. The event
     loop has a thread of its own, so blocking clients in the test's thread are safe.
+
+    With `secure` clients need TLS, and a password or a certificate; `users` and `rules` imply it.
+    The user `admin` may do everything.
     """
 
     def __init__(
@@ -39,10 +49,15 @@ class Broker:
         *,
         port: int = 0,
         data_dir: str | Path | None = None,
+        secure: bool = False,
+        users: Iterable[str] | Mapping[str, str] = (),
+        rules: "Iterable[AclBinding]" = (),
     ) -> None:
         self._configs = {**DEFAULTS, **(configs or {})}
         self._port = port
         self._data_dir = data_dir
+        self._security = security_of(secure, users, rules)
+        self._ports: Mapping[str, int] = {}
         self._thread: threading.Thread | None = None
         self._stop: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self._failed = False
@@ -80,6 +95,24 @@ class Broker:
         self._join()
         if self._failed:
             raise RuntimeError("the broker has failed; its log says why")
+
+    def settings(self, user: str = ADMIN) -> ClientSettings:
+        """Return the settings of a client with the password of a user, for each library.
+
+        Raises ValueError if the broker has no such user.
+        """
+        if self._security is None:
+            return ClientSettings(self.bootstrap_servers)
+        return self._security.settings(self.bootstrap_servers, user)
+
+    def certificate_settings(self, user: str) -> ClientSettings:
+        """Return the settings of a client with a certificate of a user, who needs no password.
+
+        Raises ValueError without `secure`.
+        """
+        if self._security is None:
+            raise ValueError("only a broker with secure=True takes certificates")
+        return self._security.certificate(f"127.0.0.1:{self._ports[CERTIFICATES]}", user)
 
     def __enter__(self) -> "Broker":
         return self.start()
@@ -121,6 +154,7 @@ class Broker:
         try:
             loop, stop = asyncio.get_running_loop(), asyncio.Event()
             self._stop = (loop, stop)
+            self._ports = app.ports
             started.set_result(app.bootstrap_servers)
             waits = [loop.create_task(event.wait()) for event in (stop, app.failed)]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -133,11 +167,31 @@ class Broker:
     def _build(self, directory: Path) -> "App":
         # Imported here, so that the plugin costs nothing in a run that uses no broker.
         from barnabas.broker.app import Broker as App
+        from barnabas.broker.platform import system_platform
         from barnabas.config.broker import BrokerConfig
 
         properties = {
             "log.dirs": str(directory),
             "listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
-            **self._configs,
         }
-        return App(BrokerConfig.from_properties(properties))
+        security = self._security
+        if security is not None:
+            security.write(directory / "secure")
+            properties |= security.properties({}) | {
+                "listeners": f"{PASSWORDS}://127.0.0.1:{self._port},{CERTIFICATES}://127.0.0.1:0",
+                "inter.broker.listener.name": PASSWORDS,
+            }
+        config = BrokerConfig.from_properties({**properties, **self._configs})
+        platform = system_platform(config)
+        if security is not None:
+            platform = replace(platform, open_store=partial(_open_store, security))
+        return App(config, platform=platform)
+
+
+async def _open_store(security: Security, *arguments: Any) -> "OpenedStore":
+    """Open the metadata store, and write users and rules into it."""
+    from barnabas.broker.store.opening import open_metadata
+
+    opened = await open_metadata(*arguments)
+    await security.store(opened.session)
+    return opened

@@ -23,6 +23,9 @@ class Cluster(ClusterLifecycle):
     2, 3 and run in one thread; with `processes` each has a process of its own, which can be killed
     and paused. With `data_dir` the data stays; without, it is removed with the cluster. Methods may
     be called from any thread, and return when their effect has happened.
+
+    With `secure` clients need TLS, and a password or a certificate; `users` and `rules` imply it.
+    The user `admin` may do everything.
     """
 
     # -- roles -----------------------------------------------------------------------------------

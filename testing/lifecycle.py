@@ -14,10 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from barnabas.client.settings import ClientSettings
 from barnabas.testing.active_faults import ActiveFaults
 from barnabas.testing.processes import BrokerDied, ProcessNode
+from barnabas.testing.security import ADMIN, CERTIFICATES, PASSWORDS, security_of
 
 if TYPE_CHECKING:
+    from barnabas.security.acl.rules import AclBinding
     from barnabas.testing.node import Node
     from barnabas.testing.store import Store
 
@@ -53,7 +56,15 @@ class ClusterLifecycle:
         brokers: int = 3,
         processes: bool = False,
         data_dir: str | Path | None = None,
+        secure: bool = False,
+        users: Iterable[str] | Mapping[str, str] = (),
+        rules: "Iterable[AclBinding]" = (),
     ) -> None:
+        self._security = security_of(secure, users, rules)
+        self._listeners = [CLIENTS, BROKERS]
+        """The listeners; the first one is that of `bootstrap_servers`."""
+        if self._security is not None:
+            self._listeners = [PASSWORDS, BROKERS, CERTIFICATES]
         factor = str(min(3, brokers))
         self._configs = {
             **DEFAULTS,
@@ -130,7 +141,26 @@ class ClusterLifecycle:
     def address_of(self, broker: int) -> str:
         """Return the address of one broker for clients. It stays the same over restarts."""
         self._require(broker)
-        return f"127.0.0.1:{self._ports[broker][CLIENTS]}"
+        return f"127.0.0.1:{self._ports[broker][self._listeners[0]]}"
+
+    def settings(self, user: str = ADMIN) -> ClientSettings:
+        """Return the settings of a client with the password of a user, for each library.
+
+        Raises ValueError if the cluster has no such user.
+        """
+        if self._security is None:
+            return ClientSettings(self.bootstrap_servers)
+        return self._security.settings(self.bootstrap_servers, user)
+
+    def certificate_settings(self, user: str) -> ClientSettings:
+        """Return the settings of a client with a certificate of a user, who needs no password.
+
+        Raises ValueError without `secure`.
+        """
+        if self._security is None:
+            raise ValueError("only a cluster with secure=True takes certificates")
+        servers = ",".join(f"127.0.0.1:{ports[CERTIFICATES]}" for ports in self._ports.values())
+        return self._security.certificate(servers, user)
 
     @property
     def running(self) -> list[int]:
@@ -169,6 +199,9 @@ class ClusterLifecycle:
         self._faults, self._changed = ActiveFaults(), asyncio.Event()
         self._store = Store(self._directory)
         await self._store.start(self.broker_ids)
+        if self._security is not None:
+            self._security.write(self._directory / "secure")
+            await self._store.write_security(self._security)
         starts = [asyncio.create_task(self._start_broker(each)) for each in self.broker_ids]
         try:
             await asyncio.gather(*starts)
@@ -185,7 +218,7 @@ class ClusterLifecycle:
         if self._reachable(broker) is not None:
             raise RuntimeError(f"broker {broker} is running")
         if broker not in self._ports:
-            self._ports[broker] = {name: self._reserved.take() for name in (CLIENTS, BROKERS)}
+            self._ports[broker] = {name: self._reserved.take() for name in self._listeners}
         self._dead.pop(broker, None)
         node = self._make_node(broker)
         task = asyncio.current_task()
@@ -226,7 +259,7 @@ class ClusterLifecycle:
             "listeners": ",".join(
                 f"{name}://127.0.0.1:{port}" for name, port in self._ports[broker].items()
             ),
-            "listener.security.protocol.map": f"{CLIENTS}:PLAINTEXT,{BROKERS}:PLAINTEXT",
+            **self._protocols(),
             "inter.broker.listener.name": BROKERS,
             "metadata.socket": self._store.socket(broker),
             "log.dirs": str(self._directory / f"broker-{broker}"),
@@ -237,6 +270,11 @@ class ClusterLifecycle:
         from barnabas.testing.node import Node
 
         return Node(properties)
+
+    def _protocols(self) -> dict[str, str]:
+        if self._security is not None:
+            return self._security.properties({BROKERS: "PLAINTEXT"})
+        return {"listener.security.protocol.map": f"{CLIENTS}:PLAINTEXT,{BROKERS}:PLAINTEXT"}
 
     async def _tell(self, brokers: Iterable[int], method: str, **arguments: Any) -> None:
         """Call a method of `Node` on those of the brokers that run or start, concurrently."""

@@ -15,6 +15,7 @@ from barnabas.broker.store.socket_server import StoreServer
 from barnabas.broker.store.tree import StagedTransaction, Tree
 from barnabas.protocol.java_hash import partition_for
 from barnabas.storage.files.files import OsFiles
+from barnabas.testing.security import Security
 from barnabas.testing.severable import Link, SeverableConnection
 
 GROUPS = "__consumer_offsets"
@@ -39,6 +40,12 @@ class Store:
         for broker in brokers:
             link = self._links[broker] = Link()
             await self._server.serve(self.socket(broker), partial(self._accept, link))
+
+    async def write_security(self, security: Security) -> None:
+        """Write users and rules before the brokers start."""
+        session = self._store.session()
+        await security.store(session)
+        await session.close()
 
     async def stop(self) -> None:
         for link in self._links.values():

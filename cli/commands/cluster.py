@@ -6,7 +6,13 @@ from pathlib import Path
 import click
 
 from barnabas.cli.arguments import parse_pairs
-from barnabas.cli.settings import DEFAULT_LISTENER, LOG_LEVELS, default_data_directory
+from barnabas.cli.settings import (
+    DEFAULT_LISTENER,
+    LOG_LEVELS,
+    default_data_directory,
+    secure_options,
+    secured,
+)
 
 FIRST_ID = 1
 
@@ -35,6 +41,7 @@ def cluster() -> None:
 )
 @click.option("-d", "--data", type=click.Path(path_type=Path), help="Log directory (log.dirs).")
 @click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
+@secure_options
 @click.option(
     "--log-level",
     type=click.Choice(LOG_LEVELS, case_sensitive=False),
@@ -42,10 +49,19 @@ def cluster() -> None:
     show_default=True,
     help="Level of the log.",
 )
-def up(brokers: int, listen: str, data: Path | None, sets: tuple[str, ...], log_level: str) -> None:
+def up(
+    brokers: int,
+    listen: str,
+    data: Path | None,
+    sets: tuple[str, ...],
+    secure: bool,
+    secure_directory: Path | None,
+    log_level: str,
+) -> None:
     """Run a cluster until Ctrl-C; the next run starts with the same data.
 
     Topics have three replicas and min.insync.replicas=2. A broker that dies is started again.
+    --secure is as for `barnabas serve`.
     """
     from barnabas.cli.processes.supervisor import run_brokers
     from barnabas.config.key import ConfigError
@@ -61,12 +77,15 @@ def up(brokers: int, listen: str, data: Path | None, sets: tuple[str, ...], log_
     if "node.id" not in properties:
         properties.setdefault("broker.id", str(FIRST_ID))
     try:
+        made = secured(properties, secure, secure_directory, several=True)
+        properties = properties if made is None else made.properties
         run_brokers(
             properties,
             brokers,
             strict=True,
             log_level=log_level,
             cluster_id=cluster_id(os.environ),
+            secured=made,
         )
     except ConfigError as error:
         raise click.ClickException(str(error)) from None

@@ -1,13 +1,11 @@
 """`barnabas configs`: the configurations of topics, brokers, loggers and groups."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from barnabas.cli.arguments import parse_pairs
-from barnabas.cli.common import Target, cluster_options
-from barnabas.config.properties import parse_properties
+from barnabas.cli.common import Target, cluster_options, store_options
 from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -34,46 +32,14 @@ _name = click.argument("name", default="")
 
 
 @click.group()
-@click.option(
-    "--data",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Work on the data directory of a stopped broker instead of a cluster.",
-)
-@click.option(
-    "--zookeeper",
-    metavar="HOST:PORT",
-    help="Work in ZooKeeper, as zookeeper.connect names it, instead of asking a broker.",
-)
-@click.option(
-    "--zk-tls-config-file",
-    "session",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Properties with the zookeeper.* keys of the session, such as zookeeper.ssl.*.",
-)
-@click.pass_context
-def configs(
-    context: click.Context, data: Path | None, zookeeper: str | None, session: Path | None
-) -> None:
+@store_options
+def configs() -> None:
     """Describe and change configurations of topics, brokers and groups.
 
     A broker that no client can reach is mended in its metadata: `configs --data DIR alter broker 0
     -d max.connections` for a stopped broker, `configs --zookeeper HOST:PORT alter ...` for brokers
     of a cluster, which take the change over while they run.
     """
-    if data is not None and zookeeper is not None:
-        raise click.UsageError("--data and --zookeeper exclude each other")
-    if session is not None and zookeeper is None:
-        raise click.UsageError("--zk-tls-config-file needs --zookeeper")
-    if data is None and zookeeper is None:
-        return
-    # Imported here: the other commands need no broker code.
-    from barnabas.cli.stored_configs import StoredConfigs
-
-    properties = {} if session is None else parse_properties(session.read_text())
-    if zookeeper is not None:
-        properties["zookeeper.connect"] = zookeeper
-    context.obj = StoredConfigs(data, properties)
 
 
 def _check_name(kind: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""`barnabas metadata`: the move of a broker's metadata to ZooKeeper."""
+"""`barnabas metadata`: the move of a broker's metadata to ZooKeeper, and its rights there."""
 
 import asyncio
 from functools import partial
@@ -18,20 +18,24 @@ COPIED = ".copied"
 """The suffix of the broker's own metadata directory after the copy."""
 
 
-@click.group()
-def metadata() -> None:
-    """Move the metadata of a broker to ZooKeeper."""
-
-
-@metadata.command()
-@click.option(
+_config = click.option(
     "--config",
     "file",
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The broker's server.properties with zookeeper.connect.",
 )
-@click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
+_sets = click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key.")
+
+
+@click.group()
+def metadata() -> None:
+    """Move the metadata of a broker to ZooKeeper, and protect it there."""
+
+
+@metadata.command()
+@_config
+@_sets
 def copy(file: Path, sets: tuple[str, ...]) -> None:
     """Move the metadata of a stopped broker to ZooKeeper, so that other brokers can join.
 
@@ -58,6 +62,45 @@ def copy(file: Path, sets: tuple[str, ...]) -> None:
     except (ConfigError, CopyRefused, JournalError, MetaPropertiesError, StoreError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{copied} nodes copied to ZooKeeper: start the broker with this configuration")
+
+
+@metadata.command()
+@_config
+@_sets
+def protect(file: Path, sets: tuple[str, ...]) -> None:
+    """Give all nodes in ZooKeeper the rights that zookeeper.set.acl=true gives to new ones.
+
+    Afterwards only brokers change nodes, and only brokers read passwords and tokens. Run it once
+    all brokers have their credentials and zookeeper.set.acl=true; zookeeper-security-migration of
+    Kafka 3.9 does the same.
+    """
+    from barnabas.broker.store.metadata_store import StoreError
+    from barnabas.config.broker import BrokerConfig
+    from barnabas.config.key import ConfigError
+
+    try:
+        config = BrokerConfig.from_properties(read_properties(file, parse_pairs(sets)))
+        if not (config.zookeeper_connect and config.zookeeper_set_acl):
+            raise click.ClickException(
+                f"{file} has to set zookeeper.connect, and zookeeper.set.acl=true with the "
+                "credentials of the brokers"
+            )
+        protected = asyncio.run(_protect(config))
+    except (ConfigError, StoreError) as error:
+        text = str(error) if isinstance(error, ConfigError) else repr(error)
+        raise click.ClickException(text) from error
+    click.echo(f"{protected} nodes are protected")
+
+
+async def _protect(config: "BrokerConfig") -> int:
+    from barnabas.broker.store.zookeeper.settings import settings_of
+    from barnabas.broker.store.zookeeper.store import open_zookeeper
+
+    store = await open_zookeeper(settings_of(config))
+    try:
+        return await store.protect()
+    finally:
+        await store.close()
 
 
 def _move(config: "BrokerConfig") -> int:

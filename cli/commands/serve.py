@@ -1,16 +1,24 @@
 """`barnabas serve`: one broker in this process, or several brokers in processes of their own."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from barnabas.cli.arguments import parse_pairs
-from barnabas.cli.settings import DEFAULT_LISTENER, LOG_LEVELS, read_properties
+from barnabas.cli.settings import (
+    DEFAULT_LISTENER,
+    LOG_LEVELS,
+    read_properties,
+    secure_options,
+    secured,
+)
 
 if TYPE_CHECKING:
     from barnabas.broker.app import Broker
+    from barnabas.cli.processes.secure import Secured
     from barnabas.config.broker import BrokerConfig
 
 
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     help="Number of broker processes, with consecutive ids and ports (one per core).",
 )
+@secure_options
 @click.option(
     "--log-level",
     type=click.Choice(LOG_LEVELS, case_sensitive=False),
@@ -51,6 +60,8 @@ def serve(
     strict_config: bool,
     metrics: str | None,
     processes: int | None,
+    secure: bool,
+    secure_directory: Path | None,
     log_level: str,
 ) -> None:
     """Run a broker until SIGINT or SIGTERM.
@@ -63,6 +74,9 @@ def serve(
     listener between the brokers gets the ports behind those of the first listener. All brokers have
     the same broker.rack, by default this host's name: on ZooKeeper the replicas of a partition are
     then placed on different hosts.
+
+    With --secure every listener takes TLS, users and access control rules. The first start makes a
+    certificate authority, certificates, and the user admin with a random password.
     """
     # Imported late: `barnabas --help` must not pay for a broker.
     from barnabas.cli.processes.broker import run_broker
@@ -70,16 +84,14 @@ def serve(
     from barnabas.config.key import ConfigError
     from barnabas.config.properties import cluster_id
 
-    options = parse_pairs(sets)
-    if listen is not None:
-        options["listeners"] = f"PLAINTEXT://{listen}"
-    if data is not None:
-        options["log.dirs"] = str(data)
-    if metrics is not None:
-        options["metrics.listener"] = metrics
-    properties = read_properties(file, options)
+    listener = None if listen is None else f"PLAINTEXT://{listen}"
+    given = {"listeners": listener, "log.dirs": data, "metrics.listener": metrics}
+    options = {key: str(value) for key, value in given.items() if value is not None}
+    properties = read_properties(file, parse_pairs(sets) | options)
     try:
         requested_id = cluster_id(os.environ)
+        made = secured(properties, secure, secure_directory, several=processes is not None)
+        properties = properties if made is None else made.properties
         if processes is not None:
             from barnabas.cli.processes.supervisor import run_brokers
 
@@ -89,19 +101,27 @@ def serve(
                 strict=strict_config,
                 log_level=log_level,
                 cluster_id=requested_id,
+                secured=made,
             )
             return
         config = BrokerConfig.from_properties(properties, strict=strict_config)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
-    run_broker(config, log_level=log_level, cluster_id=requested_id, on_started=_greet)
+    if made is not None:
+        made.add_admin()
+    run_broker(
+        config, log_level=log_level, cluster_id=requested_id, on_started=partial(_greet, made)
+    )
 
 
-def _greet(broker: "Broker", config: "BrokerConfig") -> None:
+def _greet(made: "Secured | None", broker: "Broker", config: "BrokerConfig") -> None:
     directories = ", ".join(config.data_directories)
     servers = broker.bootstrap_servers
     click.echo(f"Barnabas serves {servers}; its data is in {directories}.")
     option = "" if servers == DEFAULT_LISTENER else f" -b {servers}"
+    if made is not None:
+        option += made.option
+        click.echo(made.greeting(servers))
     click.echo(f"  produce:  echo hello | barnabas produce greetings{option}")
     click.echo(f"  consume:  barnabas consume greetings --from beginning{option}")
     click.echo("  stop:     Ctrl-C")

@@ -87,9 +87,7 @@ async def _serve(
             return
     except (BrokerIdInUse, ConfigError, JournalError, MetaPropertiesError, StoreError) as error:
         raise click.ClickException(str(error)) from error
-    # The objects that exist now live as long as the broker: exclude them from later collections.
-    gc.freeze()
-    gc.enable()
+    broker.rule_collector()
     try:
         if broker.has_certificates:
             # Without certificates SIGHUP ends the process, as it did, when its terminal closes.

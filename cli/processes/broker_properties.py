@@ -91,7 +91,9 @@ class BrokerProperties:
         if add_listener:
             own["inter.broker.listener.name"] = INTER_BROKER_LISTENER
             protocols = own.get("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT")
-            own["listener.security.protocol.map"] = f"{protocols},{INTER_BROKER_LISTENER}:PLAINTEXT"
+            if f"{INTER_BROKER_LISTENER}:" not in protocols:
+                protocols += f",{INTER_BROKER_LISTENER}:PLAINTEXT"
+            own["listener.security.protocol.map"] = protocols
 
 
 def _add_to_port(address: Address, count: int) -> Address:

@@ -13,11 +13,15 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
 from barnabas.broker.pipes import close_pipe, end_of, read_pipe
 from barnabas.cli.processes.broker_properties import METADATA, SOCKET, BrokerProperties
+
+if TYPE_CHECKING:
+    from barnabas.cli.processes.secure import Secured
 
 STOP_SECONDS = 30.0
 """A broker that has not stopped after this time is killed."""
@@ -214,7 +218,13 @@ class Supervisor:
 
 
 def run_brokers(
-    properties: Mapping[str, str], count: int, *, strict: bool, log_level: str, cluster_id: str
+    properties: Mapping[str, str],
+    count: int,
+    *,
+    strict: bool,
+    log_level: str,
+    cluster_id: str,
+    secured: "Secured | None" = None,
 ) -> None:
     """Run `count` brokers until SIGINT or SIGTERM. Raises ConfigError, ClickException."""
     import uvloop
@@ -222,8 +232,10 @@ def run_brokers(
     children, socket_path = make_children(
         properties, count, strict=strict, log_level=log_level, cluster_id=cluster_id
     )
+    if secured is not None:
+        secured.add_admin()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(children, socket_path))
+        runner.run(_run(children, socket_path, secured))
 
 
 def make_children(
@@ -255,12 +267,14 @@ def make_children(
     return children, socket_path
 
 
-async def _run(children: list[Child], socket_path: str | None) -> None:
+async def _run(
+    children: list[Child], socket_path: str | None, secured: "Secured | None" = None
+) -> None:
     async with serve_store(socket_path) as failed:
         supervisor = Supervisor(children)
         supervisor.handle_signals()
         if await supervisor.start():
-            click.echo(_greeting([child.address for child in children]))
+            click.echo(_greeting([child.address for child in children], secured))
         await supervisor.run(failed)
         if failed.is_set():
             raise click.ClickException(
@@ -322,13 +336,15 @@ def _replication(brokers: int) -> dict[str, str]:
     }
 
 
-def _greeting(addresses: list[str]) -> str:
+def _greeting(addresses: list[str], secured: "Secured | None") -> str:
     servers = ",".join(addresses)
+    option = "" if secured is None else secured.option
     return "\n".join(
         (
             f"Barnabas serves {servers} with {len(addresses)} brokers.",
-            f"  produce:  echo hello | barnabas produce greetings -b {servers}",
-            f"  consume:  barnabas consume greetings --from beginning -b {servers}",
+            *(() if secured is None else (secured.greeting(servers),)),
+            f"  produce:  echo hello | barnabas produce greetings -b {servers}{option}",
+            f"  consume:  barnabas consume greetings --from beginning -b {servers}{option}",
             "  stop:     Ctrl-C",
         )
     )

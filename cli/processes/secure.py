@@ -1,0 +1,306 @@
+"""`--secure`: an authority, certificates and an administrator, made at the first start.
+
+The directory has these files. Those with a secret are readable by their owner alone.
+
+    ca.pem             certificate of the authority, for clients
+    ca.key             its key; without it, the other files are used as they are
+    broker-<id>.pem    key and certificate of a broker; or broker.pem, for all brokers
+    admin.password     password of the user `admin`
+    admin.properties   the same as settings of Kafka's tools, and of --command-config
+"""
+
+import asyncio
+import fcntl
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from barnabas.cli.processes.broker_properties import INTER_BROKER_LISTENER
+from barnabas.config.broker import AUTHORIZERS, BrokerConfig, resolve_aliases
+from barnabas.config.key import ConfigError
+from barnabas.config.listeners import parse_address
+from barnabas.security.certificates import certificates_of, parse_certificate
+
+if TYPE_CHECKING:
+    from barnabas.security.authority import Authority
+
+ADMIN: Final = "admin"
+BROKER: Final = "barnabas-broker"
+"""The common name of the certificates of brokers."""
+MECHANISM: Final = "SCRAM-SHA-512"
+_CA, _CA_KEY, _BROKER = "ca.pem", "ca.key", "broker.pem"
+_PASSWORD, _PROPERTIES = "admin.password", "admin.properties"
+_RENEWED_DAYS: Final = 60
+"""A certificate with fewer days is replaced at the start: brokers warn of 30 days."""
+_SECRET, _PUBLIC = 0o600, 0o644
+_ANY_ADDRESS: Final = ("", "0.0.0.0", "::")
+
+
+class Secured(NamedTuple):
+    """Brokers that serve by TLS and SASL alone: their properties, and the files of `directory`."""
+
+    properties: dict[str, str]
+    directory: Path
+    is_new: bool
+    """Whether the password has just been made."""
+
+    def add_admin(self) -> None:
+        """Store the administrator, if the store has no such user or the password is new.
+
+        No broker may run on the data directory. Raises ClickException.
+        """
+        from barnabas.broker.offload import InlineOffload
+        from barnabas.broker.security.first_users import add_users
+        from barnabas.broker.store.journal_format import JournalError
+        from barnabas.broker.store.metadata_store import StoreError
+        from barnabas.broker.store.opening import open_metadata
+        from barnabas.security.sasl.credentials import ScramMechanism
+        from barnabas.storage.files.files import OsFiles, make_dirs
+
+        files, password = OsFiles(), (self.directory / _PASSWORD).read_text()
+
+        async def add(config: BrokerConfig, first: str) -> None:
+            make_dirs(files, first)
+            opened = await open_metadata(config, first, files, InlineOffload())
+            try:
+                await add_users(
+                    opened.session,
+                    {ADMIN: password},
+                    [ScramMechanism.SHA_512],
+                    replace=self.is_new,
+                )
+            finally:
+                await opened.close()
+
+        known = {key: text for key, text in self.properties.items() if key in BrokerConfig.KEYS}
+        try:
+            config = BrokerConfig(**BrokerConfig.parse(known))
+            asyncio.run(add(config, os.path.abspath(config.data_directories[0])))
+        except (ConfigError, JournalError, StoreError) as error:
+            raise click.ClickException(str(error)) from error
+
+    @property
+    def option(self) -> str:
+        """The option by which a command logs in as the administrator."""
+        return f" --command-config {self.directory / _PROPERTIES}"
+
+    def greeting(self, servers: str) -> str:
+        """Return the settings of clients, which name the file of the password."""
+        from barnabas.client.settings import ClientSettings
+
+        ca, password = self.directory / _CA, self.directory / _PASSWORD
+        settings = ClientSettings(
+            servers, str(ca), MECHANISM, ADMIN, _Code(f"open({str(password)!r}).read()")
+        )
+        aiokafka: dict[str, Any] = dict(settings.kafka_python())
+        del aiokafka["ssl_cafile"]
+        aiokafka["ssl_context"] = _Code(f"ssl.create_default_context(cafile={str(ca)!r})")
+        return "\n".join(
+            (
+                f"Clients use {settings.protocol} and log in as {ADMIN}.",
+                f"  Java and barnabas:{self.option}",
+                f"  confluent-kafka:   {settings.librdkafka()}",
+                f"  kafka-python:      {settings.kafka_python()}",
+                f"  aiokafka:          {aiokafka}",
+            )
+        )
+
+
+class _Code(str):
+    """An expression, which a printed mapping shows as it is."""
+
+    __repr__ = str.__str__
+
+
+def make_secure(properties: Mapping[str, str], directory: Path | None, *, several: bool) -> Secured:
+    """Return properties of brokers with TLS, users and rules; make the files that they need.
+
+    Explicit keys win. `several` brokers get an inter-broker listener with TLS. Raises ConfigError
+    and ClickException.
+    """
+    own = resolve_aliases(properties)
+    if directory is None:
+        first = (own.get("log.dirs") or own["log.dir"]).split(",")[0].strip()
+        directory = Path(first, "secure")
+    directory = directory.absolute()
+    hosts = ["localhost", "127.0.0.1", "::1", socket.gethostname()]
+    names = []
+    for key in ("listeners", "advertised.listeners"):
+        if key in own:
+            given = [parse_address(key, text.strip()) for text in own[key].split(",")]
+            given = [("SASL_SSL" if name == "PLAINTEXT" else name, at) for name, at in given]
+            own[key] = ",".join(f"{name}://{at}" for name, at in given)
+            hosts += [at.host for _, at in given if at.host not in _ANY_ADDRESS]
+            names += [name for name, _ in given if name not in names]
+    _set_protocols(own, names, several=several)
+    made = _make_files(directory, hosts, f"broker-{own.get('broker.id', '0')}.pem")
+    if not any(key.startswith("ssl.keystore.") for key in own):
+        own["ssl.keystore.type"], own["ssl.keystore.location"] = "PEM", str(made.broker)
+    if not any(key.startswith("ssl.truststore.") for key in own):
+        own["ssl.truststore.type"] = "PEM"
+        own["ssl.truststore.location"] = str(directory / _CA)
+    own.setdefault("sasl.enabled.mechanisms", f"SCRAM-SHA-256,{MECHANISM}")
+    own.setdefault("authorizer.class.name", AUTHORIZERS[0])
+    own["super.users"] = ";".join(
+        filter(None, (own.get("super.users"), f"User:{ADMIN}", f"User:CN={BROKER}"))
+    )
+    return Secured(own, directory, made.new_password)
+
+
+def make_files(directory: Path, hosts: Iterable[str]) -> None:
+    """Make the files of a directory, with one certificate for brokers on all these hosts.
+
+    Raises ClickException.
+    """
+    if (directory / _CA).exists() and not (directory / _CA_KEY).exists():
+        raise click.ClickException(f"{directory} has no {_CA_KEY}: bring it back for a certificate")
+    _make_files(directory.absolute(), list(hosts), _BROKER)
+
+
+def _set_protocols(own: dict[str, str], names: list[str], *, several: bool) -> None:
+    """Map listeners to SASL_SSL, and one between brokers to TLS with certificates on both sides."""
+    between = own.get("inter.broker.listener.name")
+    if own.pop("security.inter.broker.protocol", None) is not None:
+        raise ConfigError(
+            "--secure takes inter.broker.listener.name instead of security.inter.broker.protocol"
+        )
+    protocols = dict.fromkeys(names, "SASL_SSL")
+    if between is None and several:
+        between = INTER_BROKER_LISTENER
+    elif between is None:
+        own["inter.broker.listener.name"] = names[0]
+    if between is not None and names != [between]:
+        protocols[between] = "SSL"
+        own.setdefault(f"listener.name.{between.lower()}.ssl.client.auth", "required")
+    own["listener.security.protocol.map"] = ",".join(f"{a}:{b}" for a, b in protocols.items())
+
+
+class _Made(NamedTuple):
+    broker: Path
+    new_password: bool
+
+
+def _make_files(directory: Path, hosts: list[str], broker: str) -> _Made:
+    """Make the files that are missing; brokers of several hosts may do so at the same time."""
+    if (directory / _CA).exists() and not (directory / _CA_KEY).exists():
+        missing = [name for name in (_BROKER, _PASSWORD) if not (directory / name).exists()]
+        if missing:
+            raise click.ClickException(
+                f"{directory} has {_CA} without {_CA_KEY} and {' and '.join(missing)}: give a "
+                "directory that has all of them, or an empty one"
+            )
+        return _Made(directory / _BROKER, False)
+    directory.mkdir(parents=True, exist_ok=True)
+    with _locked(directory):
+        file, password = directory / broker, directory / _PASSWORD
+        if not (directory / _CA).exists() or not file.exists() or not _serves(file, hosts):
+            _write(file, _authority(directory).issue(BROKER, hosts))
+        is_new = not password.exists()
+        if is_new:
+            import secrets
+
+            _write(password, secrets.token_urlsafe(24).encode())
+        _write_properties(directory)
+    return _Made(file, is_new)
+
+
+def _serves(file: Path, hosts: list[str]) -> bool:
+    """Return whether a certificate is ours, names all these hosts, and has time left.
+
+    The next start finds all in place: it does not pay for the import of `cryptography`.
+    """
+    try:
+        (ca, *_), (own, *_) = (
+            map(parse_certificate, certificates_of(each.read_text()))
+            for each in (file.with_name(_CA), file)
+        )
+    except ValueError:
+        text = f"{file} or {_CA} has no certificate: remove {file.name} to make it again"
+        raise click.ClickException(text) from None
+    left = own.not_after - datetime.now(UTC)
+    return (
+        own.issuer == ca.subject
+        and left > timedelta(days=_RENEWED_DAYS)
+        and own.alternative_names >= set(map(_encoded_name, hosts))
+    )
+
+
+def _encoded_name(host: str) -> bytes:
+    """Return a name as a certificate has it: an address, or the name of a host."""
+    try:
+        tag, content = 0x87, ip_address(host).packed
+    except ValueError:
+        tag, content = 0x82, host.encode()
+    return bytes((tag, len(content))) + content
+
+
+def _authority(directory: Path) -> "Authority":
+    try:
+        from barnabas.security.authority import Authority
+    except ImportError:
+        raise click.ClickException(
+            "--secure needs the package cryptography: pip install 'barnabas[security]'"
+        ) from None
+    ca, key = directory / _CA, directory / _CA_KEY
+    if not key.exists():
+        import secrets
+
+        new = Authority.new(f"Barnabas CA {secrets.token_hex(4)}")
+        _write(key, new.key_pem)
+        _write(ca, new.pem, _PUBLIC)
+    elif not ca.exists():
+        raise click.ClickException(
+            f"{directory} has {_CA_KEY} without {_CA}: bring it back, or remove the directory, and "
+            "give the new one to all clients"
+        )
+    try:
+        return Authority.load(ca.read_bytes(), key.read_bytes())
+    except ValueError as error:
+        raise click.ClickException(f"{ca} and {key} cannot be used: {error}") from None
+
+
+def _write_properties(directory: Path) -> None:
+    from barnabas.client.settings import ClientSettings
+
+    password = (directory / _PASSWORD).read_text()
+    if not password or not password.isprintable():
+        raise click.ClickException(f"{directory / _PASSWORD} has no password in one line")
+    keys = ClientSettings("", "inline", MECHANISM, ADMIN, password).java()
+    del keys["bootstrap.servers"], keys["ssl.truststore.location"]
+    keys["ssl.truststore.certificates"] = (directory / _CA).read_text().strip()
+    lines = [f"{key}={_escaped(text)}\n" for key, text in keys.items()]
+    content, file = "".join(lines).encode("iso-8859-1", "backslashreplace"), directory / _PROPERTIES
+    if not file.exists() or file.read_bytes() != content:
+        _write(file, content)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _write(path: Path, content: bytes, mode: int = _SECRET) -> None:
+    """Write a file as a whole; nothing of it can be read before it has its mode."""
+    import tempfile
+
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".new-", delete=False) as file:
+        file.write(content)
+        os.fchmod(file.fileno(), mode)
+    os.replace(file.name, path)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the lock of a directory; its release is the close of the file."""
+    lock = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

@@ -14,10 +14,12 @@ from docs.generate import (
     BETWEEN_BROKERS,
     GONE,
     GROUPS,
+    SECURITY,
     TARGET,
     TRANSACTIONS,
     document,
     group_states,
+    security,
     served,
     transaction_states,
 )
@@ -69,6 +71,10 @@ def test_the_drawings_of_states_are_those_of_the_code():
 
 def test_pictures_of_the_floors_are_those_of_the_imports():
     assert ARCHITECTURE.read_text() == architecture(), "run `python -m docs.generate`"
+
+
+def test_the_table_of_rights_is_what_the_handlers_declare():
+    assert SECURITY.read_text() == security(), "run `python -m docs.generate`"
 
 
 def in_code(page: Path) -> list[str]:

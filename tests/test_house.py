@@ -243,6 +243,7 @@ def test_a_handler_has_the_name_of_its_message():
 
 
 READ_THROUGH = {
+    "additional_inter_broker_listeners": "broker_listeners",
     "advertised_listeners": "resolved_listeners",
     "inter_broker_listener_name": "inter_broker_listener",
     "listener_security_protocol_map": "resolved_listeners",

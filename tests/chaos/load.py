@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from tests.chaos.cluster import ChaosCluster
+from tests.support.brokers.cluster import ProcessCluster
 from tests.support.brokers.process import ROOT
 
 PROBE: Final = "probe"
@@ -33,34 +34,20 @@ class Ack(NamedTuple):
     error: str
 
 
-class Load:
-    """A context manager around one run of the checker."""
+class Checker:
+    """A context manager around one run of `barnabas verify eos`, with further options."""
 
-    def __init__(
-        self,
-        cluster: ChaosCluster,
-        workload: str,
-        directory: Path,
-        seed: int,
-        *,
-        churn: bool = False,
-    ) -> None:
+    def __init__(self, cluster: ProcessCluster, directory: Path, *words: str) -> None:
         directory.mkdir(parents=True)
         self._cluster = cluster
+        self.directory = directory
         self.history = directory / "history"
-        self._verdict, self._acks = directory / "verdict", directory / "acks"
-        self._words = ["--workload", workload, "--seed", str(seed), "--history", str(self.history)]
-        self._words += ["--churn"] if churn else []
+        self._verdict = directory / "verdict"
+        self._words = [*words, "--history", str(self.history)]
         self._running: list[subprocess.Popen[bytes]] = []
-        self._checker: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> "Load":
-        asyncio.run(_create(self._cluster.bootstrap_servers))
-        at = self._cluster.bootstrap_servers
-        words = ["barnabas", "verify", "eos", "-b", at, "-d", "7200", "--keep", "--json"]
-        self._checker = self._run([*words, *self._words], self._verdict)
-        self._run(["tests.chaos.probe", at, PROBE, str(PARTITIONS)], self._acks)
-        self._cluster.until(lambda: self._count(b'"type":"ok"') >= WARM, _WARM_WITHIN_S, self._why)
+    def __enter__(self) -> Self:
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,7 +55,15 @@ class Load:
             process.kill()
             process.wait()
 
-    def _run(self, words: Sequence[str], to: Path) -> subprocess.Popen[bytes]:
+    def start(self) -> None:
+        """Start the load, and return when it is warm."""
+        at = self._cluster.bootstrap_servers
+        words = ["barnabas", "verify", "eos", "-b", at, "-d", "7200", "--keep", "--json"]
+        self.run([*words, *self._words], self._verdict)
+        self._cluster.until(lambda: self._count(b'"type":"ok"') >= WARM, _WARM_WITHIN_S, self._why)
+
+    def run(self, words: Sequence[str], to: Path) -> None:
+        """Run a module beside the load, with its output in a file."""
         with to.open("wb") as output, to.with_suffix(".err").open("wb") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", *words],
@@ -78,7 +73,6 @@ class Load:
                 stderr=errors,
             )
         self._running.append(process)
-        return process
 
     def _why(self) -> str:
         return (
@@ -94,16 +88,40 @@ class Load:
 
     def judge(self) -> dict[str, Any]:
         """End the load; the checker's verdict, as `barnabas verify eos --json` prints it."""
-        checker, probe = self._running
+        checker, *others = self._running
         checker.send_signal(signal.SIGINT)
         checker.wait(_JUDGED_WITHIN_S)
-        probe.terminate()
-        probe.wait(_JUDGED_WITHIN_S)
+        for other in others:
+            other.terminate()
+            other.wait(_JUDGED_WITHIN_S)
         try:
             verdict: dict[str, Any] = json.loads(self._verdict.read_text())
         except ValueError:
             raise AssertionError(self._verdict.with_suffix(".err").read_text()[-4000:]) from None
         return verdict
+
+
+class Load(Checker):
+    """The checker, and the writers of the probe."""
+
+    def __init__(
+        self,
+        cluster: ChaosCluster,
+        workload: str,
+        directory: Path,
+        seed: int,
+        *,
+        churn: bool = False,
+    ) -> None:
+        words = ["--workload", workload, "--seed", str(seed), *(["--churn"] if churn else [])]
+        super().__init__(cluster, directory, *words)
+        self._acks = directory / "acks"
+
+    def start(self) -> None:
+        at = self._cluster.bootstrap_servers
+        asyncio.run(_create(at))
+        super().start()
+        self.run(["tests.chaos.probe", at, PROBE, str(PARTITIONS)], self._acks)
 
     def acks(self) -> list[Ack]:
         """Return the acknowledgements that the probe has received so far."""

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from barnabas.cli.processes.secure import make_secure
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.properties import from_environment
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "deploy" / "kubernetes"
+SECURE_MANIFESTS = ROOT / "deploy" / "kubernetes-secure"
 
 
 class Instruction(NamedTuple):
@@ -60,14 +62,29 @@ def compose() -> dict[str, Any]:
     return dict(yaml.safe_load((ROOT / "docker-compose.yml").read_text()))
 
 
-def compose_brokers() -> dict[str, dict[str, Any]]:
-    services = compose()["services"]
-    return {name: service for name, service in services.items() if service["image"] == "barnabas"}
+def compose_brokers(*profiles: str) -> dict[str, dict[str, Any]]:
+    """Return the services with the broker's image and these profiles."""
+    return {
+        name: service
+        for name, service in compose()["services"].items()
+        if service["image"] == "barnabas" and service.get("profiles", []) == list(profiles)
+    }
 
 
 def compose_config(name: str) -> BrokerConfig:
     """Return the configuration of the broker with this service name."""
     return broker_config(compose_brokers()[name]["environment"])
+
+
+def secure_config(
+    environment: Mapping[str, object], directory: Path, words: list[str], mounted: str
+) -> BrokerConfig:
+    """Return the configuration of `serve` with these words, where `directory` is mounted."""
+    assert words == ["serve", "--secure-directory", mounted]
+    texts = {name: str(value) for name, value in environment.items()}
+    properties = from_environment(image_environment() | texts)
+    made = make_secure(properties, directory, several=False)
+    return BrokerConfig.from_properties(made.properties, strict=True)
 
 
 def manifests() -> Iterator[dict[str, Any]]:

@@ -1,11 +1,17 @@
 """The Dockerfile, docker-compose.yml and the manifests agree with the broker and each other."""
 
 import re
+import shlex
+from pathlib import Path
 
 import pytest
+import yaml
 
+from barnabas.cli.processes.secure import make_files
+from barnabas.security.certificates import certificates_of, parse_certificate
 from tests.docker.files import (
     ROOT,
+    SECURE_MANIFESTS,
     broker_config,
     compose,
     compose_brokers,
@@ -15,10 +21,12 @@ from tests.docker.files import (
     image_environment,
     manifest,
     manifests,
+    secure_config,
     stage,
 )
 
 BROKERS = ("broker-1", "broker-2", "broker-3")
+SECURE = ("secure-1", "secure-2", "secure-3")
 
 
 def pod_template() -> dict[str, object]:
@@ -99,7 +107,8 @@ class TestPipeline:
     def test_plain_services_are_started_without_it(self):
         with_profile = {name: s for name, s in compose()["services"].items() if "profiles" in s}
         assert {name: s["profiles"] for name, s in with_profile.items()} == {
-            "pipeline": ["pipeline"]
+            "pipeline": ["pipeline"],
+            **{name: ["secure"] for name in SECURE},
         }
 
     def test_service_is_built_from_the_target_and_serves_the_page_to_this_machine(self):
@@ -168,12 +177,79 @@ class TestCompose:
 
     def test_both_generations_of_compose_accept_the_file(self):
         # 1.29 reads a file without `version` by the common specification; v2 warns of a `version`.
-        assert set(compose()) <= {"services", "volumes", "x-broker", "x-environment"}
+        assert {name for name in compose() if not name.startswith("x-")} == {"services", "volumes"}
 
     def test_losing_any_one_broker_loses_nothing(self):
         for name in BROKERS:
             config = compose_config(name)
             assert (config.default_replication_factor, config.min_insync_replicas) == (3, 2)
+
+
+class TestSecure:
+    """Brokers with TLS, users and rules: the compose file has no secret, the manifests have one."""
+
+    @pytest.mark.parametrize("number", range(3))
+    def test_compose_brokers_share_the_files_and_open_no_listener(
+        self, number: int, tmp_path: Path
+    ):
+        name, service = SECURE[number], compose_brokers("secure")[SECURE[number]]
+        data, secure = service["volumes"]
+        volume, mounted = secure.split(":")
+        assert data == f"{name}:{image_environment()['KAFKA_LOG_DIRS']}"
+        assert {name, volume} <= compose()["volumes"].keys()
+        assert mounted in final_stage()["RUN"].text
+        config = secure_config(service["environment"], tmp_path, service["command"], mounted)
+        opened = {each.name: each.protocol for each in config.resolved_listeners()}
+        assert opened == {"INTERNAL": "SASL_SSL", "EXTERNAL": "SASL_SSL", "REPLICATION": "SSL"}
+        assert config.tls_of("REPLICATION").ssl_client_auth == "required"
+        # ZooKeeper is open to the hosts of its network: the broker says so at its start.
+        assert [each.kind for each in config.exposures()] == ["open_metadata"]
+        assert config.broker_id == number + 1
+        ((host, outside, inside),) = (port.split(":") for port in service["ports"])
+        listeners = {each.name: each for each in config.resolved_listeners()}
+        assert (host, inside) == ("127.0.0.1", str(listeners["EXTERNAL"].address.port))
+        assert str(listeners["EXTERNAL"].advertised) == f"localhost:{outside}"
+        assert listeners["INTERNAL"].advertised.host == name
+        (certificate,) = certificates_of((tmp_path / f"broker-{number + 1}.pem").read_text())
+        assert name.encode() in b" ".join(parse_certificate(certificate).alternative_names)
+
+    def test_secure_brokers_have_metadata_of_their_own(self):
+        places = {
+            s["environment"]["KAFKA_ZOOKEEPER_CONNECT"]
+            for s in {**compose_brokers(), **compose_brokers("secure")}.values()
+        }
+        assert places == {"zookeeper:2181", "zookeeper:2181/secure"}
+
+    def test_published_ports_are_distinct(self):
+        services = compose()["services"].values()
+        ports = [port.split(":")[1] for s in services for port in s.get("ports", ())]
+        assert len(ports) == len(set(ports))
+
+    def test_pods_have_the_files_of_the_secret(self, tmp_path: Path):
+        text = (SECURE_MANIFESTS / "kustomization.yaml").read_text()
+        (command,) = re.findall(r"barnabas (secure .*)", text)
+        kept = re.findall(r"--from-file=made/(\S+)", text)
+        words = shlex.split(command)
+        hosts = [words[at + 1] for at, word in enumerate(words) if word == "--host"]
+        make_files(tmp_path, hosts)
+        assert {each.name for each in tmp_path.iterdir()} == {*kept, "ca.key"}
+        (tmp_path / "ca.key").unlink()
+        (certificate,) = certificates_of((tmp_path / "broker.pem").read_text())
+        names = b" ".join(parse_certificate(certificate).alternative_names)
+        assert b"*.barnabas-brokers.default.svc" in names
+        patch = yaml.safe_load((SECURE_MANIFESTS / "brokers.yaml").read_text())
+        pod = patch["spec"]["template"]["spec"]
+        ((container,), (volume,)) = pod["containers"], pod["volumes"]
+        assert container["name"] == pod_template()["containers"][0]["name"]
+        (mount,) = container["volumeMounts"]
+        assert mount["name"] == volume["name"]
+        assert f"secret generic {volume['secret']['secretName']} " in text
+        environment = {k: v for k, v in pod_environment(0).items() if k.startswith("KAFKA_")}
+        config = secure_config(environment, tmp_path, container["args"], mount["mountPath"])
+        opened = {each.name: each.protocol for each in config.resolved_listeners()}
+        assert opened == {"CLIENTS": "SASL_SSL", "REPLICATION": "SSL"}
+        # ZooKeeper is open to the hosts of its network: the broker says so at its start.
+        assert [each.kind for each in config.exposures()] == ["open_metadata"]
 
 
 class TestKubernetes:

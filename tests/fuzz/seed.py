@@ -2,35 +2,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from barnabas.protocol.codec import encode
 from barnabas.protocol.header import encode_request_header
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.protocol.schema import Type, api, fields_of
+from barnabas.protocol.schema import api
 from barnabas.security.sasl import scram
-from tests.support.fuzz_targets import NONCE, REQUESTS, SALTED, SCRAM, SERVERS
+from tests.support.fuzz_targets import NONCE, REQUESTS, SALTED, SCRAM, SERVERS, filled
 
 CORPUS = Path(__file__).parent / "corpus"
-
-
-def filled(cls: Any, version: int) -> Any:
-    """Return a message with one element in every array and a value in every field."""
-    return cls(**{f.name: _value(f.type, version) for f in fields_of(cls) if f.exists(version)})
-
-
-def _value(kind: Type, version: int) -> Any:
-    if kind.item is not None:
-        return [_value(kind.item, version)]
-    if kind.struct is not None:
-        return filled(kind.struct, version)
-    values = {"string": "s", "uuid": bytes(range(16)), "bool": True, "float64": 1.5}
-    if kind.kind == "bytes":
-        return b"bytes"
-    if kind.kind == "records":
-        return build_batch([Record(0, 1, b"k", b"v", ())])
-    return values.get(kind.kind, 1)
 
 
 def seeds() -> Iterator[tuple[str, str, bytes]]:

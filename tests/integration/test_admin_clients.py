@@ -102,3 +102,20 @@ def test_a_restart_keeps_what_admins_did(tmp_path: Path) -> None:
         assert value_of(client, confluent.ResourceType.TOPIC, "kept", "retention.ms") == "777"
         backoff = value_of(client, confluent.ResourceType.BROKER, "0", "log.cleaner.backoff.ms")
         assert backoff == "555"
+
+
+def test_request_of_ten_thousand_partitions_is_answered(broker: Broker) -> None:
+    """The bound is ten times as many elements."""
+    count = 10_000
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "many"}
+    )
+    asked = [confluent_kafka.TopicPartition("many", index) for index in range(count)]
+    found = consumer.committed(asked, timeout=DEADLINE)
+    consumer.close()
+    assert [(each.partition, each.offset, each.error) for each in found] == [
+        (index, confluent_kafka.OFFSET_INVALID, None) for index in range(count)
+    ]
+    topic = confluent.NewTopic("many", count, 1)
+    client = confluent_admin(broker)
+    assert results(client.create_topics([topic], validate_only=True)) == [None]

@@ -153,7 +153,7 @@ async def test_newcomers_get_in_while_descriptors_are_used_up(tmp_path: Path) ->
         highest = max(int(each) for each in os.listdir("/proc/self/fd"))
         resource.setrlimit(resource.RLIMIT_NOFILE, ((highest + 50) * 8 // 7 + 100, hard))
         try:
-            last = network._last_descriptor()
+            last = network.last_descriptor()
             assert highest < last
             taken = []
             while not taken or taken[-1].fileno() < last:
@@ -203,7 +203,7 @@ async def test_connection_limit_of_one_listener_does_not_apply_to_others(tmp_pat
 
 
 async def test_a_broker_stops_while_connections_wait(tmp_path: Path) -> None:
-    broker = make_broker(tmp_path, max_connections=0)
+    broker = make_broker(tmp_path, listener_name_plaintext_max_connections=0)
     await broker.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
     await asyncio.wait_for(broker.stop(), 5)

@@ -3,8 +3,9 @@
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from barnabas.client.connection import AuthenticationError, Connection
 from barnabas.client.security import connect_with
 from barnabas.config.key import ConfigError
 from barnabas.protocol.codec import decode, encode
+from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.header import decode_response_header, encode_request_header
 from barnabas.protocol.messages import (
     api_versions,
+    describe_configs,
+    incremental_alter_configs,
     init_producer_id,
     metadata,
     sasl_authenticate,
@@ -28,9 +32,11 @@ from barnabas.protocol.messages import (
 from barnabas.protocol.schema import Api
 from barnabas.security.principal import ANONYMOUS
 from barnabas.security.sasl.credentials import MIN_ITERATIONS, ScramCredential, ScramMechanism
+from barnabas.security.sasl.jaas import PLAIN_LOGIN_MODULE
 from tests.support.certificates import Stores
 from tests.support.data_path import make_broker, running
 from tests.support.waiting import eventually
+from tests.support.web_server import web_server
 from tests.support.web_tokens import Issuer
 
 JAAS = (
@@ -190,9 +196,9 @@ async def test_unknown_version_of_api_versions_leaves_a_second_try(broker: Broke
         (b"\0nobody\0alice-secret", "Authentication failed: Invalid username or password"),
         (b"\0alice\0bob-secret", "Authentication failed: Invalid username or password"),
         (b"bob\0alice\0alice-secret", "authorization id that is different from username"),
-        (b"\0alice\0", "invalid credentials with SASL mechanism PLAIN"),
-        (b"", "invalid credentials with SASL mechanism PLAIN"),
-        (b"n,,n=alice,r=abc", "invalid credentials with SASL mechanism PLAIN"),
+        (b"\0alice\0", "Authentication failed: password not specified"),
+        (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
+        (b"n,,n=alice,r=abc", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
         (b"\0alice\0" + b"x" * 20_000, "invalid credentials with SASL mechanism PLAIN"),
     ],
 )
@@ -327,6 +333,52 @@ async def test_silent_connection_is_closed(tmp_path: Path) -> None:
         assert await half.is_closed()
         assert (await served.metadata()).brokers
         assert count(broker, "failed") == 2
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL", "SSL"])
+async def test_crowd_before_authentication_has_a_share_of_the_connections(
+    tmp_path: Path, protocol: str
+) -> None:
+    """The oldest ones make way, so that a client logs in, and those who have stay."""
+    stores = Stores(tmp_path)
+    keys = KEYS | {
+        "listeners": f"{protocol}://localhost:0",
+        "security.inter.broker.protocol": protocol,
+        "sasl.jaas.config": JAAS,
+        "max.connections": "40",
+        **stores.identity(),
+    }
+    del keys["listener.name.sasl_plaintext.plain.sasl.jaas.config"]
+    client = {
+        "security.protocol": protocol,
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "alice-secret",
+        **stores.trust(),
+    }
+    async with running(tmp_path / "log", properties=keys) as broker, AsyncExitStack() as stack:
+        listener = broker._listeners[protocol]
+
+        async def log_in() -> Connection:
+            opened = await Connection.open(
+                "localhost", broker.port, connect=connect_with(client), timeout=5
+            )
+            stack.push_async_callback(opened.close)
+            return opened
+
+        first = await log_in()
+        crowd = []
+        for _ in range(60):
+            reader, writer = await asyncio.open_connection("localhost", broker.port)
+            stack.callback(writer.close)
+            crowd.append(reader)
+        second = await log_in()
+        # A quarter of 40, and the two that are known.
+        await eventually(lambda: listener.connections <= 12)
+        for known in (first, second):
+            await known.request(metadata.API, metadata.MetadataRequest(topics=None))
+        open_ones = [reader for reader in crowd if not reader.at_eof()]
+        assert open_ones == crowd[-len(open_ones) :]
 
 
 async def test_password_is_in_no_log(
@@ -488,14 +540,13 @@ async def test_listener_that_nobody_could_use_does_not_start(
 
 @asynccontextmanager
 async def with_tokens(directory: Path, issuer: Issuer, **more: str) -> AsyncIterator[Broker]:
-    async with broker_with(
-        directory / "log",
-        sasl_enabled_mechanisms="OAUTHBEARER",
-        sasl_oauthbearer_jwks_endpoint_url=issuer.write(directory / "keys.json"),
-        sasl_oauthbearer_expected_audience="kafka",
-        sasl_oauthbearer_expected_issuer="https://issuer",
-        **more,
-    ) as running_broker:
+    keys = {
+        "sasl_enabled_mechanisms": "OAUTHBEARER",
+        "sasl_oauthbearer_jwks_endpoint_url": issuer.write(directory / "keys.json"),
+        "sasl_oauthbearer_expected_audience": "kafka",
+        "sasl_oauthbearer_expected_issuer": "https://issuer",
+    }
+    async with broker_with(directory / "log", **keys | more) as running_broker:
         yield running_broker
 
 
@@ -569,6 +620,59 @@ async def test_token_of_a_new_key_has_the_key_set_fetched_again(tmp_path: Path) 
         successor.write(tmp_path / "keys.json")
         done = await login_with(second, successor.token("carol", **GOOD))
         assert (done.error_code, done.auth_bytes) == (0, b"")
+
+
+async def test_key_set_comes_over_https_at_a_bounded_rate_and_the_last_good_one_stays(
+    tmp_path: Path,
+) -> None:
+    issuer, stranger = Issuer(), Issuer("stranger")
+    (tmp_path / "web").mkdir()
+    with web_server(tmp_path / "web") as server:
+        server.answer = lambda _: (200, issuer.key_set.encode())
+        module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+        keys = {
+            "sasl_jaas_config": f"{module} {server.trust};",
+            "sasl_oauthbearer_jwks_endpoint_url": server.url,
+            "sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms": "200",
+        }
+        async with with_tokens(tmp_path, issuer, **keys) as broker:
+
+            async def is_let_in(by: Issuer) -> bool:
+                async with raw(broker) as client:
+                    return not (await login_with(client, by.token("carol", **GOOD))).auth_bytes
+
+            assert await is_let_in(issuer)
+            assert server.asked[0].path == "/path?query"
+            begun = time.monotonic()
+            server.answer = lambda _: (500, b"")
+            while time.monotonic() < begun + 0.7:
+                assert not await is_let_in(stranger)
+            fetches = len(server.asked) - 1
+            assert 1 <= fetches <= (time.monotonic() - begun) / 0.1
+            server.answer = lambda _: (200, b'{"keys": []}')
+            assert not await is_let_in(stranger)
+            assert await is_let_in(issuer)
+            server.answer = lambda _: (200, stranger.key_set.encode())
+
+            async def is_new() -> bool:
+                return await is_let_in(stranger)
+
+            await eventually(is_new)
+            assert not await is_let_in(issuer)
+
+
+async def test_key_set_of_a_server_that_is_not_trusted_is_not_used(tmp_path: Path) -> None:
+    issuer = Issuer()
+    (tmp_path / "web").mkdir()
+    with web_server(tmp_path / "web") as server:
+        server.answer = lambda _: (200, issuer.key_set.encode())
+        async with (
+            with_tokens(tmp_path, issuer, sasl_oauthbearer_jwks_endpoint_url=server.url) as broker,
+            raw(broker) as client,
+        ):
+            answer = await login_with(client, issuer.token("carol", **GOOD))
+            assert answer.auth_bytes == b'{"status":"invalid_token"}'
+            assert not server.asked
 
 
 @pytest.mark.parametrize(
@@ -666,3 +770,125 @@ async def test_user_who_is_deleted_cannot_log_in_again(tmp_path: Path) -> None:
         await broker._core.scram_users.delete("alice", ScramMechanism.SHA_256)
         with pytest.raises(AuthenticationError):
             await log_in()
+
+
+# -- keys that change ------------------------------------------------------------------------------
+
+JAAS_KEY = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+MECHANISMS_KEY = "listener.name.sasl_plaintext.sasl.enabled.mechanisms"
+
+
+async def alter(client: Raw, name: str = "0", **changes: str) -> tuple[int, str | None]:
+    """Set keys of the broker; return the error and its text."""
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(
+        resources=[
+            incremental_alter_configs.AlterConfigsResource(
+                resource_type=ResourceType.BROKER,
+                resource_name=name,
+                configs=[
+                    incremental_alter_configs.AlterableConfig(
+                        name=key, config_operation=ConfigOperation.SET, value=text
+                    )
+                    for key, text in changes.items()
+                ],
+            )
+        ],
+        validate_only=False,
+    )
+    answer = await client.ask(incremental_alter_configs.API, request, 1)
+    (outcome,) = answer.responses
+    return outcome.error_code, outcome.error_message
+
+
+def jaas(**users: str) -> str:
+    pairs = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+    return f"{PLAIN_LOGIN_MODULE} required {pairs};"
+
+
+async def test_users_change_without_a_restart_and_those_who_are_in_stay(tmp_path: Path) -> None:
+    async with broker_with(tmp_path) as broker, raw(broker) as alice, raw(broker) as waiting:
+        await alice.login()
+        assert (await waiting.handshake()).error_code == 0
+        assert await alter(alice, **{JAAS_KEY: jaas(carol="c")}) == (0, None)
+        assert (await alice.metadata()).brokers
+        # It has chosen a mechanism as it was.
+        assert (await waiting.authenticate(ALICE)).error_code == 0
+        for message, served in ((ALICE, False), (b"\0carol\0c", True)):
+            async with raw(broker) as client:
+                assert ((await client.login(message)).error_code == 0) is served
+    async with broker_with(tmp_path) as broker, raw(broker) as carol:
+        assert (await carol.login(b"\0carol\0c")).error_code == 0
+
+
+async def test_mechanisms_of_a_listener_change_without_a_restart(tmp_path: Path) -> None:
+    issuer = Issuer()
+    keys = {
+        "sasl_oauthbearer_jwks_endpoint_url": issuer.write(tmp_path / "keys.json"),
+        "sasl_oauthbearer_expected_audience": "kafka",
+    }
+    async with broker_with(tmp_path / "log", **keys) as broker, raw(broker) as alice:
+        await alice.login()
+        plain = broker._listeners["SASL_PLAINTEXT"].sasl.mechanisms["PLAIN"]
+        assert await alter(alice, **{MECHANISMS_KEY: "OAUTHBEARER,PLAIN"}) == (0, None)
+        async with raw(broker) as client:
+            done = await login_with(client, issuer.token("carol", **GOOD))
+            assert (done.error_code, done.auth_bytes) == (0, b"")
+        assert broker._listeners["SASL_PLAINTEXT"].sasl.mechanisms["PLAIN"] is plain
+        assert await alter(alice, **{MECHANISMS_KEY: "OAUTHBEARER"}) == (0, None)
+        async with raw(broker) as client:
+            assert (await client.handshake()).mechanisms == ["OAUTHBEARER"]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "text", "told"),
+    [
+        ("0", JAAS_KEY, "a.B required;", "login module has to be"),
+        ("0", JAAS_KEY, 'a.B required user_a="s3cr3t', "A string is not closed"),
+        ("0", MECHANISMS_KEY, "GSSAPI", "offers GSSAPI, which is not supported"),
+        ("0", MECHANISMS_KEY, "OAUTHBEARER", "knows no key"),
+        ("0", MECHANISMS_KEY, "", "must not be empty"),
+        ("0", "connections.max.reauth.ms", "1", "Cannot update these configs dynamically: ["),
+        ("0", "sasl.login.retry.backoff.ms", "1", "Cannot update these configs dynamically: ["),
+        ("0", "sasl.server.max.receive.size", "9999", "Cannot update these configs dynamically: ["),
+        ("0", "sasl.kerberos.min.time.before.relogin", "x", "Not a number of type LONG"),
+        ("0", "sasl.server.callback.handler.class", "x", "Unknown broker config name"),
+        ("", "sasl.jaas.config", "x", "at default cluster level, broker id must be specified: ["),
+        ("", MECHANISMS_KEY, "PLAIN", "at default cluster level, broker id must be specified: ["),
+        ("", "sasl.kerberos.service.name", "k", "at default cluster level"),
+    ],
+)
+async def test_change_that_kafka_refuses_or_that_would_lock_out_changes_nothing(
+    broker: Broker, name: str, key: str, text: str, told: str
+) -> None:
+    async with raw(broker) as alice:
+        await alice.login()
+        code, message = await alter(alice, name, **{key: text})
+        assert code == ErrorCode.INVALID_REQUEST
+        assert told in str(message)
+        assert "s3cr3t" not in str(message)
+        async with raw(broker) as client:
+            assert (await client.login()).error_code == 0
+        assert not broker._dynamic.overrides
+        assert not broker._dynamic.cluster_defaults
+
+
+async def test_key_that_tools_set_and_that_has_no_effect_is_stored_and_described(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = "sasl.kerberos.min.time.before.relogin"
+    async with raw(broker) as alice:
+        await alice.login()
+        assert await alter(alice, **{key: "58000"}) == (0, None)
+        request = describe_configs.DescribeConfigsRequest(
+            resources=[
+                describe_configs.DescribeConfigsResource(
+                    resource_type=ResourceType.BROKER, resource_name="0", configuration_keys=[key]
+                )
+            ],
+            include_documentation=True,
+        )
+        answer = await alice.ask(describe_configs.API, request, 4)
+        (entry,) = answer.results[0].configs
+        assert (entry.value, entry.read_only) == ("58000", False)
+        assert "no effect" in entry.documentation
+    assert "keys without effect are stored" in caplog.text

@@ -34,7 +34,7 @@ from barnabas.protocol.header import encode_request_header
 from barnabas.protocol.messages import api_versions, fetch
 from barnabas.protocol.schema import Api
 from barnabas.protocol.topic_partition import TopicPartition
-from tests.support.certificates import Authority, Stores
+from tests.support.certificates import Authority, Issued, Stores
 from tests.support.command_line import run
 from tests.support.data_path import make_broker, running
 from tests.support.waiting import eventually
@@ -250,6 +250,36 @@ async def test_certificate_that_clients_refuse(
     stores.identity(stores.authority.issue(**issued))
     async with running(tmp_path / "log", **keys) as broker:
         await refused(broker, client_keys(stores), reason)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["none", "another authority's", "own", "expired", "not valid yet", "revoked"]
+)
+async def test_client_certificate_that_the_broker_refuses(
+    tmp_path: Path, stores: Stores, wrong: str
+) -> None:
+    good, revoked = stores.authority.issue("alice"), stores.authority.issue("alice")
+    keys = broker_keys(
+        stores,
+        ssl_client_auth="required",
+        ssl_crl_location=stores.write("crl.pem", stores.authority.revocation_list(revoked)),
+    )
+    stranger = Authority("ca")
+    issued = {
+        "another authority's": stranger.issue("alice"),
+        # Its issuer has the name of the authority, and another key.
+        "own": Issued(stranger.key, stranger.certificate, stranger.certificate),
+        "expired": stores.authority.issue("alice", begins=timedelta(days=-2), days=1),
+        "not valid yet": stores.authority.issue("alice", begins=timedelta(days=1)),
+        "revoked": revoked,
+    }
+    async with running(tmp_path / "log", **keys) as broker:
+        mine = client_keys(stores, **stores.identity(good, name="alice"))
+        connection = await open_to(broker, mine)
+        await connection.close()
+        own = stores.identity(issued[wrong], name="wrong") if wrong != "none" else {}
+        await refused(broker, client_keys(stores, **own), ".")
+        assert not broker._listeners["SSL"].connections
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -38,6 +38,7 @@ WANTED = (
         scenarios=(
             "Metadata/the_request_creates_the_topic",
             "Metadata/the_request_creates_the_topic_if_allowed",
+            "rights/metadata creates by * allowed",
         ),
         path="Metadata.topics*",
         kafka="starts to create the topic and answers UNKNOWN_TOPIC_OR_PARTITION",
@@ -73,12 +74,28 @@ WANTED = (
         why="the metadata of an offset, or the offsets of a group, may be long",
     ),
     Difference(
+        scenarios=("rights/offsets group of one refused",),
+        path="OffsetFetch.topics*",
+        kafka="from v2 to v7 no topics beside the error of the group",
+        barnabas="the error at every partition too",
+        why="aiokafka reads only partitions: without them a group looks as if it never committed",
+        versions=(2, 3, 4, 5, 6, 7),
+    ),
+    Difference(
+        scenarios=("rights/describe users refused",),
+        path="DescribeUserScramCredentials.*",
+        kafka="beside the error a result for a user without a name, and no message",
+        barnabas="the error with a message",
+        why="no user has an empty name",
+    ),
+    Difference(
         scenarios=(
             "Fetch/an_unknown_topic_and_partition",
             "Fetch/the_topic_was_deleted",
             "Fetch/a_session_takes_new_partitions",
             "Fetch/an_unknown_topic_in_a_session",
             "Fetch/a_partition_below_zero",
+            "rights/fetch* refused",
         ),
         path="Fetch.responses*.aborted_transactions",
         kafka="an empty list beside some errors, null beside others",

@@ -68,6 +68,7 @@ TABLE = (
     Rule("DescribeLogDirs.results.log_dir", How.PRESENT, "a path on this machine"),
     Rule("DescribeLogDirs.results.*_bytes", How.PRESENT, "of the machine's disk"),
     Rule("*UserScramCredentials.results", How.SORTED, "Kafka's order is that of a hash"),
+    Rule("*ClientQuotas.entries*", How.SORTED, "Kafka's order is that of a hash"),
     Rule("*.credential_infos", How.SORTED, "Kafka's order is that of a hash"),
     Rule("DeleteGroups.results", How.SORTED, "Kafka's order is that of a hash"),
     Rule("DeleteTopics.responses", How.SORTED, "Kafka's order is that of a hash"),
@@ -76,7 +77,10 @@ TABLE = (
     Rule("DescribeConfigs.results.configs", How.SORTED, "Kafka's order is that of a hash"),
     Rule("ListConfigResources.config_resources", How.SORTED, "Kafka's order is that of a hash"),
     Rule("Produce.responses*", How.SORTED, "Kafka's order is that of a hash"),
-    Rule("Fetch.responses*.partitions", How.SORTED, "Kafka puts those with errors last"),
+    Rule("Fetch.responses*", How.SORTED, "Kafka puts those with errors last"),
+    Rule("*AlterConfigs.responses", How.SORTED, "Kafka puts refused ones first"),
+    Rule("DescribeProducers.topics", How.SORTED, "Kafka puts refused ones first"),
+    Rule("DescribeTransactions.transaction_states", How.SORTED, "Kafka puts refused ones first"),
     Rule("OffsetCommit.topics*", How.SORTED, "Kafka puts those with errors first"),
     Rule("OffsetDelete.topics*", How.SORTED, "Kafka puts those with errors first"),
     Rule("TxnOffsetCommit.topics*", How.SORTED, "Kafka puts those with errors first"),
@@ -227,7 +231,7 @@ def _identity(entry: Any) -> Any:
     """Return the key of a list's entry: its name or index, for topic ids the rest of the entry."""
     if not isinstance(entry, dict):
         return entry
-    subject = [_sortable(entry[key]) for key in _SUBJECTS if key in entry]
+    subject = [_sortable(entry[key]) for key in _SUBJECTS if entry.get(key) is not None]
     return subject or [repr(value) for value in entry.values() if not isinstance(value, bytes)]
 
 

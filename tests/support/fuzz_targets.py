@@ -12,8 +12,8 @@ from barnabas.protocol.frame import FrameReader
 from barnabas.protocol.header import decode_request_header, decode_response_header
 from barnabas.protocol.records.batch import crc_matches, iter_headers
 from barnabas.protocol.records.control import read_marker
-from barnabas.protocol.records.record import iter_records
-from barnabas.protocol.schema import APIS, api
+from barnabas.protocol.records.record import Record, build_batch, iter_records
+from barnabas.protocol.schema import APIS, Type, api, fields_of
 from barnabas.security.sasl import oauthbearer, plain, scram
 from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism, StandIns
 from barnabas.security.sasl.exchange import AuthenticationFailed, Challenge, OffLoop
@@ -22,6 +22,24 @@ MAX_FRAME: Final = 1 << 16
 MAX_DECOMPRESSED: Final = 1 << 20
 
 REQUESTS: Final = [(key, version) for key in APIS for version in api(key).versions]
+
+
+def filled(cls: Any, version: int) -> Any:
+    """Return a message with one element in every array and a value in every field."""
+    return cls(**{f.name: _value(f.type, version) for f in fields_of(cls) if f.exists(version)})
+
+
+def _value(kind: Type, version: int) -> Any:
+    if kind.item is not None:
+        return [_value(kind.item, version)]
+    if kind.struct is not None:
+        return filled(kind.struct, version)
+    values = {"string": "s", "uuid": bytes(range(16)), "bool": True, "float64": 1.5}
+    if kind.kind == "bytes":
+        return b"bytes"
+    if kind.kind == "records":
+        return build_batch([Record(0, 1, b"k", b"v", ())])
+    return values.get(kind.kind, 1)
 
 
 def frame(data: bytes) -> None:

@@ -13,7 +13,7 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from barnabas.broker.cluster import znodes
-from barnabas.broker.cluster.registration import prepare_cluster, register_broker
+from barnabas.broker.cluster.registration import missing_nodes, prepare_cluster, register_broker
 from barnabas.broker.cluster.znodes import BrokerEndpoint, BrokerInfo
 from barnabas.broker.store.metadata_store import Create, NotAllowed, StoreUnavailable
 from barnabas.broker.store.zookeeper.settings import settings_of
@@ -21,6 +21,7 @@ from barnabas.broker.store.zookeeper.store import open_zookeeper
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError
 from tests.integration.zookeeper.conftest import Stores, until_answered
+from tests.support.command_line import run
 from tests.support.ports import free_port
 from tests.support.zookeeper import ZooKeeperServer
 
@@ -81,6 +82,55 @@ async def test_client_without_the_digest_cannot_change_nodes_or_read_secrets(
         await stranger.set(znodes.CLUSTER_ID, b"")
     with pytest.raises(NotAllowed):
         await stranger.get("/config/brokers/1")
+
+
+async def test_protect_closes_an_open_tree(
+    server: ZooKeeperServer, stores: Stores, chroot: str, tmp_path: Path
+) -> None:
+    store = await stores.open(server, chroot)
+    await prepare_cluster(store, "cluster")
+    secrets = {
+        znodes.config_path("users", "alice"): b"a credential",
+        znodes.config_path("brokers", "1"): b"a password",
+    }
+    await store.multi([Create(path, data) for path, data in secrets.items()])
+    await store.multi(await missing_nodes(store, (znodes.token_path("id"),)))
+    (digest := tmp_path / "digest").write_text(f"{DIGEST}\n")
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        f"zookeeper.connect={server.connect}{chroot}\nzookeeper.digest.file={digest}\n"
+        "listeners=A://:9092,B://:9192\ninter.broker.listener.name=B\n"
+        "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT\n"
+    )
+    words = ("metadata", "protect", "--config", str(properties))
+    refused = await asyncio.to_thread(run, *words)
+    assert (refused.returncode, b"zookeeper.set.acl" in refused.stderr) == (1, True)
+    done = await asyncio.to_thread(run, *words, "--set", "zookeeper.set.acl=true")
+    assert done.returncode == 0, done.stderr
+
+    def look() -> set[str]:
+        hidden, paths = set[str](), []
+        with (
+            server.looking(chroot, auth_data=[("digest", DIGEST)]) as known,
+            server.looking(chroot) as stranger,
+        ):
+            for path in every_path(known):
+                paths.append(path)
+                with pytest.raises(NoAuthError):
+                    stranger.set(path, b"")
+                with pytest.raises(NoAuthError):
+                    stranger.create(f"{path.rstrip('/')}/intruder")
+                try:
+                    stranger.get(path)
+                except NoAuthError:
+                    hidden.add(path)
+        assert done.stdout == f"{len(paths)} nodes are protected\n".encode()
+        return hidden
+
+    assert await asyncio.to_thread(look) == {
+        *("/config/brokers", "/config/users", *secrets),
+        *(znodes.DELEGATION_TOKENS, znodes.token_path("id")),
+    }
 
 
 async def test_the_digest_is_sent_again_with_each_connection_and_session(

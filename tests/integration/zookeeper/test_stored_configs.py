@@ -35,6 +35,30 @@ async def test_running_brokers_take_over_what_is_changed_in_zookeeper(
         await eventually(lambda: limits() == [""] * 3)
 
 
+async def test_first_user_of_a_cluster_is_followed_by_its_brokers(
+    server: ZooKeeperServer, chroot: str, tmp_path: Path
+) -> None:
+    async def users(*arguments: str) -> str:
+        words = ("users", "--zookeeper", server.connect + chroot, *arguments)
+        done = await asyncio.to_thread(run, *words, stdin=b"open sesame\n")
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode()
+
+    # Before any broker: the tree of the cluster begins with its user.
+    await users("set", "admin", "-m", "SCRAM-SHA-512", "--password-file", "-")
+    async with cluster(server, chroot, tmp_path) as brokers:
+
+        def known() -> list[list[str]]:
+            return [sorted(each._core.scram_users.names) for each in brokers]
+
+        assert known() == [["admin"]] * 3
+        await users("set", "bob", "--password-file", "-")
+        await eventually(lambda: known() == [["admin", "bob"]] * 3)
+        await users("delete", "admin")
+        await eventually(lambda: known() == [["bob"]] * 3)
+        assert "admin" not in await users("list")
+
+
 async def test_options_of_zookeeper_are_read_from_a_file(tmp_path: Path) -> None:
     session = tmp_path / "session.properties"
     session.write_text(f"zookeeper.digest.file={tmp_path}/none\n")

@@ -4,10 +4,16 @@ Every case has a principal and names of its own. So all rules exist before the f
 no case waits for the change of another.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from barnabas.broker.routes import API_TABLE
+from barnabas.protocol.codec import encode
+from barnabas.protocol.errors import ProtocolError
+from barnabas.protocol.schema import Api
+from barnabas.protocol.types import ZERO_UUID
 from barnabas.security.acl.rules import (
     CLUSTER_NAME,
     WILDCARD,
@@ -16,6 +22,8 @@ from barnabas.security.acl.rules import (
     PatternType,
     ResourceType,
 )
+from tests.referee.scenario import NEWER_SINCE
+from tests.support.raw import APIS
 
 OTHER_HOST = "10.9.8.7"
 
@@ -41,6 +49,8 @@ class Rule(NamedTuple):
     pattern: PatternType = PatternType.LITERAL
     permission: AclPermissionType = AclPermissionType.ALLOW
     host: str = WILDCARD
+    everyone: bool = False
+    """Whether it is a rule for all users instead."""
 
 
 class Given(NamedTuple):
@@ -48,8 +58,19 @@ class Given(NamedTuple):
 
     name: str
     topic_id: bytes
-    producer_id: int
-    epoch: int
+    producer_id: int = -1
+    epoch: int = -1
+    other: "Given | None" = None
+    """The setting of the second subject, if the request has two."""
+
+
+def owner(name: str) -> str:
+    """Return the user for whom the principal of a case asks."""
+    return f"{name}-owner"
+
+
+GIVEN = Given("name", ZERO_UUID, 1, 0, Given("other", ZERO_UUID, 1, 0))
+CLIENTS = {row.api.key: row.clients for row in API_TABLE if row.clients}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +78,13 @@ class Row:
     """A request, one right that it needs, and the rules that it gets besides.
 
     Attributes:
-        setting: `t` for a topic, `g` for a group with a committed offset (of the topic), `x` for a
-            transactional id with a producer, `o` for an open transaction of it.
+        setting: `d` for a delegation token of another user (`owner`), `t` for a topic, `g` for a
+            group with a committed offset (of the topic), `x` for a transactional id with a
+            producer, `o` for an open transaction of it.
         pick: selects what belongs to the case from an answer about everything.
+        apart: the ways whose answer is neither that of "exact" nor that of "none" as their names
+            say: the other operation implies the right, or the answer shows it.
+        other: the rights to a second subject that the request names.
     """
 
     title: str
@@ -69,6 +94,31 @@ class Row:
     setting: str = ""
     also: tuple[Right, ...] = ()
     pick: Callable[[Any, str], None] | None = None
+    apart: tuple[str, ...] = ()
+    other: tuple[Right, ...] = ()
+
+    @property
+    def api(self) -> Api:
+        return APIS[type(self.request(GIVEN))]
+
+    def versions(self) -> Iterator[int]:
+        """Yield the versions for clients that can carry the request.
+
+        If a part of it is allowed, those of the newer protocol of transactions are left out.
+        """
+        versions = CLIENTS[self.api.key]
+        if self.other:
+            newer = NEWER_SINCE.get(self.api.key, versions.stop)
+            versions = range(versions.start, min(newer, versions.stop))
+        for version in versions:
+            with suppress(ProtocolError):
+                encode(self.request(GIVEN), version)
+                yield version
+
+
+def second(name: str) -> str:
+    """Return the name of the second subject of a case."""
+    return f"{name}-2"
 
 
 class Case(NamedTuple):
@@ -82,16 +132,25 @@ class Case(NamedTuple):
         return f"{self.row.title}-{self.way}".replace(" ", "-")
 
     @property
+    def title(self) -> str:
+        """The name in wanted differences."""
+        end = "allowed" if self.way in ALLOWED else "refused"
+        return f"rights/{self.row.title} {end}"
+
+    @property
     def principal(self) -> str:
-        """The common name of the client's certificate, at most 64 characters."""
+        """The name of the user, and its password."""
         return self.name
 
     def rules(self) -> list[Rule]:
         """Return the rules of the case's principal."""
         also = [Rule(r.type, self._resource(r), r.operation) for r in self.row.also]
-        return [*also, *self._tested()]
+        other = [Rule(r.type, second(self.name), r.operation) for r in self.row.other]
+        return [*also, *other, *self._tested()]
 
     def _resource(self, right: Right) -> str:
+        if right.type is ResourceType.USER:
+            return f"User:{owner(self.name)}"
         return CLUSTER_NAME if right.type is ResourceType.CLUSTER else self.name
 
     def _tested(self) -> list[Rule]:
@@ -131,7 +190,7 @@ WAYS = (
 ALLOWED = {"exact", "prefixed", "wildcard", "any-operation"}
 
 
-def cases(rows: tuple[Row, ...]) -> Iterator[Case]:
+def cases(rows: Iterable[Row]) -> Iterator[Case]:
     """Yield the cases of all rows; `*` is no name of a cluster."""
     for row in rows:
         for way in WAYS:

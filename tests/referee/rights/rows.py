@@ -1,5 +1,6 @@
 """The requests that need rights: one row for each right of each API."""
 
+import dataclasses
 from typing import Any
 
 from barnabas.protocol.config_resources import ConfigOperation
@@ -84,11 +85,20 @@ from barnabas.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from barnabas.protocol.schema import fields_of
 from barnabas.security.acl.rules import AclOperation as Op
 from barnabas.security.acl.rules import ResourceType as Type
 from tests.referee import given
 from tests.referee.given import Topic
-from tests.referee.rights.cases import Given, Right, Row
+from tests.referee.rights.cases import Given, Right, Row, owner
+from tests.referee.scenarios.alter_user_scram_credentials import (
+    SHA_256,
+    changes,
+    upsertion,
+    users,
+)
+from tests.referee.scenarios.create_delegation_token import creation, description
+from tests.support import quotas
 
 READ = Right(Type.TOPIC, Op.READ, Op.WRITE)
 WRITE = Right(Type.TOPIC, Op.WRITE, Op.READ)
@@ -113,6 +123,9 @@ ACT = Right(Type.CLUSTER, Op.CLUSTER_ACTION, Op.ALTER)
 IDEMPOTENT = Right(Type.CLUSTER, Op.IDEMPOTENT_WRITE, Op.DESCRIBE)
 SHOW_CLUSTER_CONFIGS = Right(Type.CLUSTER, Op.DESCRIBE_CONFIGS, Op.DESCRIBE)
 SET_CLUSTER_CONFIGS = Right(Type.CLUSTER, Op.ALTER_CONFIGS, Op.ALTER)
+
+CREATE_TOKENS = Right(Type.USER, Op.CREATE_TOKENS, Op.DESCRIBE_TOKENS)
+DESCRIBE_TOKENS = Right(Type.USER, Op.DESCRIBE_TOKENS, Op.CREATE_TOKENS)
 
 BROKER = "1"
 TIMEOUT_MS = 10_000
@@ -171,6 +184,10 @@ def delete_topic(g: Given) -> DeleteTopicsRequest:
 def delete_topic_by_id(g: Given) -> DeleteTopicsRequest:
     asked = DeleteTopicState(topic_id=g.topic_id)
     return DeleteTopicsRequest(topics=[asked], timeout_ms=TIMEOUT_MS)
+
+
+def delete_topic_of_old(g: Given) -> DeleteTopicsRequest:
+    return DeleteTopicsRequest(topic_names=[g.name], timeout_ms=TIMEOUT_MS)
 
 
 def create_partitions(g: Given) -> CreatePartitionsRequest:
@@ -254,6 +271,11 @@ def list_resources(*types: int) -> ListConfigResourcesRequest:
 def update_features(_: Given) -> UpdateFeaturesRequest:
     change = FeatureUpdateKey(feature="transaction.version", max_version_level=1)
     return UpdateFeaturesRequest(feature_updates=[change], validate_only=True)
+
+
+def update_features_of_old(_: Given) -> UpdateFeaturesRequest:
+    change = FeatureUpdateKey(feature="no.such.feature", max_version_level=1)
+    return UpdateFeaturesRequest(feature_updates=[change])
 
 
 def heartbeat(g: Given) -> HeartbeatRequest:
@@ -368,6 +390,14 @@ def delete_acl(g: Given) -> DeleteAclsRequest:
     return DeleteAclsRequest(filters=[selected])
 
 
+def without_chance(answer: Any, _name: str) -> None:
+    """Take out of an answer what is drawn at random, and the times."""
+    for token in getattr(answer, "tokens", [answer]):
+        for spec in fields_of(type(token)):
+            if "timestamp" in spec.name or spec.name in ("token_id", "hmac"):
+                setattr(token, spec.name, bool(getattr(token, spec.name)))
+
+
 def only(field: str, key: str) -> Any:
     """Return the function that keeps the entries of a case in a list of the answer."""
 
@@ -386,7 +416,7 @@ _TOPIC, _BROKER, _GROUP, _LOGGER = (
 )
 _KEY, _VALUE = "retention.ms", "1000000"
 
-ROWS = (
+_SINGLE = (
     Row("produce", 12, WRITE, produce, "t"),
     Row("produce by id", 13, WRITE, produce, "t"),
     Row("produce idempotent", 12, WRITE, produce_idempotently, "t"),
@@ -397,7 +427,14 @@ ROWS = (
     Row("fetch oldest", 4, READ, lambda g: given.fetch(topic(g)), "t"),
     Row("fetch follower", 12, ACT, fetch_as_follower, "t"),
     Row("list offsets", 9, DESCRIBE, lambda g: given.list_offsets(g.name, (0, -1)), "t"),
-    Row("list offsets by reader", 1, READ, lambda g: given.list_offsets(g.name, (0, -1)), "t"),
+    Row(
+        "list offsets by reader",
+        1,
+        READ,
+        lambda g: given.list_offsets(g.name, (0, -1)),
+        "t",
+        apart=("deny", "wrong-operation"),
+    ),
     Row("metadata", 9, DESCRIBE, metadata, "t"),
     Row(
         "metadata oldest",
@@ -408,7 +445,15 @@ ROWS = (
     ),
     Row("metadata of missing", 9, DESCRIBE, metadata),
     Row("metadata by id", 12, DESCRIBE, metadata_by_id, "t"),
-    Row("metadata all", 12, DESCRIBE, all_metadata, "t", pick=only("topics", "name")),
+    Row(
+        "metadata all",
+        12,
+        DESCRIBE,
+        all_metadata,
+        "t",
+        pick=only("topics", "name"),
+        apart=("any-operation",),
+    ),
     Row(
         "metadata creates by cluster",
         9,
@@ -429,6 +474,7 @@ ROWS = (
         ALTER,
         lambda g: metadata(g, include_topic_authorized_operations=True),
         "t",
+        apart=("any-operation", "deny", "wrong-operation"),
     ),
     Row(
         "metadata cluster operations",
@@ -436,6 +482,7 @@ ROWS = (
         DESCRIBE_CLUSTER,
         lambda g: metadata(g, include_cluster_authorized_operations=True),
         "t",
+        apart=("any-operation",),
     ),
     Row("commit group", 9, READ_GROUP, lambda g: given.commit(g.name, topic(g), 1), "t", (READ,)),
     Row("commit topic", 9, READ, lambda g: given.commit(g.name, topic(g), 1), "t", (READ_GROUP,)),
@@ -498,11 +545,25 @@ ROWS = (
     Row("heartbeat", 4, READ_GROUP, heartbeat),
     Row("leave", 5, READ_GROUP, leave),
     Row(
+        "leave oldest",
+        0,
+        READ_GROUP,
+        lambda g: LeaveGroupRequest(group_id=g.name, member_id="m"),
+    ),
+    Row(
+        "describe group oldest",
+        0,
+        DESCRIBE_GROUP,
+        lambda g: DescribeGroupsRequest(groups=[g.name]),
+        "tg",
+    ),
+    Row(
         "describe group",
         6,
         DESCRIBE_GROUP,
         lambda g: DescribeGroupsRequest(groups=[g.name], include_authorized_operations=True),
         "tg",
+        apart=("any-operation",),
     ),
     Row(
         "describe group by reader",
@@ -510,6 +571,7 @@ ROWS = (
         READ_GROUP,
         lambda g: DescribeGroupsRequest(groups=[g.name], include_authorized_operations=True),
         "tg",
+        apart=("any-operation", "deny", "wrong-operation"),
     ),
     Row(
         "list groups",
@@ -537,21 +599,31 @@ ROWS = (
     Row("delete offset group", 0, DELETE_GROUP, delete_offset, "tg", (READ,)),
     Row("delete offset topic", 0, READ, delete_offset, "tg", (DELETE_GROUP,)),
     Row("create topic by cluster", 7, CREATE_ANY, create_topic),
-    Row("create topic", 7, CREATE, create_topic),
+    Row("create topic", 7, CREATE, create_topic, apart=("any-operation",)),
     Row("create topic shows configs", 7, SHOW_CONFIGS, create_topic, also=(CREATE,)),
     Row("delete topic", 6, DELETE, delete_topic, "t"),
     Row("delete topic described", 6, DELETE, delete_topic, "t", (DESCRIBE,)),
-    Row("delete topic by id", 6, DELETE, delete_topic_by_id, "t"),
+    Row(
+        "delete topic by id", 6, DELETE, delete_topic_by_id, "t", apart=("deny", "wrong-operation")
+    ),
     Row("delete topic by id described", 6, DELETE, delete_topic_by_id, "t", (DESCRIBE,)),
-    Row("delete topic by hidden id", 6, DESCRIBE, delete_topic_by_id, "t"),
-    Row("delete missing topic", 6, DELETE, delete_topic),
+    Row(
+        "delete topic by hidden id",
+        6,
+        DESCRIBE,
+        delete_topic_by_id,
+        "t",
+        apart=("any-operation", "deny"),
+    ),
+    Row("delete topic oldest", 1, DELETE, delete_topic_of_old, "t"),
+    Row("delete missing topic", 6, DELETE, delete_topic, apart=("deny", "wrong-operation")),
     Row("create partitions", 3, ALTER, create_partitions, "t"),
     Row("delete records", 2, DELETE, lambda g: given.delete_records(topic(g), 0), "t"),
     Row("epoch end", 4, DESCRIBE, end_offset, "t"),
     Row("epoch end by broker", 4, ACT, end_offset, "t"),
     Row("log dirs", 4, DESCRIBE_CLUSTER, describe_log_dirs, "t"),
     Row("alter log dirs", 2, ALTER_CLUSTER, alter_log_dirs, "t"),
-    Row("describe partitions", 0, DESCRIBE, describe_partitions, "t"),
+    Row("describe partitions", 0, DESCRIBE, describe_partitions, "t", apart=("any-operation",)),
     Row(
         "describe all partitions",
         0,
@@ -559,6 +631,7 @@ ROWS = (
         describe_all_partitions,
         "t",
         pick=only("topics", "name"),
+        apart=("any-operation",),
     ),
     Row("elect", 2, ALTER_CLUSTER, elect, "t"),
     Row("reassign", 1, ALTER_CLUSTER, reassign, "t"),
@@ -568,12 +641,14 @@ ROWS = (
         1,
         DESCRIBE_CLUSTER,
         lambda _: DescribeClusterRequest(include_cluster_authorized_operations=True),
+        apart=("any-operation",),
     ),
     Row(
         "cluster operations altered",
         1,
         ALTER_CLUSTER,
         lambda _: DescribeClusterRequest(include_cluster_authorized_operations=True),
+        apart=("any-operation", "deny", "wrong-operation"),
     ),
     Row(
         "topic configs",
@@ -638,10 +713,12 @@ ROWS = (
         SHOW_CLUSTER_CONFIGS,
         lambda _: list_resources(ConfigType.BROKER),
     ),
+    Row("config resources oldest", 0, SHOW_CLUSTER_CONFIGS, lambda _: list_resources()),
     Row("features", 1, ALTER_CLUSTER, update_features),
+    Row("features oldest", 0, ALTER_CLUSTER, update_features_of_old),
     Row("init id", 4, WRITE_ID, lambda g: init(g.name)),
     Row("init by cluster", 4, IDEMPOTENT, lambda _: init(None)),
-    Row("init by any topic", 4, WRITE, lambda _: init(None)),
+    Row("init by any topic", 4, WRITE, lambda _: init(None), apart=("wrong-resource",)),
     Row("add partitions id", 3, WRITE_ID, add_partitions, "tx", (WRITE,)),
     Row("add partitions topic", 3, WRITE, add_partitions, "tx", (WRITE_ID,)),
     Row("verify partitions", 4, ACT, verify_partitions, "txo", (WRITE, WRITE_ID)),
@@ -651,8 +728,8 @@ ROWS = (
     Row("txn commit group", 3, READ_GROUP, commit_in_transaction, "tx", (WRITE_ID, READ)),
     Row("txn commit topic", 3, READ, commit_in_transaction, "tx", (WRITE_ID, READ_GROUP)),
     Row("end", 3, WRITE_ID, end, "txo"),
-    Row("mark by altering", 1, ALTER_CLUSTER, mark, "tx"),
-    Row("mark by broker", 1, ACT, mark, "tx"),
+    Row("mark by altering", 1, ALTER_CLUSTER, mark, "tx", apart=("deny",)),
+    Row("mark by broker", 1, ACT, mark, "tx", apart=("deny", "wrong-operation")),
     Row("describe producers", 0, READ, describe_producers, "t"),
     Row(
         "describe transaction",
@@ -678,7 +755,70 @@ ROWS = (
         "tx",
         pick=only("transaction_states", "transactional_id"),
     ),
+    Row(
+        "create token",
+        3,
+        CREATE_TOKENS,
+        lambda g: creation(owner=owner(g.name)),
+        pick=without_chance,
+    ),
+    Row(
+        "describe tokens",
+        3,
+        DESCRIBE_TOKENS,
+        lambda g: description(owner(g.name)),
+        "d",
+        pick=without_chance,
+    ),
     Row("describe acls", 3, DESCRIBE_CLUSTER, describe_acls),
     Row("create acl", 3, ALTER_CLUSTER, create_acl),
     Row("delete acl", 3, ALTER_CLUSTER, delete_acl),
+    Row(
+        "describe quotas",
+        1,
+        SHOW_CLUSTER_CONFIGS,
+        lambda g: quotas.filtered(quotas.exactly("user", g.name)),
+    ),
+    Row(
+        "alter quotas",
+        1,
+        SET_CLUSTER_CONFIGS,
+        lambda g: quotas.change(quotas.entity(user=g.name), ("producer_byte_rate", 1e9)),
+    ),
+    Row("describe users", 0, DESCRIBE_CLUSTER, lambda g: users(g.name)),
+    Row("create user", 0, ALTER_CLUSTER, lambda g: changes(upsertion(g.name))),
+    Row(
+        "delete user",
+        0,
+        ALTER_CLUSTER,
+        lambda g: changes(delete=[(g.name, SHA_256)]),
+    ),
 )
+
+
+def with_another(row: Row) -> Row:
+    """Return the row with a request that names a second subject, to which the client has rights."""
+
+    def request(g: Given) -> Any:
+        assert g.other is not None
+        first, second = row.request(g), row.request(g.other)
+        for spec in fields_of(type(first)):
+            listed = getattr(first, spec.name)
+            if isinstance(listed, list):
+                setattr(first, spec.name, [*listed, *getattr(second, spec.name)])
+        return first
+
+    title, rights = f"{row.title} and another", (row.right, *row.also)
+    return dataclasses.replace(row, title=title, request=request, other=rights)
+
+
+_WITH_ANOTHER = {
+    *("produce", "produce by id", "fetch", "fetch by id"),
+    *("list offsets", "metadata", "metadata by id", "commit topic", "commit by id"),
+    *("offsets group", "coordinator", "coordinator transaction", "describe group"),
+    *("delete group", "delete offset topic", "create topic", "delete topic"),
+    *("delete topic by id", "create partitions", "delete records", "epoch end"),
+    *("describe partitions", "topic configs", "alter topic configs", "change topic configs"),
+    *("add partitions topic", "txn commit topic", "describe producers", "describe transaction"),
+}
+ROWS = (*_SINGLE, *(with_another(row) for row in _SINGLE if row.title in _WITH_ANOTHER))

@@ -27,6 +27,7 @@ from barnabas.protocol.records.record import Record, build_batch
 from barnabas.protocol.topic_partition import TopicPartition
 from tests.simulation.coordination.network import Line
 from tests.simulation.coordination.partitions import Replica, Term
+from tests.support.steps import taken
 
 if TYPE_CHECKING:
     from tests.simulation.coordination.world import World
@@ -152,7 +153,7 @@ class Node:
         """Apply an UpdateMetadata, which may come late too."""
         if self.alive and snapshot.number > self._snapshot:
             self._snapshot = snapshot.number
-            self.cache.apply(snapshot.request())
+            taken(self.cache.apply(snapshot.request()))
 
     async def die(self) -> None:
         self.alive = False

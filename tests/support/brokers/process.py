@@ -33,7 +33,7 @@ class BrokerProcess:
 
     `keys` are Kafka's, with underscores for the dots, and win over `defaults`. `program` is a
     module that runs a broker in its own way, in place of `barnabas serve`. `prefix` is a command
-    that starts the one behind it.
+    that starts the one behind it. `further` are more listeners.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class BrokerProcess:
         prefix: Sequence[str] = (),
         environment: Mapping[str, str] = {},
         defaults: Mapping[str, str] = FAST,
+        further: Sequence[str] = (),
         **keys: str,
     ) -> None:
         self.directory = directory
@@ -53,7 +54,7 @@ class BrokerProcess:
         self._prefix = list(prefix)
         self._environment = dict(environment)
         self._keys = {
-            "listeners": f"PLAINTEXT://{self.bootstrap_servers}",
+            "listeners": ",".join([f"PLAINTEXT://{self.bootstrap_servers}", *further]),
             **defaults,
             **_dotted(keys),
         }

@@ -19,8 +19,7 @@ async def serve(directory: Path, properties: dict[str, str]) -> None:
     broker = Broker(config)
     gc.disable()
     await broker.start()
-    gc.freeze()
-    gc.enable()
+    broker.rule_collector()
     LoopHold(directory).start()
     await go_on(broker)
 

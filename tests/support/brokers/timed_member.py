@@ -6,7 +6,6 @@ It is the controller of a cluster of its own. The file `epochs` has its controll
 broker epoch, with which another process can send requests as a broker does. See `timed`.
 """
 
-import gc
 from pathlib import Path
 
 from barnabas.broker.cluster.registration import stored_epochs
@@ -22,7 +21,7 @@ async def serve(directory: Path, properties: dict[str, str]) -> None:
         shared_metadata(directory / "metadata") as store,
         member(store, directory, **properties) as broker,
     ):
-        gc.freeze()
+        broker.rule_collector()
         epochs = await stored_epochs(store.session(), 0)
         (directory / EPOCHS).write_text(f"{epochs.controller} {epochs.broker}")
         LoopHold(directory).start()

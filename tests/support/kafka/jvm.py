@@ -6,21 +6,22 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.support.kafka.jars import CACHE, HERE, require
+from tests.support.kafka.jars import CACHE, HERE, POM, require
 from tests.support.kafka.node import java
 from tests.support.kafka.resident import Resident
 
 SOURCES = sorted((HERE / "java").glob("*.java"))
 
 
-def start(errors: Path) -> Resident:
+def start(errors: Path, pom: Path = POM) -> Resident:
     """Start a JVM that waits for commands; without Java the test is skipped, on CI it fails."""
-    return Resident(program("Resident"), errors)
+    return Resident(program("Resident", pom), errors)
 
 
-def program(main: str) -> list[str]:
-    """Return the command line of a program in `java/`; skip or fail the test as `start` does."""
-    return [*java(f"{_classes(require())}:{require()}"), main]
+def program(main: str, pom: Path = POM) -> list[str]:
+    """Return the command line of a program in `java/`, which runs with the jars of a list; skip or
+    fail the test as `start` does."""
+    return [*java(f"{_classes(require())}:{require(pom)}"), main]
 
 
 def _classes(classpath: str) -> Path:

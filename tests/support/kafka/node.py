@@ -65,15 +65,17 @@ class Kafka:
         properties: Mapping[str, str] | None = None,
         features: Mapping[str, int] | None = None,
         scram: Sequence[str] = (),
+        listeners: Sequence[str] = (),
     ) -> None:
-        """`scram` has credentials, as `SCRAM-SHA-256=[name=alice,password=secret]`."""
+        """`scram` has credentials, as `SCRAM-SHA-256=[name=alice,password=secret]`; `listeners`
+        are further ones, as `SECURE://127.0.0.1:9094`."""
         self.directory = directory
         self.port = free_port()
         self.log = directory / "kafka.out"
         self._heap = heap
         self._features = features or {}
         self._scram = scram
-        self._properties = self._defaults() | dict(properties or {})
+        self._properties = self._defaults(listeners) | dict(properties or {})
         self._classpath = require()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -138,14 +140,15 @@ class Kafka:
             self._process.wait()
             self._process = None
 
-    def _defaults(self) -> dict[str, str]:
+    def _defaults(self, further: Sequence[str]) -> dict[str, str]:
         controller = free_port()
+        own = [f"PLAINTEXT://127.0.0.1:{self.port}", f"CONTROLLER://127.0.0.1:{controller}"]
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "listeners": ",".join([*own, *further]),
             "log.dirs": str(self.data),
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.config.broker import BrokerConfig
+from barnabas.config.broker import AUTHORIZERS, BrokerConfig
 from barnabas.config.describe import describe_broker
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.config.key import LONG_MAX, ConfigError
@@ -139,8 +139,9 @@ def test_segment_size_outside_the_topic_limits_is_refused_at_the_start(key):
         ("listener.name.external.plain.sasl.jaas.config", "x"),
         ("listener.name.plaintext.gssapi.sasl.jaas.config", "x"),
         ("listener.name.plaintext.plain.sasl.enabled.mechanisms", "PLAIN"),
-        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("authorizer.class.name", "a.Authorizer"),
         ("super.users", "User:admin"),
+        ("allow.everyone.if.no.acl.found", "true"),
         ("principal.builder.class", "a.Builder"),
         ("client.quota.callback.class", "a.Callback"),
     ],
@@ -373,3 +374,52 @@ def test_listener_that_strangers_reach_is_an_exposure(
     ]
     for each in config.exposures():
         assert "SASL_SSL" in each.text
+
+
+@pytest.mark.parametrize("name", AUTHORIZERS)
+def test_authorizer_of_kafka_4_or_3_9_names_ours(name: str) -> None:
+    keys = {"authorizer.class.name": name, "listeners": "PLAINTEXT://127.0.0.1:0"}
+    config = BrokerConfig.from_properties(keys)
+    (exposure,) = config.exposures()
+    assert (exposure.kind, exposure.listener) == ("no_super_users", "")
+    users = "User:a; User:CN=b,O=c"
+    config = BrokerConfig.from_properties({**keys, "super.users": users})
+    assert (config.super_users, config.exposures()) == (users, [])
+
+
+def test_other_authorizer_is_refused_with_the_accepted_ones() -> None:
+    with pytest.raises(ConfigError, match=r"StandardAuthorizer or kafka.*AclAuthorizer"):
+        BrokerConfig.from_properties({"authorizer.class.name": "a.Authorizer"})
+
+
+def test_super_user_without_a_type_is_refused() -> None:
+    properties = {"authorizer.class.name": AUTHORIZERS[0], "super.users": "User:a;alice"}
+    with pytest.raises(ConfigError, match=r"super\.users: expected a string .* but got alice"):
+        BrokerConfig.from_properties(properties)
+
+
+def test_users_in_an_open_zookeeper_are_warned_of():
+    keys = {
+        "zookeeper.connect": "zk",
+        "zookeeper.digest.file": "digest",
+        "listeners": "A://localhost:9092,B://localhost:9192",
+        "listener.security.protocol.map": "A:SASL_SSL,B:SSL",
+        "inter.broker.listener.name": "B",
+        "sasl.enabled.mechanisms": "PLAIN",
+    }
+    scram = {"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512"}
+
+    def kinds(more):
+        return [each.kind for each in BrokerConfig.from_properties(keys | more).exposures()]
+
+    assert kinds({}) == []
+    assert kinds(scram) == kinds({"delegation.token.secret.key": "s"}) == ["open_metadata"]
+    assert kinds(scram | {"zookeeper.set.acl": "true"}) == []
+
+
+def test_secret_key_of_tokens_has_an_alias_and_is_not_shown():
+    alias, key = "delegation.token.master.key", "delegation.token.secret.key"
+    assert BrokerConfig.from_properties({alias: "s"}).delegation_token_secret_key == "s"
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig.from_properties({alias: "secret-a", key: "secret-b"})
+    assert str(refused.value) == f"{key} and {alias} must be the same"

@@ -2,6 +2,9 @@
 
 import gc
 from contextlib import suppress
+from functools import partial
+from inspect import isawaitable
+from typing import Any
 
 import pytest
 
@@ -231,3 +234,19 @@ async def test_memory_of_all_members_is_bounded_and_comes_free_with_them(groups:
     groups.time.pass_ms(10_000)
     gc.collect()
     assert groups.memory.used == GROUP_BYTES
+
+
+async def test_assignments_count_against_the_memory_of_members(groups: Groups) -> None:
+    """They were kept beside it, up to a megabyte for each group."""
+    joined = groups.join()
+    groups.time.pass_ms(3_000)
+    member = await joined
+    assignments = {member.member_id.replace("-", "_"): "a" * 20_000}
+    groups.memory.limit = groups.memory.used + 10_000
+    sync = partial(groups.sync, member.member_id, member.generation_id, **assignments)
+    assert code_of(sync) == "COORDINATOR_NOT_AVAILABLE"
+    groups.memory.limit += 20_000
+    before = groups.memory.used
+    answer: Any = sync()
+    assert len((await answer if isawaitable(answer) else answer).assignment) == 20_000
+    assert groups.memory.used == before + 20_000

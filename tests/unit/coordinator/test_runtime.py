@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -217,6 +218,20 @@ async def test_answer_that_timed_out_in_the_queue_is_forgotten(host: Host) -> No
     host.log.release()
     assert host.numbers == [1, 2]
     assert unanswered() == known
+
+
+def test_refused_decision_is_freed_without_the_collector(host: Host) -> None:
+    def refuse(*_: object) -> Decision[int, None]:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+
+    before = unanswered()
+    gc.disable()
+    try:
+        with suppress(KafkaError):
+            host.runtime.write(0, KEY, refuse)
+        assert sum(isinstance(each, DeferredAnswer) for each in gc.get_objects()) == before
+    finally:
+        gc.enable()
 
 
 def unanswered() -> int:

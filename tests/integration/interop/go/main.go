@@ -2,8 +2,10 @@
 //
 //	franz transform SERVERS RECORDS ROUTE
 //	franz read SERVERS PARTITIONS ROUTE
+//	franz exchange
 //
-// It is the counterpart of ../../transactions/program.py, which documents the commands and output.
+// The first two are the counterpart of ../../transactions/program.py, which documents the commands
+// and output; the last is described in exchange.go.
 package main
 
 import (
@@ -17,6 +19,13 @@ import (
 )
 
 func main() {
+	if os.Args[1] == "exchange" {
+		if err := obey(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	servers, name := strings.Split(os.Args[2], ","), os.Args[4]
 	number, err := strconv.Atoi(os.Args[3])
 	if err == nil && os.Args[1] == "transform" {

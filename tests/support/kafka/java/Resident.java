@@ -30,6 +30,7 @@ public final class Resident {
         DataPath.register(known);
         Members.register(known);
         Administrator.register(known);
+        Exchange.register(known);
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             answers.println(JSON.writeValueAsString(answer(known, JSON.readTree(line))));
             answers.flush();

@@ -1,7 +1,9 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
+import java.io.IOException;
 import java.io.InputStream;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
@@ -17,10 +19,48 @@ final class Tools {
     /** Thrown instead of a tool's exit. */
     private static final class Exited extends Error {}
 
+    /** A stream that stays, with a target that changes: Scala's println keeps its first stream. */
+    private static final class Redirected extends OutputStream {
+        private final OutputStream idle;
+        private volatile OutputStream target;
+
+        Redirected(OutputStream idle) {
+            this.idle = idle;
+            target = idle;
+        }
+
+        PrintStream stream() {
+            return new PrintStream(this, true, StandardCharsets.UTF_8);
+        }
+
+        void to(OutputStream wanted) {
+            target = wanted == null ? idle : wanted;
+        }
+
+        @Override
+        public void write(int one) throws IOException {
+            target.write(one);
+        }
+
+        @Override
+        public void write(byte[] bytes, int offset, int length) throws IOException {
+            target.write(bytes, offset, length);
+        }
+
+        @Override
+        public void flush() throws IOException {
+            target.flush();
+        }
+    }
+
+    private static final Redirected OUT = new Redirected(System.err);
+    private static final Redirected ERR = new Redirected(System.err);
     private static final List<Runnable> HOOKS = new ArrayList<>();
     private static Integer exitCode;
 
     static void register(Map<String, Resident.Command> commands) {
+        System.setOut(OUT.stream());
+        System.setErr(ERR.stream());
         Exit.setExitProcedure(Tools::exit);
         Exit.setHaltProcedure(Tools::exit);
         Exit.setShutdownHookAdder((name, hook) -> HOOKS.add(hook));
@@ -37,22 +77,20 @@ final class Tools {
 
     private static Finished run(JsonNode command) throws Exception {
         InputStream stdin = System.in;
-        PrintStream stdout = System.out;
-        PrintStream stderr = System.err;
         ByteArrayOutputStream text = new ByteArrayOutputStream();
         ByteArrayOutputStream errors = new ByteArrayOutputStream();
         byte[] input = command.get("stdin").asText().getBytes(StandardCharsets.UTF_8);
         System.setIn(new ByteArrayInputStream(input));
-        System.setOut(new PrintStream(text, true, StandardCharsets.UTF_8));
-        System.setErr(new PrintStream(errors, true, StandardCharsets.UTF_8));
+        OUT.to(text);
+        ERR.to(errors);
         try {
             call(command);
             HOOKS.forEach(Runnable::run);
         } finally {
             HOOKS.clear();
             System.setIn(stdin);
-            System.setOut(stdout);
-            System.setErr(stderr);
+            OUT.to(null);
+            ERR.to(null);
         }
         return new Finished(exitCode, printed(text), printed(errors));
     }

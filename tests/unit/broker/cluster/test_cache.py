@@ -8,6 +8,7 @@ from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from tests.support.steps import taken
 
 
 def update(
@@ -50,21 +51,21 @@ def update(
 
 def test_only_a_full_update_makes_it_ready() -> None:
     cache = MetadataCache("c")
-    cache.apply(update())
+    taken(cache.apply(update()))
     assert not cache.ready
-    cache.apply(update(kind=FULL))
+    taken(cache.apply(update(kind=FULL)))
     assert cache.ready
 
 
 def test_incremental_update_adds_and_full_update_replaces() -> None:
     cache = MetadataCache("c")
-    cache.apply(update(("a", 1, [0]), ("b", 2, [0, 1])))
-    cache.apply(update(("b", 2, [2])))
+    taken(cache.apply(update(("a", 1, [0]), ("b", 2, [0, 1]))))
+    taken(cache.apply(update(("b", 2, [2]))))
     assert {name: list(topic.partitions) for name, topic in cache.topics.items()} == {
         "a": [0],
         "b": [0, 1, 2],
     }
-    cache.apply(update(("c", 3, [0]), kind=FULL))
+    taken(cache.apply(update(("c", 3, [0]), kind=FULL)))
     assert list(cache.topics) == ["c"]
     assert cache.topic_by_id(bytes([1]) * 16) is None
     assert cache.topic_name(bytes([3]) * 16) == "c"
@@ -72,7 +73,7 @@ def test_incremental_update_adds_and_full_update_replaces() -> None:
 
 def test_partition_has_all_its_fields() -> None:
     cache = MetadataCache("c")
-    cache.apply(update(("a", 1, [0])))
+    taken(cache.apply(update(("a", 1, [0]))))
     partition = cache.partition("a", 0)
     assert partition is not None
     assert (partition.leader, partition.leader_epoch, partition.partition_epoch) == (1, 3, 2)
@@ -86,18 +87,18 @@ def test_partition_has_all_its_fields() -> None:
 
 def test_topic_goes_with_its_last_partition() -> None:
     cache = MetadataCache("c")
-    cache.apply(update(("a", 1, [0, 1])))
-    cache.apply(update(("a", 1, [0]), leader=LEADER_DURING_DELETE))
+    taken(cache.apply(update(("a", 1, [0, 1]))))
+    taken(cache.apply(update(("a", 1, [0]), leader=LEADER_DURING_DELETE)))
     assert list(cache.topics["a"].partitions) == [1]
-    cache.apply(update(("a", 1, [1]), leader=LEADER_DURING_DELETE))
+    taken(cache.apply(update(("a", 1, [1]), leader=LEADER_DURING_DELETE)))
     assert not cache.topics
     assert cache.topic_name(bytes([1]) * 16) is None
 
 
 def test_name_with_another_id_is_another_topic() -> None:
     cache = MetadataCache("c")
-    cache.apply(update(("a", 1, [0, 1])))
-    cache.apply(update(("a", 2, [0])))
+    taken(cache.apply(update(("a", 1, [0, 1]))))
+    taken(cache.apply(update(("a", 2, [0]))))
     assert list(cache.topics["a"].partitions) == [0]
     assert cache.topic_name(bytes([1]) * 16) is None
 
@@ -106,6 +107,6 @@ def test_listeners_are_called_at_every_update() -> None:
     cache = MetadataCache("c")
     heard: list[int] = []
     cache.on_change(lambda: heard.append(len(cache.topics)))
-    cache.apply(update(("a", 1, [0])))
-    cache.apply(update(("b", 2, [0])))
+    taken(cache.apply(update(("a", 1, [0]))))
+    taken(cache.apply(update(("b", 2, [0]))))
     assert heard == [1, 2]

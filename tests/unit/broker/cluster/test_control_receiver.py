@@ -1,6 +1,7 @@
 """The receiving end of the controller's messages."""
 
 import asyncio
+import time
 from collections.abc import Iterable
 
 import pytest
@@ -10,6 +11,7 @@ from barnabas.broker.cluster.cache import FULL, MetadataCache
 from barnabas.broker.cluster.control_receiver import ControlReceiver
 from barnabas.broker.cluster.registration import Epochs
 from barnabas.broker.cluster.znodes import BrokerInfo
+from barnabas.broker.server.slices import Slicer
 from barnabas.broker.store.metadata_store import StoreUnavailable
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -29,8 +31,8 @@ class NoConfigs:
     async def load_topics(self, names: Iterable[str]) -> None:
         raise AssertionError(names)
 
-    def forget_topics(self, names: Iterable[str]) -> None:
-        raise AssertionError(names)
+    def forget_topic(self, name: str) -> None:
+        raise AssertionError(name)
 
 
 def leader_and_isr(broker_epoch: int) -> LeaderAndIsrRequest:
@@ -80,7 +82,8 @@ class Stored:
 
 def make(stored: Stored) -> tuple[ControlReceiver, MetadataCache]:
     cache = MetadataCache("cluster")
-    return ControlReceiver(NoReplicas(), cache, NoConfigs(), stored.read), cache
+    slicer = Slicer(time.monotonic)
+    return ControlReceiver(NoReplicas(), cache, NoConfigs(), stored.read, slicer), cache
 
 
 async def turns(count: int = 10) -> None:

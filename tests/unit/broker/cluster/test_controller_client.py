@@ -35,6 +35,7 @@ from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from barnabas.protocol.schema import Api
+from tests.support.steps import taken
 from tests.unit.broker.controller.harness import FakeCluster, open_cluster, until
 
 ME = 1
@@ -90,30 +91,34 @@ class ClientSetup:
 
     def know(self, controller: int, *brokers: int, replicas: tuple[int, ...] = ()) -> None:
         """Apply an update of a controller; `replicas` are those of the only partition."""
-        self.cache.apply(
-            UpdateMetadataRequest(
-                controller_id=controller,
-                controller_epoch=1,
-                type=2,
-                live_brokers=[UpdateMetadataBroker(id=each, endpoints=[]) for each in brokers],
-                topic_states=[
-                    UpdateMetadataTopicState(
-                        topic_name="t",
-                        topic_id=bytes(16),
-                        partition_states=[
-                            UpdateMetadataPartitionState(
-                                partition_index=0,
-                                controller_epoch=1,
-                                leader=ME,
-                                leader_epoch=0,
-                                isr=[ME],
-                                zk_version=0,
-                                replicas=list(replicas),
-                                offline_replicas=[each for each in replicas if each not in brokers],
-                            )
-                        ],
-                    )
-                ],
+        taken(
+            self.cache.apply(
+                UpdateMetadataRequest(
+                    controller_id=controller,
+                    controller_epoch=1,
+                    type=2,
+                    live_brokers=[UpdateMetadataBroker(id=each, endpoints=[]) for each in brokers],
+                    topic_states=[
+                        UpdateMetadataTopicState(
+                            topic_name="t",
+                            topic_id=bytes(16),
+                            partition_states=[
+                                UpdateMetadataPartitionState(
+                                    partition_index=0,
+                                    controller_epoch=1,
+                                    leader=ME,
+                                    leader_epoch=0,
+                                    isr=[ME],
+                                    zk_version=0,
+                                    replicas=list(replicas),
+                                    offline_replicas=[
+                                        each for each in replicas if each not in brokers
+                                    ],
+                                )
+                            ],
+                        )
+                    ],
+                )
             )
         )
 

@@ -59,6 +59,11 @@ async def filled() -> EmbeddedStore:
     await session.create("/kafka-acl-extended/prefixed/Topic/t", b"rules of a prefix")
     for parent in acl_znodes.CHANGES.values():
         await session.create(f"{parent}/acl_changes_", b"notice", sequence=True)
+    await session.create(znodes.config_path("users", "alice"), b"a credential")
+    tokens = (znodes.DELEGATION_TOKENS, znodes.TOKEN_CHANGES)
+    await session.multi(await missing_nodes(session, tokens))
+    await session.create(znodes.token_path("id"), b"a token")
+    await session.create(znodes.TOKEN_CHANGE, b"id", sequence=True)
     return store
 
 

@@ -52,7 +52,7 @@ async def put(store: EmbeddedSession, data: bytes, path: str = CONFIG) -> None:
 
 
 async def noticed(store: EmbeddedSession, data: bytes | None = None) -> None:
-    notice = znodes.encode_config_change("topics", "t") if data is None else data
+    notice = znodes.encode_config_change("topics/t") if data is None else data
     await store.multi([Create(znodes.CONFIG_CHANGE, notice, sequence=True)])
 
 
@@ -87,7 +87,7 @@ async def test_unreadable_configuration_leaves_the_previous_one(
     await configs.load_topics(["plain"])
     for name in ("t", "plain"):
         await put(store, data, znodes.config_path("topics", name))
-        await noticed(store, znodes.encode_config_change("topics", name))
+        await noticed(store, znodes.encode_config_change(f"topics/{name}"))
     await configs.catch_up()
     assert configs.topic("t").compacted
     assert configs.topic("plain").deleted
@@ -135,7 +135,7 @@ async def test_unreadable_broker_configuration_leaves_the_previous_one(
     await put(store, znodes.encode_config({"message.max.bytes": "2000"}), path)
     configs = await begun(store)
     await put(store, b"", path)
-    await noticed(store, znodes.encode_config_change("brokers", name))
+    await noticed(store, znodes.encode_config_change(f"brokers/{name}"))
     await configs.catch_up()
     assert configs.broker.current.message_max_bytes == 2000
     assert (await begun(store)).broker.current.message_max_bytes == 1_048_588

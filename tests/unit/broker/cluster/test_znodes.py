@@ -95,8 +95,8 @@ def test_small_nodes_survive_a_round_trip() -> None:
     assert znodes.decode_cluster_id(znodes.encode_cluster_id("id")) == "id"
     assert znodes.decode_log_dir_event(znodes.encode_log_dir_event(2)) == 2
     assert znodes.decode_config(znodes.encode_config({"a": "b"})) == {"a": "b"}
-    change = znodes.encode_config_change("groups", "a/b")
-    assert znodes.decode_config_change(change) == ("groups", "a%2Fb")
+    change = znodes.encode_config_change(znodes.config_entity("groups", "a/b"))
+    assert znodes.decode_config_change(change) == "groups/a%2Fb"
 
 
 @given(st.text(min_size=1))

@@ -84,8 +84,8 @@ class NoConfigs:
     async def load_topics(self, names: Iterable[str]) -> None:
         del names
 
-    def forget_topics(self, names: Iterable[str]) -> None:
-        del names
+    def forget_topic(self, name: str) -> None:
+        del name
 
 
 class UnpluggedClient:
@@ -142,7 +142,7 @@ class FakeCluster:
         cache = MetadataCache(cluster_id)
         replicas = FakeReplicas()
         receiver = self.receivers[broker_id] = ControlReceiver(
-            replicas, cache, NoConfigs(), lambda: stored_epochs(session, broker_id)
+            replicas, cache, NoConfigs(), lambda: stored_epochs(session, broker_id), self.slicer
         )
         info = BrokerInfo(broker_id, (endpoint,), rack, restart=restart)
         info = await register_broker(session, info, 0)

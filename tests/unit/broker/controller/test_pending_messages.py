@@ -22,6 +22,7 @@ from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from tests.support.steps import taken
 
 FULL, SOME = 2, 1
 DELETED = -2
@@ -114,7 +115,7 @@ class Receiver:
                         at = (topic.topic_name, state.partition_index)
                         self.epochs[at] = state.leader_epoch
             case UpdateMetadataRequest():
-                self.cache.apply(message)
+                taken(self.cache.apply(message))
             case StopReplicaRequest():
                 for stopped in message.topic_states:
                     for each in stopped.partition_states:

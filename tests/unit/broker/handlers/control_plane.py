@@ -35,7 +35,7 @@ from barnabas.broker.handlers import (
 from barnabas.broker.observability.logging import LoggerLevels
 from barnabas.broker.offload import InlineOffload
 from barnabas.broker.routes import API_TABLE
-from barnabas.broker.server.context import RequestContext
+from barnabas.broker.server.context import Asker, RequestContext
 from barnabas.broker.server.dispatch import Route
 from barnabas.broker.server.slices import Slicer
 from barnabas.config.broker import BrokerConfig
@@ -60,6 +60,7 @@ class ControlPlane:
     internal_replication_factor: int = 1
     deletion_enabled: bool = True
     creation_enabled: bool = True
+    asker: Asker | None = None
 
     async def ask(
         self, request: Any, version: int | None = None, listener: str = "PLAINTEXT"
@@ -71,7 +72,8 @@ class ControlPlane:
         assert version in route.serves
         request = decode(type(request), version, encode(request, version))
         context = RequestContext(
-            route.api.key, version, 0, "test", ANONYMOUS, listener, "127.0.0.1", 1, 0
+            *(route.api.key, version, 0, "test", ANONYMOUS, listener, "127.0.0.1", 1, 0),
+            asker=self.asker,
         )
         try:
             answer = all_taken(route.handle(request, context))
@@ -86,7 +88,7 @@ class ControlPlane:
         (row,) = (row for row in API_TABLE if row.module is module)
         row = row._replace(collaborator=lambda _: collaborator)
         parts: Any = None
-        self.routes[row.api.request] = row.route(parts, row.versions)
+        self.routes[row.api.request] = row.route(parts, row.versions, None)
 
 
 @asynccontextmanager
@@ -116,7 +118,7 @@ async def control_plane(
     plane.serve(alter_partition_reassignments, replica_admin)
     plane.serve(elect_leaders, replica_admin)
     plane.serve(list_partition_reassignments, replica_admin)
-    plane.serve(create_partitions, controller)
+    plane.serve(create_partitions, create_partitions.Parts(controller, cache))
     plane.serve(create_topics, create_topics.Parts(controller, dynamic))
     plane.serve(
         delete_topics,

@@ -25,7 +25,9 @@ class FakeVerifier:
         partitions: Sequence[TopicPartition],
         *,
         adds: bool,
+        principal: str | None = None,
     ) -> Any:
+        assert principal is None, "there is no authorizer"
         self.asked.append((transactional_id, producer, list(partitions), adds))
         return self.later or dict.fromkeys(partitions, self.code)
 

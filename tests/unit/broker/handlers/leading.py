@@ -69,7 +69,7 @@ class Leader:
     async def lead(self, topic: int, **state: Any) -> None:
         state = {"isr": (0, 1), "replicas": (0, 1)} | state
         await self.replicas.lead(topic=f"t{topic}", topic_id=topic_id(topic), **state)
-        self.replicas.cache._names[topic_id(topic)] = f"t{topic}"
+        self.replicas.cache._known.names[topic_id(topic)] = f"t{topic}"
 
     def partition(self, topic: int = 0) -> Partition:
         return self.replicas.manager.partition(f"t{topic}", 0)

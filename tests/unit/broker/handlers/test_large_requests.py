@@ -27,6 +27,7 @@ from barnabas.broker.handlers import (
     describe_topic_partitions,
     describe_transactions,
     elect_leaders,
+    end_txn,
     find_coordinator,
     incremental_alter_configs,
     join_group,
@@ -98,6 +99,7 @@ async def collaborator(module: ModuleType) -> Any:
     willing: Any = SimpleNamespace(
         add_partitions=lambda *_, **__: None,
         delete_offsets=lambda *_: frozenset(),
+        end=lambda request: request.producer,
         join=lambda request, _: join_group.error_response(request, ErrorCode.NONE, 9),
         leave=lambda _, members: [ErrorCode.NONE] * len(members),
     )
@@ -110,6 +112,7 @@ async def collaborator(module: ModuleType) -> Any:
         describe_groups: lambda: groups,
         describe_producers: lambda: replicas,
         describe_transactions: lambda: transactions,
+        end_txn: lambda: willing,
         find_coordinator: lambda: find_coordinator.Parts(groups, transactions, known, pytest.fail),
         join_group: lambda: willing,
         leave_group: lambda: willing,
@@ -135,6 +138,8 @@ CASES = [
     (describe_groups, "groups"),
     (describe_producers, "topics.partition_indexes"),
     (describe_transactions, "transactional_ids"),
+    (end_txn, "written"),
+    (end_txn, "written.partitions"),
     (find_coordinator, "coordinator_keys"),
     (join_group, "protocols"),
     (leave_group, "members"),
@@ -188,7 +193,7 @@ ADMIN_CASES = [
     (create_partitions, "topics.assignments", 1),
     # Names are counted, topics taken over, partitions summed up, topics planned, answers built
     # for topics that are named once and for the others.
-    (create_topics, "topics", 6),
+    (create_topics, "topics", 5),
     (create_topics, "topics.assignments", 1),
     (create_topics, "topics.configs", 1),
     (delete_topics, "topics", 4),

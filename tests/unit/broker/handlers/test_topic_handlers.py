@@ -3,6 +3,7 @@ answer as Kafka does."""
 
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -176,6 +177,18 @@ async def test_topics_are_deleted_by_id(plane: ControlPlane) -> None:
         ("both", ErrorCode.INVALID_REQUEST),
         (None, ErrorCode.INVALID_REQUEST),
     ]
+
+
+async def test_id_that_only_the_controller_knows_needs_the_right(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (created,) = await create(plane, topic("t"))
+    monkeypatch.setattr(plane.broker.cache, "topic_name", lambda _: None)
+    plane.asker = Mock(allows=Mock(return_value=False))
+    state = DeleteTopicState(name=None, topic_id=created.topic_id)
+    answer = await plane.ask(DeleteTopicsRequest(topics=[state], timeout_ms=5000))
+    assert answer.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert plane.broker.cache.topic("t") is not None
 
 
 async def test_only_brokers_create_internal_topics(plane: ControlPlane) -> None:

@@ -23,6 +23,7 @@ from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from barnabas.protocol.records.record import Record, build_batch
+from tests.support.steps import taken
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 
 BATCH = build_batch([Record(0, 1, b"k", b"v", ())])
@@ -397,16 +398,18 @@ async def test_lost_answer_is_taken_from_the_metadata_cache(rig: Rig) -> None:
         zk_version=rig.partition.partition_epoch + 1,
         replicas=[0, 1],
     )
-    rig.replicas.cache.apply(
-        UpdateMetadataRequest(
-            controller_id=0,
-            controller_epoch=1,
-            topic_states=[
-                UpdateMetadataTopicState(
-                    topic_name="t", topic_id=TOPIC_ID, partition_states=[state]
-                )
-            ],
-            live_brokers=[],
+    taken(
+        rig.replicas.cache.apply(
+            UpdateMetadataRequest(
+                controller_id=0,
+                controller_epoch=1,
+                topic_states=[
+                    UpdateMetadataTopicState(
+                        topic_name="t", topic_id=TOPIC_ID, partition_states=[state]
+                    )
+                ],
+                live_brokers=[],
+            )
         )
     )
     rig.alive(0, 1)

@@ -10,7 +10,7 @@ from barnabas.broker.security import authorizer as module
 from barnabas.broker.security.authorizer import MAX_LINES, Action, Authorizer
 from barnabas.broker.security.cluster_acls import ClusterAcls
 from barnabas.broker.store.embedded import EmbeddedStore
-from barnabas.security.acl.matcher import Policy, Reason
+from barnabas.security.acl.matcher import Policy, Reason, slot
 from barnabas.security.acl.rules import AclFilter, AclOperation, ResourceType, new_rule
 from barnabas.security.principal import Principal
 
@@ -177,3 +177,17 @@ def test_idempotent_producer_needs_one_topic_that_it_may_write(
     (line,) = lines()
     assert line.startswith("denied principal='User:alice' host='10.0.0.1' api='InitProducerId'")
     assert authorizer.allows_any(ROOT, HOST, "InitProducerId", WRITE, TOPIC)
+
+
+async def test_decisions_are_remembered_until_the_rules_change_and_not_while_they_are_logged(
+    authorizer: Authorizer, acls: ClusterAcls, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = slot(READ, TOPIC)
+    ask(authorizer, Action(READ, TOPIC, "t"), Action(READ, TOPIC, "s"))
+    assert authorizer.decided(ALICE, HOST)[key] == {"t": True, "s": False}
+    assert not authorizer.decided(ROOT, HOST)
+    assert not authorizer.decided(ALICE, "10.0.0.2")
+    with caplog.at_level(logging.DEBUG, logger=module.__name__):
+        assert not authorizer.decided(ALICE, HOST)
+    await acls.delete([AclFilter(TOPIC, "t")])
+    assert not authorizer.decided(ALICE, HOST)

@@ -9,11 +9,19 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker.cluster.cache import MetadataCache
-from barnabas.broker.handlers import heartbeat, join_group, offset_commit, produce
+from barnabas.broker.handlers import (
+    delete_groups,
+    describe_cluster,
+    heartbeat,
+    join_group,
+    offset_commit,
+    produce,
+)
 from barnabas.broker.security.authorizer import Action, Authorizer
 from barnabas.broker.security.gate import AT_ONCE, Gate
 from barnabas.broker.security.rights import (
     CLUSTER,
+    CLUSTER_ACTION,
     CREATE,
     DESCRIBE,
     GROUP,
@@ -28,8 +36,9 @@ from barnabas.broker.security.rights import (
 )
 from barnabas.broker.server.context import CloseConnection, RequestContext
 from barnabas.broker.server.dispatch import Route
-from barnabas.config.key import ConfigError
 from barnabas.protocol.errors import ErrorCode, KafkaError
+from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
+from barnabas.protocol.messages.describe_cluster import DescribeClusterResponse
 from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -46,6 +55,8 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.types import ZERO_UUID
+from barnabas.security.acl.matcher import slot
+from barnabas.security.acl.rules import CLUSTER_NAME
 from barnabas.security.principal import ANONYMOUS, Principal
 from tests.support.steps import all_taken, taken
 
@@ -58,12 +69,16 @@ class Authority:
 
     allowed: set[Action] = field(default_factory=set)
     asked: list[tuple[Action, bool]] = field(default_factory=list)
+    known: dict[int, dict[str, bool]] = field(default_factory=dict)
 
     def allows(
         self, _who: Principal, _host: str, _api: str, action: Action, *, log_denied: bool = True
     ) -> bool:
         self.asked.append((action, log_denied))
         return action in self.allowed
+
+    def decided(self, _who: Principal, _host: str) -> dict[int, dict[str, bool]]:
+        return self.known
 
     def allow(self, operation: Any, kind: Any, *names: str) -> None:
         self.allowed |= {Action(operation, kind, name) for name in names}
@@ -122,12 +137,6 @@ def codes(response: OffsetCommitResponse) -> dict[Any, int]:
     }
 
 
-def test_a_route_without_a_declaration_does_not_start(authority: Authority) -> None:
-    route = Route(heartbeat.API, range(5), pytest.fail)
-    with pytest.raises(ConfigError, match="Heartbeat declares no rights"):
-        Gate(cast(Authorizer, authority), cast(MetadataCache, None)).guard(route, None)
-
-
 def test_a_route_that_needs_nothing_has_the_bare_handler(authority: Authority) -> None:
     assert guarded(authority, heartbeat, pytest.fail, NOTHING).handle is pytest.fail
 
@@ -168,6 +177,59 @@ def test_refused_elements_are_taken_out_and_merged(authority: Authority, more: i
     assert codes(response) == {"mine": 0, "theirs": 29} | dict.fromkeys(others, 0)
     assert [topic.name for topic in seen[0].topics] == ["mine", *others]
     assert len(request.topics) == 2 + more, "the request itself is unchanged"
+
+
+def test_nothing_reaches_the_handler_if_all_elements_are_refused(authority: Authority) -> None:
+    authority.allow(READ, GROUP, "g")
+    route = guarded(authority, offset_commit, pytest.fail)
+    response = all_taken(route.handle(commit_of("a", "b"), context(offset_commit)))
+    assert codes(response) == {"a": 29, "b": 29}
+
+
+def test_a_repeated_name_is_refused_once(authority: Authority) -> None:
+    route = guarded(authority, delete_groups, pytest.fail)
+    request = DeleteGroupsRequest(groups_names=["a", "b", "a"])
+    response = all_taken(route.handle(request, context(delete_groups)))
+    assert [(each.group_id, each.error_code) for each in response.results] == [("a", 30), ("b", 30)]
+
+
+def test_a_right_of_some_versions_is_asked_in_these_alone(authority: Authority) -> None:
+    need = Need(READ, GROUP, "group_id", versions=range(2, 4))
+    route = guarded(authority, heartbeat, lambda *_: "answer", Rights(whole=(need,)))
+    request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    for version in range(5):
+        if version in need.versions:
+            with pytest.raises(KafkaError):
+                route.handle(request, context(heartbeat, version))
+        else:
+            assert route.handle(request, context(heartbeat, version)) == "answer"
+
+
+def test_operations_on_the_cluster_are_for_those_who_may_describe_it(authority: Authority) -> None:
+    def answer(*_: object) -> DescribeClusterResponse:
+        return DescribeClusterResponse(
+            cluster_id="", controller_id=0, brokers=[], cluster_authorized_operations=1
+        )
+
+    route = guarded(authority, describe_cluster, answer)
+    authority.allow(CREATE, CLUSTER, "kafka-cluster")
+    assert (
+        all_taken(route.handle(None, context(describe_cluster))).cluster_authorized_operations == 0
+    )
+    authority.allow(DESCRIBE, CLUSTER, "kafka-cluster")
+    shown = all_taken(route.handle(None, context(describe_cluster)))
+    assert shown.cluster_authorized_operations == 1 << CREATE | 1 << DESCRIBE
+
+
+def test_an_earlier_decision_about_a_name_is_none_about_an_id(authority: Authority) -> None:
+    """An id has an empty name, which rules for `*` allow."""
+    authority.allow(READ, GROUP, "g")
+    authority.known = {slot(READ, TOPIC): {"": True, "mine": True}}
+    route = guarded(authority, offset_commit, committed)
+    request = commit_of("mine", ids=[KNOWN_ID])
+    response = all_taken(route.handle(request, context(offset_commit, 10)))
+    assert codes(response) == {"mine": 0, KNOWN_ID: 29}
+    assert (Action(READ, TOPIC, "mine"), True) not in authority.asked
 
 
 def test_a_topic_id_is_asked_by_name_and_an_unknown_one_is_left_to_the_handler(
@@ -308,3 +370,31 @@ def test_what_a_client_may_not_see_is_taken_out_without_a_line(authority: Author
     (shown,) = all_taken(route.handle(None, context(heartbeat))).groups
     assert (shown.group_id, shown.authorized_operations) == ("mine", 1 << READ | 1 << DESCRIBE)
     assert not any(logged for _, logged in authority.asked)
+
+
+@pytest.mark.parametrize("ready", [False, True])
+@pytest.mark.parametrize("client_id", ["broker-1", "tool"])
+@pytest.mark.parametrize("has_right", [False, True])
+def test_client_of_a_shared_listener_waits_for_metadata_and_is_no_broker(
+    authority: Authority, ready: bool, has_right: bool, client_id: str
+) -> None:
+    seen = []
+
+    def handle(_request: Any, context: RequestContext) -> None:
+        seen.append(context.inter_broker)
+
+    cache = cast(MetadataCache, SimpleNamespace(ready=ready))
+    gate = Gate(cast(Authorizer, authority), cache)
+    route = gate.guard_shared(Route(heartbeat.API, range(5), handle), Rights())
+    if has_right:
+        authority.allow(CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
+    is_broker = has_right and client_id == "broker-1"
+    request = context(heartbeat)
+    request.client_id = client_id
+    if ready or is_broker:
+        route.handle(None, request)
+        assert seen == [is_broker]
+    else:
+        with pytest.raises(CloseConnection):
+            route.handle(None, request)
+        assert not seen

@@ -59,7 +59,7 @@ async def write(store: EmbeddedStore, name: str, data: bytes, *, told: bool = Tr
     """Write a node as Kafka's tools do, with the notification."""
     session, path = store.session(), znodes.config_path("users", name)
     write = SetData(path, data, -1) if await session.exists(path) else Create(path, data)
-    change = znodes.encode_config_change("users", name)
+    change = znodes.encode_config_change(znodes.config_entity("users", name))
     notice = [Create(znodes.CONFIG_CHANGE, change, sequence=True)] if told else []
     await session.multi([write, *notice])
 

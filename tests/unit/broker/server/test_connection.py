@@ -12,8 +12,10 @@ import pytest
 from barnabas.broker.server.budget import RequestMemory
 from barnabas.broker.server.connection import FRAMES_PER_TURN, MAX_OVERLAPPING
 from barnabas.broker.server.context import Acknowledgement, CloseConnection, RequestContext
+from barnabas.broker.server.dispatch import freed
 from barnabas.broker.server.slices import Slicer
 from barnabas.protocol.codec import decode
+from barnabas.protocol.compile import STRIDE
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.header import encode_request_header
 from barnabas.protocol.messages import (
@@ -25,6 +27,7 @@ from barnabas.protocol.messages import (
     metadata,
     produce,
 )
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tests.support.waiting import eventually
 from tests.unit.broker.server.wire import (
     Peer,
@@ -639,5 +642,56 @@ async def test_refused_request_is_freed_without_the_collector() -> None:
         await eventually(lambda: peer.answered() == [1])
         await turn()
         assert left[0]() is None
+    finally:
+        gc.enable()
+
+
+def protocols(count: int) -> list[Any]:
+    return [JoinGroupRequestProtocol(name=f"p{n}", metadata=b"") for n in range(count)]
+
+
+def joining(count: int) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=1,
+        member_id="",
+        protocol_type="t",
+        protocols=protocols(count),
+    )
+
+
+def test_elements_of_a_request_are_freed_in_steps() -> None:
+    requests = [joining(10_000)]
+    last: Any = requests[0].protocols[-1]
+    last.metadata = Elements()
+    left = weakref.ref(last.metadata)
+    del last
+    steps = sum(1 for _ in freed(requests))
+    assert left() is None
+    assert 10_000 / STRIDE <= steps < 10_000
+
+
+def test_elements_that_are_used_elsewhere_are_not_taken_away() -> None:
+    request, other = joining(1_000), joining(1_000)
+    used = other.protocols
+    requests = [request, other]
+    del other
+    for _ in freed(requests):
+        pass
+    assert len(request.protocols) == len(used) == 1_000
+    assert not requests
+
+
+async def test_closed_connection_is_freed_without_the_collector() -> None:
+    """Ten thousand connections that come and go were 170 MB of garbage."""
+    gc.disable()
+    try:
+        peer = Peer(lambda _request, _context: None)
+        left = weakref.ref(peer.connection)
+        peer.connection.connection_lost(None)
+        peer.transport.protocol = None
+        del peer
+        await turn()
+        assert left() is None
     finally:
         gc.enable()

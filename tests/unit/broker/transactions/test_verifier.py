@@ -64,7 +64,9 @@ class Rig:
     def config(self) -> BrokerConfig:
         return BrokerConfig.from_properties({"log.dirs": "/data", **self.properties})
 
-    def verify(self, key: str, producer: Producer, asked: Iterable[TopicPartition]) -> Answers:
+    def verify(
+        self, key: str, producer: Producer, asked: Iterable[TopicPartition], _principal: str | None
+    ) -> Answers:
         """Verify in place of the coordinator."""
         self.asked.append((key, producer, list(asked)))
         answer = self._next()

@@ -17,130 +17,39 @@ from barnabas.security.acl.matcher import (
     parse_super_users,
 )
 from barnabas.security.acl.rules import (
-    AccessControlEntry,
     AclBinding,
     AclOperation,
-    AclPermissionType,
-    PatternType,
     ResourcePattern,
     ResourceType,
 )
 from barnabas.security.principal import Principal
-
-ALICE, BOB, ROOT = (Principal("User", name) for name in ("alice", "bob", "root"))
-ANYONE = Principal("User", "*")
-HOST, OTHER_HOST = "10.0.0.1", "10.0.0.2"
-TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
-LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
-ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
-READ, WRITE, DESCRIBE, ALL = (
-    AclOperation.READ,
-    AclOperation.WRITE,
-    AclOperation.DESCRIBE,
-    AclOperation.ALL,
+from tests.support.slow_matcher import (
+    ALICE,
+    ALL,
+    ALLOW,
+    ANYONE,
+    BOB,
+    DENY,
+    DESCRIBE,
+    GROUP,
+    HOST,
+    LITERAL,
+    OTHER_HOST,
+    PREFIXED,
+    READ,
+    ROOT,
+    TOPIC,
+    WRITE,
+    decide_any_slowly,
+    decide_slowly,
+    rule,
 )
-IMPLIED = {
-    AclOperation.DESCRIBE: {READ, WRITE, AclOperation.DELETE, AclOperation.ALTER},
-    AclOperation.DESCRIBE_CONFIGS: {AclOperation.ALTER_CONFIGS},
-}
-
-
-def rule(
-    name: str,
-    operation: AclOperation = READ,
-    permission: AclPermissionType = ALLOW,
-    *,
-    who: Principal = ALICE,
-    how: PatternType = LITERAL,
-    host: str = "*",
-    kind: ResourceType = TOPIC,
-) -> AclBinding:
-    return AclBinding(
-        ResourcePattern(kind, name, how), AccessControlEntry(who, host, operation, permission)
-    )
-
 
 DEFAULT = Policy()
 
 
 def by(rules: Sequence[AclBinding], policy: Policy = DEFAULT) -> Matcher:
     return Matcher(RuleSet.of(rules), policy)
-
-
-# --- the model
-
-
-def applies(rule: AclBinding, who: Principal, host: str, operations: set[AclOperation]) -> bool:
-    entry = rule.entry
-    return (
-        entry.principal in (who, ANYONE)
-        and entry.host in (host, "*")
-        and entry.operation in operations | {ALL}
-    )
-
-
-def names(pattern: ResourcePattern, kind: ResourceType, name: str) -> bool:
-    if pattern.type != kind:
-        return False
-    if pattern.pattern_type is PREFIXED:
-        return name.startswith(pattern.name)
-    return pattern.name in (name, "*")
-
-
-def decide_slowly(
-    rules: Sequence[AclBinding],
-    policy: Policy,
-    who: Principal,
-    host: str,
-    operation: AclOperation,
-    kind: ResourceType,
-    name: str,
-) -> bool:
-    if who in policy.super_users:
-        return True
-    found = [each for each in rules if names(each.pattern, kind, name)]
-    if not found:
-        return policy.allow_everyone
-    denies = [each for each in found if each.entry.permission is DENY]
-    allows = [each for each in found if each.entry.permission is ALLOW]
-    allowing = {operation} | IMPLIED.get(operation, set())
-    return not any(applies(each, who, host, {operation}) for each in denies) and any(
-        applies(each, who, host, allowing) for each in allows
-    )
-
-
-def decide_any_slowly(
-    rules: Sequence[AclBinding],
-    policy: Policy,
-    who: Principal,
-    host: str,
-    operation: AclOperation,
-    kind: ResourceType,
-) -> bool:
-    """Follow Authorizer.authorizeByResourceType step by step."""
-    if decide_slowly(rules, policy, who, host, operation, kind, "hardcode"):
-        return True
-    allowed, denied = [
-        {
-            each.pattern
-            for each in rules
-            if each.pattern.type == kind
-            and each.entry.permission is permission
-            and applies(each, who, host, {operation})
-        }
-        for permission in (ALLOW, DENY)
-    ]
-    if ResourcePattern(kind, "*", LITERAL) in denied:
-        return False
-    for pattern in allowed:
-        prefixes = [pattern.name[: end + 1] for end in range(len(pattern.name))]
-        if pattern == ResourcePattern(kind, "*", LITERAL):
-            return True
-        if pattern.pattern_type is LITERAL and pattern in denied:
-            continue
-        if not any(ResourcePattern(kind, prefix, PREFIXED) in denied for prefix in prefixes):
-            return True
-    return False
 
 
 resource_names = st.sampled_from(
@@ -320,19 +229,29 @@ def test_group_with_an_empty_name_is_not_answered_for_the_whole_type() -> None:
     assert not fast.allows(ALICE, HOST, READ, GROUP, "")
 
 
+def remembered(fast: Matcher) -> int:
+    clients = fast._clients.values()
+    return sum(len(known) for client in clients for known in client.decided.values())
+
+
 def test_remembered_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matcher, "MAX_DECISIONS", 10)
     fast = by([rule("t", how=PREFIXED)])
+    assert allows(fast, "t")
+    assert remembered(fast) == 1
     for number in range(95):
         assert allows(fast, f"t{number}")
         assert not allows(fast, f"s{number}")
-    assert 0 < len(fast._known) <= 10
+    assert remembered(fast) <= 10
+    for number in range(95):
+        assert not fast.allows(Principal("User", f"u{number}"), HOST, READ, TOPIC, "t")
+    assert len(fast._clients) <= 10
 
 
 def test_long_names_are_not_remembered() -> None:
     fast = by([rule("t", how=PREFIXED)])
     assert allows(fast, "t" * 30_000)
-    assert not fast._known
+    assert not remembered(fast)
 
 
 def test_prefixes_are_looked_up_by_length_not_one_by_one() -> None:

@@ -80,21 +80,26 @@ def test_authorization_id_of_another_user_is_refused(find):
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("message", "told"),
     [
-        b"",
-        b"alice",
-        b"\0alice",
-        b"\0\0secret",
-        b"\0alice\0",
-        b"\0mute\0",
-        b"\0alice\0secret\0",
-        b"\0\0alice\0secret",
-        b"\0alice\0secret\xff",
-        b"\0alice\0" + b"s" * MAX_MESSAGE,
+        (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
+        (b"alice", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
+        (b"\0alice", "Invalid SASL/PLAIN response: expected 3 tokens, got 2"),
+        (b"\0alice\0secret\0", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
+        (b"\0\0alice\0secret\0\0", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
+        (b"\0\0secret", "Authentication failed: username not specified"),
+        (b"\0alice\0", "Authentication failed: password not specified"),
+        (b"\0mute\0", "Authentication failed: password not specified"),
     ],
 )
-def test_malformed_message_gets_the_general_answer(message):
+def test_malformed_message_gets_kafkas_answer(message, told):
+    with pytest.raises(AuthenticationFailed) as error:
+        authenticate(message)
+    assert error.value.answer("PLAIN") == told
+
+
+@pytest.mark.parametrize("message", [b"\0alice\0secret\xff", b"\0alice\0" + b"s" * MAX_MESSAGE])
+def test_message_that_is_not_read_gets_the_general_answer(message):
     with pytest.raises(AuthenticationFailed) as error:
         authenticate(message)
     assert error.value.answer("PLAIN") == (

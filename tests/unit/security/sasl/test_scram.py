@@ -337,9 +337,23 @@ def test_credential_that_is_not_usable_is_as_good_as_none(unusable):
 # --- delegation tokens
 
 
+def delegation_token(token_id, hmac, expires_ms):
+    spark = Principal("User", "spark")
+    return DelegationToken(
+        id=token_id,
+        owner=spark,
+        requester=spark,
+        renewers=(),
+        issued_ms=0,
+        max_ms=NOW_MS + 1000,
+        expires_ms=expires_ms,
+        hmac=hmac,
+    )
+
+
 def tokens(expires_ms=NOW_MS + 1):
     hmac = token_hmac("id-1", "master")
-    token = DelegationToken(Principal("User", "spark"), hmac, expires_ms)
+    token = delegation_token("id-1", hmac, expires_ms)
     return {"id-1": token}.get, base64.b64encode(hmac).decode()
 
 
@@ -479,7 +493,7 @@ def test_invalid_text_of_a_credential_is_refused_and_not_shown(change):
 
 def test_secrets_are_in_no_repr():
     stored = credential(SHA_256)
-    token = DelegationToken(Principal("User", "spark"), b"hunter2", 0)
+    token = delegation_token("id-1", b"hunter2", 0)
     for secret in (stored.stored_key, stored.server_key, b"hunter2"):
         assert repr(secret)[2:-1] not in repr((stored, token))
 

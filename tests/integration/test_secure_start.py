@@ -1,0 +1,303 @@
+"""`barnabas serve --secure` and `barnabas cluster up --secure`."""
+
+import asyncio
+import re
+import ssl
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from aiokafka import AIOKafkaProducer
+from kafka import KafkaProducer
+
+from barnabas.security.certificates import certificates_of, parse_certificate
+from tests.support import zookeeper
+from tests.support.command_line import DEADLINE, Cli, Served, environment, run
+from tests.support.kafka import tools
+from tests.support.ports import free_port, ports_in_a_row
+
+_started: list[Served] = []
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    yield
+    while _started:
+        _started.pop().process.kill()
+
+
+class Secure(Served):
+    """`barnabas serve --secure`, and the settings that it prints."""
+
+    def __init__(self, *arguments: str, listen: str = "localhost:0", **more: str) -> None:
+        at = ("-l", listen) if listen else ()
+        super().__init__("--secure", *at, *arguments, **more)
+        _started.append(self)
+        assert self.process.stdout is not None
+        self.printed = ""
+        while "stop:" not in self.printed:
+            self.printed += self.process.stdout.readline().decode()
+
+    def settings(self, library: str) -> dict[str, Any]:
+        found = re.search(rf"^  {library}: +(.*)$", self.printed, re.MULTILINE)
+        assert found is not None
+        settings: dict[str, Any] = eval(found[1], {"ssl": ssl, "open": open})
+        return settings
+
+    @property
+    def admin(self) -> tuple[str, str]:
+        """The options of a command that logs in as the administrator."""
+        found = re.search(r"--command-config (\S+)$", self.printed, re.MULTILINE)
+        assert found is not None
+        return "--command-config", found[1]
+
+
+@pytest.fixture
+def cli(
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    tmp_path: Path,
+) -> Cli:
+    return Cli("127.0.0.1:1", (monkeypatch, capfdbinary), tmp_path)
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def produce(settings: dict[str, Any]) -> str | None:
+    """Produce with librdkafka; return the error, None after a success."""
+    producer = confluent_kafka.Producer(
+        settings | {"message.timeout.ms": 3000, "socket.timeout.ms": 2000}
+    )
+    errors: list[Any] = []
+    producer.produce("orders", b"1", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(DEADLINE) == 0
+    return None if errors[0] is None else str(errors[0])
+
+
+def test_clients_get_in_with_the_printed_settings(cli: Cli, tmp_path: Path) -> None:
+    served = Secure("-d", str(tmp_path))
+    assert produce(served.settings("confluent-kafka")) is None
+    _use_kafka_python(served.settings("kafka-python"))
+    asyncio.run(_use_aiokafka(served))
+    cli = cli.at(served.servers)
+    assert [row["topic"] for row in cli.json("topics", "list", *served.admin)] == ["orders"]
+    code, _, errors = cli.run("topics", "list", "--timeout", "1")
+    assert code == 1
+    assert b"does it need --command-config?" in errors
+    code, out, errors_of_broker = served.stop()
+    assert code == 0
+    password = (tmp_path / "secure" / "admin.password").read_text()
+    assert len(password) == 32
+    assert password not in served.printed + out + errors_of_broker
+
+
+def _use_kafka_python(settings: dict[str, Any]) -> None:
+    producer = KafkaProducer(**settings)
+    producer.send("orders", b"2").get(DEADLINE)
+    producer.close()
+
+
+async def _use_aiokafka(served: Secure) -> None:
+    async with AIOKafkaProducer(**served.settings("aiokafka")) as producer:
+        await producer.send_and_wait("orders", b"3")
+
+
+def test_a_second_start_reuses_everything(cli: Cli, tmp_path: Path) -> None:
+    secure = tmp_path / "secure"
+    first = Secure("-d", str(tmp_path))
+    assert produce(first.settings("confluent-kafka")) is None
+    first.stop()
+    made = files(secure)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in secure.iterdir()}
+    assert modes == dict.fromkeys(made, 0o600) | {"ca.pem": 0o644}
+    second = Secure("-d", str(tmp_path))
+    assert files(secure) == made
+    assert produce(second.settings("confluent-kafka")) is None
+    assert cli.at(second.servers)(
+        "consume", "orders", "--from", "beginning", "-c", "2", *second.admin
+    )
+    second.stop()
+
+
+def test_users_without_a_rule_and_wrong_passwords_are_refused(tmp_path: Path) -> None:
+    served = Secure("-d", str(tmp_path))
+    settings = served.settings("confluent-kafka")
+    assert produce(settings) is None
+    assert produce(settings | {"sasl.password": "wrong"}) is not None
+    assert produce(settings | {"security.protocol": "SSL"}) is not None
+    served.stop()
+
+
+def test_a_lost_password_is_made_again(tmp_path: Path) -> None:
+    first = Secure("-d", str(tmp_path))
+    old = first.settings("confluent-kafka")
+    first.stop()
+    (tmp_path / "secure" / "admin.password").unlink()
+    second = Secure("-d", str(tmp_path))
+    settings = second.settings("confluent-kafka")
+    assert settings["sasl.password"] != old["sasl.password"]
+    assert produce(settings) is None
+    second.stop()
+
+
+def test_another_host_gets_another_certificate(tmp_path: Path) -> None:
+    Secure("-d", str(tmp_path)).stop()
+    made = files(tmp_path / "secure")
+    served = Secure(
+        "-d", str(tmp_path), "--set", "advertised.listeners=PLAINTEXT://kafka.example:9092"
+    )
+    served.stop()
+    now = files(tmp_path / "secure")
+    assert {name for name in now if now[name] != made[name]} == {"broker-0.pem"}
+    (certificate,) = certificates_of(now["broker-0.pem"].decode())
+    names = b" ".join(parse_certificate(certificate).alternative_names)
+    assert b"kafka.example" in names
+
+
+def test_brokers_of_a_cluster_trust_each_other_alone(cli: Cli, tmp_path: Path) -> None:
+    port = ports_in_a_row(6)
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "barnabas", "cluster", "up", "--secure", "-d", str(tmp_path)),
+            *("--listen", f"localhost:{port}"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    printed = ""
+    while "stop:" not in printed:
+        line = process.stdout.readline().decode()
+        assert line, process.communicate()[1].decode()
+        printed += line
+    try:
+        found = re.search(r"confluent-kafka: +(.*)", printed)
+        assert found is not None
+        settings = eval(found[1])
+        assert produce(settings | {"acks": "all"}) is None
+        # The listener between the brokers wants a certificate, which no user has.
+        between = f"localhost:{port + 3}"
+        tls = {"bootstrap.servers": between, "security.protocol": "SSL"}
+        assert produce(settings | tls) is not None
+        assert produce({"bootstrap.servers": between}) is not None
+        admin = ("--command-config", str(tmp_path / "secure" / "admin.properties"))
+        (row,) = cli.at(f"localhost:{port}").json("topics", "describe", "orders", *admin)
+        assert sorted(row["isr"]) == [1, 2, 3]
+    finally:
+        process.terminate()
+        _, errors = process.communicate(timeout=DEADLINE)
+    assert settings["sasl.password"] not in printed + errors.decode()
+
+
+def refused(tmp_path: Path, *arguments: str, **more: str) -> str:
+    done = run("serve", "--secure", "-l", "localhost:0", "-d", str(tmp_path), *arguments, **more)
+    assert done.returncode == 1
+    return done.stderr.decode().splitlines()[-1]
+
+
+def test_files_that_do_not_fit_are_told(tmp_path: Path) -> None:
+    secure = tmp_path / "secure"
+    secure.mkdir()
+    (secure / "ca.pem").write_text("x")
+    text = refused(tmp_path)
+    assert text.endswith("has ca.pem without ca.key and broker.pem and admin.password: give a "
+                         "directory that has all of them, or an empty one")  # fmt: skip
+    (secure / "ca.key").write_text("x")
+    assert "ca.pem and " in (text := refused(tmp_path))
+    assert "ca.key cannot be used: " in text
+    (secure / "broker-0.pem").write_text("x")
+    assert "broker-0.pem or ca.pem has no certificate: remove broker-0.pem" in refused(tmp_path)
+    (secure / "ca.pem").unlink()
+    assert "has ca.key without ca.pem: bring it back" in refused(tmp_path)
+
+
+def test_keys_that_exclude_each_other_are_told(tmp_path: Path) -> None:
+    text = refused(tmp_path, "--set", "security.inter.broker.protocol=SSL")
+    assert text.endswith(
+        "--secure takes inter.broker.listener.name instead of security.inter.broker.protocol"
+    )
+
+
+def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    text = refused(tmp_path, "--secure-directory", str(tmp_path / "file" / "secure"))
+    assert text == f"barnabas: {tmp_path}/file/secure: Not a directory"
+
+
+def test_files_are_used_without_the_key_of_the_authority(tmp_path: Path) -> None:
+    Secure("-d", str(tmp_path / "a")).stop()
+    secure = tmp_path / "a" / "secure"
+    (secure / "ca.key").unlink()
+    (secure / "broker-0.pem").rename(secure / "broker.pem")
+    served = Secure("-d", str(tmp_path / "b"), "--secure-directory", str(secure))
+    assert produce(served.settings("confluent-kafka")) is None
+    served.stop()
+
+
+def test_kafkas_tools_get_in_with_the_properties(tmp_path: Path) -> None:
+    served = Secure("-d", str(tmp_path))
+    topic = ("--create", "--topic", "by-java", "--bootstrap-server", served.servers)
+    done = tools.run("org.apache.kafka.tools.TopicCommand", *topic, *served.admin)
+    assert (done.code, done.text) == (0, "Created topic by-java.\n"), done.errors
+    served.stop()
+
+
+def test_files_for_brokers_of_several_hosts(tmp_path: Path) -> None:
+    hosts = ("--host", "localhost", "--host", "*.brokers.svc")
+    done = run("secure", str(tmp_path / "made"), *hosts)
+    assert done.returncode == 0, done.stderr
+    made = files(tmp_path / "made")
+    assert set(made) == {"ca.pem", "ca.key", "broker.pem", "admin.password", "admin.properties"}
+    (tmp_path / "made" / "ca.key").rename(tmp_path / "kept")
+    served = Secure("-d", str(tmp_path / "data"), "--secure-directory", str(tmp_path / "made"))
+    assert produce(served.settings("confluent-kafka")) is None
+    served.stop()
+    again = run("secure", str(tmp_path / "made"), *hosts)
+    assert again.returncode == 1
+    assert b"has no ca.key" in again.stderr
+
+
+@pytest.mark.skipif(not zookeeper.installed(), reason="needs a ZooKeeper server")
+def test_brokers_on_zookeeper_share_the_files_that_the_first_one_makes(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """They begin at the same time, as containers with a common volume do."""
+    server = zookeeper.ZooKeeperServer(tmp_path / "zookeeper")
+    server.start()
+    try:
+        with ThreadPoolExecutor(3) as threads:
+            brokers = list(threads.map(partial(_on_zookeeper, tmp_path, server.connect), (1, 2, 3)))
+        made = files(tmp_path / "shared")
+        assert {f"broker-{each}.pem" for each in (1, 2, 3)} < made.keys()
+        settings = brokers[0].settings("confluent-kafka")
+        assert produce(settings | {"acks": "all"}) is None
+        (row,) = cli.at(brokers[1].servers).json("topics", "describe", "orders", *brokers[1].admin)
+        assert sorted(row["isr"]) == [1, 2, 3]
+        for broker in brokers:
+            broker.stop()
+    finally:
+        server.kill()
+
+
+def _on_zookeeper(directory: Path, connect: str, broker: int) -> Secure:
+    clients, between = free_port(), free_port()
+    listeners = f"EXTERNAL://localhost:{clients},REPLICATION://localhost:{between}"
+    return Secure(
+        *("--secure-directory", str(directory / "shared"), "-d", str(directory / str(broker))),
+        listen="",
+        KAFKA_LISTENERS=listeners,
+        KAFKA_INTER_BROKER_LISTENER_NAME="REPLICATION",
+        KAFKA_BROKER_ID=str(broker),
+        KAFKA_ZOOKEEPER_CONNECT=f"{connect}/secure",
+        KAFKA_DEFAULT_REPLICATION_FACTOR="3",
+    )

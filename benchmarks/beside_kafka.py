@@ -23,7 +23,15 @@ from statistics import median
 from typing import TypeVar
 
 from barnabas.protocol.records.batch import read_prefix
-from benchmarks import raw, registering, report, spark_pipeline, three_brokers, transaction_loads
+from benchmarks import (
+    raw,
+    registering,
+    report,
+    security,
+    spark_pipeline,
+    three_brokers,
+    transaction_loads,
+)
 from benchmarks.clusters import BarnabasTrio, KafkaTrio
 from benchmarks.systems import (
     ApacheKafka,
@@ -35,7 +43,7 @@ from benchmarks.systems import (
     settled,
 )
 from benchmarks.three_brokers import ThreeBrokers
-from tests.support.kafka.jars import KAFKA_VERSION
+from tests.support.kafka import jars
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
@@ -76,7 +84,25 @@ def idle(system: System) -> Figures:
     return {"resident_mb": resident_bytes(system.pid) / 1e6}
 
 
-def librdkafka(system: System, record_bytes: int, batch_bytes: int, megabytes: int) -> Round:
+def _start_and_rest(system: System, site: security.Site) -> Figures:
+    """Measure the start of a broker, its memory then, and after clients of each kind."""
+    figures = {"start": start_up(system)["seconds"]}
+    with Running(system), raw.connect(system.port):
+        figures["memory"] = figures["memory in use"] = idle(system)["resident_mb"]
+        if site.knows(system):
+            security.add_user(system)
+            site.come_in(system, security.COMERS * security.THREADS, tokens=False)
+            figures["memory in use"] = idle(system)["resident_mb"]
+        return figures
+
+
+def librdkafka(
+    system: System,
+    record_bytes: int,
+    batch_bytes: int,
+    megabytes: int,
+    tls: security.Tls | None = None,
+) -> Round:
     """Produce and consume one topic."""
     topic = f"load-{record_bytes}-{batch_bytes}-{time.time_ns()}"
     records = min(megabytes * 1_000_000 // record_bytes, MOST_RECORDS)
@@ -85,6 +111,11 @@ def librdkafka(system: System, record_bytes: int, batch_bytes: int, megabytes: i
         name = f"{record_bytes} B in {batch_bytes // 1024} KB"
         sizes = ["--size", str(record_bytes), "--batch-size", str(batch_bytes)]
         load = ["--topic", topic, "--records", str(records), *sizes]
+        port = system.port
+        if tls is not None:
+            port, name = tls.port, f"TLS: {name}"
+            load += ["--authority", tls.authority]
+        load += ["--bootstrap", f"localhost:{port}" if tls else f"127.0.0.1:{port}"]
         produced = _driven(system, "produce", load)
         batches = _batches(system.data / f"{topic}-0")
         produced["requests_per_s"] = batches / produced["seconds"]
@@ -137,8 +168,7 @@ def _driven(system: System, what: str, load: Sequence[str]) -> Figures:
     before = cpu_seconds(system.pid)
     with tempfile.TemporaryFile() as log:
         command = [sys.executable, str(HERE / "librdkafka.py"), what]
-        command += ["--bootstrap", f"127.0.0.1:{system.port}", *load]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, check=True)
+        done = subprocess.run([*command, *load], stdout=subprocess.PIPE, stderr=log, check=True)
     told = json.loads(done.stdout)
     cpu = cpu_seconds(system.pid) - before
     return {
@@ -280,12 +310,39 @@ def measure_pipeline(found: Found, directory: Path, rounds: int, megabytes: int)
     spark_pipeline.measure(found.note, directory, rounds, megabytes)
 
 
+def measure_security(found: Found, directory: Path, rounds: int, megabytes: int) -> None:
+    """Measure TLS and SASL: data, new connections, logins, and what they add to a broker."""
+    site = security.Site(directory)
+    for _ in range(rounds):
+        for bare, secured in (
+            (Barnabas(directory), site.barnabas(tokens=False)),
+            (ApacheKafka(directory), site.kafka()),
+        ):
+            without, with_it = (_start_and_rest(each, site) for each in (bare, secured))
+            for name in without:
+                figures = {"more": with_it[name] - without[name], "all": with_it[name]}
+                found.note(f"{name} with security", bare.name, figures)
+    with Running(site.barnabas()) as ours, Running(site.kafka()) as theirs:
+        systems = [ours.system, theirs.system]
+        for each in systems:
+            security.add_user(each)
+
+        def over_tls(system: System, batch_bytes: int) -> Round:
+            return librdkafka(system, 1024, batch_bytes, megabytes, site.tls(system))
+
+        work: list[Callable[[System], Round]] = [
+            partial(over_tls, batch_bytes=size) for size in BATCH_BYTES
+        ]
+        found.rounds(systems, [*work, partial(site.come_in, count=10 * megabytes)], rounds)
+
+
 PARTS = {
     "log": measure_log,
     "transactions": measure_transactions,
     "cluster": measure_cluster,
     "registering": measure_registering,
     "pipeline": measure_pipeline,
+    "security": measure_security,
 }
 
 
@@ -307,7 +364,7 @@ def machine() -> dict[str, str]:
         "cpu": f"{os.cpu_count()} x {cpus}",
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "kafka": KAFKA_VERSION,
+        "kafka": jars.version(),
         "load_before": f"{os.getloadavg()[0]:.1f}",
         "date": time.strftime("%Y-%m-%d"),
     }

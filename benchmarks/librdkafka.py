@@ -61,13 +61,21 @@ def client(lib: c.CDLL, kind: int, settings: dict[str, object]) -> c.c_void_p:
     return c.c_void_p(handle)
 
 
+def connection(args: argparse.Namespace) -> dict[str, object]:
+    """Return the settings of a connection: over TLS if there is an authority."""
+    servers = {"bootstrap.servers": args.bootstrap}
+    if not args.authority:
+        return servers
+    return servers | {"security.protocol": "ssl", "ssl.ca.location": args.authority}
+
+
 def produce(args: argparse.Namespace) -> tuple[int, float]:
     lib = load()
     rk = client(
         lib,
         PRODUCER,
         {
-            "bootstrap.servers": args.bootstrap,
+            **connection(args),
             "batch.size": args.batch_size,
             "batch.num.messages": 1_000_000,
             "linger.ms": 5,
@@ -107,7 +115,7 @@ def consume(args: argparse.Namespace) -> tuple[int, float]:
         lib,
         CONSUMER,
         {
-            "bootstrap.servers": args.bootstrap,
+            **connection(args),
             "group.id": "benchmark",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": "false",
@@ -156,6 +164,7 @@ def main() -> None:
     parser.add_argument("--chunk", type=int, default=CHUNK, help="records in turn to a partition")
     parser.add_argument("--acks", default="all")
     parser.add_argument("--compression", default="none")
+    parser.add_argument("--authority", help="PEM file of the authority of brokers with TLS")
     args = parser.parse_args()
     records, seconds = produce(args) if args.what == "produce" else consume(args)
     usage = resource.getrusage(resource.RUSAGE_SELF)

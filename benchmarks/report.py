@@ -28,6 +28,10 @@ def _own(limit: float) -> Aim:
     return Aim(f"at least {limit:g}", lambda ours, _theirs: ours >= limit)
 
 
+def _own_most(limit: float, unit: str) -> Aim:
+    return Aim(f"at most {limit:g} {unit}", lambda ours, _theirs: ours <= limit)
+
+
 def _below(limit: float, ratio: float | None, unit: str) -> Aim:
     text = f"below {limit:g} {unit}" + ("" if ratio is None else ", at most a sixth")
     return Aim(
@@ -143,6 +147,46 @@ def _of_cluster(_medians: Medians) -> dict[str, list[Row]]:
     }
 
 
+def _of_security(_medians: Medians) -> dict[str, list[Row]]:
+    rows = []
+    for what in ("produce", "consume"):
+        for size in ("16 KB", "1024 KB"):
+            name = f"{what} TLS: 1024 B in {size}"
+            rows += [
+                Row(name, "mb_per_s", f"{what}, batches of {size}, MB/s", _at_least(1)),
+                Row(name, "cpu_s_per_gb", f"{what}, batches of {size}, CPU s/GB", _at_most(1)),
+            ]
+    coming = []
+    for name, aim in (
+        ("new TLS 1.3 connections", 1.0),
+        ("logins by SCRAM-SHA-512", 0.7),
+        ("logins by OAUTHBEARER", 0.7),
+    ):
+        coming += [
+            Row(name, "per_s", f"{name}/s", _at_least(aim)),
+            Row(name, "cpu_us", f"{name}, broker CPU us", None),
+            Row(name, "neighbour_p99_ms", f"{name}, another client's p99, ms", None),
+            Row(name, "neighbour_longest_ms", f"{name}, another client's longest, ms", None),
+        ]
+    added = [
+        Row("start with security", "more", "more at the start, s", _own_most(0.08, "s")),
+        Row("start with security", "all", "start, s", None),
+        Row("memory with security", "more", "more memory at rest, MB", _own_most(10, "MB")),
+        Row("memory with security", "all", "memory at rest, MB", None),
+        Row(
+            "memory in use with security",
+            "more",
+            "more memory after clients of each kind, MB",
+            None,
+        ),
+    ]
+    return {
+        "TLS 1.3, records of 1 KB": rows,
+        "Clients that come in": coming,
+        "Cost of listeners with TLS and SASL, and an authorizer": added,
+    }
+
+
 def _loads(medians: Medians, what: str) -> list[Row]:
     rows = []
     for name in medians:
@@ -229,7 +273,12 @@ def _pipeline(results: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-_TABLES = {"log": _of_log, "transactions": _of_transactions, "cluster": _of_cluster}
+_TABLES = {
+    "log": _of_log,
+    "transactions": _of_transactions,
+    "cluster": _of_cluster,
+    "security": _of_security,
+}
 
 
 def page(results: Mapping[str, Any], notes: Path) -> str:

@@ -3,7 +3,7 @@
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -59,9 +59,16 @@ class Barnabas:
 
     name = "Barnabas"
 
-    def __init__(self, directory: Path, properties: Mapping[str, str] = {}) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        properties: Mapping[str, str] = {},
+        listeners: Sequence[str] = (),
+    ) -> None:
         self.data = directory / "barnabas"
-        self._broker = BrokerProcess(self.data, defaults=PROPERTIES, **properties)
+        self._broker = BrokerProcess(
+            self.data, defaults=PROPERTIES, further=listeners, **properties
+        )
         self.port = self._broker.port
 
     @property
@@ -89,8 +96,20 @@ class ApacheKafka:
 
     name = "Apache Kafka"
 
-    def __init__(self, directory: Path) -> None:
-        self._kafka = Kafka(directory / "kafka", heap=DEFAULT, properties=PROPERTIES)
+    def __init__(
+        self,
+        directory: Path,
+        properties: Mapping[str, str] = {},
+        listeners: Sequence[str] = (),
+        options: Sequence[str] = (),
+    ) -> None:
+        """`options` are further ones of the JVM."""
+        self._kafka = Kafka(
+            directory / "kafka",
+            heap=[*DEFAULT, *options],
+            properties={**PROPERTIES, **properties},
+            listeners=listeners,
+        )
         self._starting: threading.Thread | None = None
         self.port = self._kafka.port
         self.data = self._kafka.data

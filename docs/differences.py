@@ -24,20 +24,6 @@ class Difference(NamedTuple):
 
 MISSING = (
     Missing(
-        {
-            38: "CreateDelegationToken",
-            39: "RenewDelegationToken",
-            40: "ExpireDelegationToken",
-            41: "DescribeDelegationToken",
-            48: "DescribeClientQuotas",
-            49: "AlterClientQuotas",
-        },
-        "Quotas and delegation tokens come later, and so does the authorizer, because some APIs do "
-        "not declare yet which rights they need: CreateAcls, DescribeAcls and DeleteAcls answer "
-        "SECURITY_DISABLED, as in Kafka without an authorizer. A configuration that asks for "
-        "them is refused. Keys of quotas have no effect, and a warning at the start names them.",
-    ),
-    Missing(
         {68: "ConsumerGroupHeartbeat", 69: "ConsumerGroupDescribe"},
         "The consumer protocol of KIP-848 comes later. Clients use the classic one by default.",
     ),
@@ -79,6 +65,46 @@ MISSING = (
 
 DIFFERENCES = (
     Difference(
+        "Quotas of clients",
+        "`request_percentage` is of the time of one event loop, so that 100 is no limit. A "
+        "connection beyond `connection_creation_rate` of its address is closed at once; an ip "
+        "entity is an address, not the name of a host. `controller_mutation_rate` is measured "
+        "by the broker that a client asks. A batch larger than `consumer_byte_rate` allows in "
+        "all windows is sent when the client owes nothing. `max.connection.creation.rate` has "
+        "no effect.",
+        "The percentage is of one thread. The connection waits before it is closed. Names of "
+        "hosts are looked up. The controller measures mutations. Such a batch is never sent.",
+        "A broker is one event loop, and its clients ask the controller by default.",
+    ),
+    Difference(
+        "Principals of transactions",
+        "With an authorizer, a transactional producer id belongs to the principal of its latest "
+        "InitProducerId: others that may write under the same transactional id get "
+        "INVALID_PRODUCER_ID_MAPPING, except super users. One of a super user belongs to no "
+        "principal. After a coordinator has moved, the principal is known from the next "
+        "InitProducerId on.",
+        "Every principal with Write on a transactional id may go on with its producer id.",
+        "It closes the gap that KIP-98 leaves: a producer id tells nothing about its sender.",
+    ),
+    Difference(
+        "Rights of requests that wait",
+        "Fetch, JoinGroup and SyncGroup ask for their rights again before they are answered.",
+        "Rights are asked for once, when the request arrives.",
+        "A change of rules is in force within a second; a Fetch may wait for minutes.",
+    ),
+    Difference(
+        "super.users or allow.everyone.if.no.acl.found without authorizer.class.name",
+        "The broker does not start.",
+        "The keys have no effect.",
+        "The configuration asks for rights, and every client would have all of them.",
+    ),
+    Difference(
+        "AlterConfigs and IncrementalAlterConfigs without rights",
+        "The refusal comes before other errors of the resource.",
+        "Repeated resources, null values and other brokers' ids are refused first.",
+        "A client without rights learns nothing about the resource.",
+    ),
+    Difference(
         "Metadata",
         "One broker keeps its metadata in a journal of its own; several brokers keep them in "
         "ZooKeeper (3.8 or newer), with the nodes of Kafka 3.9 and its zookeeper.* keys as far as "
@@ -89,11 +115,13 @@ DIFFERENCES = (
     ),
     Difference(
         "Listeners of a cluster",
-        "A broker of a cluster has at least two. inter.broker.listener.name names one that "
-        "clients are not told of; a broker without it does not start.",
-        "One listener can be for clients and brokers.",
-        "Requests that only brokers may send are served on that listener alone. Without security "
-        "nothing else tells brokers from clients.",
+        "The listener of inter.broker.listener.name is for brokers alone, and a broker of a "
+        "cluster needs another one for clients. With an authorizer every request on it needs "
+        "ClusterAction, and nothing else; and if it authenticates clients, it may be the only one "
+        "and serve them too. Then a client is cut off until the broker has its first metadata.",
+        "One listener can be for clients and brokers. Requests of brokers need ClusterAction if "
+        "there is an authorizer.",
+        "Without rights nothing else tells brokers from clients.",
     ),
     Difference(
         "TLS: key stores",
@@ -144,6 +172,15 @@ DIFFERENCES = (
         "GSSAPI needs a library of C and a KDC.",
     ),
     Difference(
+        "SASL: AlterConfigs",
+        "`sasl.jaas.config`, `sasl.enabled.mechanisms` and "
+        "`sasl.mechanism.inter.broker.protocol` of one broker, and every key of SASL with the "
+        "prefix of a listener, take effect at the next login. Values with which the listener or "
+        "the broker's own login could not work are refused, and nothing is stored.",
+        "The same keys are stored, unchecked, and take effect when the broker starts again.",
+        "Passwords are changed while brokers run.",
+    ),
+    Difference(
         "SASL: messages of SCRAM",
         "An unknown user gets a salt, always the same, and fails at the last message as a wrong "
         "password does; the brokers share the secret of these salts in `/scram_stand_ins`. The "
@@ -152,6 +189,16 @@ DIFFERENCES = (
         "taken, and so are all characters of names.",
         "An unknown user is refused at the first message. Some malformed messages are taken.",
         "A client that does not know the password learns nothing about users (RFC 5802, 7).",
+    ),
+    Difference(
+        "Delegation tokens",
+        "No client logs in with a token that has expired. A token that another broker has just "
+        "created is found by its HMAC at once. All tokens together have at most 32 MB in the "
+        "metadata, beyond which CreateDelegationToken answers POLICY_VIOLATION, and one token "
+        "64 KB, beyond which it answers INVALID_REQUEST.",
+        "A token that has expired lets clients in until it is deleted. A broker answers "
+        "DELEGATION_TOKEN_NOT_FOUND until it has heard of a token. No limits.",
+        "An end is an end; a client with a name cannot fill the metadata.",
     ),
     Difference(
         "SASL: users of PLAIN",
@@ -168,11 +215,21 @@ DIFFERENCES = (
         "`sasl.oauthbearer.jwks.endpoint.url` (`https://` or `file:/`). "
         "sasl.server.callback.handler.class is refused. A token issued in the future is refused, "
         "and after a refusal no second one is taken on the connection. A message has 128 KB at "
-        "most, with 61 extensions, and the header 4 KB. The system's authorities are trusted, and "
-        "redirections are not followed. The extra `security` is needed.",
+        "most, with 61 extensions, and the header 4 KB. Redirections are not followed. The extra "
+        "`security` is needed.",
         "Without sasl.server.callback.handler.class unsigned tokens are accepted. `http://` is, "
         "and the URL has to be in a property of the JVM.",
         "An unsigned token proves nothing.",
+    ),
+    Difference(
+        "SASL: tokens of clients and of brokers",
+        "The logins of a client share a token in the first 80 % of its lifetime, and fetch another "
+        "one after a broker has refused it. The grant is `client_credentials`. A token endpoint "
+        "that is silent for 10 s counts as failed.",
+        "A task renews the token, by the keys sasl.login.refresh.*. There is the grant "
+        "`jwt-bearer` too. The URL has to be in a property of the JVM, and timeouts have no "
+        "default.",
+        "A token that no login needs is not fetched.",
     ),
     Difference(
         "SASL: before authentication",
@@ -180,7 +237,9 @@ DIFFERENCES = (
         "`connections.max.unauthenticated.ms` (15 s). SaslAuthenticate before SaslHandshake is "
         "answered with ILLEGAL_SASL_STATE. An ApiVersions request after SaslHandshake closes the "
         "connection without an answer, and so does every other request before authentication. "
-        "Where connections or file descriptors run out, those without authentication make way.",
+        "All of them together have a quarter of the connections (max.connections, or what the file "
+        "descriptors allow): beyond it the oldest one is closed. Where connections or file "
+        "descriptors run out, those without authentication make way.",
         "Idle connections are closed after connections.max.idle.ms. SaslAuthenticate before "
         "SaslHandshake closes the connection; another request after it has an error answer.",
         "Strangers keep little, and nothing else of theirs is decoded.",
@@ -304,7 +363,8 @@ DIFFERENCES = (
         "AlterConfigs and IncrementalAlterConfigs refuse max.connections=0, also of one listener, "
         "and max.connections.per.ip=0 without an address above 0 in "
         "max.connections.per.ip.overrides: INVALID_CONFIG, with the remedy. Such a value in the "
-        "metadata store is ignored, with an error in the log. A file may have it.",
+        "metadata store is ignored, with an error in the log. A broker does not start with such a "
+        "value in its file, except max.connections=0 of one listener.",
         "It is taken (max.connections.per.ip=0 if there is any override).",
         "No client could connect to change it back.",
     ),
@@ -450,7 +510,9 @@ DIFFERENCES = (
     ),
     Difference(
         "Broker keys",
-        "DescribeConfigs lists the keys below, and AlterConfigs takes no other.",
+        "DescribeConfigs lists the keys below, and AlterConfigs takes no other, except for keys "
+        "that tools set: it stores `sasl.kerberos.*` and `sasl.login.refresh.*` of one broker, "
+        "which have no effect, and the log warns of them.",
         "Every key of KRaft is listed, and unknown ones are stored.",
         "A key that is accepted has its effect.",
     ),

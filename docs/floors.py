@@ -15,12 +15,17 @@ Edges = Mapping[str, set[str]]
 
 def architecture() -> str:
     """Return the text of docs/ARCHITECTURE.md, with its generated parts renewed."""
-    text = ARCHITECTURE.read_text()
-    for name, lines in (("floors", _floors()), ("broker", _broker())):
+    return renewed(ARCHITECTURE, {"floors": _floors(), "broker": _broker()})
+
+
+def renewed(page: Path, parts: Mapping[str, Iterable[str]]) -> str:
+    """Return the text of a page with other lines in its generated parts."""
+    text = page.read_text()
+    for name, lines in parts.items():
         before, begin, rest = text.partition(BEGIN.format(name))
         _, end, after = rest.partition(END.format(name))
         if not (begin and end):
-            raise ValueError(f"{ARCHITECTURE.name} has no part {name!r}")
+            raise ValueError(f"{page.name} has no part {name!r}")
         text = "".join((before, begin, "\n", *(f"{line}\n" for line in lines), end, after))
     return text
 

@@ -1,6 +1,7 @@
 """Write the documents that come from code: `python -m docs.generate`.
 
-They are COMPATIBILITY.md, groups.md, transactions.md and the pictures in ARCHITECTURE.md.
+They are COMPATIBILITY.md, groups.md, transactions.md, the pictures in ARCHITECTURE.md, and the
+table of rights in SECURITY.md.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.broker.routes import API_TABLE, ApiRow
+from barnabas.broker.security.rights import ANY_NAME, NOTHING, Need, Rights
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import DOUBLE_MAX, INT_MAX, LONG_MAX, Key
 from barnabas.config.topic import BROKER_SYNONYMS, TopicConfig
@@ -18,13 +20,15 @@ from barnabas.coordinator.transaction.ending import NEWER_CLIENTS, OLDER_CLIENTS
 from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.schema import Api
+from barnabas.security.acl.rules import ResourceType
 from docs.differences import DIFFERENCES, MISSING
-from docs.floors import ARCHITECTURE, architecture
+from docs.floors import ARCHITECTURE, architecture, renewed
 from docs.papers import IDEAS
 from docs.quirks import QUIRKS
 from tests.referee.differences import WANTED
 from tests.referee.normalise import TABLE
 
+SECURITY = Path(__file__).with_name("SECURITY.md")
 TARGET = Path(__file__).with_name("COMPATIBILITY.md")
 GROUPS = Path(__file__).with_name("groups.md")
 TRANSACTIONS = Path(__file__).with_name("transactions.md")
@@ -78,6 +82,50 @@ def transaction_states() -> str:
         last=states.DEAD,
     )
     return "\n".join((machine, *_replies()))
+
+
+def security() -> str:
+    """Return the text of docs/SECURITY.md, with its table of rights renewed."""
+    rows = ((row.api.name, *each) for row in _rows() for each in _rights(row.module.RIGHTS))
+    table = _table(("API", "right", "of", "without it"), rows)
+    return renewed(SECURITY, {"rights": ("", *table)})
+
+
+def _rights(rights: Rights) -> Iterator[tuple[str, str, str]]:
+    """Yield each right of an API, its resource, and the effect of a refusal."""
+    if rights == NOTHING:
+        yield "none", "", ""
+    for need in rights.whole:
+        yield *_need(need, ""), f"{need.error.name} for the request"
+    if rights.each is not None:
+        elements = rights.each.elements
+        for need in rights.each.needs:
+            yield *_need(need, elements), f"{need.error.name} for each of `{elements}`"
+    if rights.shown is not None:
+        need = rights.shown.need
+        yield *_need(need, rights.shown.answers), f"left out of `{rights.shown.answers}`"
+    for need in rights.inside:
+        yield *_need(need, ""), need.without or need.error.name
+    for each in rights.operations:
+        kind = each.type.label
+        yield "every operation", kind, f"its bit is missing in `{each.field}` (KIP-430)"
+
+
+def _need(need: Need, elements: str) -> tuple[str, str]:
+    """Return the operation, and the resource with the condition."""
+    operation, text = need.operation.label, need.type.label
+    if need.field == ANY_NAME:
+        text = f"any {text}"
+    elif need.type is not ResourceType.CLUSTER:
+        fields = [f"`{each}`" for each in (need.field or elements, need.id_field) if each]
+        text += f" {' or '.join(fields)}"
+    if need.unless is not None:
+        operation += f", or {need.unless.operation.label} of {need.unless.type.label}"
+    if need.versions is not None:
+        text += f", versions {_versions(need.versions)}"
+    if need.when is not None:
+        text += f", if {(need.when.__doc__ or '').split('Return whether ')[1].rstrip('.')}"
+    return operation, text
 
 
 def _replies() -> Iterator[str]:
@@ -225,7 +273,7 @@ def _broker_keys() -> Iterator[str]:
         "## Broker keys",
         "",
         "One warning names all other keys; with `--strict-config` they are refused. Keys that ask",
-        "for security (other `ssl.*` and `sasl.*`, `authorizer.class.name`) are refused.",
+        "for security (other `ssl.*` and `sasl.*`) are refused.",
         "Listeners of KRaft controllers are ignored.",
         "",
     )
@@ -294,3 +342,4 @@ if __name__ == "__main__":
     GROUPS.write_text(group_states())
     TRANSACTIONS.write_text(transaction_states())
     ARCHITECTURE.write_text(architecture())
+    SECURITY.write_text(security())

@@ -48,6 +48,18 @@ QUIRKS = (
         "`kgo.InstanceID`, or a short `kgo.SessionTimeout`.",
     ),
     Quirk(
+        "aiokafka 0.14",
+        "It does not renew its session (KIP-368): at the end of `connections.max.reauth.ms` or of "
+        "its token the connection closes, and a call fails or is repeated on a new connection.",
+        "None is needed for producers and consumers, which repeat the call.",
+    ),
+    Quirk(
+        "franz-go 1.22",
+        "It renews a session 1 s before its end, so sessions of up to 2 s are renewed within 1 s "
+        "of another, which brokers refuse (as Kafka does): calls end with ILLEGAL_SASL_STATE.",
+        "`connections.max.reauth.ms` of 3 s or more.",
+    ),
+    Quirk(
         "Kafka's AdminClient 3.9, and Spark's connector with it",
         "`listOffsets` that has begun to ask a leader goes on asking it after the leader's crash: "
         "a micro-batch is stuck for a minute.",

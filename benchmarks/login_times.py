@@ -1,0 +1,237 @@
+"""Failed logins of users that exist and of users that do not: `python -m benchmarks.login_times`.
+
+    --tries N   logins of each kind (10,000)
+    --machine   the mechanisms alone, without a broker and its network
+
+For each mechanism Welch's t-test compares the times; the slowest tenth of each kind is left out, as
+what else the machine does. A |t| of 4.5 or more tells them apart (as in dudect), and the exit code
+is 1 then.
+"""
+
+import argparse
+import contextlib
+import logging
+import math
+import random
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from barnabas.protocol.codec import decode, encode
+from barnabas.protocol.header import decode_response_header, encode_request_header
+from barnabas.protocol.messages import (
+    alter_user_scram_credentials,
+    sasl_authenticate,
+    sasl_handshake,
+)
+from barnabas.protocol.schema import Api
+from barnabas.security.sasl import plain
+from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism, StandIns
+from barnabas.security.sasl.exchange import AuthenticationFailed, OffLoop, ServerExchange
+from barnabas.security.sasl.scram import ScramServer
+from barnabas.testing import Broker
+
+TRIES: Final = 10_000
+APART: Final = 4.5
+"""The |t| from which two kinds of logins can be told apart."""
+KEPT: Final = 0.9
+USERS: Final = 50
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_KNOWN: Final = [f"user-{number:04}" for number in range(USERS)]
+_UNKNOWN: Final = [f"none-{number:04}" for number in range(USERS)]
+_ITERATIONS: Final = 4096
+_SALT: Final = b"1" * 26
+_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+Login = Callable[[str], None]
+"""A login of a user with a wrong password, up to its refusal."""
+
+
+class Compared(NamedTuple):
+    """The mean times in microseconds, and Welch's t."""
+
+    mechanism: str
+    known_us: float
+    unknown_us: float
+    t: float
+
+    @property
+    def differ(self) -> bool:
+        return abs(self.t) >= APART
+
+
+def compare(mechanism: str, login: Login, tries: int, seed: int = 0) -> Compared:
+    """Time logins of both kinds in random order."""
+    rng = random.Random(seed)
+    order = [True, False] * tries
+    rng.shuffle(order)
+    times: dict[bool, list[int]] = {True: [], False: []}
+    for name in [*_KNOWN, *_UNKNOWN]:
+        login(name)
+    for known in order:
+        name = rng.choice(_KNOWN if known else _UNKNOWN)
+        began = time.perf_counter_ns()
+        login(name)
+        times[known].append(time.perf_counter_ns() - began)
+    one, other = (sorted(each)[: int(len(each) * KEPT)] for each in times.values())
+    means = statistics.fmean(one), statistics.fmean(other)
+    error = math.sqrt(statistics.variance(one) / len(one) + statistics.variance(other) / len(other))
+    return Compared(mechanism, means[0] / 1e3, means[1] / 1e3, (means[0] - means[1]) / error)
+
+
+# -- the mechanisms alone --------------------------------------------------------------------------
+
+
+def machine(mechanism: str) -> Login:
+    """Return the login by a mechanism without a broker."""
+    if mechanism == "PLAIN":
+        users = plain.JaasUsers({f"user_{name}": "secret" for name in _KNOWN})
+
+        def by_plain(name: str) -> None:
+            _refused(plain.authenticate(f"\0{name}\0wrong".encode(), users.find))
+
+        return by_plain
+    scram = ScramMechanism(mechanism)
+    known = {name: _credential(scram) for name in _KNOWN}
+    server = ScramServer(scram, known.get, StandIns(b"secret" * 6))
+
+    def by_scram(name: str) -> None:
+        exchange = server.authenticate(f"n,,n={name},r=client".encode(), "server", 0)
+        next(exchange)
+        _refused(exchange, _final(scram, "clientserver"))
+
+    return by_scram
+
+
+def _credential(mechanism: ScramMechanism) -> ScramCredential:
+    size = len(mechanism.digest(b""))
+    return ScramCredential(mechanism, _SALT, random.randbytes(size), bytes(size), _ITERATIONS)
+
+
+def _final(mechanism: ScramMechanism, nonce: str) -> bytes:
+    """Return a final message with a wrong proof."""
+    proof = {32: "A" * 43 + "=", 64: "A" * 86 + "=="}[len(mechanism.digest(b""))]
+    return f"c=biws,r={nonce},p={proof}".encode()
+
+
+def _refused(exchange: ServerExchange, message: bytes | None = None) -> None:
+    try:
+        step = exchange.send(message)
+        while isinstance(step, OffLoop):
+            step = exchange.send(step.function())
+    except AuthenticationFailed:
+        return
+    raise AssertionError("a wrong password was accepted")
+
+
+# -- a broker --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def broker() -> Iterator[Callable[[str], Login]]:
+    """Run a broker with the users; give the function that returns the login by a mechanism."""
+    users = " ".join(f'user_{name}="secret"' for name in ("admin", *_KNOWN))
+    keys = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "listener.name.plaintext.plain.sasl.jaas.config": f"{_MODULE} {users};",
+        "connection.failed.authentication.delay.ms": "0",
+    }
+    with Broker(keys) as running:
+        host, _, port = running.bootstrap_servers.rpartition(":")
+        _add_users((host, int(port)))
+        yield lambda mechanism: _over_network((host, int(port)), mechanism)
+
+
+def _add_users(at: tuple[str, int]) -> None:
+    module = alter_user_scram_credentials
+    with _Client(at, "PLAIN") as client:
+        assert not client.authenticate(b"\0admin\0secret").error_code
+        for mechanism in map(ScramMechanism, MECHANISMS[1:]):
+            request = module.AlterUserScramCredentialsRequest(
+                deletions=[],
+                upsertions=[
+                    module.ScramCredentialUpsertion(
+                        name=name,
+                        mechanism=mechanism.code,
+                        iterations=_ITERATIONS,
+                        salt=_SALT,
+                        salted_password=random.randbytes(len(mechanism.digest(b""))),
+                    )
+                    for name in _KNOWN
+                ],
+            )
+            answer = client.ask(module.API, request, 0)
+            assert not any(each.error_code for each in answer.results)
+
+
+def _over_network(at: tuple[str, int], mechanism: str) -> Login:
+    def login(name: str) -> None:
+        with _Client(at, mechanism) as client:
+            if mechanism == "PLAIN":
+                last = f"\0{name}\0wrong".encode()
+            else:
+                answer = client.authenticate(f"n,,n={name},r=client".encode())
+                nonce = bytes(answer.auth_bytes).decode().split(",")[0][2:]
+                last = _final(ScramMechanism(mechanism), nonce)
+            assert client.authenticate(last).error_code
+
+    return login
+
+
+class _Client:
+    """A blocking connection that has chosen a mechanism."""
+
+    def __init__(self, at: tuple[str, int], mechanism: str) -> None:
+        self._socket = socket.create_connection(at)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._input = self._socket.makefile("rb")
+        request = sasl_handshake.SaslHandshakeRequest(mechanism=mechanism)
+        self.ask(sasl_handshake.API, request, 1)
+
+    def __enter__(self) -> "_Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._input.close()
+        self._socket.close()
+
+    def authenticate(self, message: bytes) -> Any:
+        request = sasl_authenticate.SaslAuthenticateRequest(auth_bytes=message)
+        return self.ask(sasl_authenticate.API, request, 1)
+
+    def ask(self, api: Api, request: object, version: int) -> Any:
+        data = encode_request_header(api.key, version, 1, "times") + encode(request, version)
+        self._socket.sendall(len(data).to_bytes(4, "big") + data)
+        frame = self._input.read(int.from_bytes(self._input.read(4), "big"))
+        _, offset = decode_response_header(api.key, version, frame)
+        return decode(api.response, version, frame, offset)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tries", type=int, default=TRIES)
+    parser.add_argument("--machine", action="store_true")
+    options = parser.parse_args()
+    # The broker warns of each failed login.
+    logging.getLogger("barnabas").setLevel(logging.ERROR)
+    differ = False
+    with contextlib.nullcontext(machine) if options.machine else broker() as login_by:
+        for mechanism in MECHANISMS:
+            found = compare(mechanism, login_by(mechanism), options.tries)
+            differ |= found.differ
+            print(
+                f"{mechanism:14} known {found.known_us:9.2f} us, unknown {found.unknown_us:9.2f} "
+                f"us, t = {found.t:6.2f}",
+                flush=True,
+            )
+    return 1 if differ else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

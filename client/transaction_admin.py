@@ -115,7 +115,12 @@ class TransactionAdmin:
     async def _list(
         self, request: list_transactions.ListTransactionsRequest
     ) -> list[TransactionListing]:
-        """Ask every broker that the last Metadata response has named."""
+        """Ask every broker that the last Metadata response has named.
+
+        Raises COORDINATOR_NOT_AVAILABLE if it has named none, as Kafka does while all are fenced.
+        """
+        if not self._cluster.nodes:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker is available now")
         rows = await gather_all(
             self._listed_by(node, request) for node in sorted(self._cluster.nodes)
         )

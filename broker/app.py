@@ -55,7 +55,7 @@ from barnabas.broker.server.quotas import ClientQuotas, Periods
 from barnabas.broker.server.slices import Slicer
 from barnabas.broker.server.tls import Certificates
 from barnabas.broker.store.metadata_store import MetadataStore
-from barnabas.config.broker import BrokerConfig
+from barnabas.config.broker import BrokerConfig, Exposure
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.config.key import ConfigError
 from barnabas.config.listeners import parse_host_port
@@ -150,8 +150,7 @@ class Broker:
         for warning in self._config.warnings:
             _log.warning(warning)
         for exposure in self._config.exposures():
-            _log.warning(exposure.text)
-            self._metrics.requests.exposures.cell(exposure.kind, exposure.listener).value = 1
+            self._warn_of(exposure)
         try:
             await self._start()
         except BaseException:
@@ -213,6 +212,10 @@ class Broker:
         self._exits.push_async_callback(self._stop_serving)
         self._exits.push_async_callback(self._hand_over)
 
+    def _warn_of(self, exposure: Exposure) -> None:
+        _log.warning(exposure.text)
+        self._metrics.requests.exposures.cell(exposure.kind, exposure.listener).value = 1
+
     async def _open_store(self) -> None:
         platform, config = self._platform, self._config
         self._exits.callback(platform.offload.close)
@@ -222,6 +225,8 @@ class Broker:
         make_dirs(platform.files, self._paths[0])
         opened = await platform.open_store(config, self._paths[0], platform.files, platform.offload)
         self._exits.push_async_callback(opened.close)
+        if paths := await opened.open_nodes():
+            self._warn_of(Exposure.of_open_nodes(paths))
         store = opened.session
         new_id = self._cluster_id or uuid_text(platform.random.getrandbits(128).to_bytes(16, "big"))
         found = await prepare_cluster(store, new_id)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 from barnabas.config.controller_keys import ControllerKeys, ShutdownKeys
 from barnabas.config.declare import boolean, integer, optional_string, string
 from barnabas.config.group_keys import GroupKeys
-from barnabas.config.key import ConfigError, Key, Type
+from barnabas.config.key import INT_MAX, ConfigError, Key, Type
 from barnabas.config.listeners import (
     Listener,
     listener_keys,
@@ -64,6 +64,16 @@ class Exposure(NamedTuple):
     """Empty if it concerns all of them."""
     text: str
     """The danger and its remedy, for the log."""
+
+    @classmethod
+    def of_open_nodes(cls, paths: Iterable[str]) -> Self:
+        """Return the danger of nodes that are older than zookeeper.set.acl=true."""
+        text = (
+            "Nodes in ZooKeeper that are older than zookeeper.set.acl=true are open to every host "
+            f"that reaches it: {', '.join(paths)}. Run `barnabas metadata protect --config "
+            "server.properties` once."
+        )
+        return cls("open_metadata", "", text)
 
 
 class BrokerConfig(
@@ -195,6 +205,12 @@ class BrokerConfig(
         """Return the maximum number of open connections of one listener."""
         own = self.listener_values.get(f"listener.name.{listener.lower()}.max.connections")
         return own if isinstance(own, int) else self.max_connections
+
+    def max_connection_creation_rate_of(self, listener: str) -> int:
+        """Return the maximum number of new connections per second of one listener alone."""
+        name = f"listener.name.{listener.lower()}.max.connection.creation.rate"
+        own = self.listener_values.get(name)
+        return own if isinstance(own, int) else INT_MAX
 
     def tls_of(self, listener: str) -> TlsKeys:
         """Return the keys of TLS of one listener: its own values before the general ones."""

@@ -18,6 +18,11 @@ METADATA_DIRECTORY = "metadata"
 """Directory of the embedded store in the first log directory; no partition can have this name."""
 
 
+async def _no_open_nodes() -> list[str]:
+    """Return nothing: only brokers reach this store, or its configuration leaves it open."""
+    return []
+
+
 class OpenedStore(NamedTuple):
     """A session with the store, and the function that closes both."""
 
@@ -25,6 +30,8 @@ class OpenedStore(NamedTuple):
     close: Callable[[], Awaitable[None]]
     end_earlier: EndEarlierSession = no_earlier_session
     """Ends a session that an earlier run of this broker has left."""
+    open_nodes: Callable[[], Awaitable[list[str]]] = _no_open_nodes
+    """Returns the nodes that other hosts may read or change against the configuration."""
 
 
 OpenStore = Callable[[BrokerConfig, str, Files, Offload], Awaitable[OpenedStore]]
@@ -63,4 +70,5 @@ async def _open_zookeeper(
     earlier = EarlierSessions(settings, files, directory, offload)
     await earlier.load()
     store = await open_zookeeper(settings, earlier.keep)
-    return OpenedStore(store, store.close, earlier.end)
+    open_nodes = store.open_nodes if config.zookeeper_set_acl else _no_open_nodes
+    return OpenedStore(store, store.close, earlier.end, open_nodes)

@@ -14,6 +14,7 @@ from barnabas.broker.store.metadata_store import (
     CreateResult,
     NodeExists,
     NoNode,
+    NotAllowed,
     Op,
     OpResult,
     SessionExpired,
@@ -175,6 +176,21 @@ class ZooKeeperStore(SingleOperations):
                 names = [name for name in await self.children(path) if f"{own}/{name}" != _NOT_OURS]
                 done += await self.protect([f"{own}/{name}" for name in names])
         return done
+
+    async def open_nodes(self) -> list[str]:
+        """Return the nodes of users, tokens and rules whose access rights give the world more than
+        `zookeeper.set.acl` gives it. Raises StoreError.
+
+        Their children are not read: in a tree of an earlier configuration all nodes are open.
+        """
+        found = []
+        for path in wire.GUARDED_ROOTS:
+            # ZooKeeper shows the rights of a node to those alone who may read it.
+            with suppress(NoNode, NotAllowed):
+                acl, _ = await self._read(lambda full, _watch: zk.GetACL(full), path)
+                if wire.is_open(path, acl):
+                    found.append(path)
+        return found
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         if not ops:

@@ -46,6 +46,8 @@ _ROLLED_BACK = (0, -2)
 """Codes of operations that were valid but undone because another operation failed."""
 _SECRET_ROOTS = ("/config/brokers", "/config/users", "/delegation_token/tokens", "/scram_stand_ins")
 """Nodes below these may have passwords: as in Kafka, only brokers may read them."""
+GUARDED_ROOTS = (*_SECRET_ROOTS, "/kafka-acl", "/kafka-acl-extended")
+"""Nodes below these decide which clients get in, and their rights."""
 
 _ERRORS: dict[type[Exception], type[StoreError]] = {
     exceptions.NoNodeError: NoNode,
@@ -159,6 +161,19 @@ def acl_of(path: str, *, set_acl: bool) -> Sequence[ACL]:
     if any(path == root or path.startswith(root + "/") for root in _SECRET_ROOTS):
         return list(CREATOR_ALL_ACL)
     return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+
+
+def is_open(path: str, acl: Sequence[ACL]) -> bool:
+    """Return whether these access rights give the world more than `zookeeper.set.acl` gives it."""
+    return _of_world(acl) & ~_of_world(acl_of(path, set_acl=True)) != 0
+
+
+def _of_world(acl: Sequence[ACL]) -> int:
+    permissions = 0
+    for each in acl:
+        if each.id.scheme == "world":
+            permissions |= each.perms
+    return permissions
 
 
 def error_of(error: BaseException, path: str) -> StoreError:

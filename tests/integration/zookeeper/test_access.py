@@ -6,20 +6,24 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
-from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, make_acl
 
+from barnabas.broker.app import Broker
 from barnabas.broker.cluster import znodes
 from barnabas.broker.cluster.registration import missing_nodes, prepare_cluster, register_broker
 from barnabas.broker.cluster.znodes import BrokerEndpoint, BrokerInfo
 from barnabas.broker.store.metadata_store import Create, NotAllowed, StoreUnavailable
 from barnabas.broker.store.zookeeper.settings import settings_of
 from barnabas.broker.store.zookeeper.store import open_zookeeper
+from barnabas.broker.store.zookeeper.wire import GUARDED_ROOTS
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError
+from tests.integration.zookeeper.brokers_in_loop import properties
 from tests.integration.zookeeper.conftest import Stores, until_answered
 from tests.support.command_line import run
 from tests.support.ports import free_port
@@ -131,6 +135,73 @@ async def test_protect_closes_an_open_tree(
         *("/config/brokers", "/config/users", *secrets),
         *(znodes.DELEGATION_TOKENS, znodes.token_path("id")),
     }
+
+
+async def test_nodes_older_than_their_rights_are_warned_of_until_protected(
+    server: ZooKeeperServer,
+    stores: Stores,
+    chroot: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """After zookeeper.set.acl=true on an existing tree its passwords stayed open, silently."""
+    await prepare_cluster(await stores.open(server, chroot), "cluster")
+    (digest := tmp_path / "digest").write_text(f"{DIGEST}\n")
+    keys = properties(server, chroot, 1, tmp_path / "log") | {
+        "zookeeper.digest.file": str(digest),
+        "zookeeper.set.acl": "true",
+        "metrics.listener": (metrics := f"127.0.0.1:{free_port()}"),
+    }
+    (file := tmp_path / "server.properties").write_text(
+        "".join(f"{key}={value}\n" for key, value in keys.items())
+    )
+
+    def page() -> str:
+        with urlopen(f"http://{metrics}/metrics", timeout=5) as answer:
+            return str(answer.read().decode())
+
+    async def told() -> tuple[list[str], list[str]]:
+        """Start a broker; return its warnings of open nodes and the samples of its metric."""
+        caplog.clear()
+        broker = Broker(BrokerConfig.from_properties(keys))
+        await broker.start()
+        try:
+            lines = (await asyncio.to_thread(page)).splitlines()
+        finally:
+            await broker.stop()
+        warnings = [each for each in caplog.messages if "open to every host" in each]
+        return warnings, [each for each in lines if each.startswith("barnabas_server_exposures{")]
+
+    warnings, samples = await told()
+    assert samples == ['barnabas_server_exposures{kind="open_metadata",listener=""} 1.0']
+    (warning,) = warnings
+    assert ": /config/brokers, /config/users. Run `barnabas metadata protect --config" in warning
+    done = await asyncio.to_thread(run, "metadata", "protect", "--config", str(file))
+    assert done.returncode == 0, done.stderr
+    assert await told() == ([], [])
+
+
+async def test_nodes_of_rules_may_be_read_and_those_of_secrets_may_not(
+    server: ZooKeeperServer, stores: Stores, chroot: str
+) -> None:
+    store = await stores.open(server, chroot, credentials=DIGEST, set_acl=True)
+    await store.multi(await missing_nodes(store, GUARDED_ROOTS))
+    assert await store.open_nodes() == []
+    rights = {
+        "/config/users": READ_ACL_UNSAFE,
+        "/kafka-acl": READ_ACL_UNSAFE,
+        "/kafka-acl-extended": OPEN_ACL_UNSAFE,
+        "/config/brokers": [make_acl("ip", "127.0.0.1", all=True)],
+        "/scram_stand_ins": [make_acl("ip", "10.0.0.1", all=True)],
+    }
+
+    def change() -> None:
+        with server.looking(chroot, auth_data=[("digest", DIGEST)]) as known:
+            for path, given in rights.items():
+                known.set_acls(path, given)
+
+    await asyncio.to_thread(change)
+    assert await store.open_nodes() == ["/config/users", "/kafka-acl-extended"]
 
 
 async def test_the_digest_is_sent_again_with_each_connection_and_session(

@@ -55,6 +55,7 @@ from barnabas.broker.server.quotas import ClientQuotas, Periods
 from barnabas.broker.server.slices import Slicer
 from barnabas.broker.server.tls import Certificates
 from barnabas.broker.store.metadata_store import MetadataStore
+from barnabas.broker.store.opening import OpenedStore
 from barnabas.config.broker import BrokerConfig, Exposure
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.config.key import ConfigError
@@ -189,7 +190,7 @@ class Broker:
     async def _start(self) -> None:
         """Start the parts in order; each registers its stop function, and they run in reverse
         order."""
-        await self._open_store()
+        await self._make_core(await self._open_store())
         # Before the logs are opened: a directory may fail then, and the replica manager must know.
         self._make_parts()
         await self._open_logs()
@@ -216,7 +217,8 @@ class Broker:
         _log.warning(exposure.text)
         self._metrics.requests.exposures.cell(exposure.kind, exposure.listener).value = 1
 
-    async def _open_store(self) -> None:
+    async def _open_store(self) -> OpenedStore:
+        """Create the first log directory, and open the metadata store."""
         platform, config = self._platform, self._config
         self._exits.callback(platform.offload.close)
         self._paths = [
@@ -227,6 +229,11 @@ class Broker:
         self._exits.push_async_callback(opened.close)
         if paths := await opened.open_nodes():
             self._warn_of(Exposure.of_open_nodes(paths))
+        return opened
+
+    async def _make_core(self, opened: OpenedStore) -> None:
+        """Load what the metadata store has of this cluster, and follow its changes."""
+        platform, config = self._platform, self._config
         store = opened.session
         new_id = self._cluster_id or uuid_text(platform.random.getrandbits(128).to_bytes(16, "big"))
         found = await prepare_cluster(store, new_id)

@@ -17,7 +17,9 @@ _MECHANISMS: Final = "|".join(each.lower() for each in MECHANISMS)
 _PREFIXED: Final = re.compile(
     rf"listener\.name\.(?P<listener>[^.]+)\.(?:(?P<mechanism>{_MECHANISMS})\.)?(?P<key>.+)"
 )
-_OF_A_LISTENER: Final = frozenset({"max.connections", *TlsKeys.KEYS, *SaslKeys.KEYS})
+_OF_A_LISTENER: Final = frozenset(
+    {"max.connections", "max.connection.creation.rate", *TlsKeys.KEYS, *SaslKeys.KEYS}
+)
 """The keys that Kafka has for each listener and that have an effect here."""
 _OF_A_MECHANISM: Final = frozenset({*SaslKeys.KEYS} - {"sasl.enabled.mechanisms"})
 """The same for each mechanism of a listener."""

@@ -57,6 +57,14 @@ class NetworkKeys(Table):
         "`PLAINTEXT://localhost:9092`.",
         may_be_empty=False,
     )
+    max_connection_creation_rate = integer(
+        INT_MAX,
+        "Maximum number of new connections per second (KIP-612); further ones wait. Connections "
+        "between brokers do not count. With the prefix `listener.name.<listener>.` it is the limit "
+        "of one listener, also of that between brokers.",
+        at_least=1,
+        update=_CLUSTER,
+    )
     max_connections = integer(
         INT_MAX,
         "Maximum number of open connections; further ones wait, or take the place of one that "

@@ -6,6 +6,7 @@ their SCRAM credentials beside their quotas.
 """
 
 import asyncio
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -84,7 +85,7 @@ def _limits(path: str, values: Mapping[str, str]) -> Mapping[Quota, float]:
                 limit = float(values[key])
             except ValueError:
                 limit = 0.0
-            if limit > 0:
+            if 0 < limit < math.inf:
                 limits[quota] = limit
             else:
                 _log.error("quota ignored", entity=path, key=key, value=values[key])

@@ -214,8 +214,9 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def waiting_for_broker(self) -> bool:
-        """Whether a request waits for the broker, not for the peer."""
-        return bool(self._exchanges) or (self._read_paused and not self._out)
+        """Whether a request waits for the broker, not for the peer or for its quota."""
+        paused_by_broker = self._read_paused and self._throttled is None
+        return bool(self._exchanges) or (paused_by_broker and not self._out)
 
     @property
     def oldest(self) -> object | None:

@@ -2,8 +2,9 @@
 
 As in Kafka, a connection beyond max.connections waits until another one is closed, and one beyond
 max.connections.per.ip is closed. So is one beyond the connection_creation_rate of its address; in
-Kafka it waits first (KIP-612). The inter-broker listener may exceed the broker's limit, unless it
-is the only listener: the connection of another listener that is idle longest is closed instead.
+Kafka it waits first (KIP-612). One beyond max.connection.creation.rate, of the broker or of its
+listener, waits. The inter-broker listener may exceed the broker's limits, unless it is the only
+listener: the connection of another listener that is idle longest is closed instead.
 
 Connections whose client has not authenticated yet have a share of the descriptors: beyond it the
 one that stands longest is closed, so that a crowd of them takes no place of others, and newcomers
@@ -22,8 +23,9 @@ from itertools import count
 from typing import Final, NamedTuple, Protocol
 
 from barnabas.broker.observability.logging import get_logger
-from barnabas.broker.server.quotas import ClientQuotas
+from barnabas.broker.server.quotas import ClientQuotas, Rate
 from barnabas.config.broker import BrokerConfig
+from barnabas.config.key import INT_MAX
 from barnabas.config.listeners import parse_connection_overrides
 from barnabas.security.acl.rules import host_key
 
@@ -39,6 +41,8 @@ STRANGERS_SHARE: Final = 4
 """The part of the file descriptors, one in four, for connections before authentication."""
 LOG_S: Final = 10.0
 """The least time in seconds between two log events about the same crowd."""
+_BROKER: Final = ""
+"""The key of the broker's rate; no listener has an empty name."""
 _log = get_logger(__name__)
 
 
@@ -83,12 +87,11 @@ class LimitedListener(Protocol):
 class ConnectionLimits:
     """The open connections of a broker, counted and limited."""
 
-    def __init__(
-        self, config: BrokerConfig, descriptors: int, quotas: ClientQuotas | None = None
-    ) -> None:
-        """`descriptors` is the number of file descriptors for connections; without `quotas`
-        addresses have none."""
+    def __init__(self, config: BrokerConfig, descriptors: int, quotas: ClientQuotas) -> None:
+        """`descriptors` is the number of file descriptors for connections."""
         self._quotas = quotas
+        self._rates: dict[str, Rate] = {}
+        """The rates of new connections that are limited: of listeners, and of the broker."""
         self.ids = count(1)
         """The ids of the broker's connections."""
         self._by_host: Counter[str] = Counter()
@@ -108,6 +111,7 @@ class ConnectionLimits:
         self._overrides = parse_connection_overrides(
             "max.connections.per.ip.overrides", config.max_connections_per_ip_overrides
         )
+        self._limit_rates()
         self._cut_excess()
         self._admit_waiting()
 
@@ -122,19 +126,22 @@ class ConnectionLimits:
 
     def has_room(self, listener: str) -> bool:
         """Return whether the listener may admit one more connection now."""
+        if self._is_too_fast(listener):
+            return False
         if self._by_listener[listener] >= self._config.max_connections_of(listener):
             return False
         return self._passes(listener) or self.open < self._config.max_connections
 
     def enter(self, listener: str, host: str) -> bool:
         """Count a new connection; return False if its address has too many, open or of late."""
-        quotas = None if self._passes(listener) else self._quotas
-        if quotas is not None and not quotas.admits(host_key(host)):
+        if not (self._passes(listener) or self._quotas.admits(host_key(host))):
             return False
         if self._by_host[host] >= self._overrides.get(host, self._config.max_connections_per_ip):
             return False
         self._by_host[host] += 1
         self._by_listener[listener] += 1
+        for rate in self._rates_of(listener):
+            rate.record(1, self._quotas.monotonic())
         self._cut_excess()
         return True
 
@@ -163,8 +170,10 @@ class ConnectionLimits:
         Called every ROUND_MS; `now` is in seconds.
         """
         closed = 0
+        if self._rates:
+            self._admit_waiting()
         for listener in self._listeners:
-            if newcomers := listener.newcomers:
+            if (newcomers := listener.newcomers) and not self._is_too_fast(listener.name):
                 places = sorted(
                     place
                     for each in self._listeners
@@ -188,6 +197,31 @@ class ConnectionLimits:
             return False
         own_limit = self._config.max_connections_of(newcomer)
         return listener == newcomer or self._by_listener[newcomer] < own_limit
+
+    def _limit_rates(self) -> None:
+        config, known = self._config, self._rates
+        limits = {
+            each.name: config.max_connection_creation_rate_of(each.name)
+            for each in config.resolved_listeners()
+        }
+        limits[_BROKER] = config.max_connection_creation_rate
+        self._rates = {}
+        for name, limit in limits.items():
+            if limit < INT_MAX:
+                self._rates[name] = rate = known.get(name) or self._quotas.periods.rate()
+                rate.limit = limit
+
+    def _rates_of(self, listener: str) -> Iterator[Rate]:
+        """Yield the limited rates to which the connections of a listener count."""
+        for name in (listener,) if self._passes(listener) else (listener, _BROKER):
+            if name in self._rates:
+                yield self._rates[name]
+
+    def _is_too_fast(self, listener: str) -> bool:
+        """Whether new connections of a listener have to wait for the limit on their rate."""
+        return any(
+            each.throttle_s(self._quotas.monotonic()) > 0 for each in self._rates_of(listener)
+        )
 
     def _passes(self, listener: str) -> bool:
         return listener in self._between_brokers and len(self._listeners) > 1

@@ -330,7 +330,7 @@ class Dispatcher:
         served.bytes_in.value += size
         quotas = self._quotas
         if quotas is not None and quotas.limits and not served.route.for_brokers:
-            charge = quotas.charge(peer.principal.name, client_id or "", peer)
+            charge = quotas.charge(peer.principal.name, client_id or "", peer, started)
             if charge is not None:
                 context.charge = charge
                 if served.route.api is produce.API:

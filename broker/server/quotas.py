@@ -66,14 +66,18 @@ class Rate:
         self._amounts: deque[list[float]] = deque()
         """The start of each window, and its amount."""
         self._total = 0.0
+        self._next_s = -math.inf
+        """The time at which a window begins or ends, at the earliest."""
 
-    def record(self, amount: float, now: float) -> None:
-        """Record an amount; a negative one takes an earlier one back."""
-        self._expire(now)
-        if not self._amounts or now - self._amounts[-1][0] >= self._seconds:
-            self._amounts.append([now, 0])
+    def record(self, amount: float, now: float) -> float:
+        """Record an amount; return the seconds after which the rate is the limit again, if nothing
+        is added. A negative amount takes an earlier one back."""
+        if now >= self._next_s:
+            self._begin_window(now)
         self._amounts[-1][1] += amount
-        self._total += amount
+        self._total = total = self._total + amount
+        # All windows but one count as full at least.
+        return 0.0 if total <= self.burst else self.throttle_s(now)
 
     def throttle_s(self, now: float) -> float:
         """Return the seconds after which the rate is the limit again, if nothing is added.
@@ -96,12 +100,21 @@ class Rate:
         self._expire(now)
         return self._total == 0
 
+    def _begin_window(self, now: float) -> None:
+        self._expire(now)
+        amounts = self._amounts
+        if not amounts or now - amounts[-1][0] >= self._seconds:
+            amounts.append([now, 0])
+        next_s = amounts[-1][0] + self._seconds
+        self._next_s = min(next_s, amounts[0][0] + self._windows * self._seconds)
+
     def _expire(self, now: float) -> None:
         amounts = self._amounts
         while amounts and now - amounts[0][0] >= self._windows * self._seconds:
             self._total -= amounts.popleft()[1]
         if not amounts:
             self._total = 0.0
+            self._next_s = -math.inf
 
 
 class TokenBucket:
@@ -148,11 +161,15 @@ class Periods(NamedTuple):
     mutation_windows: int = 11
     mutation_seconds: float = 1.0
 
+    def rate(self) -> Rate:
+        """Return a new rate."""
+        return Rate(self.windows, self.seconds)
+
     def meter(self, quota: Quota) -> Meter:
         """Return a new meter."""
         if quota is Quota.MUTATION:
             return TokenBucket(self.mutation_windows, self.mutation_seconds)
-        return Rate(self.windows, self.seconds)
+        return self.rate()
 
 
 class Meters(NamedTuple):
@@ -175,24 +192,21 @@ class Throttled(Protocol):
 class Charge:
     """The charge of one request to its client's meters."""
 
-    __slots__ = (
-        "_connection",
-        "_meters",
-        "_owner",
-        "_resumed_at",
-        "_settled_ms",
-        "_spent_s",
-        "_throttles_s",
-    )
+    # Class attributes, because each assignment costs, and most requests need no other values.
+    _throttle_s = 0.0
+    _quota = Quota.REQUEST
+    """The quota for which the client waits longest."""
+    _settled_ms = -1
+    _spent_s = 0.0
 
-    def __init__(self, owner: "ClientQuotas", meters: Meters, connection: Throttled) -> None:
+    def __init__(
+        self, owner: "ClientQuotas", meters: Meters, connection: Throttled, began: float
+    ) -> None:
+        """The event loop works for the request since the time `began`."""
         self._owner = owner
         self._meters = meters
         self._connection = connection
-        self._throttles_s: dict[Quota, float] = {}
-        self._settled_ms = -1
-        self._spent_s = 0.0
-        self._resumed_at = owner.monotonic()
+        self._resumed_at = began
 
     def resume(self) -> None:
         """Count the time from now on: the event loop works for the request. It does so at first."""
@@ -206,14 +220,15 @@ class Charge:
     def max_fetch(self) -> int:
         """The bytes that an answer to a Fetch may have: more would never be within the limit."""
         fetch = self._meters.fetch
-        return _INT_MAX if fetch is None else min(int(fetch.burst), _INT_MAX)
+        return _INT_MAX if fetch is None else int(min(fetch.burst, _INT_MAX))
 
     def produced(self, size: int) -> None:
-        """Charge the bytes of a Produce request."""
-        if self._meters.produce is not None:
-            now = self._owner.monotonic()
-            self._meters.produce.record(size, now)
-            self._throttles_s[Quota.PRODUCE] = self._meters.produce.throttle_s(now)
+        """Charge the bytes of a Produce request, when it has arrived."""
+        produce = self._meters.produce
+        if produce is not None:
+            throttle_s = produce.record(size, self._resumed_at)
+            if throttle_s:
+                self._wait(Quota.PRODUCE, throttle_s)
 
     def fetched(self, size: int) -> bool:
         """Charge the bytes of an answer to a Fetch; return False if it has to be empty instead.
@@ -226,11 +241,10 @@ class Charge:
             return True
         now = self._owner.monotonic()
         is_owed = fetch.throttle_s(now) > 0
-        fetch.record(size, now)
-        throttle_s = fetch.throttle_s(now)
+        throttle_s = fetch.record(size, now)
         if throttle_s <= 0:
             return True
-        self._throttles_s[Quota.FETCH] = throttle_s
+        self._wait(Quota.FETCH, throttle_s)
         if size > fetch.burst and not is_owed:
             return True
         fetch.record(-size, now)
@@ -248,13 +262,13 @@ class Charge:
         now = self._owner.monotonic()
         exceeded_s = bucket.throttle_s(now)
         if strict and exceeded_s > 0:
-            self._throttles_s[Quota.MUTATION] = exceeded_s
+            self._wait(Quota.MUTATION, exceeded_s)
             return KafkaError(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded."
             )
         bucket.take(partitions, now)
         if not strict:
-            self._throttles_s[Quota.MUTATION] = bucket.throttle_s(now)
+            self._wait(Quota.MUTATION, bucket.throttle_s(now))
         return None
 
     def settle(self) -> int:
@@ -263,22 +277,26 @@ class Charge:
         A second call returns the same.
         """
         if self._settled_ms < 0:
-            self._settled_ms = self._settle()
+            request = self._meters.request
+            if request is not None:
+                now = self._owner.monotonic()
+                spent_s = self._spent_s + now - self._resumed_at
+                throttle_s = request.record(spent_s * _PERCENT, now)
+                if throttle_s:
+                    # As in Kafka, one window at most.
+                    self._wait(Quota.REQUEST, min(throttle_s, self._owner.periods.seconds))
+            self._settled_ms = self._throttle() if self._throttle_s else 0
         return self._settled_ms
 
-    def _settle(self) -> int:
-        throttles_s, request = self._throttles_s, self._meters.request
-        if request is not None:
-            now = self._owner.monotonic()
-            request.record((self._spent_s + now - self._resumed_at) * _PERCENT, now)
-            # As in Kafka, one window at most.
-            throttles_s[Quota.REQUEST] = min(request.throttle_s(now), self._owner.periods.seconds)
-        if not throttles_s:
-            return 0
-        quota = max(throttles_s, key=throttles_s.__getitem__)
-        throttle_ms = min(round(throttles_s[quota] * 1000), _INT_MAX)
+    def _wait(self, quota: Quota, seconds: float) -> None:
+        """Let the client wait for some seconds, if no other quota lets it wait longer."""
+        if seconds > self._throttle_s:
+            self._quota, self._throttle_s = quota, seconds
+
+    def _throttle(self) -> int:
+        throttle_ms = round(min(self._throttle_s * 1000, _INT_MAX))
         if throttle_ms:
-            self._owner.count(quota, throttle_ms)
+            self._owner.count(self._quota, throttle_ms)
             self._connection.throttle(throttle_ms / 1000)
         return throttle_ms
 
@@ -329,17 +347,17 @@ class ClientQuotas:
             self.limits.pop(entity, None)
         self._clients.clear()
 
-    def charge(self, user: str, client_id: str, connection: Throttled) -> Charge | None:
-        """Return the charge of a new request; None for a client without limits."""
-        if not self.limits:
-            return None
+    def charge(
+        self, user: str, client_id: str, connection: Throttled, began: float
+    ) -> Charge | None:
+        """Return the charge of a request that began at a time; None for a client without limits."""
         try:
             meters = self._clients[user, client_id]
         except KeyError:
             if len(self._clients) >= MAX_METERS:
                 self._clients.clear()
             meters = self._clients[user, client_id] = self._of_client(user, client_id)
-        return None if meters is None else Charge(self, meters, connection)
+        return None if meters is None else Charge(self, meters, connection, began)
 
     def admits(self, host: str) -> bool:
         """Count a new connection of an address; return False if it has too many of late (KIP-612).
@@ -353,8 +371,7 @@ class ClientQuotas:
             if limit is not None:
                 rate = self._meter_of((Quota.CONNECTIONS, host, None), limit)
                 now = self.monotonic()
-                rate.record(1, now)
-                if rate.throttle_s(now) <= 0:
+                if rate.record(1, now) <= 0:
                     return True
                 rate.record(-1, now)
                 return False

@@ -212,6 +212,69 @@ async def test_address_with_too_many_new_connections(broker: Broker) -> None:
     assert await eventually(admitted)
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["max_connection_creation_rate", "listener_name_plaintext_max_connection_creation_rate"],
+)
+async def test_new_connections_beyond_the_rate_wait_and_close_no_others(
+    tmp_path: Path, key: str
+) -> None:
+    async with running(tmp_path, {**WINDOWS, "max.connections": "50"}, **{key: 5}) as broker:
+        begun = time.monotonic()
+        clients = [await opened(broker, "app") for _ in range(12)]
+        for each in clients:
+            await send(each, ASK)
+        # Five in the first second, and one window more.
+        assert 0.9 < time.monotonic() - begun < 8
+        assert broker.connections == 12
+        for each in clients:
+            await each.close()
+
+
+async def test_rate_of_new_connections_of_one_listener_does_not_apply_to_others(
+    tmp_path: Path,
+) -> None:
+    keys = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SLOW://127.0.0.1:0",
+        "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,SLOW:PLAINTEXT",
+        "listener_name_slow_max_connection_creation_rate": 1,
+    }
+    async with running(tmp_path, **keys) as broker:
+        for _ in range(30):
+            connection = await opened(broker, "app")
+            await send(connection, ASK)
+            await connection.close()
+
+
+async def test_throttled_connection_is_idle_when_its_client_is_gone(tmp_path: Path) -> None:
+    keys = {**WINDOWS, "connections.max.idle.ms": "500"}
+    async with running(tmp_path, keys) as broker:
+        app = await opened(broker, "app")
+        await Client(app).create("t")
+        await app.close()
+        await limit(broker, producer_byte_rate=1)
+        for _ in range(3):
+            app = await opened(broker, "app")
+            assert (await send(app, records("t", 5_000), version=9)).throttle_time_ms > 4_000
+            await app.close()
+        await eventually(lambda: broker.connections == 0)
+
+
+async def test_throttled_connections_make_way_for_others(tmp_path: Path) -> None:
+    async with running(tmp_path, {**WINDOWS, "max.connections": "3"}) as broker:
+        app = await opened(broker, "app")
+        await Client(app).create("t")
+        await app.close()
+        await limit(broker, producer_byte_rate=1)
+        for _ in range(3):
+            app = await opened(broker, "app")
+            assert (await send(app, records("t", 5_000), version=9)).throttle_time_ms > 4_000
+            await app.close()
+        other = await opened(broker, "other")
+        await send(other, ASK)
+        await other.close()
+
+
 async def test_infinite_limit_is_refused(broker: Broker) -> None:
     admin = await opened(broker, "admin")
     for limit in (math.inf, math.nan):

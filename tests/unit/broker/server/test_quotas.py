@@ -60,7 +60,7 @@ class Clients:
         self.quotas.limit(entity, {Quota[name.upper()]: each for name, each in limits.items()})
 
     def charge(self, user: str = "alice", client_id: str = "app") -> Charge:
-        charge = self.quotas.charge(user, client_id, self.peer)
+        charge = self.quotas.charge(user, client_id, self.peer, self.clock.now)
         assert charge is not None
         return charge
 
@@ -167,7 +167,7 @@ def test_most_specific_level_applies(limits: dict[Entity, int], user: str, clien
         ),
         None,
     )  # fmt: skip
-    charge = clients.quotas.charge(user, client_id, clients.peer)
+    charge = clients.quotas.charge(user, client_id, clients.peer, clients.clock.now)
     if expected is None:
         assert charge is None
         return
@@ -201,13 +201,13 @@ def test_every_quota_has_its_own_level() -> None:
 
 def test_clients_without_limits_are_not_charged() -> None:
     clients = Clients()
-    assert clients.quotas.charge("alice", "app", clients.peer) is None
+    assert clients.quotas.charge("alice", "app", clients.peer, clients.clock.now) is None
     clients.limit(Entity("bob"), produce=1)
-    assert clients.quotas.charge("alice", "app", clients.peer) is None
+    assert clients.quotas.charge("alice", "app", clients.peer, clients.clock.now) is None
     clients.limit(Entity("alice"), produce=1)
     assert clients.charge() is not None
     clients.limit(Entity("alice"))
-    assert clients.quotas.charge("alice", "app", clients.peer) is None
+    assert clients.quotas.charge("alice", "app", clients.peer, clients.clock.now) is None
 
 
 def test_changed_limit_keeps_the_measured_rate() -> None:
@@ -335,6 +335,16 @@ def test_results_and_errors_reach_timed_steps() -> None:
     work.throw(KeyError("k"))
     work.close()
     assert [str(each) for each in seen] == ["result", "'k'", "closed"]
+
+
+def test_extreme_limits_are_no_errors() -> None:
+    clients = Clients()
+    clients.limit(Entity("alice"), fetch=1e308, mutation=5e-324, produce=5e-324)
+    charge = clients.charge()
+    assert charge.max_fetch == 2**31 - 1
+    charge.produced(1)
+    assert charge.mutate(1, strict=False) is None
+    assert charge.settle() == 2**31 - 1
 
 
 def test_addresses_have_a_rate_of_new_connections() -> None:

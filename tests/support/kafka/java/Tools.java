@@ -19,37 +19,45 @@ final class Tools {
     /** Thrown instead of a tool's exit. */
     private static final class Exited extends Error {}
 
-    /** A stream that stays, with a target that changes: Scala's println keeps its first stream. */
+    /**
+     * A stream that stays, because Scala's println keeps its first one, with a target for each tool:
+     * a client that an earlier tool has left open writes into that tool's output, not into this one's.
+     */
     private static final class Redirected extends OutputStream {
+        private final InheritableThreadLocal<OutputStream> target = new InheritableThreadLocal<>();
         private final OutputStream idle;
-        private volatile OutputStream target;
 
         Redirected(OutputStream idle) {
             this.idle = idle;
-            target = idle;
         }
 
         PrintStream stream() {
             return new PrintStream(this, true, StandardCharsets.UTF_8);
         }
 
+        /** Redirects what this thread writes, and the threads that it starts from now on. */
         void to(OutputStream wanted) {
-            target = wanted == null ? idle : wanted;
+            target.set(wanted);
+        }
+
+        private OutputStream current() {
+            OutputStream own = target.get();
+            return own == null ? idle : own;
         }
 
         @Override
         public void write(int one) throws IOException {
-            target.write(one);
+            current().write(one);
         }
 
         @Override
         public void write(byte[] bytes, int offset, int length) throws IOException {
-            target.write(bytes, offset, length);
+            current().write(bytes, offset, length);
         }
 
         @Override
         public void flush() throws IOException {
-            target.flush();
+            current().flush();
         }
     }
 

@@ -11,6 +11,7 @@ from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from barnabas.protocol.types import ZERO_UUID
 
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
@@ -140,7 +141,8 @@ class _Topics:
             self._forget(topic)
             topic = TopicMetadata(update.topic_name, update.topic_id, {})
             self.by_name[topic.name] = topic
-            self.names[topic.topic_id] = topic.name
+            if topic.topic_id != ZERO_UUID:
+                self.names[topic.topic_id] = topic.name
         for partition in update.partition_states:
             if partition.leader == LEADER_DURING_DELETE:
                 topic.partitions.pop(partition.partition_index, None)
@@ -153,7 +155,7 @@ class _Topics:
     def _forget(self, topic: TopicMetadata | None) -> None:
         if topic is not None:
             del self.by_name[topic.name]
-            del self.names[topic.topic_id]
+            self.names.pop(topic.topic_id, None)
 
 
 def _partition(state: UpdateMetadataPartitionState) -> PartitionMetadata:

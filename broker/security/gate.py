@@ -30,6 +30,7 @@ from barnabas.broker.server.slices import Steps
 from barnabas.coordinator.soon import spawn
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages import api_versions, sasl_authenticate, sasl_handshake
+from barnabas.protocol.types import ZERO_UUID
 from barnabas.security.acl.matcher import slot
 from barnabas.security.acl.rules import (
     CLUSTER_NAME,
@@ -128,16 +129,26 @@ class _Need:
         """Whether an earlier decision with the same name is enough."""
 
     def name(self, subject: Any, cache: MetadataCache) -> str | None:
-        """Return the name of the resource; None if nothing is needed."""
+        """Return the name of the resource; None if nothing is needed.
+
+        Raises KafkaError for an unknown topic id.
+        """
         name = self.name_of(subject)
         if not name and self._id_field:
-            return cache.topic_name(getattr(subject, self._id_field))
+            topic_id = getattr(subject, self._id_field)
+            name = cache.topic_name(topic_id)
+            if name is None and topic_id != ZERO_UUID:
+                # The topic may become known before the handler looks.
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         return name
 
     def is_met(
         self, asker: "_Guarded", subject: Any, context: RequestContext, *, log_denied: bool = True
     ) -> bool:
-        """Return whether the client has the right that a request or an element needs."""
+        """Return whether the client has the right that a request or an element needs.
+
+        Raises KafkaError for an unknown topic id.
+        """
         if self._versions is not None and context.api_version not in self._versions:
             return True
         if self.when is not None and not self.when(subject):
@@ -232,8 +243,11 @@ class _Guarded:
                 # A topic may have an id in place of a name.
                 if known is not None and (name := need.name_of(element)) and known.get(name):
                     continue
-            if not need.is_met(self, element, context):
-                return need.error
+            try:
+                if not need.is_met(self, element, context):
+                    return need.error
+            except KafkaError as error:
+                return error.code
         return None
 
     # -- handling ---------------------------------------------------------------------------------

@@ -71,8 +71,8 @@ class Need(NamedTuple):
     field: str = ITSELF
     """The field with the name; without meaning for the cluster. Null needs nothing."""
     id_field: str = ""
-    """The field with the topic id, if the name is empty. An unknown id needs nothing: the handler
-    answers that it is unknown."""
+    """The field with the topic id, if the name is empty. An unknown id is refused with
+    UNKNOWN_TOPIC_ID before the handler runs."""
     when: Callable[[Any], bool] | None = None
     """Returns whether the request or the element needs the right. Its docstring names the case, in
     docs/SECURITY.md."""

@@ -327,7 +327,7 @@ ASKING = (
     Fault(
         "topic ids need nothing",
         gate._Need.name,
-        "return cache.topic_name(getattr(subject, self._id_field))",
+        "name = cache.topic_name(topic_id)",
         "return None",
         ("Produce",),
     ),

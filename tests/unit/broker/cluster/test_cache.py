@@ -8,6 +8,7 @@ from barnabas.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from barnabas.protocol.types import ZERO_UUID
 from tests.support.steps import taken
 
 
@@ -69,6 +70,15 @@ def test_incremental_update_adds_and_full_update_replaces() -> None:
     assert list(cache.topics) == ["c"]
     assert cache.topic_by_id(bytes([1]) * 16) is None
     assert cache.topic_name(bytes([3]) * 16) == "c"
+
+
+def test_topics_without_ids_are_not_found_by_the_zero_id() -> None:
+    """Kafka's brokers before topic ids (KIP-516) made topics that have none."""
+    cache = MetadataCache("c")
+    taken(cache.apply(update(("a", 0, [0]), ("b", 0, [0]))))
+    assert cache.topic_name(ZERO_UUID) is None
+    taken(cache.apply(update(("a", 0, [0]), ("b", 0, [0]), leader=LEADER_DURING_DELETE)))
+    assert not cache.topics
 
 
 def test_partition_has_all_its_fields() -> None:

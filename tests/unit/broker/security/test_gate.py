@@ -1,9 +1,9 @@
 """The gate: refusals of whole requests, of elements and of what an answer shows."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -94,8 +94,8 @@ def guarded(
     module: Any,
     handle: Callable[[Any, RequestContext], Any],
     rights: Rights | None = None,
+    names: Mapping[bytes, str] = MappingProxyType({KNOWN_ID: "by-id"}),
 ) -> Route:
-    names = {KNOWN_ID: "by-id"}
     cache = cast(MetadataCache, SimpleNamespace(topic_name=names.get))
     error_response = getattr(module, "error_response", None)
     route = Route(module.API, range(20), handle, error_response)
@@ -125,6 +125,12 @@ def commit_of(*topics: str, ids: Iterable[bytes] = ()) -> OffsetCommitRequest:
             for name, topic_id in named
         ],
     )
+
+
+def produce_to(ids: Iterable[bytes]) -> ProduceRequest:
+    data = PartitionProduceData(index=0, records=None)
+    topics = [TopicProduceData(name="", topic_id=each, partition_data=[data]) for each in ids]
+    return ProduceRequest(acks=1, timeout_ms=0, topic_data=topics)
 
 
 def committed(request: OffsetCommitRequest, _context: RequestContext) -> Any:
@@ -232,15 +238,58 @@ def test_an_earlier_decision_about_a_name_is_none_about_an_id(authority: Authori
     assert (Action(READ, TOPIC, "mine"), True) not in authority.asked
 
 
-def test_a_topic_id_is_asked_by_name_and_an_unknown_one_is_left_to_the_handler(
+def test_a_topic_id_is_asked_by_name_and_an_unknown_one_does_not_reach_the_handler(
     authority: Authority,
 ) -> None:
     authority.allow(READ, GROUP, "g")
-    route = guarded(authority, offset_commit, committed)
+    route = guarded(authority, offset_commit, pytest.fail)
     request = commit_of(ids=[KNOWN_ID, UNKNOWN_ID])
     response = all_taken(route.handle(request, context(offset_commit, 10)))
-    assert codes(response) == {UNKNOWN_ID: 0, KNOWN_ID: 29}
+    assert codes(response) == {
+        UNKNOWN_ID: ErrorCode.UNKNOWN_TOPIC_ID,
+        KNOWN_ID: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
     assert (Action(READ, TOPIC, "by-id"), True) in authority.asked
+
+
+def test_a_request_without_name_and_id_is_left_to_the_handler(authority: Authority) -> None:
+    authority.allow(READ, GROUP, "g")
+    route = guarded(authority, offset_commit, committed)
+    response = all_taken(route.handle(commit_of(ids=[ZERO_UUID]), context(offset_commit, 10)))
+    assert codes(response) == {ZERO_UUID: 0}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [([], AT_ONCE), ([KNOWN_ID], 0)],
+    ids=["of many elements", "beside a refused element"],
+)
+@pytest.mark.parametrize("module", [produce, offset_commit])
+def test_a_topic_that_becomes_known_behind_the_gate_is_not_open(
+    authority: Authority, module: Any, before: list[bytes], after: int
+) -> None:
+    """The handlers look up topic ids again, after steps in which other work has its turn."""
+    names = {KNOWN_ID: "by-id"}
+    seen: list[bytes] = []
+
+    def handle(request: Any, context: RequestContext) -> Any:
+        topics = request.topic_data if module is produce else request.topics
+        seen.extend(topic.topic_id for topic in topics)
+        return module.error_response(request, ErrorCode.NONE, context.api_version)
+
+    authority.allow(READ, GROUP, "g")
+    ids = [*before, UNKNOWN_ID, *(number.to_bytes(16, "big") for number in range(1, after + 1))]
+    route = guarded(authority, module, handle, names=names)
+    request = commit_of(ids=ids) if module is offset_commit else produce_to(ids)
+    steps = route.handle(request, context(module, module.API.versions[-1]))
+    next(steps)
+    names[UNKNOWN_ID] = "secret"
+    response = all_taken(steps)
+    assert not seen
+    topics = response.responses if module is produce else response.topics
+    (secret,) = (topic for topic in topics if topic.topic_id == UNKNOWN_ID)
+    partitions = secret.partition_responses if module is produce else secret.partitions
+    assert [each.error_code for each in partitions] == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 
 async def test_a_failure_of_the_others_does_not_replace_a_refusal(authority: Authority) -> None:

@@ -1,13 +1,35 @@
 """`barnabas metadata copy`: a single broker grows into a cluster and keeps all its data."""
 
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from kazoo.exceptions import NoAuthError
 
 from barnabas.broker.cluster import znodes
+from barnabas.client.admin import Admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.connection import AuthenticationError
+from barnabas.client.security import connect_with
+from barnabas.client.user_admin import UserAdmin
+from barnabas.config.broker import AUTHORIZERS
+from barnabas.protocol import errors
+from barnabas.security.acl.rules import (
+    AccessControlEntry,
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+)
+from barnabas.security.principal import Principal
+from barnabas.security.sasl.jaas import SCRAM_LOGIN_MODULE
 from tests.support.command_line import Served, run
 from tests.support.ports import free_port
 from tests.support.zookeeper import ZooKeeperServer
@@ -18,17 +40,26 @@ SECONDS = 20.0
 class Site:
     """A broker's directory, its address and its two configurations: alone, and on ZooKeeper."""
 
-    def __init__(self, directory: Path, server: ZooKeeperServer, chroot: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        server: ZooKeeperServer,
+        chroot: str,
+        protocol: str = "PLAINTEXT",
+        more: str = "",
+        more_on_zookeeper: str = "",
+    ) -> None:
         self.data = directory / "data"
         self.port = free_port()
         self.alone, self.on_zookeeper = directory / "alone", directory / "zookeeper"
-        common = f"broker.id=7\nlog.dirs={self.data}\ngroup.initial.rebalance.delay.ms=0\n"
-        self.alone.write_text(f"{common}listeners=PLAINTEXT://127.0.0.1:{self.port}\n")
+        common = f"broker.id=7\nlog.dirs={self.data}\ngroup.initial.rebalance.delay.ms=0\n{more}"
+        own = f"listeners={protocol}://127.0.0.1:{self.port}"
+        self.alone.write_text(f"{common}{own}\nsecurity.inter.broker.protocol={protocol}\n")
         self.on_zookeeper.write_text(
             f"{common}zookeeper.connect={server.connect}{chroot}\n"
-            f"listeners=PLAINTEXT://127.0.0.1:{self.port},BROKERS://127.0.0.1:{free_port()}\n"
-            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT\n"
-            "inter.broker.listener.name=BROKERS\n"
+            f"{own},BROKERS://127.0.0.1:{free_port()}\n"
+            f"listener.security.protocol.map={protocol}:{protocol},BROKERS:PLAINTEXT\n"
+            f"inter.broker.listener.name=BROKERS\n{more_on_zookeeper}"
         )
         self._running: list[Served] = []
 
@@ -49,6 +80,95 @@ class Site:
         for served in self._running:
             served.process.kill()
             served.process.communicate()
+
+
+SCRAM = "SCRAM-SHA-256"
+SECURITY = (
+    f"sasl.enabled.mechanisms={SCRAM}\n"
+    f"authorizer.class.name={AUTHORIZERS[0]}\n"
+    "super.users=User:admin\n"
+    "delegation.token.secret.key=the secret of the cluster\n"
+)
+
+
+@pytest.fixture
+def secure_site(tmp_path: Path, server: ZooKeeperServer, chroot: str) -> Iterator[Site]:
+    """Return a site with users, rules and tokens, whose nodes in ZooKeeper have rights."""
+    (digest := tmp_path / "digest").write_text("broker:s3cret\n")
+    rights = f"zookeeper.digest.file={digest}\nzookeeper.set.acl=true\n"
+    site = Site(tmp_path, server, chroot, "SASL_PLAINTEXT", SECURITY, rights)
+    yield site
+    site.close()
+
+
+@asynccontextmanager
+async def logged_in(site: Site, jaas: str) -> AsyncIterator[Cluster]:
+    keys = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": SCRAM,
+        "sasl.jaas.config": f"{SCRAM_LOGIN_MODULE} required {jaas};",
+    }
+    servers = f"127.0.0.1:{site.port}"
+    async with Cluster(servers, connect=connect_with(keys), timeout=SECONDS) as cluster:
+        yield cluster
+
+
+def account(user: str) -> str:
+    return f'username="{user}" password="{user}"'
+
+
+async def test_copy_preserves_users_rules_quotas_and_tokens(
+    secure_site: Site, server: ZooKeeperServer, chroot: str
+) -> None:
+    site, alice = secure_site, Principal("User", "alice")
+    for user in ("admin", "alice"):
+        words = ("users", "--data", str(site.data), "set", user, "-m", SCRAM)
+        made = run(*words, "--password-file", "-", stdin=user.encode())
+        assert made.returncode == 0, made.stderr
+    quotas: dict[tuple[tuple[str, str | None], ...], dict[str, float]] = {
+        (("user", "alice"), ("client-id", "app 1")): {"producer_byte_rate": 1024.0},
+        (("user", None), ("client-id", None)): {"consumer_byte_rate": 3.0},
+        (("client-id", None),): {"request_percentage": 12.5},
+        (("ip", "10.0.0.1"),): {"connection_creation_rate": 5.0},
+        (("ip", None),): {"connection_creation_rate": 6.0},
+    }
+    served = site.serve(site.alone)
+    async with logged_in(site, account("admin")) as cluster:
+        admin = Admin(cluster)
+        for topic in ("orders", "other"):
+            await admin.create_topic(topic, partitions=1)
+        for kind, name in ((PatternType.LITERAL, "orders"), (PatternType.PREFIXED, "in-")):
+            pattern = ResourcePattern(ResourceType.TOPIC, name, kind)
+            entry = AccessControlEntry(alice, "*", AclOperation.CREATE, AclPermissionType.ALLOW)
+            await admin.create_acls([AclBinding(pattern, entry)])
+        for entity, limits in quotas.items():
+            await admin.alter_client_quotas(dict(entity), limits)
+    async with logged_in(site, account("alice")) as cluster:
+        token = await UserAdmin(cluster).create_token()
+    assert served.stop()[0] == 0
+    code, said = site.copy()
+    assert code == 0, said
+
+    served = site.serve(site.on_zookeeper)
+    with server.looking(chroot) as stranger, pytest.raises(NoAuthError):
+        stranger.get("/config/users/alice")
+    async with logged_in(site, account("admin")) as cluster:
+        admin = Admin(cluster)
+        found = await admin.describe_client_quotas({})
+        assert {tuple(entity.items()): limits for entity, limits in found} == quotas
+        assert len(await admin.describe_acls(AclFilter())) == 2
+    hmac = b64encode(token.hmac).decode()
+    by_token = f'username="{token.id}" password="{hmac}" tokenauth="true"'
+    for number, jaas in enumerate((account("alice"), by_token)):
+        async with logged_in(site, jaas) as cluster:
+            await Admin(cluster).create_topic(f"in-{number}", partitions=1)
+            with pytest.raises(errors.KafkaError) as refused:
+                await Admin(cluster).create_topic(f"out-{number}", partitions=1)
+            assert refused.value.code is errors.ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(AuthenticationError):
+        async with logged_in(site, 'username="alice" password="wrong"'):
+            pass
+    assert "open to every host" not in served.stop()[2]
 
 
 @pytest.fixture

@@ -59,7 +59,19 @@ async def filled() -> EmbeddedStore:
     await session.create("/kafka-acl-extended/prefixed/Topic/t", b"rules of a prefix")
     for parent in acl_znodes.CHANGES.values():
         await session.create(f"{parent}/acl_changes_", b"notice", sequence=True)
-    await session.create(znodes.config_path("users", "alice"), b"a credential")
+    quota, alice = znodes.encode_config({"consumer_byte_rate": "5"}), "/config/users/alice"
+    await session.create(alice, b"a credential")
+    await session.multi(
+        [
+            Create("/config/users/<default>", quota),
+            Create(f"{alice}/clients"),
+            Create(f"{alice}/clients/app%201", quota),
+            Create(f"{alice}/clients/<default>", quota),
+            Create("/config/clients/<default>", quota),
+            Create("/config/ips/<default>", quota),
+            Create("/config/ips/10.0.0.1", quota),
+        ]
+    )
     tokens = (znodes.DELEGATION_TOKENS, znodes.TOKEN_CHANGES)
     await session.multi(await missing_nodes(session, tokens))
     await session.create(znodes.token_path("id"), b"a token")

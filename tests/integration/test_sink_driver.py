@@ -11,7 +11,7 @@ from barnabas.client.admin import SAFE_DOWNGRADE, Admin, update_feature
 from barnabas.client.batches import FetchSettings, fetch_batches
 from barnabas.client.cluster import Cluster
 from barnabas.client.producing.partition_queue import ProducerIdAndEpoch
-from barnabas.client.transaction_admin import TransactionAdmin
+from barnabas.client.transaction_admin import TransactionAdmin, client_of
 from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.client.two_phase import end_transaction, init_producer_id, keep_transaction
 from barnabas.coordinator.transaction import ending, metadata, producers
@@ -32,6 +32,7 @@ from barnabas.pipeline.sink.recover import recover
 from barnabas.protocol.config_resources import ResourceType
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.testing import Broker
+from barnabas.testing import Cluster as Brokers
 from tests.support.command_line import Cli
 from tests.support.waiting import eventually
 
@@ -55,15 +56,14 @@ async def cluster(servers: str) -> AsyncIterator[Cluster]:
 class Sink:
     """A sink with an output topic of its own."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, name: str = "") -> None:
         self.cluster = cluster
-        self.name = f"sink-{uuid.uuid4().hex[:8]}"
+        self.name = name or f"sink-{uuid.uuid4().hex[:8]}"
         self.output = f"{self.name}-out"
         self.settings = SinkSettings(self.name, TIMEOUT_MS)
 
     async def create(self) -> "Sink":
-        configs = {"min.insync.replicas": "1"}
-        await Admin(self.cluster).create_topic(self.output, partitions=PARTITIONS, configs=configs)
+        await Admin(self.cluster).create_topic(self.output, partitions=PARTITIONS)
         return self
 
     def port(self) -> ClusterPort:
@@ -250,12 +250,40 @@ async def test_epochs_end_in_the_middle_of_a_batch(
     assert await sink.visible() == 6
 
 
-async def test_decisions_topic_is_compacted_like_the_output(sink: Sink) -> None:
+async def config_of(cluster: Cluster, topic: str, key: str) -> str | None:
+    rows = await Admin(cluster).describe_configs(ResourceType.TOPIC, topic)
+    return {row.name: row.value for row in rows}[key]
+
+
+async def test_decisions_topic_is_compacted_and_has_one_partition(sink: Sink) -> None:
     await sink.commit(0, await sink.tasks(1))
-    rows = await Admin(sink.cluster).describe_configs(ResourceType.TOPIC, f"{sink.name}.decisions")
-    values = {row.name: row.value for row in rows}
-    assert (values["cleanup.policy"], values["min.insync.replicas"]) == ("compact", "1")
-    assert len((await sink.cluster.topic(f"{sink.name}.decisions")).leaders) == 1
+    topic = f"{sink.name}.decisions"
+    assert await config_of(sink.cluster, topic, "cleanup.policy") == "compact"
+    assert len((await sink.cluster.topic(topic)).leaders) == 1
+
+
+async def test_decisions_topic_is_replicated_like_the_output() -> None:
+    """Without an output the defaults of the brokers apply."""
+    defaults = {"default.replication.factor": "3", "min.insync.replicas": "1"}
+    with Brokers({**TWO_PHASE, **defaults}) as brokers:
+        async with Cluster(brokers.bootstrap_servers) as cluster:
+            sink = Sink(cluster)
+            await Admin(cluster).create_topic(
+                sink.output,
+                partitions=1,
+                replication_factor=2,
+                configs={"min.insync.replicas": "2"},
+            )
+
+            async def replication_of(port: ClusterPort, sink_id: str) -> tuple[int, str | None]:
+                await port.fence()
+                topic = f"{sink_id}.decisions"
+                (row,) = (await cluster.topic(topic)).description.partitions
+                least = await config_of(cluster, topic, "min.insync.replicas")
+                return len(row.replica_nodes), least
+
+            assert await replication_of(sink.port(), sink.name) == (2, "2")
+            assert await replication_of(ClusterPort(cluster, "columns"), "columns") == (3, "1")
 
 
 async def test_last_decision_is_found_behind_many_dropped_ones(sink: Sink) -> None:
@@ -389,6 +417,46 @@ def test_recovery_by_command_carries_out_the_last_decision(servers: str, cli: Cl
     assert "1 other transactions were aborted" in told
     again = json.loads(cli("pipeline", "recover", name, "-b", servers, "-J"))
     assert [again["committed"], again["aborted"], again["is_whole"]] == [[], [], True]
+
+
+@pytest.mark.parametrize(
+    ("way", "told", "rows"),
+    [
+        ("--accept", "the loss was accepted: the job goes on with the next batch", 1),
+        ("--rewrite", "the decision was taken back: the job writes the batch again", 1 + 2),
+    ],
+)
+def test_loss_is_answered_by_command(
+    servers: str, cli: Cli, way: str, told: str, rows: int
+) -> None:
+    """`rows` are visible when the job has repeated the batch of two tasks, one of them lost."""
+
+    async def lose_one() -> str:
+        async with Cluster(servers) as cluster:
+            sink = await Sink(cluster).create()
+            await decide_and_die(sink, await sink.tasks(2))
+            lost = (await TransactionAdmin(cluster).open_under(f"{sink.name}."))[0]
+            await end_transaction(cluster, lost.transactional_id, client_of(lost), committed=False)
+            return sink.name
+
+    async def repeat(name: str) -> int:
+        async with Cluster(servers) as cluster:
+            sink = Sink(cluster, name)
+            await sink.commit(0, await sink.tasks(2, first=2))
+            return await sink.visible()
+
+    name = asyncio.run(lose_one())
+    command = ("pipeline", "recover", name, "-b", servers)
+    code, text, _ = cli.run(*command)
+    assert (code, b"lost: " in text, b"--accept, or write" in text) == (3, True, True)
+    assert told in cli(*command, way).decode().splitlines()
+    assert json.loads(cli(*command, "-J"))["is_whole"]
+    assert asyncio.run(repeat(name)) == rows
+
+
+def test_loss_is_not_answered_both_ways(servers: str, cli: Cli) -> None:
+    code, _, errors = cli.run("pipeline", "recover", "s", "-b", servers, "--accept", "--rewrite")
+    assert (code, b"give --accept or --rewrite, not both" in errors) == (2, True)
 
 
 def test_recovery_of_an_unknown_sink_is_one_line(servers: str, cli: Cli) -> None:

@@ -10,7 +10,7 @@ from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import BrokerUnreachable, Connection
 from barnabas.client.producer import EncodedBatch
-from barnabas.client.transaction_admin import TransactionAdmin
+from barnabas.client.transaction_admin import NO_TIMEOUT_MS, TransactionAdmin, client_of
 from barnabas.client.two_phase import end_transaction, init_producer_id
 from barnabas.pipeline.sink.options import SinkOptions, parse_options
 from barnabas.pipeline.sink.planning import SinkPlan, make_plan, partitions_of
@@ -254,6 +254,27 @@ async def test_exactly_once_names_the_key_that_the_brokers_lack() -> None:
                 await make_plan(cluster, plan)
             bounded = options_of(broker.bootstrap_servers, delivery="exactly-once-bounded")
             assert not (await make_plan(cluster, bounded)).two_phase_tasks
+
+
+@pytest.mark.xdist_group("client-on-kafka")
+async def test_tasks_on_kafka_that_serves_two_phase_without_keep_never_time_out(
+    kafka_for_clients: str, request: pytest.FixtureRequest
+) -> None:
+    async with Cluster(kafka_for_clients) as cluster, asyncio.timeout(30):
+        topic = request.node.name
+        await Admin(cluster).create_topic(topic, partitions=2)
+        exactly = options_of(kafka_for_clients, topic=topic)
+        with pytest.raises(SinkError, match="Apache Kafka keeps no transactions"):
+            await make_plan(cluster, exactly)
+        bounded = options_of(kafka_for_clients, topic=topic, delivery="exactly-once-bounded")
+        plan = await make_plan(cluster, bounded)
+        assert plan.two_phase_tasks
+        winner = await written(cluster, plan, TaskIds("sink", topic), rows(topic, b"1"))
+        assert winner is not None
+        (row,) = await TransactionAdmin(cluster).open_under(f"sink.{topic}.")
+        assert row.transaction_timeout_ms == NO_TIMEOUT_MS
+        await end_transaction(cluster, winner.transactional_id, client_of(row), committed=True)
+        assert await values(cluster, topic, 1) == [b"1"]
 
 
 @pytest.mark.parametrize(

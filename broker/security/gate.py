@@ -70,16 +70,17 @@ class Gate:
         Clients are served when this broker has its first metadata: other brokers come before.
         """
         handle = self.guard(route, rights).handle
-        if route.api.key in BEFORE_AUTHENTICATION:
-            return route
-        cache = self.cache
+        cache, is_early = self.cache, route.api.key in BEFORE_AUTHENTICATION
 
         def handled(request: Any, context: RequestContext) -> Any:
             # A super user's tools are clients too.
             context.inter_broker = broker_id_of(context.client_id) is not None and self.is_broker(
                 context.principal, context.client_host
             )
-            if not (context.inter_broker or cache.ready):
+            if context.inter_broker:
+                # Brokers have no quotas.
+                context.charge = None
+            elif not (cache.ready or is_early):
                 raise CloseConnection
             return handle(request, context)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from barnabas.broker.app import Broker
 from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
 from barnabas.broker.routes import API_TABLE
 from barnabas.broker.security.gate import BEFORE_AUTHENTICATION
+from barnabas.broker.server.quotas import Entity, Quota
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import Connect, Connection
@@ -189,6 +191,23 @@ async def test_one_listener_serves_brokers_and_clients(tmp_path: Path) -> None:
             for each in broker._listeners[BROKERS]._connections
         }
         assert {"User:b0", "User:b1", "User:b2"} <= seen
+
+
+async def test_brokers_of_one_listener_have_no_quotas(tmp_path: Path) -> None:
+    async with one_listener(tmp_path) as brokers:
+        quotas = [broker._core.quotas.quotas for broker in brokers]
+        for each, number in product(quotas, range(3)):
+            each.limit(Entity(f"b{number}"), {Quota.REQUEST: 0.001})
+        at = f"127.0.0.1:{brokers[0].ports[BROKERS]}"
+        async with Cluster(at, connect=connect_as("admin")) as cluster:
+            await Admin(cluster).create_topic("orders", partitions=3, replication_factor=3)
+            async with TransactionalProducer(cluster, "x") as producer:
+                await producer.init_transactions()
+                async with producer.transaction():
+                    for partition in range(3):
+                        await producer.send("orders", b"1", partition=partition)
+        throttled = [each._metrics.throttled.cell("request_percentage").value for each in quotas]
+        assert throttled == [0, 0, 0]
 
 
 async def test_client_of_one_listener_is_no_broker(tmp_path: Path) -> None:

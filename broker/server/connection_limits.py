@@ -100,8 +100,9 @@ class ConnectionLimits:
         self._untold = 0
         self._told_at = -math.inf
         self._descriptors = descriptors
-        self._strangers: dict[int, Callable[[], None]] = {}
-        """Functions that close connections before authentication, by id, the oldest first."""
+        self._strangers: dict[bool, dict[int, Callable[[], None]]] = {False: {}, True: {}}
+        """Functions that close connections before authentication, by id, the oldest first; those of
+        a listener that passes apart from those of the others."""
         self.limit(config)
 
     def limit(self, config: BrokerConfig) -> None:
@@ -153,16 +154,22 @@ class ConnectionLimits:
             del self._by_host[host]
         self._admit_waiting()
 
-    def add_stranger(self, connection_id: int, close: Callable[[], None]) -> None:
-        """Count a connection before authentication; beyond the share close the oldest one."""
-        self._strangers[connection_id] = close
+    def add_stranger(self, listener: str, connection_id: int, close: Callable[[], None]) -> None:
+        """Count a connection before authentication; beyond the share close the oldest one.
+
+        The inter-broker listener has a share of its own, so that a crowd of clients closes no
+        connection of a broker.
+        """
+        strangers = self._strangers[self._passes(listener)]
+        strangers[connection_id] = close
         share = min(self._descriptors, self._config.max_connections) // STRANGERS_SHARE
-        while len(self._strangers) > max(1, share):
-            self._strangers.pop(next(iter(self._strangers)))()
+        while len(strangers) > max(1, share):
+            strangers.pop(next(iter(strangers)))()
 
     def forget_stranger(self, connection_id: int) -> None:
         """Count a connection no more: its client has authenticated, or it is closed."""
-        self._strangers.pop(connection_id, None)
+        for strangers in self._strangers.values():
+            strangers.pop(connection_id, None)
 
     def make_way(self, now: float) -> int:
         """Close connections that stand for those that wait; return their number.

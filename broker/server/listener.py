@@ -188,9 +188,9 @@ class Listener:
         self._connections[connection] = self._shared.dispatcher.monotonic()
         if self.sasl is not None:
             close = self.sasl.admit(connection)
-            self._limits.add_stranger(connection.connection_id, close)
+            self._limits.add_stranger(self.name, connection.connection_id, close)
         elif self.tls is not None:
-            self._limits.add_stranger(connection.connection_id, connection.abort)
+            self._limits.add_stranger(self.name, connection.connection_id, connection.abort)
 
     def _refuse(self, connection: Connection) -> None:
         self._refused.value += 1

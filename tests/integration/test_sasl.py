@@ -51,6 +51,13 @@ KEYS = {
     "connection.failed.authentication.delay.ms": "1",
 }
 ALICE = b"\0alice\0alice-secret"
+TWO_LISTENERS = {
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listeners": "CLIENTS://127.0.0.1:0,BROKERS://127.0.0.1:0",
+    "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,BROKERS:SASL_PLAINTEXT",
+    "inter.broker.listener.name": "BROKERS",
+    "sasl.jaas.config": JAAS,
+}
 
 
 class Raw:
@@ -108,8 +115,9 @@ class Raw:
 
 
 @asynccontextmanager
-async def raw(broker: Broker) -> AsyncIterator[Raw]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+async def raw(broker: Broker, listener: str = "") -> AsyncIterator[Raw]:
+    port = broker.ports[listener] if listener else broker.port
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         yield Raw(reader, writer)
     finally:
@@ -379,6 +387,24 @@ async def test_crowd_before_authentication_has_a_share_of_the_connections(
             await known.request(metadata.API, metadata.MetadataRequest(topics=None))
         open_ones = [reader for reader in crowd if not reader.at_eof()]
         assert open_ones == crowd[-len(open_ones) :]
+
+
+async def test_crowd_of_clients_closes_no_brokers_connection_before_its_authentication(
+    tmp_path: Path,
+) -> None:
+    keys = TWO_LISTENERS | {"max.connections": "40"}
+    async with running(tmp_path, properties=keys) as broker, AsyncExitStack() as stack:
+        slow = await stack.enter_async_context(raw(broker, "BROKERS"))
+        await slow.handshake()
+        for name in ["CLIENTS"] * 30 + ["BROKERS"] * 9:
+            await stack.enter_async_context(raw(broker, name))
+        # A quarter of 40 on either side.
+        await eventually(lambda: broker._listeners["CLIENTS"].connections == 10)
+        assert broker._listeners["BROKERS"].connections == 10
+        assert (await slow.authenticate(ALICE)).error_code == 0
+        for _ in range(20):
+            await stack.enter_async_context(raw(broker, "BROKERS"))
+        await eventually(lambda: broker._listeners["BROKERS"].connections == 11)
 
 
 async def test_password_is_in_no_log(

@@ -109,7 +109,7 @@ class ConnectionOwner(Protocol):
 
     def closed(self, connection: "Connection", /) -> None: ...
 
-    def invalid_request(self) -> None: ...
+    def invalid_request(self, connection: "Connection", reason: str, /) -> None: ...
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -424,7 +424,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._forget_exchanges()
         if answer is not None:
-            self._report(answer)
+            self.report(answer)
 
     def _forget_exchanges(self) -> None:
         self._exchanges.clear()
@@ -432,13 +432,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, error: ProtocolError) -> None:
         """Answer the requests before invalid bytes, then close."""
-        self._report(error)
+        self.report(error)
         self._send_answers()
         self.finish()
 
-    def _report(self, error: ProtocolError) -> None:
-        self._owner.invalid_request()
-        _log.warning("connection closed", host=self.host, listener=self.listener, reason=str(error))
+    def report(self, error: ProtocolError) -> None:
+        """Count and log the bytes for which the connection is closed."""
+        self._owner.invalid_request(self, str(error))
 
     # -- reading ---------------------------------------------------------------------------------
 

@@ -1,4 +1,7 @@
-"""The log of connections that fail before they are served: handshakes, authentications."""
+"""The log of connections that the broker closes, such as those that fail to authenticate.
+
+A stranger opens hundreds of them in a second, so that a line for each would fill the disk.
+"""
 
 import asyncio
 
@@ -14,7 +17,8 @@ _log = get_logger(__name__)
 class FailureLog:
     """A log of one kind of failure: each is counted, and one line a second is written."""
 
-    def __init__(self, event: str, failures: Cell) -> None:
+    def __init__(self, event: str, failures: Cell | None = None) -> None:
+        """`failures` is the metric that counts them, if there is one."""
         self._event = event
         self._failures = failures
         self._not_logged = 0
@@ -22,7 +26,8 @@ class FailureLog:
 
     def failed(self, connection: Connection, reason: str) -> None:
         """Count a failure; log it, unless another one has been logged just now."""
-        self._failures.value += 1
+        if self._failures is not None:
+            self._failures.value += 1
         now = asyncio.get_running_loop().time()
         if now < self._log_after:
             self._not_logged += 1

@@ -15,6 +15,7 @@ from barnabas.broker.server.connection_limits import (
     ConnectionLimits,
     Place,
 )
+from barnabas.broker.server.failure_log import FailureLog
 from barnabas.broker.server.network import Network, Server
 from barnabas.broker.server.tls import ListenerTls
 from barnabas.config.broker import BrokerConfig
@@ -76,8 +77,9 @@ class Listener:
         self._stopping = False
         self._drained = asyncio.Event()
         self._opened = metrics.connections_opened.cell(name)
-        self._refused = metrics.connections_refused.cell(name)
-        self._invalid = metrics.invalid_requests.cell(name)
+        self._refused = FailureLog("connection refused", metrics.connections_refused.cell(name))
+        self._invalid = FailureLog("connection closed", metrics.invalid_requests.cell(name))
+        self._cut = FailureLog("connection cut for others")
         limits.add(self)
         if sasl is not None:
             sasl.known = limits.forget_stranger
@@ -105,15 +107,15 @@ class Listener:
 
     def opened(self, connection: Connection) -> None:
         if self._stopping:
-            self._refuse(connection)
+            self._refuse(connection, "the broker stops")
         elif self._waiting or not self._limits.has_room(self.name):
             self._hold(connection)
         else:
             self._admit(connection)
 
-    def invalid_request(self) -> None:
-        """Count a connection that is closed because of what its peer sent."""
-        self._invalid.value += 1
+    def invalid_request(self, connection: Connection, reason: str) -> None:
+        """Count and log a connection that is closed because of what its peer sent."""
+        self._invalid.failed(connection, reason)
 
     def closed(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
@@ -171,7 +173,7 @@ class Listener:
     def cut_idlest(self, count: int) -> None:
         idlest = heapq.nsmallest(count, self._connections, key=attrgetter("active_at"))
         for connection in idlest:
-            _log.info("connection cut for others", host=connection.host, listener=self.name)
+            self._cut.failed(connection, "max.connections is reached")
             connection.abort()
 
     def _hold(self, connection: Connection) -> None:
@@ -182,7 +184,7 @@ class Listener:
 
     def _admit(self, connection: Connection) -> None:
         if not self._limits.enter(self.name, connection.host):
-            self._refuse(connection)
+            self._refuse(connection, "its address has too many, or opened too many of late")
             return
         self._opened.value += 1
         self._connections[connection] = self._shared.dispatcher.monotonic()
@@ -192,9 +194,8 @@ class Listener:
         elif self.tls is not None:
             self._limits.add_stranger(self.name, connection.connection_id, connection.abort)
 
-    def _refuse(self, connection: Connection) -> None:
-        self._refused.value += 1
-        _log.warning("connection refused", host=connection.host, listener=self.name)
+    def _refuse(self, connection: Connection, reason: str) -> None:
+        self._refused.failed(connection, reason)
         connection.abort()
 
     @property
@@ -255,7 +256,7 @@ class Listener:
         if self._server is not None:
             self._server.close()
         for connection in list(self._waiting):
-            self._refuse(connection)
+            self._refuse(connection, "the broker stops")
         for connection in list(self._connections):
             connection.finish()
 

@@ -245,6 +245,40 @@ async def test_garbage_ends_its_own_connection_only(tmp_path: Path, data: bytes)
         ).brokers
 
 
+@pytest.mark.parametrize(
+    ("event", "keys"),
+    [
+        ("connection closed", {}),
+        ("connection refused", {"max_connections_per_ip_overrides": "127.0.0.1:0"}),
+        ("connection cut for others", {"max_connections": 1}),
+    ],
+)
+async def test_closed_connections_make_one_line_a_second(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, event: str, keys: dict[str, object]
+) -> None:
+    """A line for each connection lets a stranger fill the disk."""
+    async with running(tmp_path, **TWO_LISTENERS, **keys) as broker:
+        inside, outside = broker.ports.values()
+        clients = broker._listeners["OUTSIDE"]
+        began = time.monotonic()
+        for _ in range(100):
+            reader, writer = await asyncio.open_connection("127.0.0.1", outside)
+            if event == "connection cut for others":
+                # A connection between brokers takes the place of a client's.
+                await eventually(lambda: clients.connections == 1)
+                _, between = await asyncio.open_connection("127.0.0.1", inside)
+                assert await hangs_up(reader)
+                between.close()
+            else:
+                writer.write(struct.pack(">i", 2**31 - 1))
+                assert await hangs_up(reader)
+            writer.close()
+        seconds = time.monotonic() - began
+    lines = [each.getMessage() for each in caplog.records if each.getMessage().startswith(event)]
+    assert 1 <= len(lines) <= seconds + 1
+    assert "not_logged=" in lines[0]
+
+
 async def test_slow_reader_uses_bounded_memory_and_delays_no_other_client(
     tmp_path: Path,
 ) -> None:

@@ -102,7 +102,7 @@ class Owner:
     def closed(self, connection: Connection) -> None:
         self.open.remove(connection)
 
-    def invalid_request(self) -> None:
+    def invalid_request(self, _connection: Connection, _reason: str) -> None:
         self.invalid += 1
 
 

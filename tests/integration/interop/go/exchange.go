@@ -29,6 +29,7 @@ type login struct {
 	Mechanism   string
 	User        string
 	Password    string
+	TokenAuth   bool
 	Token       string
 	Authority   string
 	Certificate string
@@ -156,7 +157,7 @@ func (l login) options() ([]kgo.Opt, error) {
 	if !strings.HasPrefix(l.Protocol, "SASL") {
 		return opts, nil
 	}
-	byPassword := scram.Auth{User: l.User, Pass: l.Password}
+	byPassword := scram.Auth{User: l.User, Pass: l.Password, IsToken: l.TokenAuth}
 	known := map[string]sasl.Mechanism{
 		"PLAIN":         plain.Auth{User: l.User, Pass: l.Password}.AsMechanism(),
 		"SCRAM-SHA-256": byPassword.AsSha256Mechanism(),

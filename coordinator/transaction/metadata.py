@@ -67,6 +67,9 @@ class TransactionMetadata(NamedTuple):
     ended: Producer | None = None
     """The producer of the records of a kept transaction that was decided, for the search of lost
     markers. None if another transaction may have had its epoch."""
+    owner: str | None = None
+    """The principal to which the producer id was given; None without an authorizer, and for a super
+    user."""
 
     @property
     def exhausted(self) -> bool:
@@ -137,7 +140,7 @@ class TransactionMetadata(NamedTuple):
         return NextClient(Producer(producer_id, 0), self.client.epoch if resumes else NO_EPOCH)
 
     def initialised(
-        self, client: NextClient, timeout_ms: int, now_ms: int
+        self, client: NextClient, timeout_ms: int, now_ms: int, owner: str | None = None
     ) -> "TransactionMetadata":
         """Return the metadata with a new client and without a transaction."""
         check_transition(self.state, TransactionState.EMPTY)
@@ -152,9 +155,12 @@ class TransactionMetadata(NamedTuple):
             partitions=frozenset(),
             start_ms=NO_TIMESTAMP,
             ended=None,
+            owner=owner,
         )
 
-    def kept(self, client: NextClient, now_ms: int, *, pins: bool) -> "TransactionMetadata":
+    def kept(
+        self, client: NextClient, now_ms: int, owner: str | None = None, *, pins: bool
+    ) -> "TransactionMetadata":
         """Return the open transaction with a new client; `pins` lifts its timeout (KIP-939)."""
         check_transition(self.state, TransactionState.ONGOING)
         return self._replace(
@@ -164,6 +170,7 @@ class TransactionMetadata(NamedTuple):
             next_epoch=client.producer.epoch,
             last_epoch=client.last_epoch,
             timeout_ms=NO_TIMEOUT_MS if pins else self.timeout_ms,
+            owner=owner,
         )
 
     # -- a transaction ---------------------------------------------------------------------------

@@ -77,14 +77,9 @@ def init_producer_id(
     table.history.came_from(transactional_id, client_host)
     table.connections.forget(transactional_id)
     if txn.state is TransactionState.ONGOING:
-        return _keep(table, txn.kept(client, now.wall_ms, pins=two_phase), now, principal)
-    target = txn.initialised(client, timeout_ms, now.wall_ms)
-
-    def written(_now: Instant) -> TxnDecision[None]:
-        table.own(transactional_id, principal)
-        return NOTHING
-
-    return table.transition(target, Initialised(target.producer), now, "InitProducerId", written)
+        return _keep(table, txn.kept(client, now.wall_ms, principal, pins=two_phase), now)
+    target = txn.initialised(client, timeout_ms, now.wall_ms, principal)
+    return table.transition(target, Initialised(target.producer), now, "InitProducerId")
 
 
 def _may_resume(txn: TransactionMetadata, expected: Producer, *, keeps: bool) -> bool:
@@ -109,10 +104,9 @@ def _next_client(
 
 
 def _keep(
-    table: TransactionTable, target: TransactionMetadata, now: Instant, principal: str | None
+    table: TransactionTable, target: TransactionMetadata, now: Instant
 ) -> TxnDecision[Initialised]:
     def written(_now: Instant) -> TxnDecision[None]:
-        table.own(target.transactional_id, principal)
         if not target.times_out:
             table.deadlines.pop(target.transactional_id, None)
         return NOTHING

@@ -83,6 +83,7 @@ def _tag(value: TransactionLogValue, txn: TransactionMetadata) -> None:
     value.last_producer_epoch = txn.last_epoch
     if txn.ended is not None:
         value.ended_producer_id, value.ended_producer_epoch = txn.ended
+    value.principal = txn.owner
 
 
 def _topics(txn: TransactionMetadata) -> list[PartitionsSchema]:
@@ -132,6 +133,7 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
             stored.next_producer_id,
             stored.next_producer_epoch,
             ended,
+            stored.principal,
         ),
         version >= _FLEXIBLE,
     )

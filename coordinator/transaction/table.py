@@ -62,8 +62,6 @@ class TransactionTable:
         """The times at which open transactions are aborted, in ms of monotonic time."""
         self.kept: set[str] = set()
         """Transactional ids whose open transaction is kept (KIP-939)."""
-        self._owners: dict[str, str] = {}
-        """The principals of the latest InitProducerId, as far as they are known."""
         self.refused_ends: set[str] = set()
         """Transactional ids whose COMPLETE record the log refused, until it accepts the record."""
         self._verification = verification
@@ -82,7 +80,6 @@ class TransactionTable:
             self.transactions.pop(transactional_id, None)
             self.kept.discard(transactional_id)
             self.history.forget(transactional_id)
-            self._owners.pop(transactional_id, None)
             self.connections.forget(transactional_id)
             return
         known = self.transactions.get(transactional_id)
@@ -153,19 +150,10 @@ class TransactionTable:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, message)
         return txn
 
-    def own(self, transactional_id: str, principal: str | None) -> None:
-        """Note the principal to which a producer id belongs now."""
-        if principal is None:
-            self._owners.pop(transactional_id, None)
-        else:
-            self._owners[transactional_id] = principal
-
     def require_owner(self, transactional_id: str, principal: str | None) -> None:
-        """Raise INVALID_PRODUCER_ID_MAPPING if the producer id was given to another principal.
-
-        After a fail-over the principal is known from the next InitProducerId on.
-        """
-        owner = self._owners.get(transactional_id)
+        """Raise INVALID_PRODUCER_ID_MAPPING if the producer id was given to another principal."""
+        txn = self.transactions.get(transactional_id)
+        owner = None if txn is None else txn.owner
         if owner is not None and principal is not None and owner != principal:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -212,9 +200,13 @@ class TransactionTable:
             self.release(key)
             return decision
 
-        # The older format has no field for the producer id with which the client was told to
-        # continue.
-        flexible = self.transaction_version() > 0 or target.next_producer_id != NO_PRODUCER_ID
+        # The older format has no fields for the owner, and for the producer id with which the
+        # client was told to continue.
+        flexible = (
+            self.transaction_version() > 0
+            or target.next_producer_id != NO_PRODUCER_ID
+            or target.owner is not None
+        )
         return Decision(answer, (TransactionRecord(key, target, flexible),), then=landed)
 
 

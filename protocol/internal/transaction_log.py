@@ -5,7 +5,16 @@ producer's retry from a new request after the id or the epoch has changed (KIP-8
 """
 
 from barnabas.protocol.schema import FIRST_OWN_TAG, Schema, message, tagged
-from barnabas.protocol.types import Array, Int8, Int16, Int32, Int64, NullableArray, String
+from barnabas.protocol.types import (
+    Array,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    NullableArray,
+    NullableString,
+    String,
+)
 
 
 @message
@@ -31,7 +40,8 @@ class TransactionLogValue:
     been sent to the client whose epochs are exhausted, or that keeps the open transaction
     (KIP-939). Our own fields: `last_producer_epoch` is the epoch before `producer_epoch`, which
     Kafka keeps in memory only and loses with the coordinator; `ended_producer_id` and its epoch
-    wrote the kept transaction that was decided.
+    wrote the kept transaction that was decided; the producer id was given to `principal`, None
+    without an authorizer and for a super user.
     """
 
     producer_id: Int64
@@ -48,6 +58,7 @@ class TransactionLogValue:
     last_producer_epoch: Int16 = tagged(FIRST_OWN_TAG, since=1, default=-1)
     ended_producer_id: Int64 = tagged(FIRST_OWN_TAG + 1, since=1, default=-1)
     ended_producer_epoch: Int16 = tagged(FIRST_OWN_TAG + 2, since=1, default=-1)
+    principal: NullableString = tagged(FIRST_OWN_TAG + 3, since=1, default=None)
 
 
 TRANSACTION_LOG_KEY = Schema(TransactionLogKey, range(1))

@@ -2,7 +2,7 @@
 the same topics, and even under the same transactional id, cannot write in its place."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,8 @@ OLDER, NEWER = 11, 12
 Producer = tuple[int, int]
 
 
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+@asynccontextmanager
+async def opened(directory: Path) -> AsyncIterator[Broker]:
     keys = {
         "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
         "security.inter.broker.protocol": "SASL_PLAINTEXT",
@@ -59,7 +59,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
         "transaction.state.log.num.partitions": "1",
         "offsets.topic.num.partitions": "1",
     }
-    async with running(tmp_path, properties=keys) as running_broker:
+    async with running(directory, properties=keys) as running_broker:
         core = running_broker._core
         assert core.acls is not None
         await core.acls.create(
@@ -72,6 +72,12 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
         yield running_broker
 
 
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with opened(tmp_path) as running_broker:
+        yield running_broker
+
+
 class User:
     """A client with its own principal, and the same rights as any other."""
 
@@ -79,7 +85,9 @@ class User:
         self.client = Client(connection)
         self._ask = connection.request
 
-    async def begin(self, id: str = "x") -> Producer:
+    async def find_coordinators(self, id: str = "x") -> None:
+        """Wait for the coordinators of a transactional id and of the group."""
+
         async def ready() -> bool:
             for key, kind in ((id, 1), ("g", 0)):
                 asked = FindCoordinatorRequest(key=key, key_type=kind)
@@ -88,12 +96,15 @@ class User:
                     return False
             return True
 
+        await eventually(ready)
+
+    async def begin(self, id: str = "x") -> Producer:
         async def given() -> Any:
             request = InitProducerIdRequest(transactional_id=id, transaction_timeout_ms=60_000)
             answer = await self._ask(init_producer_id.API, request, version=4)
             return None if answer.error_code else answer
 
-        await eventually(ready)
+        await self.find_coordinators(id)
         answer = await eventually(given)
         return answer.producer_id, answer.producer_epoch
 
@@ -146,8 +157,8 @@ class User:
         return int((await self._ask(end_txn.API, request, version=version)).error_code)
 
 
-@pytest.fixture
-async def users(broker: Broker) -> AsyncIterator[tuple[User, User]]:
+@asynccontextmanager
+async def users_of(broker: Broker) -> AsyncIterator[tuple[User, User]]:
     async with AsyncExitStack() as stack:
         found = []
         for name in ("alice", "mallory"):
@@ -163,9 +174,15 @@ async def users(broker: Broker) -> AsyncIterator[tuple[User, User]]:
             stack.push_async_callback(connection.close)
             found.append(User(connection))
         alice, mallory = found
-        for topic in ("t", "u"):
-            await alice.client.create(topic)
         yield alice, mallory
+
+
+@pytest.fixture
+async def users(broker: Broker) -> AsyncIterator[tuple[User, User]]:
+    async with users_of(broker) as found:
+        for topic in ("t", "u"):
+            await found[0].client.create(topic)
+        yield found
 
 
 @pytest.mark.parametrize("id", ["x", "mallorys"])
@@ -189,6 +206,19 @@ async def test_older_protocol(users: tuple[User, User], id: str) -> None:
     assert await mallory.end(producer, 4, id) == MAPPING
     assert await alice.produce(producer, OLDER, base_sequence=1) == 0
     assert await alice.end(producer, 4) == 0
+
+
+async def test_owner_is_known_after_a_restart(tmp_path: Path) -> None:
+    async with opened(tmp_path) as broker, users_of(broker) as (alice, _):
+        for topic in ("t", "u"):
+            await alice.client.create(topic)
+        producer = await alice.begin()
+        assert await alice.produce(producer, NEWER) == 0
+    async with opened(tmp_path) as broker, users_of(broker) as (alice, mallory):
+        await alice.find_coordinators()
+        assert await mallory.produce(producer, NEWER, topic="u") == MAPPING
+        assert await mallory.end(producer, 5) == MAPPING
+        assert await alice.end(producer, 5) == 0
 
 
 @pytest.mark.parametrize("id", ["x", "mallorys"])

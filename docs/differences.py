@@ -70,19 +70,30 @@ DIFFERENCES = (
         "connection beyond `connection_creation_rate` of its address is closed at once; an ip "
         "entity is an address, not the name of a host. `controller_mutation_rate` is measured "
         "by the broker that a client asks. A batch larger than `consumer_byte_rate` allows in "
-        "all windows is sent when the client owes nothing. `max.connection.creation.rate` has "
-        "no effect.",
+        "all windows is sent when the client owes nothing. A rate of new connections is measured "
+        "when they are admitted, and `max.connection.creation.rate` is at least 1.",
         "The percentage is of one thread. The connection waits before it is closed. Names of "
         "hosts are looked up. The controller measures mutations. Such a batch is never sent.",
         "A broker is one event loop, and its clients ask the controller by default.",
+    ),
+    Difference(
+        "Producer ids of a principal",
+        "A principal brings at most `max.producer.ids.per.principal` (500,000) new producer ids to "
+        "a broker at once, and as many again in each `producer.id.expiration.ms`: given out by "
+        "InitProducerId, for new transactional ids too, or new to a partition. Beyond it "
+        "InitProducerId and Produce answer POLICY_VIOLATION; ids that are known go on. Super users "
+        "and brokers have no limit.",
+        "No limit: every id takes memory until it expires.",
+        "Clients make ids up, or ask for one with each record (KIP-936 is not adopted). "
+        "POLICY_VIOLATION is told to the application; THROTTLING_QUOTA_EXCEEDED would be repeated.",
     ),
     Difference(
         "Principals of transactions",
         "With an authorizer, a transactional producer id belongs to the principal of its latest "
         "InitProducerId: others that may write under the same transactional id get "
         "INVALID_PRODUCER_ID_MAPPING, except super users. One of a super user belongs to no "
-        "principal. After a coordinator has moved, the principal is known from the next "
-        "InitProducerId on.",
+        "principal. The principal is in a tagged field of `__transaction_state`, whose records then "
+        "have version 1 also below transaction.version 1.",
         "Every principal with Write on a transactional id may go on with its producer id.",
         "It closes the gap that KIP-98 leaves: a producer id tells nothing about its sender.",
     ),
@@ -194,11 +205,13 @@ DIFFERENCES = (
         "Delegation tokens",
         "No client logs in with a token that has expired. A token that another broker has just "
         "created is found by its HMAC at once. All tokens together have at most 32 MB in the "
-        "metadata, beyond which CreateDelegationToken answers POLICY_VIOLATION, and one token "
-        "64 KB, beyond which it answers INVALID_REQUEST.",
+        "metadata, and those that one principal has requested 4 MB (some 10,000), beyond which "
+        "CreateDelegationToken answers POLICY_VIOLATION; one token has at most 64 KB, beyond which it "
+        "answers INVALID_REQUEST.",
         "A token that has expired lets clients in until it is deleted. A broker answers "
         "DELEGATION_TOKEN_NOT_FOUND until it has heard of a token. No limits.",
-        "An end is an end; a client with a name cannot fill the metadata.",
+        "An end is an end; a client with a name cannot fill the metadata, nor use up the tokens of "
+        "others.",
     ),
     Difference(
         "SASL: users of PLAIN",

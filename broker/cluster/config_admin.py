@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.cluster.configs import Change, Configs, Values
-from barnabas.broker.cluster.topic_names import check_name
+from barnabas.broker.cluster.topic_names import COMPACTED_TOPICS, check_name
 from barnabas.broker.cluster.znodes import DEFAULT_ENTITY
 from barnabas.broker.observability.logging import ROOT, LoggerLevels
 from barnabas.broker.server.slices import Slicer
@@ -242,6 +242,12 @@ class ConfigAdmin:
         self.check_new_topic(values)
         if self._cache.topic(name) is None:
             raise _unknown_topic(name)
+        if name in COMPACTED_TOPICS and values.get("cleanup.policy") != "compact":
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"The cleanup.policy of {name} has to be compact: with another one brokers lose "
+                "offsets and transactions.",
+            )
 
     def _check_broker(self, name: str, values: Values) -> None:
         if name:

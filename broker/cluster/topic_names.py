@@ -10,6 +10,8 @@ TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})
 """Kafka's internal topics, including those without a coordinator here: a client must not write
 records that a later coordinator would replay."""
+COMPACTED_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
+"""The topics from which coordinators load their state: the newest record of each key must stay."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 

@@ -2,14 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas.broker.app import Broker
+from barnabas.broker.cluster.topic_names import CONSUMER_OFFSETS
 from barnabas.client.connection import BrokerUnreachable, Connection
 from barnabas.protocol.errors import ErrorCode
-from barnabas.protocol.messages import create_topics, incremental_alter_configs
+from barnabas.protocol.messages import (
+    alter_configs,
+    create_topics,
+    find_coordinator,
+    incremental_alter_configs,
+)
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.records.batch import BatchHeader, iter_headers
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch
@@ -36,6 +45,12 @@ async def client(broker: Broker) -> AsyncIterator[Client]:
 
 async def alter(client: Client, kind: int, name: str, **values: str | None) -> None:
     """Set keys of one resource, or delete their overrides where the value is None."""
+    answer = await altered(client, kind, name, **values)
+    assert answer.error_code == 0, answer.error_message
+
+
+async def altered(client: Client, kind: int, name: str, **values: str | None) -> Any:
+    """Return the answer to an alteration as `alter` asks for."""
     request = incremental_alter_configs.IncrementalAlterConfigsRequest(
         resources=[
             incremental_alter_configs.AlterConfigsResource(
@@ -54,7 +69,31 @@ async def alter(client: Client, kind: int, name: str, **values: str | None) -> N
         validate_only=False,
     )
     answer = await client.connection.request(incremental_alter_configs.API, request)
-    assert answer.responses[0].error_code == 0, answer.responses[0].error_message
+    return answer.responses[0]
+
+
+async def test_topics_of_coordinators_stay_compacted(client: Client) -> None:
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+    await eventually(partial(_is_found, client, request))
+    for values in ({"cleanup_policy": "compact,delete"}, {"cleanup_policy": None}):
+        answer = await altered(client, TOPIC, CONSUMER_OFFSETS, **values)
+        assert answer.error_code == ErrorCode.INVALID_CONFIG
+    replaced = alter_configs.AlterConfigsRequest(
+        resources=[
+            alter_configs.AlterConfigsResource(
+                resource_type=TOPIC, resource_name=CONSUMER_OFFSETS, configs=[]
+            )
+        ],
+        validate_only=False,
+    )
+    (answer,) = (await client.connection.request(alter_configs.API, replaced)).responses
+    assert answer.error_code == ErrorCode.INVALID_CONFIG
+    await alter(client, TOPIC, CONSUMER_OFFSETS, segment_bytes="1048576")
+
+
+async def _is_found(client: Client, request: FindCoordinatorRequest) -> bool:
+    answer = await client.connection.request(find_coordinator.API, request)
+    return bool(answer.coordinators[0].error_code == 0)
 
 
 def at(timestamp: int, key: bytes | None = b"k", size: int = 1) -> bytes:

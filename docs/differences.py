@@ -228,10 +228,12 @@ DIFFERENCES = (
         "`sasl.oauthbearer.jwks.endpoint.url` (`https://` or `file:/`). "
         "sasl.server.callback.handler.class is refused. A token issued in the future is refused, "
         "and after a refusal no second one is taken on the connection. A message has 128 KB at "
-        "most, with 61 extensions, and the header 4 KB. Redirections are not followed. The extra "
+        "most, with 61 extensions, and the header 4 KB. Redirections are not followed. A session "
+        "that begins within the clock skew after `exp` has a lifetime of 1 ms. The extra "
         "`security` is needed.",
         "Without sasl.server.callback.handler.class unsigned tokens are accepted. `http://` is, "
-        "and the URL has to be in a property of the JVM.",
+        "and the URL has to be in a property of the JVM. The client of such a session is told "
+        "0 ms, no end, and is closed at its next request.",
         "An unsigned token proves nothing.",
     ),
     Difference(
@@ -370,6 +372,13 @@ DIFFERENCES = (
         "A limit below the size of a marker, 78 bytes, keeps transactions in PrepareCommit, and a "
         "low message.max.bytes refuses commits and memberships of all groups.",
         "A decided transaction must end. One changed key must not stop all groups.",
+    ),
+    Difference(
+        "cleanup.policy of internal topics",
+        "AlterConfigs and IncrementalAlterConfigs refuse every value but `compact` for "
+        "`__consumer_offsets` and `__transaction_state`: INVALID_CONFIG.",
+        "Every value is taken.",
+        "Coordinators load their state from these topics.",
     ),
     Difference(
         "Limits that keep all clients out",

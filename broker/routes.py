@@ -180,12 +180,20 @@ class ApiRow(NamedTuple):
         return self.module.API
 
     def route(self, parts: BrokerParts, versions: range, guard: Guard | None) -> Route:
-        """Return the route with the handler bound to its collaborator, and behind a guard."""
+        """Return the route with the handler bound to its collaborator, and behind a guard.
+
+        Raises TypeError for a handler that does not declare its rights.
+        """
+        rights: Rights | None = getattr(self.module, "RIGHTS", None)
+        if rights is None:
+            raise TypeError(
+                f"The handler of {self.api.name} ({self.api.key}) declares no RIGHTS: "
+                "see broker/security/rights.py"
+            )
         # A bound method costs less per call than a partial.
         handle: Handle = MethodType(self.module.handle, self.collaborator(parts))
         error_response = getattr(self.module, "error_response", None)
         route = Route(self.api, versions, handle, error_response, for_brokers=not self.clients)
-        rights = self.module.RIGHTS
         return route if guard is None else guard(route, rights)
 
 

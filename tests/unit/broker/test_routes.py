@@ -1,9 +1,11 @@
 """The routes of a listener: APIs between brokers are served on the inter-broker listener only."""
 
+from collections.abc import Callable
 from unittest.mock import Mock
 
 import pytest
 
+from barnabas.broker.handlers import heartbeat
 from barnabas.broker.routes import API_TABLE, BrokerParts, client_routes, inter_broker_routes
 from barnabas.protocol.messages import add_partitions_to_txn, api_versions
 
@@ -44,3 +46,12 @@ def test_a_listener_announces_the_versions_that_it_serves(routes_of) -> None:  #
     assert [(each.api_key, each.min_version, each.max_version) for each in announced] == [
         (key, lowest[key], routes[key].serves.stop - 1) for key in sorted(routes)
     ]
+
+
+@pytest.mark.parametrize("routes_of", [client_routes, inter_broker_routes])
+def test_a_route_without_declared_rights_does_not_start(
+    routes_of: Callable[[BrokerParts], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(heartbeat, "RIGHTS")
+    with pytest.raises(TypeError, match=r"The handler of Heartbeat \(12\) declares no RIGHTS"):
+        routes_of(parts(in_cluster=True))

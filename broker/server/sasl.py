@@ -300,7 +300,8 @@ class Authentication:
             sasl.successes.value += 1
         lifetimes = []
         if outcome.expires_ms is not None:
-            lifetimes.append(max(0, outcome.expires_ms - sasl.clock.now_ms()))
+            # Within the clock skew of a token it is over already; 0 would tell that it has no end.
+            lifetimes.append(max(1, outcome.expires_ms - sasl.clock.now_ms()))
         if max_reauth_ms > 0:
             lifetimes.append(max_reauth_ms)
         self._deadline.cancel()

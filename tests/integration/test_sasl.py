@@ -603,6 +603,18 @@ async def test_session_ends_with_its_token(tmp_path: Path) -> None:
         assert (await login_with(client, issuer.token("carol", **GOOD))).session_lifetime_ms == 5000
 
 
+async def test_session_of_a_token_within_the_clock_skew_has_an_end(tmp_path: Path) -> None:
+    """A client that is told 0 ms does not authenticate again, and is closed at its next request."""
+    issuer = Issuer()
+    async with with_tokens(tmp_path, issuer) as broker, raw(broker) as client:
+        token = issuer.token("carol", **GOOD, iat=time.time() - 60, lasts_s=-5)
+        done = await login_with(client, token)
+        assert (done.error_code, done.session_lifetime_ms) == (0, 1)
+        done = await login_with(client, issuer.token("carol", **GOOD))
+        assert done.session_lifetime_ms > 1
+        assert (await client.metadata()).brokers
+
+
 @pytest.mark.parametrize(
     "claims",
     [

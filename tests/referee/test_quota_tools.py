@@ -1,6 +1,7 @@
 """Apache Kafka's kafka-configs.sh sets, lists and removes the quotas of Barnabas, and they hold.
 
-In ZooKeeper they have the nodes of Kafka 3.9.
+In ZooKeeper they have the nodes of Kafka 3.9, which has no tool that writes quotas there:
+`test_older_nodes.py` takes nodes from a broker of 3.9.
 """
 
 import json

@@ -5,7 +5,9 @@
 
 import asyncio
 import base64
+import io
 import json
+import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -31,10 +33,37 @@ TIMEOUT_MS: Final = 10_000
 
 
 class Timeouts(NamedTuple):
-    """Times in s: to connect, shake hands included, and for which the server may be silent."""
+    """Times in s: to connect, shake hands included, and for which the server may be silent.
+
+    A request takes at most both together: a server that drips is never silent.
+    """
 
     connect: float
     read: float
+
+
+class _Incoming(io.RawIOBase):
+    """The received bytes of a socket, which `http.client` reads up to a deadline."""
+
+    def __init__(self, sock: socket.socket, silence: float, deadline: float) -> None:
+        """`silence` is in s, `deadline` a time of `time.monotonic`."""
+        self._sock = sock
+        self._silence = silence
+        self._deadline = deadline
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Receive bytes; raise TimeoutError."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(min(self._silence, left))
+        return self._sock.recv_into(buffer)
 
 
 def trust(options: Mapping[str, str]) -> "ssl.SSLContext":
@@ -60,9 +89,10 @@ def ask(
     `options` are those of `trust`, whose files are read again at each request. Redirections are not
     followed.
     """
-    from http.client import HTTPConnection, HTTPException, HTTPSConnection
+    from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 
     host = url.hostname or ""
+    deadline = time.monotonic() + timeouts.connect + timeouts.read
     if url.scheme == "https":
         try:
             context = trust(options)
@@ -78,7 +108,9 @@ def ask(
         connection.sock.settimeout(timeouts.read)
         path = url._replace(scheme="", netloc="", fragment="").geturl() or "/"
         connection.request("GET" if body is None else "POST", path, body, dict(headers))
-        answer = connection.getresponse()
+        incoming: Any = _Incoming(connection.sock, timeouts.read, deadline)
+        answer = HTTPResponse(incoming)
+        answer.begin()
         data = answer.read(MAX_ANSWER + 1)
         if len(data) > MAX_ANSWER:
             raise OSError(f"{host} answers more than {MAX_ANSWER} bytes")
@@ -86,7 +118,7 @@ def ask(
     except (HTTPException, ValueError) as error:
         raise OSError(f"{host} does not answer as HTTP says: {error!r}") from None
     except TimeoutError:
-        raise OSError(f"{host} is silent") from None
+        raise OSError(f"{host} does not answer in time") from None
     finally:
         connection.close()
 

@@ -240,7 +240,8 @@ DIFFERENCES = (
         "SASL: tokens of clients and of brokers",
         "The logins of a client share a token in the first 80 % of its lifetime, and fetch another "
         "one after a broker has refused it. The grant is `client_credentials`. A token endpoint "
-        "that is silent for 10 s counts as failed.",
+        "that is silent for 10 s counts as failed, and so does one that takes as long as both "
+        "timeouts together.",
         "A task renews the token, by the keys sasl.login.refresh.*. There is the grant "
         "`jwt-bearer` too. The URL has to be in a property of the JVM, and timeouts have no "
         "default.",

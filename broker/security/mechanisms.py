@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from barnabas.security.sasl.web_tokens import WebKeys
 
 FETCH_S: Final = 5.0
-"""The seconds that the endpoint of a key set may be silent."""
+"""The seconds to connect to the endpoint of a key set, and those for which it may be silent."""
 _QUEUE: Final = "key sets"
 _NONCE_BYTES: Final = 20
 _log = get_logger(__name__)

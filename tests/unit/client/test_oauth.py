@@ -4,10 +4,14 @@ import asyncio
 import base64
 import json
 import re
+import socket
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -195,6 +199,30 @@ async def test_answer_without_end_is_not_read(server: WebServer) -> None:
     keys = {"sasl_login_retry_backoff_max_ms": "0"}
     with pytest.raises(ConnectionError, match="answers more than 1048576 bytes"):
         await login_with(properties(server, **keys))(Listener().ask)
+
+
+@pytest.mark.parametrize("beginning", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_endpoint_that_drips_does_not_hold_a_thread(beginning: bytes) -> None:
+    """Each byte comes before the endpoint counts as silent."""
+    over = threading.Event()
+
+    def drip(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection, suppress(OSError):
+            connection.sendall(beginning)
+            for _ in range(300):
+                connection.sendall(b"x")
+                if over.wait(0.01):
+                    break
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=drip, args=(listening,))
+        thread.start()
+        url = urlsplit(f"http://127.0.0.1:{listening.getsockname()[1]}/")
+        with pytest.raises(OSError, match=r"127\.0\.0\.1 does not answer in time"):
+            oauth.ask(url, {}, {}, oauth.Timeouts(0.1, 0.2))
+        over.set()
+        thread.join()
 
 
 async def test_endpoint_of_another_authority_gets_no_secret(

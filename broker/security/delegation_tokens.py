@@ -6,6 +6,7 @@ id and `delegation.token.secret.key`.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -33,13 +34,16 @@ from barnabas.broker.store.metadata_store import (
 from barnabas.config.broker import BrokerConfig
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.types import uuid_text
-from barnabas.security.principal import ANONYMOUS, TokenPrincipal
+from barnabas.security.principal import ANONYMOUS, Principal, TokenPrincipal
 from barnabas.security.sasl.credentials import DelegationToken, token_hmac
 
 AT_ONCE: Final = 64
 """Tokens that are read before other work of the event loop has its turn."""
 MAX_BYTES: Final = 32 << 20
 """Bytes of the nodes of all tokens, about 80,000: no more are created. Kafka has no limit."""
+MAX_REQUESTER_BYTES: Final = MAX_BYTES // 8
+"""Bytes of the nodes of the tokens that one principal has requested, about 10,000, so that it does
+not use up the tokens of all others."""
 MAX_TOKEN_BYTES: Final = 64 << 10
 """Bytes of the node of one token: some thousand renewers."""
 Change = Callable[[DelegationToken], DelegationToken | None]
@@ -56,6 +60,8 @@ class DelegationTokens:
         self._changes = Notifications(store, znodes.TOKEN_CHANGE)
         self._tokens: dict[str, DelegationToken] = {}
         self._sizes: dict[str, int] = {}
+        self._bytes: Counter[Principal] = Counter()
+        """The bytes of the tokens of each requester, with those that are being created."""
         self._ids: dict[bytes, str] = {}
         """Ids by HMAC."""
         self._stale = True
@@ -103,16 +109,26 @@ class DelegationTokens:
         return token_hmac(token_id, self._secret_key)
 
     async def create(self, token: DelegationToken) -> None:
-        """Store a new token. Raises KafkaError if there are too many, and StoreError."""
+        """Store a new token. Raises KafkaError if there are too many, and StoreError.
+
+        A token counts for its requester, not for its owner: others may request tokens for an owner.
+        """
         data = znodes.encode_token(token)
         if len(data) > MAX_TOKEN_BYTES:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The token has too many renewers.")
-        if sum(self._sizes.values()) + len(data) > MAX_BYTES:
+        if (
+            self._bytes[token.requester] + len(data) > MAX_REQUESTER_BYTES
+            or self._bytes.total() + len(data) > MAX_BYTES
+        ):
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION, "There are too many tokens: expire some of them."
             )
-        await self._store.multi([Create(znodes.token_path(token.id), data), _notice(token.id)])
-        await self._refresh(token.id)
+        self._count(token.requester, len(data))
+        try:
+            await self._store.multi([Create(znodes.token_path(token.id), data), _notice(token.id)])
+            await self._refresh(token.id)
+        finally:
+            self._count(token.requester, -len(data))
 
     async def change(self, token_id: str, change: Change) -> bool:
         """Replace a stored token with the result of `change`; return whether there was a token.
@@ -225,17 +241,24 @@ class DelegationTokens:
             return
         hmac = self.hmac(token_id)
         try:
-            self._tokens[token_id] = znodes.decode_token(token_id, data, hmac)
+            token = self._tokens[token_id] = znodes.decode_token(token_id, data, hmac)
         except ZnodeError as error:
             _log.error("delegation token ignored", token=token_id, reason=str(error))
             return
         self._ids[hmac] = token_id
         self._sizes[token_id] = len(data)
+        self._count(token.requester, len(data))
 
     def _forget(self, token_id: str) -> None:
         token = self._tokens.pop(token_id, None)
         if token is not None:
-            del self._ids[token.hmac], self._sizes[token_id]
+            del self._ids[token.hmac]
+            self._count(token.requester, -self._sizes.pop(token_id))
+
+    def _count(self, requester: Principal, size: int) -> None:
+        self._bytes[requester] += size
+        if not self._bytes[requester]:
+            del self._bytes[requester]
 
 
 def _notice(token_id: str) -> Create:

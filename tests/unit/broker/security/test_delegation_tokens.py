@@ -11,7 +11,7 @@ from barnabas.broker.cluster.notifications import KEPT_CHANGES
 from barnabas.broker.security import delegation_tokens
 from barnabas.broker.security.delegation_tokens import DelegationTokens
 from barnabas.broker.store.embedded import EmbeddedStore
-from barnabas.broker.store.metadata_store import Create, Delete, NotAllowed, SetData
+from barnabas.broker.store.metadata_store import Create, Delete, NodeExists, NotAllowed, SetData
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.security.principal import Principal
 from barnabas.security.sasl.credentials import DelegationToken, token_hmac
@@ -205,6 +205,43 @@ async def test_tokens_are_bounded(store: EmbeddedStore, monkeypatch: pytest.Monk
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
     await here.tokens.change(ID, lambda _: None)
     await here.tokens.create(token("another-id-that-is-too-long-for-the-rest"))
+
+
+async def test_requester_does_not_use_up_the_tokens_of_others(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bob requests tokens for alice, who has her own share."""
+    here, there = Member(store), Member(store)
+    await here.start()
+    await there.start()
+    monkeypatch.setattr(delegation_tokens, "MAX_REQUESTER_BYTES", 2 * len(KAFKAS))
+    names = [f"token-of-bob-number-{number}" for number in range(5)]
+    created = await asyncio.gather(
+        *(here.tokens.create(token(name)) for name in names), return_exceptions=True
+    )
+    assert [getattr(each, "code", None) for each in created] == [None] * 2 + [
+        ErrorCode.POLICY_VIOLATION
+    ] * 3
+    await there.catch_up()
+    with pytest.raises(KafkaError) as refused:
+        await there.tokens.create(token(names[2]))
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
+    await there.tokens.create(token("token-of-alice", requester=ALICE))
+    assert await there.tokens.change(names[0], lambda _: None)
+    await there.tokens.create(token(names[2]))
+
+
+async def test_token_that_is_not_stored_does_not_count(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Member(store)
+    await here.start()
+    monkeypatch.setattr(delegation_tokens, "MAX_REQUESTER_BYTES", len(KAFKAS))
+    await write(store, ID, KAFKAS)
+    with pytest.raises(NodeExists):
+        await here.tokens.create(token())
+    await write(store, ID, None)
+    await here.tokens.create(token())
 
 
 async def test_no_token_is_accepted_while_they_may_not_be_read(

@@ -97,6 +97,7 @@ from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Handle, Route
 from barnabas.broker.server.slices import Slicer
 from barnabas.broker.transactions.coordination import TransactionCoordination
+from barnabas.broker.transactions.producer_id_limit import ProducerIdLimit
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.dynamic import DynamicConfig
 from barnabas.coordinator.group.coordinator import GroupCoordinator
@@ -129,6 +130,7 @@ class BrokerParts(NamedTuple):
     replica_admin: ReplicaAdmin
     topic_creator: TopicCreator
     producer_ids: ProducerIdBlocks
+    producer_id_limit: ProducerIdLimit
     replicas: ReplicaManager
     quotas: ReplicationQuotas
     client_quotas: StoredQuotas
@@ -234,7 +236,12 @@ def _row(
 
 
 def _produce(parts: BrokerParts) -> produce.Parts:
-    return produce.Parts(parts.replicas, parts.cache, parts.transactions.produce_verification)
+    return produce.Parts(
+        parts.replicas,
+        parts.cache,
+        parts.transactions.produce_verification,
+        parts.producer_id_limit,
+    )
 
 
 def _fetch(parts: BrokerParts) -> fetch.Parts:
@@ -298,6 +305,7 @@ def _init_producer_id(parts: BrokerParts) -> init_producer_id.Parts:
     return init_producer_id.Parts(
         parts.producer_ids.next_id,
         parts.transactions.coordinator,
+        parts.producer_id_limit,
         two_phase_commit=parts.config().transaction_two_phase_commit_enable,
     )
 

@@ -35,6 +35,16 @@ class GroupKeys(Table):
         "twice.",
         update=Update.CLUSTER_WIDE,
     )
+    max_producer_ids_per_principal = integer(
+        500_000,
+        "Producer ids that one principal may bring to this broker at once, and once more in each "
+        "`producer.id.expiration.ms`. An id counts where the broker gives it out, for idempotent "
+        "writes or for a new transactional id, and in each partition that it is new to, where it "
+        "takes 0.4 to 1.2 KB. Beyond it InitProducerId and Produce answer POLICY_VIOLATION. Super "
+        "users have no limit. A key of Barnabas that Kafka does not have.",
+        at_least=1,
+        update=Update.CLUSTER_WIDE,
+    )
     offset_metadata_max_bytes = integer(
         4096, "Maximum size of the metadata of one committed offset."
     )

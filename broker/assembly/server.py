@@ -22,6 +22,7 @@ from barnabas.broker.server.dispatch import Dispatcher
 from barnabas.broker.server.listener import Listener, make_listeners
 from barnabas.broker.server.network import last_descriptor
 from barnabas.broker.server.pause_guard import PauseGuard
+from barnabas.broker.transactions.producer_id_limit import ProducerIdLimit
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError
 from barnabas.protocol.frame import SpareBuffers
@@ -177,6 +178,7 @@ def _parts(
         replica_admin=ReplicaAdmin(control.controller),
         topic_creator=control.topic_creator,
         producer_ids=coordination.producer_ids,
+        producer_id_limit=ProducerIdLimit(core.dynamic.now, platform.clock.monotonic),
         replicas=replication.replicas,
         quotas=replication.quotas,
         client_quotas=core.quotas,

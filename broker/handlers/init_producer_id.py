@@ -5,10 +5,12 @@ one the client had. With one, its coordinator fences the producer that had it an
 transaction;
 v3 tells the old id and epoch of a producer that goes on after a fault (KIP-360), v4 may be told
 PRODUCER_FENCED, v5 TRANSACTION_ABORTABLE. v6 has two-phase commit (KIP-939), which
-`transaction.two.phase.commit.enable` enables; v6 is announced only then.
+`transaction.two.phase.commit.enable` enables; v6 is announced only then. A principal that has used
+too many new ids gets POLICY_VIOLATION (`broker/transactions/producer_id_limit.py`).
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple
 
 from barnabas.broker.security.rights import (
@@ -23,6 +25,7 @@ from barnabas.broker.security.rights import (
     Rights,
 )
 from barnabas.broker.server.context import RequestContext
+from barnabas.broker.transactions.producer_id_limit import ProducerIdCount, ProducerIdLimit
 from barnabas.coordinator.soon import Soon, map_answer, spawn
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.metadata import Producer
@@ -69,6 +72,7 @@ class Parts(NamedTuple):
 
     next_id: Callable[[], Awaitable[int]]
     transactions: TransactionCoordinator
+    limit: ProducerIdLimit
     two_phase_commit: bool
 
 
@@ -82,7 +86,10 @@ def handle(
     if request.transactional_id == "" or has_id != (request.producer_epoch != NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:
-        return spawn(_idempotent(parts.next_id))
+        return spawn(_idempotent(parts.next_id, parts.limit.admit(context)))
+    count = None
+    if parts.transactions.would_create(request.transactional_id):
+        count = parts.limit.admit(context)
     answer = parts.transactions.init_producer_id(
         InitProducerId(
             request.transactional_id,
@@ -94,7 +101,7 @@ def handle(
             context.owner,
         )
     )
-    return map_answer(answer, _response)
+    return map_answer(answer, partial(_response, count))
 
 
 def _refuse_two_phase_commit(request: InitProducerIdRequest) -> None:
@@ -106,11 +113,18 @@ def _refuse_two_phase_commit(request: InitProducerIdRequest) -> None:
         )
 
 
-async def _idempotent(next_id: Callable[[], Awaitable[int]]) -> InitProducerIdResponse:
-    return InitProducerIdResponse(producer_id=await next_id(), producer_epoch=0)
+async def _idempotent(
+    next_id: Callable[[], Awaitable[int]], count: ProducerIdCount | None
+) -> InitProducerIdResponse:
+    producer_id = await next_id()
+    if count is not None:
+        count.add()
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
-def _response(answer: Initialised) -> InitProducerIdResponse:
+def _response(count: ProducerIdCount | None, answer: Initialised) -> InitProducerIdResponse:
+    if count is not None:
+        count.add()
     response = InitProducerIdResponse(
         producer_id=answer.producer.producer_id, producer_epoch=answer.producer.epoch
     )

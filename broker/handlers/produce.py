@@ -36,6 +36,7 @@ from barnabas.broker.transactions.produce_verification import (
     Verdicts,
     VerificationError,
 )
+from barnabas.broker.transactions.producer_id_limit import ProducerIdCount, ProducerIdLimit
 from barnabas.coordinator.soon import Soon, spawn, wait
 from barnabas.protocol.errors import ErrorCode, KafkaError, downgrade
 from barnabas.protocol.messages.produce import (
@@ -120,6 +121,7 @@ class Parts(NamedTuple):
     replicas: ReplicaManager
     cache: MetadataCache
     verification: ProduceVerification
+    limit: ProducerIdLimit
 
 
 _AddWaiter = Callable[[int, Callable[[KafkaError | None], None]], None]
@@ -131,6 +133,8 @@ class _Slot:
     # Class attributes, because most batches need none of these, and each assignment costs.
     verdict: VerificationGuard | KafkaError | None = None
     partition: Partition | None = None
+    producer_ids: ProducerIdCount | None = None
+    """The count to which the producer id is added when the batch is appended: it is new here."""
     queued: asyncio.Future[LogAppendInfo] | None = None
     add_waiter: _AddWaiter | None = None
     """Adds a waiter for the acknowledgement that is missing after the append."""
@@ -347,6 +351,13 @@ def _append(parts: Parts, slot: _Slot, acks: int, context: RequestContext) -> in
             raise KafkaError(ErrorCode.INVALID_RECORD)
         if guard is not None and isinstance(guard, KafkaError):
             raise guard
+        if (
+            header is not None
+            and header.producer_id >= 0
+            and partition.log.producers.entry(header.producer_id) is None
+        ):
+            partition.require_leader()
+            slot.producer_ids = parts.limit.admit(context)
         if context.api_version < ZSTD_SINCE:
             check_codec_of_version(records, context.api_version, header)
         if partition.appends or partition.log.rules.looks_inside:
@@ -393,6 +404,8 @@ def _complete(slot: _Slot, partition: Partition, appended: LogAppendInfo, acks: 
     first_offset, last_offset, append_time, log_start_offset, duplicate = appended
     cells = partition.cells
     cells.produces.value += 1
+    if slot.producer_ids is not None:
+        slot.producer_ids.add()
     if not duplicate:
         cells.bytes_in.value += len(slot.records or b"")
         cells.messages_in.value += last_offset - first_offset + 1
@@ -426,7 +439,9 @@ def _refuse(cache: MetadataCache, slot: _Slot, error: KafkaError, version: int) 
     if moved and slot.topic is not None and version >= _LEADER_HINTS_SINCE:
         leader = current_leader(cache, slot.topic, slot.data.index)
         answer.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
-    if isinstance(error, VerificationError) and answer.error_code != error.code:
+    if error.code is ErrorCode.POLICY_VIOLATION or (
+        isinstance(error, VerificationError) and answer.error_code != error.code
+    ):
         answer.error_message = error.message
     if isinstance(error, RecordsRefused):
         answer.error_message = error.message

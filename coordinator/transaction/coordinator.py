@@ -80,6 +80,16 @@ class TransactionCoordinator:
             lambda table, now: producers.init_producer_id(table, request, now),
         )
 
+    def would_create(self, transactional_id: str) -> bool:
+        """Return whether InitProducerId would create a transactional id. False if another broker
+        coordinates it, or it is being loaded: the request is refused then."""
+        try:
+            return self._read(
+                transactional_id, lambda table: transactional_id not in table.transactions
+            )
+        except KafkaError:
+            return False
+
     def add_partitions(self, request: AddPartitions, *, waits: bool = True) -> Soon[None]:
         """Add partitions to a transaction.
 

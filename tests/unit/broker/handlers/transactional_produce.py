@@ -6,6 +6,8 @@ from typing import Any
 from barnabas.broker.handlers.produce import Parts, handle
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.transactions.produce_verification import ProduceVerification
+from barnabas.broker.transactions.producer_id_limit import ProducerIdLimit
+from barnabas.config.broker import BrokerConfig
 from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages.produce import (
@@ -37,14 +39,17 @@ class Names:
 
 
 class Rig:
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: Replicas, keys: dict[str, str] | None = None) -> None:
+        """`keys` are those of the broker."""
         self.replicas = replicas
         self.verifier = FakeVerifier()
         self.names = Names()
+        self.config = BrokerConfig.from_properties({"log.dirs": "/data"} | (keys or {}))
         self.parts = Parts(
             replicas.manager,
             self.names,  # type: ignore[arg-type]
             ProduceVerification(replicas.manager, self.verifier),  # type: ignore[arg-type]
+            ProducerIdLimit(lambda: self.config, replicas.clock.monotonic),
         )
 
     def send(

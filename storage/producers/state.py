@@ -231,7 +231,14 @@ class ProducerStateManager:
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers idle for `expiration_ms` without an open transaction; return how
-        many."""
+        many.
+
+        The timestamps are the clients': one in the future counts as now, or its producer would be
+        remembered until then.
+        """
+        early = [entry for entry in self if entry.last_timestamp > now_ms]
+        for entry in early:
+            self._entries[entry.producer_id] = entry._replace(last_timestamp=now_ms)
         gone = [e.producer_id for e in self if _is_expired(e, now_ms, expiration_ms)]
         for producer_id in gone:
             del self._entries[producer_id]

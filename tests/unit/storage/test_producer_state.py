@@ -190,6 +190,15 @@ def test_idle_producers_expire_unless_a_transaction_is_open(log: Partition) -> N
     assert [entry.producer_id for entry in log.state] == [2, 3]
 
 
+def test_timestamp_of_the_future_keeps_no_producer_in_memory(log: Partition) -> None:
+    log.append(header(0, timestamp=2**62))
+    assert log.state.expire(1000, 100) == 0
+    assert log.state.expire(1099, 100) == 0
+    log.append(header(1, timestamp=2**62))
+    assert log.state.expire(1100, 100) == 0
+    assert log.state.expire(1200, 100) == 1
+
+
 def test_deleting_records_forgets_no_producer(log: Partition) -> None:
     log.append(header(0))
     log.state.on_log_start(0)

@@ -52,12 +52,15 @@ def handle(
         yield None
         named = ((topic.name, index) for index in topic.partition_indexes)
         asked = yield from unseen(named, seen)
-        described = yield from in_steps(lambda key: _describe(replicas, *key), asked)
+        described = []
+        for name, index in asked:
+            described.append((yield from _describe(replicas, name, index)))
         response.topics.append(TopicResponse(name=topic.name, partitions=described))
     return response
 
 
-def _describe(replicas: ReplicaManager, topic: str, index: int) -> PartitionResponse:
+def _describe(replicas: ReplicaManager, topic: str, index: int) -> Steps[PartitionResponse]:
+    yield None
     try:
         check_name(topic)
         partition = replicas.partition(topic, index)
@@ -65,9 +68,8 @@ def _describe(replicas: ReplicaManager, topic: str, index: int) -> PartitionResp
         return _refused(index, error.code)
     # Copied at once, because a thread may truncate the log of a follower.
     producers = list(partition.log.producers)
-    return PartitionResponse(
-        partition_index=index, active_producers=[_state(each) for each in producers]
-    )
+    states = yield from in_steps(_state, producers)
+    return PartitionResponse(partition_index=index, active_producers=states)
 
 
 def _state(entry: ProducerEntry) -> ProducerState:

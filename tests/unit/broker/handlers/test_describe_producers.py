@@ -42,3 +42,17 @@ async def test_follower_describes_producers_as_find_hanging_needs() -> None:
     assert (state.producer_id, state.producer_epoch, state.last_sequence) == (7, 3, 0)
     assert described("t1").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     await replica.replicas.fetchers.stop()
+
+
+async def test_many_producers_of_a_partition_are_described_in_steps() -> None:
+    replica = await leading()
+    for number in range(100):
+        batch = build_batch(
+            [Record(0, 1, None, b"v")], producer_id=number, producer_epoch=0, base_sequence=0
+        )
+        replica.partition().append_as_leader(batch, now_ms=1)
+    context = RequestContext(API.key, 0, 1, "c", ANONYMOUS, "CLIENTS", "h", 1, 0)
+    request = DescribeProducersRequest(topics=[TopicRequest(name="t0", partition_indexes=[0])])
+    answer, steps = taken(handle(replica.replicas.manager, request, context))
+    assert len(answer.topics[0].partitions[0].active_producers) == 100
+    assert steps >= 100

@@ -4,6 +4,7 @@ While the rules are not loaded, or may not be read, super users alone are allowe
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -15,10 +16,20 @@ from barnabas.security.acl.matcher import Decision, Matcher, Policy, Reason, Rul
 from barnabas.security.acl.rules import WILDCARD, AclOperation, ResourceType
 from barnabas.security.principal import Principal
 
-MAX_LINES: Final = 10
-"""Denials that are logged in full within a second; others are counted."""
+LINES_OF_CLIENT: Final = 10
+"""Denials that are logged in full within a minute, of one principal at one address; others are
+counted."""
+LINES_OF_PRINCIPAL: Final = 100
+"""The same of one principal at all addresses."""
+MAX_LINES: Final = 1000
+"""The same of all principals together."""
 MAX_REMEMBERED: Final = 10_000
 """Denials that are not logged in full again."""
+MAX_COUNTED: Final = 1000
+"""Principals whose denials are counted apart within a second."""
+MAX_NAMED: Final = 5
+"""Principals that the line with the counts names, those with the most denials."""
+_WINDOW_S: Final = 60.0
 _LONGEST_NAME: Final = 256
 """Characters of a resource name that the log shows: a client may ask for very long ones."""
 _NONE: Final[Mapping[int, Mapping[str, bool]]] = MappingProxyType({})
@@ -123,36 +134,66 @@ class Authorizer:
 
 
 class _AuditLog:
-    """The choice of denials that are logged in full; the number of others, once a second.
+    """The choice of denials that are logged in full; the numbers of others, once a second.
 
-    A client that asks again and again cannot fill the disk.
+    A client that asks again and again cannot fill the disk, nor hide the denials of others.
     """
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        self._timer: TimerHandle | None = None
         self._known: set[tuple[Principal, str, str, Action]] = set()
-        self._shown = self._counted = 0
+        self._lines: Counter[object] = Counter()
+        """The lines within a minute: of clients, of principals, and of all."""
+        self._window: TimerHandle | None = None
+        self._counted: Counter[Principal] = Counter()
+        self._uncounted = 0
+        """The denials within a second of principals that are not counted apart."""
+        self._second: TimerHandle | None = None
 
     def shows(self, principal: Principal, host: str, api: str, action: Action) -> bool:
         """Return whether to log a denial; otherwise count it."""
-        if self._timer is None:
-            self._timer = self._timers.call_later(1.0, self._second_ended)
         denial = (principal, host, api, action._replace(name=action.name[:_LONGEST_NAME]))
-        if denial in self._known or self._shown >= MAX_LINES:
-            self._counted += 1
+        limits = {
+            (principal, host): LINES_OF_CLIENT,
+            principal: LINES_OF_PRINCIPAL,
+            "all": MAX_LINES,
+        }
+        if denial in self._known or any(self._lines[each] >= limits[each] for each in limits):
+            self._count(principal)
             return False
+        if self._window is None:
+            self._window = self._timers.call_later(_WINDOW_S, self._window_ended)
         if len(self._known) >= MAX_REMEMBERED:
             self._known.clear()
         self._known.add(denial)
-        self._shown += 1
+        self._lines.update(limits.keys())
         return True
 
+    def _count(self, principal: Principal) -> None:
+        if self._second is None:
+            self._second = self._timers.call_later(1.0, self._second_ended)
+        if principal in self._counted or len(self._counted) < MAX_COUNTED:
+            self._counted[principal] += 1
+        else:
+            self._uncounted += 1
+
+    def _window_ended(self) -> None:
+        self._window = None
+        self._lines.clear()
+
     def _second_ended(self) -> None:
-        if self._counted:
-            _log.info("more denied within a second", denials=self._counted)
-        self._timer = None
-        self._shown = self._counted = 0
+        named = self._counted.most_common(MAX_NAMED)
+        denials = self._counted.total() + self._uncounted
+        others = denials - sum(count for _, count in named)
+        _log.info(
+            "more denied within a second",
+            denials=denials,
+            principals=", ".join(f"{str(who)[:_LONGEST_NAME]} {count}" for who, count in named),
+            **{"others": others} if others else {},
+        )
+        self._second = None
+        self._counted.clear()
+        self._uncounted = 0
 
 
 def _values(principal: Principal, host: str, api: str, action: Action) -> dict[str, str]:

@@ -7,14 +7,20 @@ from typing import Any
 import pytest
 
 from barnabas.broker.security import authorizer as module
-from barnabas.broker.security.authorizer import MAX_LINES, Action, Authorizer
+from barnabas.broker.security.authorizer import (
+    LINES_OF_CLIENT,
+    LINES_OF_PRINCIPAL,
+    MAX_LINES,
+    Action,
+    Authorizer,
+)
 from barnabas.broker.security.cluster_acls import ClusterAcls
 from barnabas.broker.store.embedded import EmbeddedStore
 from barnabas.security.acl.matcher import Policy, Reason, slot
 from barnabas.security.acl.rules import AclFilter, AclOperation, ResourceType, new_rule
 from barnabas.security.principal import Principal
 
-ALICE, ROOT = Principal("User", "alice"), Principal("User", "root")
+ALICE, BOB, ROOT = (Principal("User", name) for name in ("alice", "bob", "root"))
 HOST = "10.0.0.1"
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
 TOPIC = ResourceType.TOPIC
@@ -27,16 +33,19 @@ class Timers:
     """Timers that a test fires."""
 
     def __init__(self) -> None:
-        self.due: list[Callable[[], None]] = []
+        self.due: list[tuple[float, Callable[[], None]]] = []
+        self.now = 0.0
 
-    def call_later(self, _seconds: float, callback: Callable[[], None]) -> Any:
-        self.due.append(callback)
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Any:
+        self.due.append((self.now + seconds, callback))
         return callback
 
     async def pause(self) -> None: ...
 
-    def second_ends(self) -> None:
-        due, self.due = self.due, []
+    def second_ends(self, seconds: float = 1.0) -> None:
+        self.now += seconds
+        due = [callback for at, callback in self.due if at <= self.now]
+        self.due = [each for each in self.due if each[0] > self.now]
         for callback in due:
             callback()
 
@@ -113,30 +122,71 @@ def test_denial_is_logged_once_with_its_rule_and_then_counted(
         "reason='DenyRule'"
     ]
     timers.second_ends()
-    assert lines() == ["more denied within a second denials=2"]
+    assert lines() == ["more denied within a second denials=2 principals='User:alice 2'"]
     timers.second_ends()
     ask(authorizer, Action(WRITE, TOPIC, "t"))
     assert lines() == []
     timers.second_ends()
-    assert lines() == ["more denied within a second denials=1"]
+    assert lines() == ["more denied within a second denials=1 principals='User:alice 1'"]
     ask(authorizer, Action(READ, TOPIC, "s"))
     (line,) = lines()
     assert line.endswith("reason='DefaultDeny'")
 
 
-def test_many_denials_make_a_few_lines_a_second(
+def test_many_denials_make_a_few_lines_a_minute(
     authorizer: Authorizer, timers: Timers, lines: Callable[[], list[str]]
 ) -> None:
-    actions = [Action(READ, TOPIC, f"s{number}" * 500) for number in range(100)]
-    ask(authorizer, *actions)
+    """A client that asks for other names all the time fills no disk."""
+    for second in range(60):
+        ask(authorizer, *(Action(READ, TOPIC, f"{second}-{number}" * 500) for number in range(10)))
+        timers.second_ends()
     shown = lines()
-    assert len(shown) == MAX_LINES
-    assert all(len(line) < 500 for line in shown)
-    timers.second_ends()
-    assert lines() == [f"more denied within a second denials={100 - MAX_LINES}"]
+    full = [line for line in shown if line.startswith("denied ")]
+    assert len(full) == LINES_OF_CLIENT
+    assert all(len(line) < 500 for line in full)
+    assert len(shown) <= LINES_OF_CLIENT + 60
     assert timers.due == []
-    ask(authorizer, *actions)
-    assert len(lines()) == MAX_LINES
+    ask(authorizer, Action(READ, TOPIC, "another minute"))
+    assert len(lines()) == 1
+
+
+def test_noise_of_one_principal_does_not_hide_the_denials_of_another(
+    authorizer: Authorizer, timers: Timers, lines: Callable[[], list[str]]
+) -> None:
+    for number in range(2 * MAX_LINES):
+        authorizer.allows(
+            ALICE, f"10.0.{number % 200}.1", "Fetch", Action(READ, TOPIC, f"{number}")
+        )
+    assert sum(line.startswith("denied ") for line in lines()) == LINES_OF_PRINCIPAL
+    ask(authorizer, Action(READ, TOPIC, "t2"), Action(READ, TOPIC, "t2"), who=BOB)
+    (line,) = lines()
+    assert line.startswith("denied principal='User:bob'")
+    timers.second_ends()
+    noise = 2 * MAX_LINES - LINES_OF_PRINCIPAL
+    assert lines() == [
+        f"more denied within a second denials={noise + 1} "
+        f"principals='User:alice {noise}, User:bob 1'"
+    ]
+
+
+def test_principals_of_the_audit_log_are_bounded(
+    authorizer: Authorizer,
+    timers: Timers,
+    lines: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_LINES", 20)
+    monkeypatch.setattr(module, "MAX_COUNTED", 30)
+    for number in range(100):
+        ask(authorizer, Action(READ, TOPIC, "t2"), who=Principal("User", f"{number:03}" * 200))
+    audit = authorizer._audit
+    assert (len(audit._lines), len(audit._counted)) == (2 * 20 + 1, 30)
+    timers.second_ends()
+    *full, line = lines()
+    assert len(full) == 20
+    assert line.startswith("more denied within a second denials=80 principals='User:020020")
+    assert line.endswith("others=75")
+    assert len(line) < 2000
 
 
 def test_remembered_denials_are_bounded(
@@ -145,7 +195,7 @@ def test_remembered_denials_are_bounded(
     monkeypatch.setattr(module, "MAX_REMEMBERED", 20)
     for number in range(100):
         ask(authorizer, Action(READ, TOPIC, f"s{number}"))
-        timers.second_ends()
+        timers.second_ends(60)
     assert len(authorizer._audit._known) <= 20
 
 

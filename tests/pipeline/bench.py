@@ -6,7 +6,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +17,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from barnabas.client.blocking import ClientLoop
 from barnabas.client.transaction_admin import TransactionAdmin
+from barnabas.pipeline.sink.protocol import is_task_id
 from barnabas.testing import Cluster
-from tests.pipeline.drivers import DriverDied, DriverProcess, Drivers
+from tests.pipeline.drivers import ANSWER_WITHIN_S, DriverDied, DriverProcess, Drivers
 from tests.pipeline.standalone import SETTINGS, standalone
+from tests.support.kafka.jars import POM, ZOOKEEPER_POM
 from tests.support.kafka.node import Kafka
 from tests.support.waiting import until
 
@@ -29,17 +31,22 @@ CONFIGS = {
     "transaction.max.timeout.ms": "900000",
 }
 ADMIN_WITHIN_S = 30.0
+OPEN_STATES = {"Ongoing", "PrepareCommit", "PrepareAbort"}
 _SOON = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 _SWITCHES = {
     "unstable.api.versions.enable": "true",
     "transaction.two.phase.commit.enable": "true",
 }
 KAFKAS = {
-    "older": (_SOON, {"transaction.version": 1}),
-    "newer": (_SOON, {"transaction.version": 2}),
-    "two-phase": (_SOON | _SWITCHES, {"transaction.version": 2}),
+    "older": (_SOON, {"transaction.version": 1}, POM),
+    "newer": (_SOON, {"transaction.version": 2}, POM),
+    "two-phase": (_SOON | _SWITCHES, {"transaction.version": 2}, POM),
+    "3.9": (_SOON, {}, ZOOKEEPER_POM),
 }
-"""The properties and features of Apache Kafka by protocol; the last has no timeouts (KIP-939)."""
+"""The properties, features and jars of Apache Kafka by protocol.
+
+Transactions of tasks have no timeout with "two-phase" (KIP-939). "3.9" is that release with KRaft.
+"""
 
 
 class Evidence:
@@ -48,9 +55,9 @@ class Evidence:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def saw(self, holds: object, what: str) -> None:
-        """Note a fact; AssertionError if it does not hold."""
-        assert holds, f"the fault did not strike: {what}"
+    def saw(self, holds: object, what: str, *, error: str = "") -> None:
+        """Note a fact; AssertionError, with the error of the query, if it does not hold."""
+        assert holds, f"the fault did not strike: {what} {error}".rstrip()
         self.seen.append(what)
 
 
@@ -68,9 +75,9 @@ class Bench:
     def kafka(self, protocol: str) -> str:
         """Return the servers of an Apache Kafka, one node, that speaks a protocol."""
         if protocol not in self._kafkas:
-            properties, features = KAFKAS[protocol]
+            properties, features, pom = KAFKAS[protocol]
             folder = self.folder / f"kafka-{protocol}"
-            kafka = Kafka(folder, properties=properties, features=features)
+            kafka = Kafka(folder, properties=properties, features=features, pom=pom)
             self._kafkas[protocol] = self.ending.enter_context(kafka).bootstrap_servers
         return self._kafkas[protocol]
 
@@ -91,9 +98,10 @@ class Bench:
 class Fault:
     """A fault of a query, which strikes once."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, stream: "Stream", name: str) -> None:
         self.name = name
-        self._path = folder / name
+        self._stream = stream
+        self._path = stream.folder / name
 
     @property
     def has_struck(self) -> bool:
@@ -101,9 +109,31 @@ class Fault:
         return self._path.exists()
 
     def wait(self) -> int:
-        """Wait until it has struck, and return the process that it has struck."""
-        until(lambda: self.has_struck and self._path.read_text(), lambda: f"{self.name}: no strike")
+        """Wait until it has struck, and return the process that it has struck.
+
+        If it cannot, AssertionError with the error of the query and the end of its driver's log.
+        """
+        error = self.struck_or_error()
+        assert error is None, f"{self.name}: no strike\n{self._log()}\nThe query ended: {error}"
         return int(self._path.read_text())
+
+    def struck_or_error(self) -> str | None:
+        """Wait until it has struck, and return None; or the error of the query that has ended."""
+        errors: list[str] = []
+
+        def has_struck() -> bool:
+            return self.has_struck and bool(self._path.read_text())
+
+        def is_over() -> bool:
+            if not has_struck() and (error := self._stream.error()) is not None:
+                errors.append(error)
+            return bool(errors) or has_struck()
+
+        until(is_over, lambda: f"{self.name}: no strike\n{self._log()}", within_s=ANSWER_WITHIN_S)
+        return None if has_struck() else errors[0]
+
+    def _log(self) -> str:
+        return "" if self._stream.driver is None else self._stream.driver.log()
 
     def go(self) -> None:
         """Let a process go on that waits."""
@@ -139,6 +169,8 @@ class Stream:
         self.input.mkdir(parents=True)
         self.partitions = PARTITIONS
         self.values: list[str] = []
+        self.driver: DriverProcess | None = None
+        """The driver that has started the query last."""
         self._files = 0
         self._faults: list[dict[str, Any]] = []
         self._write_faults()
@@ -173,12 +205,18 @@ class Stream:
             {"name": name, "site": site, "when": when, "action": action, "facts": facts}
         )
         self._write_faults()
-        return Fault(self.folder, name)
+        return Fault(self, name)
 
     def start(self, driver: DriverProcess, *, tasks: int = 3, **options: str) -> None:
         """Start the query over the files that are there."""
+        self.driver = driver
         error = driver.order("start", **self.order(tasks=tasks, **options))
         assert error is None, error
+
+    def error(self) -> str | None:
+        """Return the error of the query, "no error" if it ended without one; None if it runs."""
+        assert self.driver is not None
+        return self.driver.order("look", query=self.name)
 
     def order(self, *, tasks: int = 3, **options: str) -> dict[str, Any]:
         """Return the details of the order to start the query."""
@@ -231,21 +269,43 @@ class Stream:
             if difference:
                 some = ", ".join(sorted(difference)[:5])
                 told.append(f"{sum(difference.values())} {word}: {some}")
-        return told + [f"open: {each}" for each in self.open_transactions()]
+        states = self._states()
+        if not self._has_tasks(states):
+            told.append("nothing shows that no transaction is open: no coordinator knows a task")
+        return told + [f"open: {each}" for each in _open(states)]
 
     def open_transactions(self) -> list[str]:
         """Return the transactions of the sink that are not ended."""
+        return _open(self._states())
+
+    def have_ended(self) -> bool:
+        """Return whether the coordinators know the sink's tasks, and none has a transaction."""
+        states = self._states()
+        return self._has_tasks(states) and not _open(states)
+
+    def _states(self) -> dict[str, str]:
+        """Return the states of the sink's transactional ids at their coordinators."""
         loop = ClientLoop.of_process()
-        admin = TransactionAdmin(loop.cluster(self.servers))
-        states = ["Ongoing", "PrepareCommit", "PrepareAbort"]
-        rows = loop.run(admin.transactions(states=states))
+        rows = loop.run(TransactionAdmin(loop.cluster(self.servers)).transactions())
         own = f"{self.sink_id}."
-        return [each.transactional_id for each in rows if each.transactional_id.startswith(own)]
+        return {
+            each.transactional_id: each.state
+            for each in rows
+            if each.transactional_id.startswith(own)
+        }
+
+    def _has_tasks(self, states: Iterable[str]) -> bool:
+        return any(is_task_id(self.sink_id, each) for each in states)
 
     def _write_faults(self) -> None:
         temporary = self.folder / "faults.new"
         temporary.write_text(json.dumps(self._faults))
         temporary.rename(self.folder / "faults.json")
+
+
+def _open(states: Mapping[str, str]) -> list[str]:
+    """Return the ids whose transactions are ongoing, or decided and not complete."""
+    return [each for each, state in states.items() if state in OPEN_STATES]
 
 
 def read_committed(servers: str, topic: str, partitions: int) -> list[str]:

@@ -67,13 +67,20 @@ class _Driver:
         self.queries: dict[str, StreamingQuery] = {}
 
     def answer(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Carry out an order; the answer has the error of the query, None if it ended well."""
+        """Carry out an order; the answer has the error of the query, None if it ended well.
+
+        The answer to `look` comes at once: None while the query runs.
+        """
         try:
             match order["order"]:
                 case "start":
                     self.start(order)
                 case "await":
                     self.queries.pop(order["query"]).awaitTermination()
+                case "look":
+                    query = self.queries[order["query"]]
+                    if not query.isActive:
+                        return {"error": str(query.exception() or "no error")}
                 case "stop":
                     self.queries.pop(order["query"]).stop()
                 case "end":

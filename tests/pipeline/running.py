@@ -47,7 +47,7 @@ def run_cell(bench: Bench, cell: Cell, suffix: str = "") -> Figures:
         if not evidence.seen:
             figures["problems"].append("nothing shows that the fault struck")
     except Exception as error:
-        figures["failed"] = f"{type(error).__name__}: {error}"[-1500:]
+        figures["failed"] = f"{type(error).__name__}: {error}"[-6000:]
         figures["trace"] = traceback.format_exc()[-1500:]
         # A driver in an unknown state would spoil the next cell.
         bench.drivers.kill_all()

@@ -11,9 +11,14 @@ T = TypeVar("T")
 IN_TIME_S = 60.0
 
 
-def until(see: Callable[[], T], told: Callable[[], object] = lambda: None) -> T:
+def until(
+    see: Callable[[], T],
+    told: Callable[[], object] = lambda: None,
+    *,
+    within_s: float = IN_TIME_S,
+) -> T:
     """Return the first true result of `see`; a failure shows the result of `told`."""
-    give_up = time.monotonic() + IN_TIME_S
+    give_up = time.monotonic() + within_s
     while not (seen := see()):
         assert time.monotonic() < give_up, told()
         time.sleep(0.02)

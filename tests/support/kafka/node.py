@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support.kafka.jars import HERE, require
+from tests.support.kafka.jars import CACHE, HERE, POM, require, version
 from tests.support.ports import free_port
 
 DEFAULT = (
@@ -54,6 +54,15 @@ def java(classpath: str, options: Sequence[str] = SMALL, log_level: str = "WARN"
     return ["java", *options, "-Djava.awt.headless=true", *log4j, "-cp", classpath]
 
 
+def _classpath(pom: Path) -> str:
+    """Return the jars of a broker. Kafka 3 has no logging among them: it gets the referee's."""
+    if pom == POM:
+        return require()
+    require()
+    logging = sorted(CACHE.glob(f"kafka-{version()}/log4j-*.jar"))
+    return ":".join([require(pom), *map(str, logging)])
+
+
 class Kafka:
     """One Kafka node with its data under `directory`; a context manager."""
 
@@ -66,9 +75,10 @@ class Kafka:
         features: Mapping[str, int] | None = None,
         scram: Sequence[str] = (),
         listeners: Sequence[str] = (),
+        pom: Path = POM,
     ) -> None:
         """`scram` has credentials, as `SCRAM-SHA-256=[name=alice,password=secret]`; `listeners`
-        are further ones, as `SECURE://127.0.0.1:9094`."""
+        are further ones, as `SECURE://127.0.0.1:9094`. `pom` lists the jars of the release."""
         self.directory = directory
         self.port = free_port()
         self.log = directory / "kafka.out"
@@ -76,7 +86,7 @@ class Kafka:
         self._features = features or {}
         self._scram = scram
         self._properties = self._defaults(listeners) | dict(properties or {})
-        self._classpath = require()
+        self._classpath = _classpath(pom)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

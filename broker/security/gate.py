@@ -186,6 +186,9 @@ class _Guarded:
         self._whole = tuple(map(_Need, rights.whole))
         each, shown = rights.each, rights.shown
         self._needs = () if each is None else tuple(map(_Need, each.needs))
+        only = self._needs[0] if len(self._needs) == 1 else None
+        self._only = only if only is not None and only.is_plain and only.when is None else None
+        """The need of each element, if there is only one and its name is enough."""
         self._elements = None if each is None else each.elements
         self._shown = None if shown is None else _Need(shown.need)
         self._finishes = bool(shown or rights.operations or rights.again)
@@ -251,6 +254,17 @@ class _Guarded:
                 return error.code
         return None
 
+    def _are_known(self, elements: Any, decided: Decided) -> bool:
+        """Whether all elements were allowed before. False if their need is more than a name."""
+        need = self._only
+        if need is None:
+            return False
+        known: Mapping[Any, bool] | None = decided.get(need.slot)
+        # A topic may have an id in place of a name.
+        if known is None or "" in known:
+            return False
+        return all(map(known.get, map(need.name_of, elements)))
+
     # -- handling ---------------------------------------------------------------------------------
 
     def handle(self, request: Any, context: RequestContext) -> Any:
@@ -264,13 +278,14 @@ class _Guarded:
             elements = getattr(request, self._elements) or ()
             if len(elements) > AT_ONCE:
                 return self._handle_many(request, elements, context)
-            refused = {}
-            for number, element in enumerate(elements):
-                code = self._refusal(element, context, decided)
-                if code is not None:
-                    refused[number] = code
-            if refused:
-                return self._handle_partly(request, elements, refused, context)
+            if not self._are_known(elements, decided):
+                refused = {}
+                for number, element in enumerate(elements):
+                    code = self._refusal(element, context, decided)
+                    if code is not None:
+                        refused[number] = code
+                if refused:
+                    return self._handle_partly(request, elements, refused, context)
         if self._finishes:
             return self._finished(request, self._inner(request, context), context)
         return self._inner(request, context)

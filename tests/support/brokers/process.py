@@ -33,7 +33,8 @@ class BrokerProcess:
 
     `keys` are Kafka's, with underscores for the dots, and win over `defaults`. `program` is a
     module that runs a broker in its own way, in place of `barnabas serve`. `prefix` is a command
-    that starts the one behind it. `further` are more listeners.
+    that starts the one behind it. `further` are more listeners. `root` is the checkout whose broker
+    runs.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class BrokerProcess:
         environment: Mapping[str, str] = {},
         defaults: Mapping[str, str] = FAST,
         further: Sequence[str] = (),
+        root: Path = ROOT,
         **keys: str,
     ) -> None:
         self.directory = directory
         self.port = free_port()
         self.starts = 0
         self._program = program
+        self._root = root
         self._prefix = list(prefix)
         self._environment = dict(environment)
         self._keys = {
@@ -110,8 +113,8 @@ class BrokerProcess:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._prefix, sys.executable, "-m", *words],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **self._environment},
+                cwd=self._root,
+                env={**os.environ, "PYTHONPATH": str(self._root), **self._environment},
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

@@ -4,11 +4,16 @@ import asyncio
 import base64
 import gc
 import logging
+import re
 import secrets
+import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -21,12 +26,16 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewTopic,
     ResourceType,
 )
 from confluent_kafka.admin import ScramCredentialInfo as Info
 from confluent_kafka.admin import ScramMechanism as RdMechanism
 from confluent_kafka.admin import UserScramCredentialUpsertion as Upsertion
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
 
+from barnabas.broker.cluster import znodes
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import Connection
 from barnabas.client.security import connect_with
@@ -34,10 +43,13 @@ from barnabas.config.broker import AUTHORIZERS
 from barnabas.protocol.messages import create_delegation_token
 from barnabas.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from barnabas.security.authority import Authority
-from barnabas.security.sasl.jaas import SCRAM_LOGIN_MODULE
-from tests.support.command_line import Served, run
+from barnabas.security.sasl.jaas import PLAIN_LOGIN_MODULE, SCRAM_LOGIN_MODULE
+from tests.support import zookeeper
+from tests.support.command_line import Served, environment, run
 from tests.support.data_path import running
 from tests.support.ports import free_port
+from tests.support.process_texts import texts_of
+from tests.support.waiting import until
 from tests.support.web_tokens import Issuer
 
 DEADLINE = 20.0
@@ -158,6 +170,11 @@ class Clients:
 
     def use_all(self) -> None:
         """Log in by each mechanism, with right and with wrong secrets."""
+        self.store_secrets()
+        self._log_in()
+
+    def store_secrets(self) -> None:
+        """Set passwords of a user and of a key, and create a token, which logs in."""
         hidden = self._hidden
         admin = AdminClient(self.settings("admin", "PLAIN"))
         changes = [
@@ -170,7 +187,6 @@ class Clients:
         for key in ("ssl.keystore.password", "ssl.keystore.key", "ssl.key.password"):
             assert not alters(admin, key, hidden[f"refused {key}"])
         asyncio.run(self._use_delegation_token())
-        self._log_in()
 
     async def _use_delegation_token(self) -> None:
         servers = self.common["bootstrap.servers"]
@@ -221,14 +237,17 @@ def _silent() -> Any:
     return logger
 
 
+def client_file(directory: Path, clients: Clients, name: str, **changes: str) -> str:
+    """Write the settings of the administrator's client, for --command-config."""
+    path = directory / f"{name}.properties"
+    keys = clients.settings("admin", "PLAIN") | changes
+    path.write_text("".join(f"{key}={text}\n" for key, text in keys.items()))
+    return str(path)
+
+
 def commands(directory: Path, clients: Clients, hidden: Secrets) -> Iterator[bytes]:
     """Run commands that succeed and commands that fail; yield what they print."""
-
-    def config(name: str, **changes: str) -> str:
-        path = directory / f"{name}.properties"
-        keys = clients.settings("admin", "PLAIN") | changes
-        path.write_text("".join(f"{key}={text}\n" for key, text in keys.items()))
-        return str(path)
+    config = partial(client_file, directory, clients)
 
     broken = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" '
     broken += f'password="{hidden["password of a broken line"]}'
@@ -256,13 +275,60 @@ def commands(directory: Path, clients: Clients, hidden: Secrets) -> Iterator[byt
             yield done.stdout + done.stderr
 
 
-def processes(pid: int) -> Iterator[tuple[str, bytes]]:
-    """Yield what the system shows of a process and of its children."""
-    for name in ("cmdline", "environ", "comm"):
-        yield f"{pid} {name}", Path(f"/proc/{pid}/{name}").read_bytes()
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from processes(int(child))
+def commands_with_secrets(directory: Path, clients: Clients, hidden: Secrets) -> Iterator[bytes]:
+    """Run the commands that take a password or make a token; yield what they print."""
+    admin = "--command-config", client_file(directory, clients, "right")
+
+    def done(*words: str, stdin: str = "") -> bytes:
+        servers = clients.common["bootstrap.servers"]
+        done = run(*words, *admin, servers=servers, stdin=stdin.encode(), BARNABAS_TRACEBACK="1")
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    password = hidden["password of a command's user"]
+    yield done("users", "set", "by-command", "--password-file", "-", stdin=password)
+    file = directory / "token.properties"
+    yield done("tokens", "create", "--output", str(file))
+    found = re.search(r'username="(\S+)" password="(\S+)"', file.read_text())
+    assert found is not None
+    hidden.add("token of a command", found[2])
+    yield done("tokens", "describe", "--json")
+    yield done("tokens", "renew", found[1])
+
+
+def verification(config: str, servers: str, history: Path) -> Iterator[tuple[str, bytes]]:
+    """Run `barnabas verify eos`; yield what it prints and writes, and what its process shows."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "barnabas", "verify", "eos", "--duration", "1"),
+            *("--replication-factor", "1", "--history", str(history)),
+            *("--bootstrap-server", servers, "--command-config", config),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    try:
+        until(lambda: history.exists() and history.stat().st_size, within_s=DEADLINE)
+        yield from texts_of(process.pid)
+    finally:
+        out, errors = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, errors
+    yield "verify eos", out + errors
+    yield "history", history.read_bytes()
+
+
+def break_key_store(served: Served, directory: Path, log: Path) -> None:
+    """Let the broker read key stores that it must refuse, and its own one again."""
+    own, clear = directory / "broker.pem", (directory / "clear.pem").read_bytes()
+    good = own.read_bytes()
+    cut, garbled = clear[: clear.index(b"-----END")], clear.replace(b"\n", b"\n#")
+    for text in (cut, garbled, good.replace(b"ENCRYPTED PRIVATE", b"RSA PRIVATE")):
+        own.write_bytes(text)
+        refused = log.read_text().count("certificate refused")
+        served.process.send_signal(signal.SIGHUP)
+        until(lambda n=refused: log.read_text().count("certificate refused") > n)  # type: ignore[misc]
+    own.write_bytes(good)
 
 
 def contents(directory: Path) -> Iterator[tuple[str, bytes]]:
@@ -288,13 +354,21 @@ def test_a_run_writes_no_secret(tmp_path: Path, directory: Path, hidden: Secrets
     keys = properties(directory, hidden, metrics)
     config = directory / "server.properties"
     config.write_text("".join(f"{key}={text}\n" for key, text in keys.items()))
-    data = tmp_path / "data"
-    served = Served("--config", str(config), "-d", str(data), "--log-level", "trace")
+    data, log = tmp_path / "data", tmp_path / "log"
+    served = Served(
+        *("--config", str(config), "-d", str(data), "--log-level", "trace"),
+        under=("sh", "-c", f'exec "$0" "$@" 2>{log}'),
+    )
     seen: list[tuple[str, bytes]] = []
     try:
         clients = Clients(served.servers, directory, hidden)
         clients.use_all()
-        seen += (("command", each) for each in commands(directory, clients, hidden))
+        own = client_file(directory, clients, "verify")
+        with ThreadPoolExecutor(1) as thread:
+            verified = thread.submit(list, verification(own, served.servers, tmp_path / "history"))
+            for each in (commands, commands_with_secrets):
+                seen += (("command", text) for text in each(directory, clients, hidden))
+            seen += verified.result()
         admin = AdminClient(clients.settings("admin", "PLAIN"))
         resource = ConfigResource(ResourceType.BROKER, "0")
         for described in admin.describe_configs([resource]).values():
@@ -303,17 +377,90 @@ def test_a_run_writes_no_secret(tmp_path: Path, directory: Path, hidden: Secrets
             assert shown.keys() >= {"ssl.key.password", LISTENER + "ssl.key.password"}
             seen.append(("DescribeConfigs", repr(shown).encode()))
         seen += endpoint(metrics, hidden["token of the metrics"])
-        seen += processes(served.process.pid)
+        seen += texts_of(served.process.pid)
+        break_key_store(served, directory, log)
     finally:
-        code, out, errors = served.stop()
+        code, out, _ = served.stop()
+    errors = log.read_text()
     assert code == 0
     seen += [("output", out.encode()), ("log", errors.encode()), *contents(data)]
     # The search looks where clients and configurations were.
     assert errors.count("authentication failed") > 1
     assert any(b"scram" in content for _, content in contents(data))
-    assert [
-        (where, hidden.found_in(content)) for where, content in seen if hidden.found_in(content)
-    ] == []
+    assert found_in(seen, hidden) == []
+
+
+BETWEEN = "listener.name.brokers."
+
+
+@pytest.mark.skipif(not zookeeper.installed(), reason="needs a ZooKeeper server")
+def test_strangers_find_no_secret_in_zookeeper(
+    tmp_path: Path, directory: Path, hidden: Secrets
+) -> None:
+    server, chroot = zookeeper.shared_server(), zookeeper.chroot_of("secrets")
+    digest = f"brokers:{hidden['digest']}"
+    (directory / "digest").write_text(digest)
+    password = hidden["password of broker"]
+    account = f'username="broker" password="{password}" user_broker="{password}"'
+    keys = properties(directory, hidden, "127.0.0.1:0") | {
+        "listeners": "CLIENTS://localhost:0,BROKERS://localhost:0",
+        "listener.security.protocol.map": "CLIENTS:SASL_SSL,BROKERS:SASL_SSL",
+        "inter.broker.listener.name": "BROKERS",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        f"{BETWEEN}plain.sasl.jaas.config": f"{PLAIN_LOGIN_MODULE} required {account};",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(directory / "ca.pem"),
+        "super.users": "User:admin;User:broker",
+        "zookeeper.connect": server.connect + chroot,
+        "zookeeper.digest.file": str(directory / "digest"),
+        "zookeeper.set.acl": "true",
+    }
+    del keys["metrics.listener"], keys["metrics.listener.token.file"]
+    config = directory / "server.properties"
+    config.write_text("".join(f"{key}={text}\n" for key, text in keys.items()))
+    brokers: list[Served] = []
+    try:
+        for number in range(2):
+            own = ("--set", f"broker.id={number}", "-d", str(tmp_path / str(number)))
+            brokers.append(Served("--config", str(config), *own))
+        clients = Clients(brokers[0].servers, directory, hidden)
+        clients.store_secrets()
+        admin = AdminClient(clients.settings("admin", "PLAIN"))
+        for done in admin.create_topics([NewTopic("orders", 2, 2)]).values():
+            done.result(DEADLINE)
+        with (
+            server.looking(chroot, auth_data=[("digest", digest)]) as known,
+            server.looking(chroot) as stranger,
+        ):
+            paths = list(zookeeper.every_path(known))
+            everything = {path: known.get(path)[0] for path in paths}
+            shown = dict(readable(stranger, paths))
+    finally:
+        stopped = [broker.stop() for broker in brokers]
+    secret_paths = everything.keys() - shown.keys()
+    assert {re.sub("[^/]{22}$", "ID", path) for path in secret_paths} == {
+        *("/config/brokers", "/config/brokers/0", "/config/users", "/config/users/scram"),
+        *("/delegation_token/tokens", "/delegation_token/tokens/ID", "/scram_stand_ins"),
+    }
+    # Not even the secret nodes have passwords in the clear. The hashes in them are secrets too.
+    logs = [("log", errors.encode()) for _, _, errors in stopped]
+    assert found_in((*everything.items(), *logs), hidden) == []
+    for path in ("/config/brokers/0", "/config/users/scram"):
+        for key, value in znodes.decode_config(everything[path]).items():
+            hidden.add(f"{key} of {path}", value)
+    assert len(shown) > 20
+    assert found_in((*shown.items(), *logs), hidden) == []
+
+
+def readable(client: KazooClient, paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    for path in paths:
+        with suppress(NoAuthError):
+            yield path, client.get(path)[0]
+
+
+def found_in(seen: Iterable[tuple[str, bytes]], hidden: Secrets) -> list[tuple[str, list[str]]]:
+    """Return where secrets are, and their names."""
+    return [(where, names) for where, content in seen if (names := hidden.found_in(content))]
 
 
 def test_a_start_that_fails_writes_no_secret(

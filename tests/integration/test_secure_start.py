@@ -22,6 +22,7 @@ from tests.support import zookeeper
 from tests.support.command_line import DEADLINE, Cli, Served, environment, run
 from tests.support.kafka import tools
 from tests.support.ports import free_port, ports_in_a_row
+from tests.support.process_texts import texts_of
 
 _started: list[Served] = []
 
@@ -193,10 +194,14 @@ def test_brokers_of_a_cluster_trust_each_other_alone(cli: Cli, tmp_path: Path) -
         admin = ("--command-config", str(tmp_path / "secure" / "admin.properties"))
         (row,) = cli.at(f"localhost:{port}").json("topics", "describe", "orders", *admin)
         assert sorted(row["isr"]) == [1, 2, 3]
+        shown = dict(texts_of(process.pid))
     finally:
         process.terminate()
         _, errors = process.communicate(timeout=DEADLINE)
-    assert settings["sasl.password"] not in printed + errors.decode()
+    password = settings["sasl.password"]
+    assert password not in printed + errors.decode()
+    assert len(shown) >= 3 * 4, "the command and its brokers"
+    assert [name for name, text in shown.items() if password.encode() in text] == []
 
 
 def refused(tmp_path: Path, *arguments: str, **more: str) -> str:

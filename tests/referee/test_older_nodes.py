@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from kazoo.client import KazooClient
 
 from barnabas.broker.cluster import znodes
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -26,7 +25,7 @@ from tests.support.kafka.node import Kafka
 from tests.support.kafka.tools import Tools
 from tests.support.raw import Connection
 from tests.support.waiting import until
-from tests.support.zookeeper import chroot_of, shared_server
+from tests.support.zookeeper import chroot_of, every_path, shared_server
 
 pytestmark = pytest.mark.xdist_group("referee-tools")
 
@@ -157,17 +156,11 @@ def sites(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
         yield sites
 
 
-def nodes(client: KazooClient, path: str) -> Iterator[str]:
-    yield path
-    for child in client.get_children(path):
-        yield from nodes(client, f"{path}/{child}")
-
-
 def give(source: str, target: str) -> None:
     """Write what a tree has into the other, then the announcements of all changes."""
     with shared_server().looking() as client:
         for root in NODES:
-            for path in nodes(client, source + root):
+            for path in every_path(client, source + root):
                 data, _ = client.get(path)
                 if client.exists(other := target + path.removeprefix(source)):
                     client.set(other, data)

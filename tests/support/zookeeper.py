@@ -200,6 +200,13 @@ class ZooKeeperEnsemble:
             server.kill()
 
 
+def every_path(client: KazooClient, path: str = "/") -> Iterator[str]:
+    """Yield the paths of a node and of all nodes below it."""
+    yield path
+    for child in client.get_children(path):
+        yield from every_path(client, f"{path.rstrip('/')}/{child}")
+
+
 def installed() -> bool:
     return (JARS / "zookeeper.jar").exists() and shutil.which("java") is not None
 

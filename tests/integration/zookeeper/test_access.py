@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, make_acl
 
@@ -27,15 +26,9 @@ from tests.integration.zookeeper.brokers_in_loop import properties
 from tests.integration.zookeeper.conftest import Stores, until_answered
 from tests.support.command_line import run
 from tests.support.ports import free_port
-from tests.support.zookeeper import ZooKeeperServer
+from tests.support.zookeeper import ZooKeeperServer, every_path
 
 DIGEST = "broker:s3cret"
-
-
-def every_path(client: KazooClient, path: str = "/") -> Iterator[str]:
-    yield path
-    for child in client.get_children(path):
-        yield from every_path(client, f"{path.rstrip('/')}/{child}")
 
 
 async def test_client_without_the_digest_cannot_change_nodes_or_read_secrets(

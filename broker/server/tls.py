@@ -7,6 +7,7 @@ connection hears at once that the socket is full, as on a listener without TLS.
 import asyncio
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,10 +15,11 @@ from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.connection import Connection
 from barnabas.broker.server.failure_log import FailureLog
-from barnabas.broker.server.slices import Slicer
+from barnabas.broker.server.slices import TURN_S, Slicer
 from barnabas.config.key import ConfigError
 from barnabas.config.tls_keys import TlsKeys
 from barnabas.metrics.registry import Cell
+from barnabas.protocol.errors import ProtocolError
 from barnabas.security.certificates import Certificate, parse_certificate
 from barnabas.security.principal import ANONYMOUS, USER, Principal
 from barnabas.security.principal_mapping import parse_rules
@@ -28,8 +30,20 @@ HANDSHAKE_S = 10.0
 STEP = 128 * 1024
 """The bytes that are received, decrypted or encrypted in one step. OpenSSL's buffers of a
 connection never shrink below the largest step, so it is small."""
+RECORDS = 64
+"""The records that OpenSSL is given at once. It handles those without data, of 20 us each for a
+KeyUpdate, in one call."""
+DATALESS_RECORDS = 2 * RECORDS
+"""The records without data, one after another, for which a connection is closed."""
+UNREAD_REPLIES = 4096
+"""The bytes of OpenSSL's own replies in memory beyond which nothing more is read from the peer."""
 WARNED_DAYS = 30
 """The days before the end of a certificate from which it is warned of."""
+_HEADER = 5
+"""The bytes before the content of a record; the last two are the size of the content."""
+_NOTABLE_S = 0.001
+"""The time of decryption that counts against that of other connections."""
+_NOTHING = memoryview(b"")
 _QUEUE = "tls"
 _log = get_logger(__name__)
 _scratch = memoryview(bytearray(STEP))
@@ -203,9 +217,20 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._context = context
         self._slicer = slicer
         self._raw: Any = None
+        self._received = _NOTHING
+        """Received bytes that OpenSSL does not have yet."""
+        self._header = b""
+        """The beginning of a record's header, behind them."""
+        self._left_of_record = 0
+        """The bytes of the current record that OpenSSL does not have yet."""
+        self._dataless = 0
+        """The records since the last data."""
+        self._unread_replies = 0
+        self._turn_ends_at = 0.0
         self._shaking = True
         self._put_off = False
         self._paused = False
+        """Whether the connection wants no more data."""
         self._raw_paused = False
         self._eof = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -214,9 +239,9 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._raw = transport
-        loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(HANDSHAKE_S, self._too_late)
         self._connection.connection_made(self)
+        if not self._paused:
+            self._start_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._shaking:
@@ -227,8 +252,12 @@ class TlsTransport(asyncio.BufferedProtocol):
         return _scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._incoming.write(_scratch[:nbytes])
+        received = _scratch[:nbytes]
+        self._received = memoryview(self._header + received) if self._header else received
+        self._header = b""
         self._receive()
+        if self._received:
+            self._received = memoryview(bytes(self._received))
 
     def eof_received(self) -> bool:
         self._incoming.write_eof()
@@ -239,7 +268,10 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._connection.pause_writing()
 
     def resume_writing(self) -> None:
+        replies, self._unread_replies = self._unread_replies, 0
         self._connection.resume_writing()
+        if replies > UNREAD_REPLIES:
+            asyncio.get_running_loop().call_soon(self._receive)
 
     # -- the connection's side -------------------------------------------------------------------
 
@@ -257,12 +289,12 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def pause_reading(self) -> None:
         self._paused = True
-        if not self._raw_paused:
-            self._raw_paused = True
-            self._raw.pause_reading()
+        self._pause_raw()
 
     def resume_reading(self) -> None:
         self._paused = False
+        if self._deadline is None:
+            self._start_clock()
         # Received bytes come first; the connection is in the middle of serving others.
         asyncio.get_running_loop().call_soon(self._receive)
 
@@ -286,11 +318,10 @@ class TlsTransport(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close after the written bytes, with TLS's own mark of the end."""
         if not self._shaking and not self._raw.is_closing():
-            try:
+            # The peer's mark is not waited for.
+            with suppress(ssl.SSLError):
                 self._tls.unwrap()
-            except ssl.SSLError:
-                # The peer's mark is not waited for.
-                self._flush()
+            self._flush()
         self._raw.close()
 
     def abort(self) -> None:
@@ -301,49 +332,132 @@ class TlsTransport(asyncio.BufferedProtocol):
     # -- records ---------------------------------------------------------------------------------
 
     def _receive(self) -> None:
-        """Shake hands, then pass on what was received, until the connection pauses."""
+        """Shake hands, then pass on what was received, until the connection pauses or the turn
+        ends."""
+        if self._put_off or self._raw.is_closing():
+            return
+        self._turn_ends_at = self._slicer.monotonic() + TURN_S
+        if not self._incoming.pending:
+            self._feed()
+        while not self._raw.is_closing():
+            # A step of a handshake takes milliseconds, and many may connect at the same time.
+            if self._slicer.crowded or (self._shaking and self._slicer.busy):
+                self._go_on_later()
+                return
+            try:
+                if self._shaking:
+                    self._shake_hands()
+                    self._flush()
+                    if not self._accept():
+                        return
+                self._decrypt()
+                return
+            except ssl.SSLWantReadError:
+                if not self._feed():
+                    self._wait()
+                    return
+            except ssl.SSLError as error:
+                self._break(error)
+                return
+
+    def _feed(self) -> bool:
+        """Give OpenSSL the next received records; return False if there are none in this turn."""
+        self._flush()
+        if (
+            not self._received
+            or self._unread_replies > UNREAD_REPLIES
+            or self._slicer.monotonic() > self._turn_ends_at
+        ):
+            return False
+        if self._dataless >= DATALESS_RECORDS:
+            self._connection.report(ProtocolError(f"{self._dataless} TLS records without data"))
+            self._raw.abort()
+            return False
+        self._incoming.write(self._next_records())
+        return True
+
+    def _next_records(self) -> memoryview:
+        """Take received bytes up to the end of a record, or all if the last one is not whole.
+
+        The beginning of a header stays here until it is whole.
+        """
+        data = self._received
+        size, at, count = len(data), self._left_of_record, 0
+        while count < RECORDS and at + _HEADER <= size:
+            at += _HEADER + (data[at + 3] << 8 | data[at + 4])
+            count += 1
+        if not self._shaking:
+            self._dataless += count
+        self._left_of_record = max(0, at - size)
+        self._received = data[at:]
+        if len(self._received) < _HEADER:
+            self._header, self._received = bytes(self._received), _NOTHING
+        return data[:at]
+
+    def _wait(self) -> None:
+        """Wait for the socket, or for the next turn."""
         if self._raw.is_closing():
             return
-        try:
-            if self._shaking:
-                if self._put_off or self._slicer.busy:
-                    self._put_off_handshake()
-                    return
-                self._shake_hands()
-                self._flush()
-                if not self._accept():
-                    return
-            self._decrypt()
-        except ssl.SSLWantReadError:
-            self._flush()
-            if self._raw_paused and not self._paused:
-                self._raw_paused = False
-                self._raw.resume_reading()
-        except ssl.SSLError as error:
-            self._break(error)
+        if self._unread_replies > UNREAD_REPLIES:
+            self._pause_raw()
+        elif self._received:
+            self._go_on_later()
+        elif self._raw_paused and not self._paused:
+            self._raw_paused = False
+            self._raw.resume_reading()
+
+    def _pause_raw(self) -> None:
+        if not self._raw_paused:
+            self._raw_paused = True
+            self._raw.pause_reading()
+
+    def _go_on_later(self) -> None:
+        """Go on in the next iteration of the event loop: others have their turn before."""
+        self._put_off = True
+        self._pause_raw()
+        asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._put_off = False
+        self._receive()
 
     def _decrypt(self) -> None:
-        """Pass on received bytes. Raises SSLWantReadError when all are."""
-        connection = self._connection
+        """Pass on received bytes, until the connection pauses or the turn ends."""
+        connection, monotonic = self._connection, self._slicer.monotonic
         read: Any = self._tls.read
-        while not self._paused and not self._raw.is_closing():
+        going_on = True
+        while going_on and not self._paused and not self._raw.is_closing():
             space = connection.get_buffer(-1)
-            room, filled = len(space), 0
+            room, filled, ended = len(space), 0, False
+            begun_at = monotonic()
             try:
                 # A record has 16 KB at most: several of them are served together.
                 while filled < room:
-                    count = read(room - filled, space[filled:] if filled else space)
-                    if not count:
-                        break
-                    filled += count
+                    try:
+                        count = read(room - filled, space[filled:] if filled else space)
+                    except ssl.SSLWantReadError:
+                        going_on = self._feed()
+                        if not going_on:
+                            break
+                    else:
+                        if not count:
+                            ended = True
+                            break
+                        filled += count
+                        self._dataless = 0
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-                count = 0
+                ended = True
             finally:
+                took = monotonic() - begun_at
+                if took > _NOTABLE_S:
+                    self._slicer.spend(took)
                 if filled:
                     connection.buffer_updated(filled)
-            if not count:
+            if ended:
                 self._end()
                 return
+        if not going_on:
+            self._wait()
 
     def _end(self) -> None:
         """Tell the connection once that the peer sends no more."""
@@ -353,8 +467,12 @@ class TlsTransport(asyncio.BufferedProtocol):
                 self.close()
 
     def _flush(self) -> None:
+        """Send what OpenSSL has to say itself."""
         if self._outgoing.pending:
-            self._raw.write(self._outgoing.read())
+            replies = self._outgoing.read()
+            self._raw.write(replies)
+            unread = self._raw.get_write_buffer_size()
+            self._unread_replies = self._unread_replies + len(replies) if unread else 0
 
     # -- the handshake ---------------------------------------------------------------------------
 
@@ -366,18 +484,10 @@ class TlsTransport(asyncio.BufferedProtocol):
         finally:
             self._slicer.spend(self._slicer.monotonic() - begun)
 
-    def _put_off_handshake(self) -> None:
-        """Go on in the next iteration of the event loop: many may connect at the same time."""
-        if not self._put_off:
-            self._put_off = True
-            if not self._raw_paused:
-                self._raw_paused = True
-                self._raw.pause_reading()
-            asyncio.get_running_loop().call_soon(self._resume_handshake)
-
-    def _resume_handshake(self) -> None:
-        self._put_off = False
-        self._receive()
+    def _start_clock(self) -> None:
+        """Limit the time of the handshake from now on; a connection that is held has not begun."""
+        if self._shaking:
+            self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._too_late)
 
     def _accept(self) -> bool:
         """End the handshake; return whether the peer may stay."""

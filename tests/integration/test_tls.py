@@ -37,6 +37,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 from tests.support.certificates import Authority, Issued, Stores
 from tests.support.command_line import run
 from tests.support.data_path import make_broker, running
+from tests.support.tls_records import RecordClient
 from tests.support.waiting import eventually
 
 VALUES = [bytes([number]) * 1000 for number in range(200)]
@@ -308,6 +309,28 @@ async def test_half_handshake_is_cut(
     await connection.close()
 
 
+async def test_handshake_of_a_held_connection_has_its_time_after_admission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stores: Stores
+) -> None:
+    keys = broker_keys(stores, ssl_client_auth="required", max_connections="1")
+    # A client with a name does not make way.
+    mine = client_keys(stores) | stores.identity(stores.authority.issue("alice"), name="alice")
+    async with running(tmp_path / "log", **keys) as broker:
+        first = await open_to(broker, mine)
+        with monkeypatch.context() as short:
+            short.setattr(tls, "HANDSHAKE_S", 0.05)
+            held = asyncio.ensure_future(open_to(broker, mine))
+            await eventually(lambda: broker._listeners["SSL"].newcomers)
+            loop = asyncio.get_running_loop()
+            since = loop.time()
+            await eventually(lambda: loop.time() > since + 0.1)
+        assert failures(broker) == 0
+        await first.close()
+        second = await held
+        await second.close()
+        assert failures(broker) == 0
+
+
 async def _rest(reader: asyncio.StreamReader) -> bytes:
     try:
         return await reader.read()
@@ -539,6 +562,34 @@ async def test_peer_that_does_not_read_costs_little_memory(broker: Broker, store
     while left:
         left -= len(await reader.read(min(left, 1 << 20)))
     writer.close()
+
+
+async def test_flood_of_key_updates_is_cut_before_it_holds_the_loop(
+    broker: Broker, stores: Stores, tmp_path: Path
+) -> None:
+    """A megabyte of them took OpenSSL 0.8 s, with as many bytes of replies."""
+    client = RecordClient(stores.authority.pem, tmp_path, ssl.TLSVersion.TLSv1_3)
+    reader, writer = await asyncio.open_connection("localhost", broker.port)
+    writer.write(client.shake_hands())
+    while not client.done:
+        writer.write(client.shake_hands(await reader.read(1 << 16)))
+    await eventually(lambda: broker._listeners["SSL"].connections)
+    flood = b"".join(client.key_update() for _ in range(40_000))
+    await writer.drain()
+    longest, loop = 0.0, asyncio.get_running_loop()
+
+    def tick(before: float) -> None:
+        nonlocal longest
+        now = time.thread_time()
+        longest = max(longest, now - before)
+        ticking[0] = loop.call_later(0.001, tick, time.thread_time())
+
+    ticking = [loop.call_soon(tick, time.thread_time())]
+    writer.write(flood)
+    await eventually(lambda: not broker._listeners["SSL"].connections)
+    ticking[0].cancel()
+    writer.transport.abort()
+    assert longest < 0.05
 
 
 async def test_crowd_of_requests_at_once_is_answered_in_order(

@@ -1,36 +1,52 @@
 """SASL beside Apache Kafka: our client logs in to it, and wrong credentials get its answers."""
 
+import hashlib
+import hmac
 import json
+import time
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+import pytest_asyncio
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from barnabas.broker.app import Broker
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.connection import AuthenticationError, BrokerUnreachable, Connection
 from barnabas.client.consumer import Consumer
-from barnabas.client.offsets import EARLIEST
+from barnabas.client.offsets import EARLIEST, LATEST, find_offsets
 from barnabas.client.producer import Producer
 from barnabas.client.security import connect_with
+from barnabas.client.user_admin import UserAdmin
 from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.errors import ErrorCode
 from barnabas.protocol.messages import (
+    create_topics,
     incremental_alter_configs,
-    metadata,
     sasl_authenticate,
     sasl_handshake,
 )
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.security.sasl import scram
-from barnabas.security.sasl.credentials import MIN_ITERATIONS, ScramCredential, ScramMechanism
+from barnabas.security.sasl.credentials import (
+    MIN_ITERATIONS,
+    DelegationToken,
+    ScramCredential,
+    ScramMechanism,
+)
 from barnabas.security.sasl.exchange import OffLoop
 from tests.support.data_path import running
 from tests.support.kafka.node import SMALL, Kafka
+from tests.support.waiting import eventually
 from tests.support.web_server import web_server
 from tests.support.web_tokens import Issuer
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("referee-sasl")]
 
 _COMMON = "org.apache.kafka.common.security"
 PLAIN = f"{_COMMON}.plain.PlainLoginModule required"
@@ -38,7 +54,8 @@ BEARER = f"{_COMMON}.oauthbearer.OAuthBearerLoginModule required"
 SCRAM = f"{_COMMON}.scram.ScramLoginModule required"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 ALICE = 'username="alice" password="alice-secret"'
-SESSION_MS = 1000
+SESSION_MS = 1300
+"""Our client renews a session after 85 to 95 % of it; Kafka refuses a second renewal within 1 s."""
 PROPERTIES = {
     "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
     "sasl.enabled.mechanisms": ",".join(MECHANISMS),
@@ -48,15 +65,33 @@ PROPERTIES = {
     ),
     "listener.name.plaintext.scram-sha-256.sasl.jaas.config": f"{SCRAM};",
     "listener.name.plaintext.scram-sha-512.sasl.jaas.config": f"{SCRAM};",
+    "delegation.token.secret.key": "a secret of all brokers",
     "connections.max.reauth.ms": str(SESSION_MS),
 }
+ISSUER = Issuer()
+
+
+def with_tokens(jwks: str) -> dict[str, str]:
+    """Return the properties of a broker of either kind that takes tokens of OAUTHBEARER too."""
+    return PROPERTIES | {
+        "sasl.enabled.mechanisms": ",".join([*MECHANISMS, "OAUTHBEARER"]),
+        "listener.name.plaintext.oauthbearer.sasl.jaas.config": f"{BEARER};",
+        "listener.name.plaintext.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": jwks,
+        "listener.name.plaintext.oauthbearer.sasl.oauthbearer.expected.audience": "kafka",
+    }
 
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     users = [f"{each}=[name=alice,password=alice-secret]" for each in MECHANISMS[1:]]
     directory = tmp_path_factory.mktemp("kafka")
-    with Kafka(directory, properties=PROPERTIES, scram=users) as node:
+    jwks = ISSUER.write(directory / "keys.json")
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={jwks}"
+    handler = "listener.name.plaintext.oauthbearer.sasl.server.callback.handler.class"
+    properties = with_tokens(jwks) | {
+        handler: f"{_COMMON}.oauthbearer.OAuthBearerValidatorCallbackHandler"
+    }
+    with Kafka(directory, properties=properties, scram=users, heap=(*SMALL, allowed)) as node:
         yield node.bootstrap_servers
 
 
@@ -96,32 +131,15 @@ async def test_producer_outlives_a_session_with_kafka(kafka: str, mechanism: str
 
 
 async def test_producer_with_tokens_of_an_endpoint_outlives_a_session_with_kafka(
-    tmp_path: Path,
+    kafka: str, tmp_path: Path
 ) -> None:
-    issuer = Issuer()
-    jwks = issuer.write(tmp_path / "keys.json")
-    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={jwks}"
-    prefix = "listener.name.plaintext.oauthbearer."
-    properties = PROPERTIES | {
-        "sasl.enabled.mechanisms": ",".join([*MECHANISMS, "OAUTHBEARER"]),
-        f"{prefix}sasl.jaas.config": f"{BEARER};",
-        f"{prefix}sasl.server.callback.handler.class": (
-            f"{_COMMON}.oauthbearer.OAuthBearerValidatorCallbackHandler"
-        ),
-        f"{prefix}sasl.oauthbearer.jwks.endpoint.url": jwks,
-        f"{prefix}sasl.oauthbearer.expected.audience": "kafka",
-    }
-    (tmp_path / "web").mkdir()
-    with (
-        web_server(tmp_path / "web") as server,
-        Kafka(tmp_path / "kafka", properties=properties, heap=(*SMALL, allowed)) as kafka,
-    ):
+    with web_server(tmp_path) as server:
         server.answer = lambda _: (
             200,
-            json.dumps({"access_token": issuer.token("alice", aud="kafka")}).encode(),
+            json.dumps({"access_token": ISSUER.token("alice", aud="kafka")}).encode(),
         )
         await outlive_a_session(
-            kafka.bootstrap_servers,
+            kafka,
             {
                 "security.protocol": "SASL_PLAINTEXT",
                 "sasl.mechanism": "OAUTHBEARER",
@@ -147,60 +165,123 @@ Message = bytes | Callable[[list[bytes]], bytes]
 """A message of a client, or its function of the answers so far."""
 
 
-class Wrong(NamedTuple):
-    """A handshake and messages of which the last one is refused."""
+class Login(NamedTuple):
+    """A handshake and the messages after it; those of wrong credentials end with a refusal."""
 
     mechanism: str
     messages: tuple[Message, ...] = ()
 
 
-def proof(password: str, *, tamper: Callable[[bytes], bytes] = bytes) -> Message:
-    """Return the final message of SCRAM for alice, made with a password and then tampered with."""
+def scram_login(
+    password: str,
+    user: str = "alice",
+    *,
+    mechanism: ScramMechanism = ScramMechanism.SHA_256,
+    tamper: Callable[[bytes], bytes] = bytes,
+    **extensions: str,
+) -> tuple[Message, Message]:
+    """Return the messages of a login by SCRAM, the final one tampered with."""
+
+    def begin() -> Any:
+        return scram.login(mechanism, user, password, "nonce", extensions)
 
     def final(answers: list[bytes]) -> bytes:
-        exchange = scram.login(ScramMechanism.SHA_256, "alice", password, "nonce")
+        exchange = begin()
         next(exchange)
         step = exchange.send(answers[-1])
         while isinstance(step, OffLoop):
             step = exchange.send(step.function())
         return tamper(step)
 
-    return final
+    return next(begin()), final
+
+
+def bearer(token: Callable[[], str], first: bytes = b"n,,\1auth=Bearer %b\1\1") -> Login:
+    """Return a login with a token that is made at the time of the login."""
+    # A client acknowledges a refusal with the second message (RFC 7628).
+    return Login("OAUTHBEARER", (lambda _: first % token().encode(), b"\1"))
+
+
+def token(issuer: Issuer = ISSUER, **claims: Any) -> str:
+    return issuer.token("alice", **{"aud": "kafka"} | claims)
+
+
+def forged(header: dict[str, str], sign: Callable[[bytes], bytes], **claims: Any) -> str:
+    """Return a good token with another header, other claims, and another signature."""
+    now = time.time()
+    own = {"sub": "alice", "aud": "kafka", "iat": now, "exp": now + 600, "scope": "produce"}
+    text = b".".join(_base64url(json.dumps(each).encode()) for each in (header, own | claims))
+    return (text + b"." + _base64url(sign(text))).decode()
+
+
+def _base64url(data: bytes) -> bytes:
+    return urlsafe_b64encode(data).rstrip(b"=")
+
+
+def _by_public_key(text: bytes) -> bytes:
+    pem = ISSUER.key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return hmac.digest(pem, text, hashlib.sha256)
+
+
+def _with_other_subject() -> str:
+    header, _, signature = token().split(".")
+    claims = forged({}, bytes, sub="kafka").split(".")[1]
+    return f"{header}.{claims}.{signature}"
 
 
 FIRST = b"n,,n=alice,r=nonce"
 WRONG = {
-    "bad password": Wrong("PLAIN", (b"\0alice\0wrong",)),
-    "empty password": Wrong("PLAIN", (b"\0alice\0",)),
-    "empty user": Wrong("PLAIN", (b"\0\0alice-secret",)),
-    "unknown user": Wrong("PLAIN", (b"\0ghost\0alice-secret",)),
-    "other user's password": Wrong("PLAIN", (b"\0kafka\0alice-secret",)),
-    "authorization id": Wrong("PLAIN", (b"kafka\0alice\0alice-secret",)),
-    "cut": Wrong("PLAIN", (b"\0alice",)),
-    "too many parts": Wrong("PLAIN", (b"\0alice\0alice-secret\0x",)),
-    "nothing": Wrong("PLAIN", (b"",)),
-    "messages of another mechanism": Wrong("PLAIN", (FIRST,)),
-    "SCRAM: wrong password": Wrong("SCRAM-SHA-256", (FIRST, proof("wrong"))),
-    "SCRAM: empty": Wrong("SCRAM-SHA-256", (b"",)),
-    "SCRAM: message of PLAIN": Wrong("SCRAM-SHA-256", (b"\0alice\0alice-secret",)),
-    "SCRAM: authorization id": Wrong("SCRAM-SHA-256", (b"n,a=kafka,n=alice,r=nonce",)),
-    "SCRAM: channel binding": Wrong("SCRAM-SHA-256", (b"p=tls-unique,,n=alice,r=nonce",)),
-    "SCRAM: cut": Wrong("SCRAM-SHA-256", (FIRST[:8],)),
-    "SCRAM: proof of another mechanism": Wrong("SCRAM-SHA-512", (FIRST, proof("alice-secret"))),
-    "SCRAM: replayed": Wrong(
+    "bad password": Login("PLAIN", (b"\0alice\0wrong",)),
+    "empty password": Login("PLAIN", (b"\0alice\0",)),
+    "empty user": Login("PLAIN", (b"\0\0alice-secret",)),
+    "unknown user": Login("PLAIN", (b"\0ghost\0alice-secret",)),
+    "other user's password": Login("PLAIN", (b"\0kafka\0alice-secret",)),
+    "authorization id": Login("PLAIN", (b"kafka\0alice\0alice-secret",)),
+    "cut": Login("PLAIN", (b"\0alice",)),
+    "too many parts": Login("PLAIN", (b"\0alice\0alice-secret\0x",)),
+    "nothing": Login("PLAIN", (b"",)),
+    "messages of another mechanism": Login("PLAIN", (FIRST,)),
+    "SCRAM: wrong password": Login("SCRAM-SHA-256", scram_login("wrong")),
+    "SCRAM: empty": Login("SCRAM-SHA-256", (b"",)),
+    "SCRAM: message of PLAIN": Login("SCRAM-SHA-256", (b"\0alice\0alice-secret",)),
+    "SCRAM: authorization id": Login("SCRAM-SHA-256", (b"n,a=kafka,n=alice,r=nonce",)),
+    "SCRAM: channel binding": Login("SCRAM-SHA-256", (b"p=tls-unique,,n=alice,r=nonce",)),
+    "SCRAM: cut": Login("SCRAM-SHA-256", (FIRST[:8],)),
+    "SCRAM: proof of another mechanism": Login("SCRAM-SHA-512", scram_login("alice-secret")),
+    "SCRAM: replayed": Login(
         "SCRAM-SHA-256",
         (FIRST, b"c=biws,r=nonceolder,p=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
     ),
-    "SCRAM: own nonce alone": Wrong(
+    "SCRAM: own nonce alone": Login(
         "SCRAM-SHA-256",
         (FIRST, b"c=biws,r=nonce,p=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
     ),
-    "SCRAM: proof cut": Wrong(
-        "SCRAM-SHA-256", (FIRST, proof("alice-secret", tamper=lambda final: final[:-8]))
+    "SCRAM: proof cut": Login(
+        "SCRAM-SHA-256", scram_login("alice-secret", tamper=lambda final: final[:-8])
     ),
-    "mechanism that is not enabled": Wrong("GSSAPI"),
-    "mechanism in lower case": Wrong("plain"),
-    "no mechanism": Wrong(""),
+    "OAUTHBEARER: expired": bearer(lambda: token(lasts_s=-100)),
+    "OAUTHBEARER: not yet valid": bearer(lambda: token(lasts_s=9000, nbf=time.time() + 1000)),
+    "OAUTHBEARER: wrong audience": bearer(lambda: token(aud="other")),
+    "OAUTHBEARER: no audience": bearer(lambda: ISSUER.token("alice")),
+    "OAUTHBEARER: no subject": bearer(lambda: token(sub="")),
+    "OAUTHBEARER: another's key under the same id": bearer(lambda: token(Issuer())),
+    "OAUTHBEARER: key that is not known": bearer(lambda: token(Issuer("other"))),
+    "OAUTHBEARER: algorithm none": bearer(lambda: forged({"alg": "none"}, lambda _: b"")),
+    "OAUTHBEARER: algorithm none with a signature": bearer(lambda: forged({"alg": "none"}, bytes)),
+    "OAUTHBEARER: public key as a secret": bearer(
+        lambda: forged({"alg": "HS256", "kid": ISSUER.key_id}, _by_public_key)
+    ),
+    "OAUTHBEARER: claims of another": bearer(_with_other_subject),
+    "OAUTHBEARER: cut in the signature": bearer(lambda: token()[:-8]),
+    "OAUTHBEARER: without signature": bearer(lambda: token().rpartition(".")[0] + "."),
+    "OAUTHBEARER: cut before the signature": bearer(lambda: token().rpartition(".")[0]),
+    "OAUTHBEARER: message cut": bearer(token, b"n,,\1auth=Bearer %b\1"),
+    "OAUTHBEARER: authorization id": bearer(token, b"n,a=kafka,\1auth=Bearer %b\1\1"),
+    "OAUTHBEARER: empty": Login("OAUTHBEARER", (b"",)),
+    "OAUTHBEARER: message of PLAIN": Login("OAUTHBEARER", (b"\0alice\0alice-secret",)),
+    "mechanism that is not enabled": Login("GSSAPI"),
+    "mechanism in lower case": Login("plain"),
+    "no mechanism": Login(""),
 }
 
 
@@ -208,15 +289,15 @@ CUT_OFF = {"SCRAM: proof of another mechanism", "SCRAM: proof cut"}
 """Cases in which Kafka closes the connection without the answer that tells why."""
 
 
-@pytest.fixture
-async def barnabas(tmp_path: Path) -> AsyncIterator[Broker]:
-    own = {key: text for key, text in PROPERTIES.items() if key.startswith("listener.name")}
-    properties = own | {
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def barnabas(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    directory = tmp_path_factory.mktemp("barnabas")
+    own = with_tokens(ISSUER.write(directory / "keys.json"))
+    properties = {key: own[key] for key in own if not key.startswith(("conn", "sasl.mech"))} | {
         "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
-        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "connection.failed.authentication.delay.ms": "1",
     }
-    async with running(tmp_path, properties=properties) as broker:
+    async with running(directory / "log", properties=properties) as broker:
         for each in MECHANISMS[1:]:
             credential = ScramCredential.of_password(
                 ScramMechanism(each), b"alice-secret", b"salt", MIN_ITERATIONS
@@ -225,30 +306,80 @@ async def barnabas(tmp_path: Path) -> AsyncIterator[Broker]:
         yield broker
 
 
-async def answers_to(at: str, wrong: Wrong) -> list[tuple[int, str | None]]:
-    """Return the errors of each answer; CLOSED where the connection ends without one."""
+CHALLENGED, SERVED, CLOSED = (0, ""), (0, "served"), (-1, "closed")
+
+
+async def answers_to(at: str, login: Login) -> list[tuple[int, str | None]]:
+    """Return the errors of each answer; CLOSED where the connection ends without one.
+
+    The last request creates a topic.
+    """
     host, _, port = at.rpartition(":")
     connection = await Connection.open(host, int(port), timeout=30)
     found: list[tuple[int, str | None]] = []
     try:
         chosen = await connection.request(
-            sasl_handshake.API, sasl_handshake.SaslHandshakeRequest(mechanism=wrong.mechanism)
+            sasl_handshake.API, sasl_handshake.SaslHandshakeRequest(mechanism=login.mechanism)
         )
         found.append((chosen.error_code, ",".join(sorted(chosen.mechanisms))))
         answered: list[bytes] = []
-        for message in wrong.messages:
+        for message in login.messages:
             data = message if isinstance(message, bytes) else message(answered)
             request = sasl_authenticate.SaslAuthenticateRequest(auth_bytes=data)
             answer = await connection.request(sasl_authenticate.API, request)
             found.append((answer.error_code, answer.error_message))
             answered.append(bytes(answer.auth_bytes))
-        await connection.request(metadata.API, metadata.MetadataRequest(topics=None))
-        found.append((0, "served"))
+            if answer.error_code:
+                break
+        planted = create_topics.CreatableTopic(
+            name="planted", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+        )
+        await connection.request(
+            create_topics.API, create_topics.CreateTopicsRequest(topics=[planted], timeout_ms=9000)
+        )
+        found.append(SERVED)
     except BrokerUnreachable:
-        found.append((-1, "closed"))
+        found.append(CLOSED)
     finally:
         await connection.close()
     return found
+
+
+@asynccontextmanager
+async def unchanged(broker: Broker) -> AsyncIterator[None]:
+    """Check that the broker gives the same answers before and after, and to alice alone."""
+    connect = connect_with(keys("PLAIN"))
+    async with Cluster(broker.bootstrap_servers, connect=connect) as cluster:
+        users, latest = UserAdmin(cluster), {TopicPartition("kept", 0): LATEST}
+        async with Producer(cluster) as producer:
+            await (await producer.send("kept", b"kept", partition=0))
+
+        async def state() -> Any:
+            topics = [each.name for each in (await cluster.refresh()).topics]
+            ends = await find_offsets(cluster, latest)
+            return topics, ends, await users.describe_users(), await users.describe_tokens()
+
+        before = await state()
+        yield
+        assert await state() == before
+        open_ones = broker._listeners["PLAINTEXT"]._connections
+        assert {str(each.principal) for each in open_ones} == {"User:alice"}
+
+
+async def test_right_credentials_are_served(kafka: str, barnabas: Broker) -> None:
+    """The wrong ones are refused for what is wrong in them."""
+    for at in (kafka, barnabas.bootstrap_servers):
+        right = [
+            Login("PLAIN", (b"\0alice\0alice-secret",)),
+            bearer(token)._replace(messages=bearer(token).messages[:1]),
+            by_token((await tokens(at)).good),
+            *(
+                Login(each.value, scram_login("alice-secret", mechanism=each))
+                for each in ScramMechanism
+            ),
+        ]
+        for login in right:
+            assert (await answers_to(at, login))[-1] == SERVED, login.mechanism
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -256,10 +387,113 @@ async def test_wrong_credentials_get_kafkas_answers(
     kafka: str, barnabas: Broker, case: str
 ) -> None:
     theirs = await answers_to(kafka, WRONG[case])
-    ours = await answers_to(barnabas.bootstrap_servers, WRONG[case])
-    assert theirs[-1] == ours[-1] == (-1, "closed")
+    async with unchanged(barnabas):
+        ours = await answers_to(barnabas.bootstrap_servers, WRONG[case])
+    assert theirs[-1] == ours[-1] == CLOSED
     if case in CUT_OFF:
         assert ours.pop(-2)[0] == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS[1:])
+async def test_recorded_login_is_refused(kafka: str, barnabas: Broker, mechanism: str) -> None:
+    """The same bytes again: only the nonce of the server differs."""
+
+    async def record(at: str) -> Login:
+        sent: list[bytes] = []
+
+        def recorded(message: Message) -> Message:
+            def send(answers: list[bytes]) -> bytes:
+                sent.append(message if isinstance(message, bytes) else message(answers))
+                return sent[-1]
+
+            return send
+
+        messages = scram_login("alice-secret", mechanism=ScramMechanism(mechanism))
+        good = await answers_to(at, Login(mechanism, tuple(map(recorded, messages))))
+        assert good[1:] == [CHALLENGED, CHALLENGED, SERVED]
+        return Login(mechanism, tuple(sent))
+
+    theirs = await answers_to(kafka, await record(kafka))
+    login = await record(barnabas.bootstrap_servers)
+    async with unchanged(barnabas):
+        ours = await answers_to(barnabas.bootstrap_servers, login)
+    assert ours[-2][0] == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert ours == theirs
+
+
+class Tokens(NamedTuple):
+    """Delegation tokens of alice."""
+
+    good: DelegationToken
+    other: DelegationToken
+    expired: DelegationToken
+    ended: DelegationToken
+
+
+def by_token(
+    token: DelegationToken, hmac: bytes | None = None, *, tokenauth: str = "true"
+) -> Login:
+    """Return a login with a token, and its HMAC or another one."""
+    password = b64encode(token.hmac if hmac is None else hmac).decode()
+    return Login("SCRAM-SHA-256", scram_login(password, token.id, tokenauth=tokenauth))
+
+
+WRONG_TOKENS: dict[str, Callable[[Tokens], Login]] = {
+    "expired": lambda known: by_token(known.expired),
+    "ended": lambda known: by_token(known.ended),
+    "another's HMAC": lambda known: by_token(known.good, known.other.hmac),
+    "wrong HMAC": lambda known: by_token(known.good, known.good.hmac[::-1]),
+    "no HMAC": lambda known: by_token(known.good, b""),
+    "as a user": lambda known: by_token(known.good, tokenauth="false"),
+    "user's password": lambda _: Login(
+        "SCRAM-SHA-256", scram_login("alice-secret", tokenauth="true")
+    ),
+    "by PLAIN": lambda known: Login(
+        "PLAIN", (b"\0%b\0%b" % (known.good.id.encode(), known.good.password),)
+    ),
+}
+UNKNOWN = {"ended", "as a user", "user's password"}
+"""Cases in which Kafka knows no such user, and says so before the proof."""
+
+
+async def tokens(at: str) -> Tokens:
+    async with Cluster(at, connect=connect_with(keys("PLAIN"))) as cluster:
+        admin = UserAdmin(cluster)
+        made = [await admin.create_token(max_lifetime_ms=each) for each in (-1, -1, 1, -1)]
+        known = Tokens(*made)
+
+        async def told() -> set[str]:
+            return {each.id for each in await admin.describe_tokens()}
+
+        async def are_known() -> bool:
+            return {each.id for each in made} <= await told()
+
+        async def is_gone() -> bool:
+            return known.ended.id not in await told()
+
+        await eventually(are_known)
+        await admin.expire_token(known.ended.hmac)
+        await eventually(is_gone)
+    return known
+
+
+@pytest.mark.parametrize("case", WRONG_TOKENS)
+async def test_wrong_delegation_tokens_get_kafkas_answers(
+    kafka: str, barnabas: Broker, case: str
+) -> None:
+    theirs = await answers_to(kafka, WRONG_TOKENS[case](await tokens(kafka)))
+    login = WRONG_TOKENS[case](await tokens(barnabas.bootstrap_servers))
+    async with unchanged(barnabas):
+        ours = await answers_to(barnabas.bootstrap_servers, login)
+    assert theirs[-1] == ours[-1] == CLOSED
+    assert ours[-2][0] == ErrorCode.SASL_AUTHENTICATION_FAILED
+    if case in UNKNOWN:
+        assert ours.pop(1) == CHALLENGED
+    if case == "expired":
+        # Kafka lets the client in, and closes the connection at its first request.
+        assert theirs.pop(-2) == CHALLENGED
+        ours.pop(-2)
     assert ours == theirs
 
 

@@ -365,6 +365,7 @@ def machine() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "kafka": jars.version(),
+        "spark": spark_pipeline.SPARK,
         "load_before": f"{os.getloadavg()[0]:.1f}",
         "date": time.strftime("%Y-%m-%d"),
     }

@@ -1,8 +1,9 @@
-"""The pipeline beside Spark's stock connector, in turns in one Spark session and on one broker.
+"""The pipeline beside Spark's stock connector: two drivers take turns on one broker.
 
-`python -m benchmarks.beside_kafka --part pipeline` runs it. The CPU time is the kernel's accounting
-of the driver, its JVM and the Python workers; the broker is not counted, except in the commit of a
-batch and in the example, which run on three brokers.
+`python -m benchmarks.beside_kafka --part pipeline` runs it. CPU time and memory are the kernel's
+accounting of the driver, its JVM and the Python workers; the broker is not counted, except in the
+commit of a batch and in the example, which run on three brokers. A driver keeps memory that it has
+taken for an earlier load.
 """
 
 import asyncio
@@ -21,13 +22,23 @@ from typing import IO, Any
 
 from barnabas.testing import Cluster
 from benchmarks import sink_commit
-from benchmarks.systems import Barnabas, Running, children, cpu_seconds, resident_bytes
+from benchmarks.systems import (
+    Barnabas,
+    Running,
+    children,
+    cpu_seconds,
+    peak_bytes,
+    reset_peaks,
+    resident_bytes,
+)
 from tests.support.brokers.process import ROOT
 
 OURS, STOCK = "Barnabas", "stock connector"
 CONNECTORS = {OURS: "barnabas", STOCK: "kafka"}
 HERE = Path(__file__).parent
-PYTHON = ROOT / ".venv-spark-4.2" / "bin" / "python"
+SPARK = "4.2.0"
+"""The newest version of PySpark whose stock connector is in Maven Central."""
+PYTHON = ROOT / f".venv-spark-{SPARK}" / "bin" / "python"
 BATCH_BYTES = 64 * 1024
 TRIGGERS = 40
 ROWS_PER_TRIGGER = 2_000
@@ -56,20 +67,24 @@ class SparkDriver:
             env=environment,
             cwd=directory,
         )
-        self._answer()  # the session is ready
+        version = self._answer()["spark"]
+        if version != SPARK:
+            raise RuntimeError(f"{python} has PySpark {version}, the figures need {SPARK}")
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def ask(self, load: str, *arguments: object) -> dict[str, Any]:
-        """Run a load; return its figures with the CPU seconds of the whole process tree."""
+        """Run a load; return its figures with CPU seconds and peak of the whole process tree."""
         assert self._process.stdin is not None
+        reset_peaks(self.pid)
         before = cpu_seconds(self.pid)
         self._process.stdin.write(json.dumps([load, *arguments]).encode() + b"\n")
         self._process.stdin.flush()
         answer = self._answer()
-        return {**answer, "cpu_seconds": cpu_seconds(self.pid) - before}
+        cpu, peak = cpu_seconds(self.pid) - before, peak_bytes(self.pid)
+        return {**answer, "cpu_seconds": cpu, "peak_mb": peak / 1e6}
 
     def stop(self) -> None:
         assert self._process.stdin is not None
@@ -83,6 +98,10 @@ class SparkDriver:
             raise RuntimeError("the Spark driver ended; its log has the reason")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+Both = dict[str, SparkDriver]
+"""The drivers by connector."""
 
 
 @contextmanager
@@ -116,18 +135,22 @@ def filled(servers: str, topic: str, records: int, size: int, partitions: int) -
 
 
 def measure(note: Note, directory: Path, rounds: int, megabytes: int) -> None:
-    """Measure all loads. `tests/run-spark 4.2` makes the venv."""
+    """Measure all loads. `tests/run-spark 4.2.0` makes the venv."""
     with Running(Barnabas(directory, PROPERTIES)) as running:
         servers = f"127.0.0.1:{running.system.port}"
-        with driver(PYTHON, servers, directory) as spark:
+        with (
+            driver(PYTHON, servers, directory) as ours,
+            driver(PYTHON, servers, directory) as stock,
+        ):
+            both = {OURS: ours, STOCK: stock}
             for size in (100, 1024):
                 for partitions in (4, 64):
                     topic = f"source-{size}-{partitions}"
                     records = megabytes * 1_000_000 // size
                     filled(servers, topic, records, size, partitions)
-                    _reads(note, spark, topic, records, rounds)
-            _copies(note, spark, servers, "source-100-4", megabytes * 10_000, rounds)
-            _triggers(note, spark, servers, rounds)
+                    _reads(note, both, topic, records, rounds)
+            _copies(note, both, servers, "source-100-4", megabytes * 10_000, rounds)
+            _triggers(note, both, servers, rounds)
         with driver(PYTHON, servers, directory) as spark:
             _memory(note, spark, servers)
     _commits(note, rounds)
@@ -135,24 +158,22 @@ def measure(note: Note, directory: Path, rounds: int, megabytes: int) -> None:
         _example(note, directory)
 
 
-def _reads(note: Note, spark: SparkDriver, topic: str, records: int, rounds: int) -> None:
+def _reads(note: Note, both: Both, topic: str, records: int, rounds: int) -> None:
     _, size, partitions = topic.split("-")
     for counted in range(rounds + 1):
         for name, connector in CONNECTORS.items():
-            found = spark.ask("read", connector, topic)
+            found = both[name].ask("read", connector, topic)
             if counted:
                 title = f"source: {size} B, {partitions} partitions"
                 note(title, name, _per_row(found, records))
 
 
-def _copies(
-    note: Note, spark: SparkDriver, servers: str, topic: str, records: int, rounds: int
-) -> None:
+def _copies(note: Note, both: Both, servers: str, topic: str, records: int, rounds: int) -> None:
     for counted in range(rounds + 1):
         for name, connector in CONNECTORS.items():
             target = f"copy-{counted}-{connector}"
             filled(servers, target, 0, 0, 4)
-            found = spark.ask("copy", connector, topic, target)
+            found = both[name].ask("copy", connector, topic, target)
             if counted:
                 note("source to sink: 100 B, 4 partitions", name, _per_row(found, records))
 
@@ -161,18 +182,25 @@ def _per_row(found: dict[str, Any], records: int) -> Figures:
     return {
         "rows_per_s": records / found["seconds"],
         "cpu_us_per_row": found["cpu_seconds"] / records * 1e6,
+        "peak_mb": found["peak_mb"],
     }
 
 
-def _triggers(note: Note, spark: SparkDriver, servers: str, rounds: int) -> None:
+def _triggers(note: Note, both: Both, servers: str, rounds: int) -> None:
+    """Measure short triggers; the start and the stop of their query are in the CPU time."""
     filled(servers, "triggers", ROWS_PER_TRIGGER * TRIGGERS, 100, 4)
     for counted in range(rounds + 1):
         for name, connector in CONNECTORS.items():
             target = f"triggers-{counted}-{connector}"
             filled(servers, target, 0, 0, 4)
-            found = spark.ask("triggers", connector, "triggers", target, TRIGGERS - 1)
+            found = both[name].ask("triggers", connector, "triggers", target, TRIGGERS - 1)
             if counted:
-                note("trigger of 2,000 rows in 4 tasks", name, {"p50_ms": found["p50_ms"]})
+                figures = {
+                    "p50_ms": found["p50_ms"],
+                    "cpu_ms": found["cpu_seconds"] / found["triggers"] * 1e3,
+                    "peak_mb": found["peak_mb"],
+                }
+                note("trigger of 2,000 rows in 4 tasks", name, figures)
 
 
 def _memory(note: Note, spark: SparkDriver, servers: str) -> None:
@@ -187,10 +215,7 @@ def _memory(note: Note, spark: SparkDriver, servers: str) -> None:
         nonlocal peak
         while not over.wait(0.1):
             for pid in _workers(spark.pid):
-                try:
-                    peak = max(peak, resident_bytes(pid))
-                except (OSError, KeyError):
-                    continue  # the worker has ended
+                peak = max(peak, resident_bytes(pid))
 
     thread = threading.Thread(target=watch)
     thread.start()

@@ -167,7 +167,19 @@ def cpu_seconds(pid: int) -> float:
 
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process and its children."""
-    return sum(int(_status(each)["VmRSS"].split()[0]) * 1024 for each in _tree(pid))
+    return sum(_memory(each, "VmRSS") for each in _tree(pid))
+
+
+def reset_peaks(pid: int) -> None:
+    """Let the peaks of a process and its children begin anew."""
+    for each in _tree(pid):
+        with suppress(OSError):
+            Path(f"/proc/{each}/clear_refs").write_text("5")
+
+
+def peak_bytes(pid: int) -> int:
+    """Sum of the peaks of the resident memory of a process and of its children that run."""
+    return sum(_memory(each, "VmHWM") for each in _tree(pid))
 
 
 def settled(pid: int, seconds: float = 2.0, deadline_s: float = 30.0) -> None:
@@ -203,6 +215,11 @@ def _ticks(pid: int) -> int:
     return sum(map(int, fields[_TIMES]))
 
 
-def _status(pid: int) -> Mapping[str, str]:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return dict(line.split(":\t", 1) for line in lines)
+def _memory(pid: int, field: str) -> int:
+    """Return a field of /proc/<pid>/status in bytes, 0 if the process has ended."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name == field:
+                return int(value.split()[0]) * 1024
+    return 0

@@ -145,12 +145,28 @@ def test_update_mode_writes_changed_rows_by_foreach_batch(
     assert values(topics, topic) == expected
 
 
+@pytest.mark.parametrize(
+    ("column", "wrong", "reason"),
+    [
+        ("topic", "NULL", "the topic is null"),
+        ("partition", "2", "partition 2 is not there"),
+        ("value", "repeat('x', 2000000)", "MESSAGE_TOO_LARGE"),
+    ],
+)
 def test_row_that_cannot_be_written_fails_its_batch_and_nothing_is_visible(
-    spark: "SparkSession", servers: str, topics: Topics, topic: str, tmp_path: Path
+    spark: "SparkSession",
+    servers: str,
+    topics: Topics,
+    topic: str,
+    tmp_path: Path,
+    column: str,
+    wrong: str,
+    reason: str,
 ) -> None:
     lines = lines_of(spark, tmp_path, *map(str, range(10)))
-    rows = lines.withColumn("topic", f.when(f.col("value") != "7", f.lit(topic)))
-    with pytest.raises(Exception, match="of batch 0: row 7 was not written: the topic is null"):
+    rows = lines.selectExpr("value", f"'{topic}' AS topic", "0 AS partition")
+    rows = rows.withColumn(column, f.expr(f"if(value = '7', {wrong}, {column})"))
+    with pytest.raises(Exception, match=f"of batch 0: row 7 was not written.*{reason}"):
         run(rows, servers, tmp_path)
     assert values(topics, topic) == []
 

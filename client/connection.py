@@ -68,6 +68,10 @@ class _Held:
         self.requests: list[_Encoded] = []
 
 
+def _versions_in(response: api_versions.ApiVersionsResponse) -> dict[int, range]:
+    return {row.api_key: range(row.min_version, row.max_version + 1) for row in response.api_keys}
+
+
 class Connection(asyncio.BufferedProtocol):
     """A connection that uses the highest common version of each API; see `Connection.open`."""
 
@@ -136,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
         """Return the highest common version; raises UNSUPPORTED_VERSION without one."""
         served = self.broker_versions.get(api.key)
         best = min(api.versions[-1], served[-1]) if served else -1
-        if served is None or best < max(api.versions[0], served[0]):
+        if not served or best < max(api.versions[0], served[0]):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"the broker serves no version of {api.name} we speak",
@@ -200,13 +204,12 @@ class Connection(asyncio.BufferedProtocol):
         )
         response = await self._send(api, request, api.versions[-1])
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            served = {row.api_key: row.max_version for row in response.api_keys}
-            response = await self._send(api, request, served.get(api.key, 0))
+            # Brokers before KIP-511 do not tell their versions of this API.
+            self.broker_versions = {api.key: range(1)} | _versions_in(response)
+            response = await self._send(api, request, self.version_for(api))
         if response.error_code:
             raise KafkaError(ErrorCode.of(response.error_code), "the broker's ApiVersions")
-        self.broker_versions = {
-            row.api_key: range(row.min_version, row.max_version + 1) for row in response.api_keys
-        }
+        self.broker_versions = _versions_in(response)
         self.features = {row.name: row.max_version_level for row in response.finalized_features}
         self.learned_at = asyncio.get_running_loop().time()
 
@@ -343,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
     def _answer(self, frame: memoryview) -> None:
         if not self._pending:
             raise ProtocolError("a response without a request")
-        waiting = self._pending.popleft()
+        waiting = self._pending[0]
         # Decoded responses outlive the receive buffer.
         data = bytes(frame)
         correlation_id, offset = decode_response_header(waiting.api.key, waiting.version, data)
@@ -355,6 +358,8 @@ class Connection(asyncio.BufferedProtocol):
             # A broker without our version of ApiVersions responds in version 0 (KIP-511).
             version = 0
         response = decode(waiting.api.response, version, data, offset)
+        # Until now an invalid response fails this request together with the later ones.
+        self._pending.popleft()
         if not waiting.answer.done():
             waiting.answer.set_result(response)
 

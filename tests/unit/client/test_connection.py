@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from barnabas.client import connection as module
-from barnabas.client.connection import Connection
+from barnabas.client.connection import BrokerUnreachable, Connection
 from barnabas.protocol.codec import encode
+from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages import api_versions, produce
 from barnabas.protocol.records.varint import Buffer
 
@@ -162,3 +163,66 @@ async def test_abort_drops_gathered_requests(transport: Transport) -> None:
     transport._connection.abort()
     await asyncio.wait(tasks)
     assert transport.writes == [1]
+
+
+def answer(transport: Transport, number: int, body: bytes, *, behind: bytes = b"") -> None:
+    """Receive a response to ApiVersions, and further bytes in the same frame."""
+    connection, data = transport._connection, number.to_bytes(4, "big") + body + behind
+    data = len(data).to_bytes(4, "big") + data
+    connection.get_buffer(-1)[: len(data)] = data
+    connection.buffer_updated(len(data))
+
+
+def versions_body(version: int, code: int = 0, *rows: tuple[int, int, int]) -> bytes:
+    keys = [
+        api_versions.ApiVersion(api_key=key, min_version=low, max_version=high)
+        for key, low, high in rows
+    ]
+    return encode(api_versions.ApiVersionsResponse(error_code=code, api_keys=keys), version)
+
+
+async def test_request_with_invalid_response_fails_at_once_not_after_its_timeout(
+    transport: Transport,
+) -> None:
+    tasks = await ask(transport, 2)
+    answer(transport, 0, versions_body(3), behind=b"more")
+    done, _ = await asyncio.wait(tasks, timeout=5)
+    assert done == {*tasks}
+    for task in tasks:
+        with pytest.raises(BrokerUnreachable, match="invalid response"):
+            task.result()
+
+
+async def test_api_whose_versions_end_before_they_begin_is_not_supported(
+    transport: Transport,
+) -> None:
+    negotiating = asyncio.create_task(transport._connection.negotiate())
+    await asyncio.sleep(0)
+    answer(transport, 0, versions_body(4, 0, (produce.API.key, 5, 3)))
+    await negotiating
+    with pytest.raises(KafkaError, match="serves no version of Produce"):
+        transport._connection.version_for(produce.API)
+
+
+@pytest.mark.parametrize(("highest", "asked"), [(3, 3), (99, 4)])
+async def test_broker_without_our_version_of_api_versions_is_asked_again(
+    transport: Transport, highest: int, asked: int
+) -> None:
+    key, connection = api_versions.API.key, transport._connection
+    negotiating = asyncio.create_task(connection.negotiate())
+    await asyncio.sleep(0)
+    answer(transport, 0, versions_body(0, 35, (key, 0, highest)))
+    await asyncio.sleep(0)
+    answer(transport, 1, versions_body(asked, 0, (key, 0, highest)))
+    await asyncio.wait_for(negotiating, 5)
+    assert connection.broker_versions == {key: range(highest + 1)}
+
+
+async def test_broker_that_claims_no_version_of_api_versions_is_not_supported(
+    transport: Transport,
+) -> None:
+    negotiating = asyncio.create_task(transport._connection.negotiate())
+    await asyncio.sleep(0)
+    answer(transport, 0, versions_body(0, 35, (api_versions.API.key, -9, -5)))
+    with pytest.raises(KafkaError, match="serves no version of ApiVersions"):
+        await asyncio.wait_for(negotiating, 5)

@@ -432,7 +432,9 @@ class Broker:
         offload, clock, config = platform.offload, platform.clock, self._dynamic.now
         passed = self._metrics.transactions.passed_by_retention.cell()
         self._certificate_tasks = CertificateTasks(self._certificates, clock, config)
-        self._dynamic.subscribe(lambda _: self.reload_certificates(unchanged_too=False))
+        reload = partial(self.reload_certificates, unchanged_too=False)
+        self._dynamic.subscribe(lambda _: reload())
+        self._control.config_admin.reload_certificates = reload
         self._spawn(self._certificate_tasks.warn_of_expiry())
         controller, tokens_known = self._control.controller, self._core.tokens
 

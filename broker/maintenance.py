@@ -274,7 +274,8 @@ class CertificateTasks:
         """Read the certificates whose keys or files have changed."""
         config = self._config()
         for each in self._certificates:
-            await each.reload(config.tls_of(each.listener), unchanged_too=unchanged_too)
+            if await each.reload(config.tls_of(each.listener), unchanged_too=unchanged_too):
+                each.warn_of_expiry(self._clock.now_ms())
 
     async def warn_of_expiry(self) -> None:
         """Log a warning of each certificate that expires soon."""

@@ -63,6 +63,8 @@ class ConfigAdmin:
         self._loggers = loggers
         self.certificates: Sequence[Certificates] = ()
         """The certificates that broker keys name; a new key is tried before it is stored."""
+        self.reload_certificates: Callable[[], object] = lambda: None
+        """Uses files that have changed, also behind a key that is set to its old value again."""
         self.checks: Sequence[Callable[[BrokerConfig], object]] = ()
         """Functions that raise ConfigError for a configuration that cannot take effect."""
 
@@ -179,6 +181,8 @@ class ConfigAdmin:
             # Errors in the values take precedence over an error in the name.
             await checked({})
             raise _unknown_topic(name) from cause
+        if kind == ResourceType.BROKER and name:
+            self.reload_certificates()
 
     async def _texts(self, values: Iterable[tuple[str, str | None]]) -> Values:
         """Return the values by key; refuse keys that are named twice, and missing values."""

@@ -45,6 +45,7 @@ _NOTABLE_S = 0.001
 """The time of decryption that counts against that of other connections."""
 _NOTHING = memoryview(b"")
 _QUEUE = "tls"
+_Source = tuple[TlsKeys, list[tuple[int, int, int] | None]]
 _log = get_logger(__name__)
 _scratch = memoryview(bytearray(STEP))
 """The memory for received bytes, which are taken out before the event loop continues."""
@@ -60,9 +61,11 @@ class Certificates:
         self.listener = listener
         self._make = make
         self._offload = offload
-        self._keys = keys
         self._reloading = asyncio.Lock()
-        self._versions = file_versions(files_of(keys))
+        self._accepted: _Source = keys, file_versions(files_of(keys))
+        """The keys of the context, and the versions of their files."""
+        self._refused: _Source | None = None
+        """The last ones that gave no context."""
         self._tls = make(keys)
 
     @property
@@ -86,26 +89,35 @@ class Certificates:
         return transport
 
     async def check(self, keys: TlsKeys) -> None:
-        """Raise ConfigError if other keys give no context, or a certificate of another name."""
-        if keys != self._keys:
+        """Raise ConfigError if keys, or files that have changed, give no context, or a certificate
+        of another name."""
+        if await self._source(keys) != self._accepted:
             await self._offload.submit(_QUEUE, lambda: self._made_of(keys))
 
-    async def reload(self, keys: TlsKeys, *, unchanged_too: bool = False) -> None:
-        """Use other keys, or files that have changed; keep the old ones if the new are useless."""
+    async def reload(self, keys: TlsKeys, *, unchanged_too: bool = False) -> bool:
+        """Use other keys, or files that have changed; keep the old ones if the new are useless.
+
+        Return whether there is a new context.
+        """
         async with self._reloading:
-            versions = await self._offload.submit(_QUEUE, lambda: file_versions(files_of(keys)))
-            if (keys, versions) == (self._keys, self._versions) and not unchanged_too:
-                return
-            # Also after an error: the same files are refused once, not at each check.
-            self._keys, self._versions = keys, versions
+            source = await self._source(keys)
+            # The same files are refused once, not at each look at them.
+            if source in (self._accepted, self._refused) and not unchanged_too:
+                return False
             try:
                 self._tls = await self._offload.submit(_QUEUE, lambda: self._made_of(keys))
             except (ConfigError, ValueError, ssl.SSLError) as error:
+                self._refused = source
                 _log.error("certificate refused", listener=self.listener, reason=str(error))
-                return
+                return False
+            self._accepted, self._refused = source, None
         new = self._tls.certificate
         expires = new.not_after.isoformat() if new is not None else None
         _log.info("certificate loaded", listener=self.listener, expires=expires)
+        return True
+
+    async def _source(self, keys: TlsKeys) -> _Source:
+        return keys, await self._offload.submit(_QUEUE, lambda: file_versions(files_of(keys)))
 
     def warn_of_expiry(self, now_ms: int) -> None:
         """Log a warning if the certificate has expired, will soon, or is not valid yet."""

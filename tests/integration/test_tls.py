@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import signal
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -34,11 +36,13 @@ from barnabas.protocol.header import encode_request_header
 from barnabas.protocol.messages import api_versions, fetch
 from barnabas.protocol.schema import Api
 from barnabas.protocol.topic_partition import TopicPartition
+from tests.support.brokers.process import BrokerProcess
 from tests.support.certificates import Authority, Issued, Stores
 from tests.support.command_line import run
 from tests.support.data_path import make_broker, running
+from tests.support.ports import free_port
 from tests.support.tls_records import RecordClient
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 VALUES = [bytes([number]) * 1000 for number in range(200)]
 
@@ -425,6 +429,25 @@ async def test_changed_file_is_used_by_new_connections(
         await old.close()
 
 
+def test_sighup_loads_certificates_at_once(tmp_path: Path, stores: Stores) -> None:
+    port = free_port()
+    keys = keys_of(stores.identity()) | {"ssl_allow_dn_changes": "true"}
+    with BrokerProcess(tmp_path / "log", further=[f"SSL://localhost:{port}"], **keys) as process:
+        # The file has not changed: no other task loads it.
+        process.signal(signal.SIGHUP)
+        until(lambda: process.errors().count("certificate loaded") == 1, process.errors)
+        stores.identity(stores.authority.issue("second"))
+        process.signal(signal.SIGHUP)
+        until(lambda: process.errors().count("certificate loaded") >= 2, process.errors)
+        context = ssl.create_default_context(cadata=stores.authority.pem)
+        with (
+            socket.create_connection(("localhost", port)) as raw,
+            context.wrap_socket(raw, server_hostname="localhost") as secured,
+        ):
+            assert secured.getpeercert()["subject"] == ((("commonName", "second"),),)
+        assert process.terminate() == 0
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -474,6 +497,36 @@ async def test_altered_keystore_is_tried_before_it_is_stored(
         await eventually(lambda: broker._listeners["SSL"].tls.certificates.certificate != before)
 
 
+async def test_bad_file_behind_the_same_location_is_refused_each_time(
+    broker: Broker, stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kafka's usual rotation: the file has changed, and the same value is set again."""
+    keystore = {
+        f"listener.name.ssl.{name}": value
+        for name, value in stores.identity(name="rotated").items()
+    }
+    async with Cluster(
+        broker.bootstrap_servers, connect=connect_with(client_keys(stores))
+    ) as cluster:
+        admin, used = Admin(cluster), broker._listeners["SSL"].tls.certificates
+        first = used.certificate
+        await alter(admin, keystore)
+        await eventually(lambda: used.certificate is not first)
+        stores.write("rotated.pem", "nothing")
+        with pytest.raises(KafkaError, match="one private key in PEM is needed"):
+            await alter(admin, keystore)
+        broker.reload_certificates(unchanged_too=False)
+        await eventually(lambda: "certificate refused" in caplog.text)
+        with pytest.raises(KafkaError, match="one private key in PEM is needed"):
+            await alter(admin, keystore)
+
+        before = used.certificate
+        stores.identity(name="rotated")
+        await alter(admin, keystore)
+        async with asyncio.timeout(maintenance.CERTIFICATES_MS / 2000):
+            await eventually(lambda: used.certificate is not before)
+
+
 async def alter(admin: Admin, values: dict[str, str], broker: str = "0") -> None:
     changes = [(key, ConfigOperation.SET, value) for key, value in values.items()]
     await admin.alter_configs(ResourceType.BROKER, broker, changes)
@@ -493,6 +546,14 @@ async def test_expiring_certificate_is_warned_of_at_the_start_and_measured(
         assert [value for _, value in family.samples] == [
             issued.certificate.not_valid_after_utc.timestamp()
         ]
+
+
+async def test_expiring_certificate_is_warned_of_when_it_is_loaded(
+    broker: Broker, stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    stores.identity(stores.authority.issue(days=10))
+    broker.reload_certificates()
+    await eventually(lambda: "certificate expires soon" in caplog.text)
 
 
 async def test_rotation_under_a_running_producer_loses_no_record(

@@ -3,20 +3,29 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
 
+import pytest
+
+from barnabas.broker import maintenance
 from barnabas.broker.clock import SystemClock
-from barnabas.broker.maintenance import CleanerTask, LogTasks
+from barnabas.broker.maintenance import CertificateTasks, CleanerTask, LogTasks
 from barnabas.broker.offload import InlineOffload, Offload, ThreadOffload
 from barnabas.broker.periodic_tasks import PeriodicTasks
 from barnabas.broker.replication.partition import Partition
+from barnabas.broker.server.tls import Certificates
 from barnabas.config.broker import BrokerConfig
 from barnabas.metrics.registry import Cell
 from barnabas.protocol.records.record import Record, build_batch
+from barnabas.security.tls import server_tls
 from barnabas.storage.cleaning.cleaner import LogCleaner
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.files.checkpoints import read_offsets
 from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.storage.producers.verification import UNVERIFIED
+from tests.support.certificates import Stores
+from tests.support.waiting import eventually
 from tests.unit.broker.replication.replicas import TOPIC_ID, Replicas
 
 
@@ -273,3 +282,37 @@ async def test_failed_task_runs_again_until_stopped() -> None:
     count = len(runs)
     await asyncio.sleep(0.01)
     assert len(runs) == count
+
+
+async def test_certificate_is_warned_of_daily_from_thirty_days_before_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert timedelta(days=1).total_seconds() * 1000 == maintenance.EXPIRY_MS
+    monkeypatch.setattr(maintenance, "EXPIRY_MS", 1)
+    stores, clock, tasks = Stores(tmp_path), SteppedClock(), PeriodicTasks()
+    issued = stores.authority.issue(days=365)
+    keys = {"listeners": "SSL://localhost:0", "security.inter.broker.protocol": "SSL"}
+    config = BrokerConfig.from_properties(keys | stores.identity(issued))
+    own = Certificates("SSL", config.tls_of("SSL"), server_tls, InlineOffload())
+    looks = 0
+
+    def warn_of_expiry(now_ms: int) -> None:
+        nonlocal looks
+        Certificates.warn_of_expiry(own, now_ms)
+        looks += 1
+
+    async def looked_at(days_before_end: float) -> str:
+        """Return the log of the next look."""
+        end = issued.certificate.not_valid_after_utc - timedelta(days=days_before_end)
+        clock.now = int(end.timestamp() * 1000)
+        before = looks
+        caplog.clear()
+        await eventually(lambda: looks > before + 1)
+        return caplog.text
+
+    monkeypatch.setattr(own, "warn_of_expiry", warn_of_expiry)
+    CertificateTasks([own], clock, lambda: config).schedule(tasks)
+    assert await looked_at(30.5) == ""
+    assert "certificate expires soon" in await looked_at(29.5)
+    assert "certificate has expired" in await looked_at(-0.5)
+    await tasks.stop()

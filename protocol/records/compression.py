@@ -126,8 +126,9 @@ def decompress(codec: Compression, data: Buffer, max_size: int) -> bytes:
 def inflate(codec: Compression, data: Buffer, max_size: int) -> Iterator[bytes]:
     """Yield the decompressed bytes in pieces of at most PIECE bytes; a piece may be empty.
 
-    Only a block of Snappy comes as a whole. Raises ProtocolError if `data` is damaged, or before
-    more than `max_size` bytes exist. The memory of the stream is that of `inflation_memory`.
+    Raises ProtocolError if `data` is damaged, or before more than `max_size` bytes exist. The
+    memory of the stream is that of `inflation_memory`: a block of Snappy is decompressed as a
+    whole.
     """
     view = memoryview(data)
     if codec is Compression.NONE:
@@ -238,7 +239,7 @@ class _GzipDecompressor:
 
 def _inflate_snappy(view: memoryview, max_size: int) -> Iterator[bytes]:
     if view[:8] != _XERIAL_MAGIC:
-        yield _decompress_block(view, max_size)
+        yield from _pieces_of_block(view, max_size)
         return
     pos = len(_XERIAL_HEADER)
     while pos < len(view):
@@ -248,13 +249,23 @@ def _inflate_snappy(view: memoryview, max_size: int) -> Iterator[bytes]:
         pos += 4
         if not 0 <= length <= len(view) - pos:
             raise ProtocolError("snappy block is cut off")
-        piece = _decompress_block(view[pos : pos + length], max_size)
-        max_size -= len(piece)
-        yield piece
+        for piece in _pieces_of_block(view[pos : pos + length], max_size):
+            max_size -= len(piece)
+            yield piece
         pos += length
 
 
-def _decompress_block(block: memoryview, max_size: int) -> bytes:
+def _pieces_of_block(block: memoryview, max_size: int) -> Iterator[bytes]:
+    """Yield the content of a block, which is in memory once: a copy of all of it would double it.
+
+    An empty block is one empty piece.
+    """
+    whole = _decompress_block(block, max_size)
+    for at in range(0, len(whole) or 1, PIECE):
+        yield bytes(whole[at : at + PIECE])
+
+
+def _decompress_block(block: memoryview, max_size: int) -> memoryview:
     try:
         # The size that the block announces is trusted only within the bounds.
         size = _cramjam().snappy.decompress_raw_len(block)
@@ -262,7 +273,7 @@ def _decompress_block(block: memoryview, max_size: int) -> bytes:
             raise _too_large(max_size)
         if size > MAX_RATIO[Compression.SNAPPY] * len(block):
             raise ProtocolError(f"a snappy block of {len(block)} bytes announces {size}")
-        return bytes(_cramjam().snappy.decompress_raw(block))
+        return memoryview(_cramjam().snappy.decompress_raw(block))
     except _cramjam().DecompressionError as error:
         raise ProtocolError(f"snappy block is damaged: {error}") from None
 

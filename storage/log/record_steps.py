@@ -106,7 +106,7 @@ def each_record(
     yield Memory(memory)
     reader = RecordReader(header)
     next_piece = partial(joined, inflate(codec, data, max_bytes))
-    # A block of Snappy comes as a whole, however long it is.
+    # A block of Snappy is decompressed as a whole, however long it is.
     in_thread = codec is Compression.SNAPPY and memory > header.size + 3 * BYTES_PER_STEP
     checked = -_PART_COST
     if in_thread:

@@ -1,5 +1,7 @@
 """Failed logins of users that exist and of users that do not: `python -m benchmarks.login_times`.
 
+Delegation tokens, which exist or not, log in by SCRAM too.
+
     --tries N   logins of each kind (10,000)
     --machine   the mechanisms alone, without a broker and its network
 
@@ -17,19 +19,27 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.header import decode_response_header, encode_request_header
 from barnabas.protocol.messages import (
     alter_user_scram_credentials,
+    create_delegation_token,
     sasl_authenticate,
     sasl_handshake,
 )
 from barnabas.protocol.schema import Api
+from barnabas.protocol.types import uuid_text
+from barnabas.security.principal import USER, Principal
 from barnabas.security.sasl import plain
-from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism, StandIns
+from barnabas.security.sasl.credentials import (
+    DelegationToken,
+    ScramCredential,
+    ScramMechanism,
+    StandIns,
+)
 from barnabas.security.sasl.exchange import AuthenticationFailed, OffLoop, ServerExchange
 from barnabas.security.sasl.scram import ScramServer
 from barnabas.testing import Broker
@@ -40,6 +50,8 @@ APART: Final = 4.5
 KEPT: Final = 0.9
 USERS: Final = 50
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_BY_TOKEN: Final = " by token"
+KINDS: Final = (*MECHANISMS, *(f"{each}{_BY_TOKEN}" for each in MECHANISMS[1:]))
 _KNOWN: Final = [f"user-{number:04}" for number in range(USERS)]
 _UNKNOWN: Final = [f"none-{number:04}" for number in range(USERS)]
 _ITERATIONS: Final = 4096
@@ -53,7 +65,7 @@ Login = Callable[[str], None]
 class Compared(NamedTuple):
     """The mean times in microseconds, and Welch's t."""
 
-    mechanism: str
+    kind: str
     known_us: float
     unknown_us: float
     t: float
@@ -63,7 +75,7 @@ class Compared(NamedTuple):
         return abs(self.t) >= APART
 
 
-def compare(mechanism: str, login: Login, tries: int, seed: int = 0) -> Compared:
+def compare(kind: str, login: Login, tries: int, seed: int = 0) -> Compared:
     """Time logins of both kinds in random order."""
     rng = random.Random(seed)
     order = [True, False] * tries
@@ -79,27 +91,45 @@ def compare(mechanism: str, login: Login, tries: int, seed: int = 0) -> Compared
     one, other = (sorted(each)[: int(len(each) * KEPT)] for each in times.values())
     means = statistics.fmean(one), statistics.fmean(other)
     error = math.sqrt(statistics.variance(one) / len(one) + statistics.variance(other) / len(other))
-    return Compared(mechanism, means[0] / 1e3, means[1] / 1e3, (means[0] - means[1]) / error)
+    return Compared(kind, means[0] / 1e3, means[1] / 1e3, (means[0] - means[1]) / error)
 
 
 # -- the mechanisms alone --------------------------------------------------------------------------
 
 
-def machine(mechanism: str) -> Login:
-    """Return the login by a mechanism without a broker."""
-    if mechanism == "PLAIN":
+class _Tokens:
+    """Delegation tokens whose credentials are made."""
+
+    def __init__(self, mechanism: ScramMechanism) -> None:
+        alice = Principal(USER, "alice")
+        self._tokens = {
+            name: DelegationToken(name, alice, alice, (), 0, 1, 1, random.randbytes(64))
+            for name in _KNOWN
+        }
+        self._credentials = {name: _credential(mechanism) for name in _KNOWN}
+
+    def find(self, token_id: str) -> DelegationToken | None:
+        return self._tokens.get(token_id)
+
+    def credential(self, _mechanism: ScramMechanism, token: DelegationToken) -> ScramCredential:
+        return self._credentials[token.id]
+
+
+def machine(kind: str) -> Login:
+    """Return the login of a kind without a broker."""
+    if kind == "PLAIN":
         users = plain.JaasUsers({f"user_{name}": "secret" for name in _KNOWN})
 
         def by_plain(name: str) -> None:
             _refused(plain.authenticate(f"\0{name}\0wrong".encode(), users.find))
 
         return by_plain
-    scram = ScramMechanism(mechanism)
+    scram = ScramMechanism(kind.removesuffix(_BY_TOKEN))
     known = {name: _credential(scram) for name in _KNOWN}
-    server = ScramServer(scram, known.get, StandIns(b"secret" * 6))
+    server = ScramServer(scram, known.get, StandIns(b"secret" * 6), _Tokens(scram))
 
     def by_scram(name: str) -> None:
-        exchange = server.authenticate(f"n,,n={name},r=client".encode(), "server", 0)
+        exchange = server.authenticate(_first(kind, name), "server", 0)
         next(exchange)
         _refused(exchange, _final(scram, "clientserver"))
 
@@ -109,6 +139,11 @@ def machine(mechanism: str) -> Login:
 def _credential(mechanism: ScramMechanism) -> ScramCredential:
     size = len(mechanism.digest(b""))
     return ScramCredential(mechanism, _SALT, random.randbytes(size), bytes(size), _ITERATIONS)
+
+
+def _first(kind: str, name: str) -> bytes:
+    extension = ",tokenauth=true" if kind.endswith(_BY_TOKEN) else ""
+    return f"n,,n={name},r=client{extension}".encode()
 
 
 def _final(mechanism: ScramMechanism, nonce: str) -> bytes:
@@ -132,18 +167,21 @@ def _refused(exchange: ServerExchange, message: bytes | None = None) -> None:
 
 @contextlib.contextmanager
 def broker() -> Iterator[Callable[[str], Login]]:
-    """Run a broker with the users; give the function that returns the login by a mechanism."""
+    """Run a broker with users and tokens; give the function that returns the login of a kind."""
     users = " ".join(f'user_{name}="secret"' for name in ("admin", *_KNOWN))
     keys = {
         "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "listener.name.plaintext.plain.sasl.jaas.config": f"{_MODULE} {users};",
         "connection.failed.authentication.delay.ms": "0",
+        "delegation.token.secret.key": "secret",
     }
     with Broker(keys) as running:
         host, _, port = running.bootstrap_servers.rpartition(":")
-        _add_users((host, int(port)))
-        yield lambda mechanism: _over_network((host, int(port)), mechanism)
+        at = host, int(port)
+        _add_users(at)
+        ids = _add_tokens(at)
+        yield lambda kind: _over_network(at, kind, ids if kind.endswith(_BY_TOKEN) else {})
 
 
 def _add_users(at: tuple[str, int]) -> None:
@@ -168,13 +206,30 @@ def _add_users(at: tuple[str, int]) -> None:
             assert not any(each.error_code for each in answer.results)
 
 
-def _over_network(at: tuple[str, int], mechanism: str) -> Login:
+def _add_tokens(at: tuple[str, int]) -> dict[str, str]:
+    """Create a token for each known name. Return the ids by name, those of unknown ones too."""
+    module = create_delegation_token
+    ids = {name: uuid_text(random.randbytes(16)) for name in _UNKNOWN}
+    with _Client(at, "PLAIN") as client:
+        assert not client.authenticate(b"\0admin\0secret").error_code
+        for name in _KNOWN:
+            request = module.CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1)
+            answer = client.ask(module.API, request, 3)
+            assert not answer.error_code
+            ids[name] = answer.token_id
+    return ids
+
+
+def _over_network(at: tuple[str, int], kind: str, ids: Mapping[str, str]) -> Login:
+    """Return the login of a kind; `ids` are those of tokens, by name."""
+    mechanism = kind.removesuffix(_BY_TOKEN)
+
     def login(name: str) -> None:
         with _Client(at, mechanism) as client:
             if mechanism == "PLAIN":
                 last = f"\0{name}\0wrong".encode()
             else:
-                answer = client.authenticate(f"n,,n={name},r=client".encode())
+                answer = client.authenticate(_first(kind, ids.get(name, name)))
                 nonce = bytes(answer.auth_bytes).decode().split(",")[0][2:]
                 last = _final(ScramMechanism(mechanism), nonce)
             assert client.authenticate(last).error_code
@@ -222,11 +277,11 @@ def main() -> int:
     logging.getLogger("barnabas").setLevel(logging.ERROR)
     differ = False
     with contextlib.nullcontext(machine) if options.machine else broker() as login_by:
-        for mechanism in MECHANISMS:
-            found = compare(mechanism, login_by(mechanism), options.tries)
+        for kind in KINDS:
+            found = compare(kind, login_by(kind), options.tries)
             differ |= found.differ
             print(
-                f"{mechanism:14} known {found.known_us:9.2f} us, unknown {found.unknown_us:9.2f} "
+                f"{kind:22} known {found.known_us:9.2f} us, unknown {found.unknown_us:9.2f} "
                 f"us, t = {found.t:6.2f}",
                 flush=True,
             )

@@ -27,6 +27,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError
 from barnabas.protocol.frame import SpareBuffers
 from barnabas.security.acl.matcher import Policy, parse_super_users
+from barnabas.security.sasl.credentials import ScramMechanism
 
 if TYPE_CHECKING:
     from barnabas.broker.server.sasl import ListenerSasl
@@ -114,23 +115,26 @@ def _sasl(core: Core, shared: Mapping[str, SharedResources]) -> "dict[str, Liste
         return {}
     # Imported here: most brokers on a developer's machine start without it.
     from barnabas.broker.security.mechanisms import Mechanisms
+    from barnabas.broker.security.token_credentials import TokenCredentials
+    from barnabas.broker.server.login_queue import LoginQueue
     from barnabas.broker.server.sasl import ListenerSasl
-    from barnabas.security.sasl.scram import no_tokens
 
     assert core.stand_ins is not None, "a broker with SASL reads them at its start"
-    mechanisms = Mechanisms(
-        core.platform.offload,
-        core.platform.clock,
-        core.scram_users,
-        core.stand_ins,
-        no_tokens if core.tokens is None else core.tokens.find,
-    )
+    offload, tokens = core.platform.offload, None
+    if core.tokens is not None:
+        tokens = TokenCredentials(
+            core.tokens, core.stand_ins, offload, core.spawn, lambda: _scram(core.config)
+        )
+    mechanisms = Mechanisms(offload, core.platform.clock, core.scram_users, core.stand_ins, tokens)
+    # A crowd of clients keeps no broker waiting.
+    of_clients, of_brokers = LoginQueue(offload, "logins"), LoginQueue(offload, "logins of brokers")
     sasl = {
         name: ListenerSasl(
             name,
             mechanisms.of(name, config),
             config,
             shared=shared[name],
+            logins=of_brokers if name in config.broker_listeners() else of_clients,
             clock=core.platform.clock,
             metrics=core.metrics.requests,
         )
@@ -156,6 +160,17 @@ def _sasl(core: Core, shared: Mapping[str, SharedResources]) -> "dict[str, Liste
     core.dynamic.subscribe(changed)
     core.checks.append(check)
     return sasl
+
+
+def _scram(config: BrokerConfig) -> set[ScramMechanism]:
+    """Return the SCRAM mechanisms of all listeners."""
+    enabled = {
+        mechanism
+        for listener in config.resolved_listeners()
+        if listener.has_sasl
+        for mechanism in config.sasl_of(listener.name).sasl_enabled_mechanisms
+    }
+    return {each for each in ScramMechanism if each.value in enabled}
 
 
 def _parts(

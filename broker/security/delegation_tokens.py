@@ -67,6 +67,8 @@ class DelegationTokens:
         self._stale = True
         self._watching: WatchHandle | None = None
         self._turn = asyncio.Lock()
+        self.changed: Callable[[str], None] = lambda _: None
+        """Called with the id of a token that is new, changed or gone."""
 
     async def start(self, on_change: Callable[[], None]) -> None:
         """Load the tokens. `on_change` is called when `catch_up` should be awaited.
@@ -84,8 +86,10 @@ class DelegationTokens:
         await self.catch_up()
 
     def stop(self) -> None:
+        """Follow no more changes, and know no token: no further work is done for one."""
         if self._watching is not None:
             self._watching.cancel()
+        self._tokens.clear()
 
     def find(self, token_id: str) -> DelegationToken | None:
         """Return a token, which may have expired; None for an unknown id."""
@@ -204,12 +208,12 @@ class DelegationTokens:
             stored = await self._store.children(znodes.DELEGATION_TOKENS)
             ids = list(filter(znodes.is_token_id, stored))
             for gone in self._tokens.keys() - set(ids):
-                self._forget(gone)
+                self._install(gone, None)
             await self._read(ids)
         except NotAllowed as error:
             _log.error("delegation tokens may not be read: none is accepted", path=error.path)
             for gone in [*self._tokens]:
-                self._forget(gone)
+                self._install(gone, None)
         except BaseException:
             self._stale = True
             raise
@@ -236,9 +240,13 @@ class DelegationTokens:
             return None
 
     def _install(self, token_id: str, data: bytes | None) -> None:
+        """Replace a token with what is stored of it; nothing is if it is gone."""
         self._forget(token_id)
-        if data is None:
-            return
+        if data is not None:
+            self._add(token_id, data)
+        self.changed(token_id)
+
+    def _add(self, token_id: str, data: bytes) -> None:
         hmac = self.hmac(token_id)
         try:
             token = self._tokens[token_id] = znodes.decode_token(token_id, data, hmac)

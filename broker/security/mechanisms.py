@@ -20,12 +20,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.config.key import ConfigError
 from barnabas.config.sasl_keys import SaslKeys
 from barnabas.security.sasl import oauthbearer, plain
-from barnabas.security.sasl.credentials import (
-    DelegationToken,
-    ScramCredential,
-    ScramMechanism,
-    StandIns,
-)
+from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism, StandIns
 from barnabas.security.sasl.exchange import ServerExchange
 from barnabas.security.sasl.jaas import (
     PLAIN_LOGIN_MODULE,
@@ -35,7 +30,7 @@ from barnabas.security.sasl.jaas import (
     parse_jaas,
 )
 from barnabas.security.sasl.oauthbearer import KeySet, TokenRules
-from barnabas.security.sasl.scram import ScramServer
+from barnabas.security.sasl.scram import ScramServer, Tokens
 
 if TYPE_CHECKING:
     from barnabas.security.sasl.web_tokens import WebKeys
@@ -56,7 +51,7 @@ class Mechanisms:
         clock: Clock,
         users: ScramUsers,
         stand_ins: StandIns,
-        tokens: Callable[[str], DelegationToken | None],
+        tokens: Tokens | None,
     ) -> None:
         self._offload = offload
         self._clock = clock

@@ -153,6 +153,8 @@ class Connection(asyncio.BufferedProtocol):
         self._read_paused = False
         self._closing = False
         self._eof = False
+        self.answers_after_eof = True
+        """Whether a request is still answered after its peer has closed its side."""
         self._turn_over = False
         self._throttled: asyncio.TimerHandle | None = None
         """The end of the time for which a quota throttles the connection."""
@@ -194,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         self._eof = True
         self._departed(self)
-        return self.busy
+        return self.busy and self.answers_after_eof
 
     def pause_writing(self) -> None:
         self._out.pause()

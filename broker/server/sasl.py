@@ -10,7 +10,7 @@ with the same mechanism and as the same principal.
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas.broker.clock import Clock
@@ -19,6 +19,7 @@ from barnabas.broker.server.connection import Connection, SharedResources
 from barnabas.broker.server.context import RequestContext
 from barnabas.broker.server.dispatch import Answer, Arrival, Dispatcher, Exchange, Route
 from barnabas.broker.server.failure_log import FailureLog
+from barnabas.broker.server.login_queue import LoginQueue
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.sasl_keys import SaslKeys
 from barnabas.metrics.catalogue import RequestMetrics
@@ -40,7 +41,6 @@ from barnabas.security.sasl.exchange import (
 
 MIN_REAUTH_S: Final = 1.0
 """The least seconds between two authentications of one connection, as in Kafka."""
-_QUEUE: Final = "sasl"
 _API_VERSIONS, _HANDSHAKE, _AUTHENTICATE = (
     module.API.key.to_bytes(2, "big")
     for module in (api_versions, sasl_handshake, sasl_authenticate)
@@ -79,12 +79,14 @@ class ListenerSasl:
         config: BrokerConfig,
         *,
         shared: SharedResources,
+        logins: LoginQueue,
         clock: Clock,
         metrics: RequestMetrics,
     ) -> None:
         self.mechanisms = mechanisms
         """May be replaced: the next choice of a client is one of these."""
         self.clock = clock
+        self.logins = logins
         self.served = shared.dispatcher
         """The requests of clients that have authenticated."""
         self.max_request_bytes = shared.max_request_bytes
@@ -113,7 +115,6 @@ class ListenerSasl:
         self.expired = metrics.connections_expired.cell()
         self.known: Callable[[int], None] = lambda _: None
         """Called with the id of a connection whose client has authenticated."""
-        self._offload = shared.offload
         self._authentications: dict[int, Authentication] = {}
 
     def admit(self, connection: Connection) -> Callable[[], None]:
@@ -122,6 +123,8 @@ class ListenerSasl:
         Return the function that closes the connection before that, for others.
         """
         connection.limit_requests(self.max_receive_size)
+        # A client that sends no more has no use for its login.
+        connection.answers_after_eof = False
         authentication = Authentication(self, connection)
         self._authentications[connection.connection_id] = authentication
         connection.begin = authentication.begin
@@ -131,18 +134,21 @@ class ListenerSasl:
         """Forget a closed connection."""
         self._authentications.pop(connection.connection_id).close()
 
-    async def run(self, exchange: ServerExchange, message: bytes | None) -> bytes | Authenticated:
+    async def run(
+        self,
+        exchange: ServerExchange,
+        message: bytes | None,
+        off_loop: Callable[[Callable[[], Any]], Awaitable[Any]],
+    ) -> bytes | Authenticated:
         """Run an exchange up to the next message to the client, or to its end.
 
-        Without a message it begins. Raises AuthenticationFailed.
+        Without a message it begins. `off_loop` runs a function in a thread. Raises
+        AuthenticationFailed.
         """
         try:
             step = exchange.send(message)
             while not isinstance(step, Challenge):
-                if isinstance(step, OffLoop):
-                    work: Any = self._offload.submit(_QUEUE, step.function)
-                else:
-                    work = step.awaitable
+                work = off_loop(step.function) if isinstance(step, OffLoop) else step.awaitable
                 try:
                     result = await work
                 except Exception as error:
@@ -190,13 +196,17 @@ class Authentication:
         """The mechanism of the last authentication; empty before the first."""
         self._session_ends = math.inf
         self._last_again = -math.inf
+        self._work: asyncio.Future[Any] | None = None
+        """The last work of the exchange outside the event loop."""
         self._deadline = asyncio.get_running_loop().call_later(
             sasl.max_unauthenticated_s, self._too_late
         )
 
     def close(self) -> None:
-        """Stop the clock of a closed connection."""
+        """Stop the clock and the work of a closed connection."""
         self._deadline.cancel()
+        if self._work is not None:
+            self._work.cancel()
 
     def begin(self, frame: memoryview, peer: Connection, arrival: Arrival) -> Answer | Exchange:
         """Begin a request as `Dispatcher.begin` does, if it may be sent at this point."""
@@ -282,13 +292,17 @@ class Authentication:
             )
         if exchange is None:
             self._exchange = chosen.begin(message)
-            outcome = await self._sasl.run(self._exchange, None)
+            outcome = await self._sasl.run(self._exchange, None, self._off_loop)
         else:
-            outcome = await self._sasl.run(exchange, message)
+            outcome = await self._sasl.run(exchange, message, self._off_loop)
         if isinstance(outcome, bytes):
             self._at_work = False
             return outcome, 0
         return outcome.answer, self._succeed(outcome, chosen.max_reauth_ms)
+
+    def _off_loop(self, function: Callable[[], Any]) -> "asyncio.Future[Any]":
+        self._work = self._sasl.logins.submit(self._connection.host, function, self._crowded_out)
+        return self._work
 
     def _succeed(self, outcome: Authenticated, max_reauth_ms: int) -> int:
         """Begin a session, and return its lifetime in ms; raise AuthenticationFailed."""
@@ -309,6 +323,7 @@ class Authentication:
         who = outcome.principal
         connection.principal = TokenPrincipal(*who) if outcome.by_token else who
         connection.limit_requests(sasl.max_request_bytes)
+        connection.answers_after_eof = True
         if lifetimes:
             self._session_ends = sasl.clock.monotonic() + min(lifetimes) / 1000
         else:
@@ -352,7 +367,7 @@ class Authentication:
         exchange = Exchange(task)
 
         def finished(done: "asyncio.Future[Answer]") -> None:
-            exchange.finish(done.result())
+            exchange.finish(None if done.cancelled() else done.result())
             self._connection.answered(exchange)
 
         task.add_done_callback(finished)
@@ -364,6 +379,9 @@ class Authentication:
     def make_way(self) -> None:
         """Close the connection, because too many others have not authenticated either."""
         self._cut("too many connections have not authenticated")
+
+    def _crowded_out(self) -> None:
+        self._cut("too many logins wait")
 
     def _cut(self, reason: str) -> None:
         self._sasl.failures.failed(self._connection, reason)

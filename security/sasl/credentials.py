@@ -200,9 +200,15 @@ class StandIns:
             return stand_in
         return found
 
-    def token_password(self, token_id: str) -> bytes:
-        """Return the password in place of a token's that does not exist."""
-        return b64encode(self._derived(ScramMechanism.SHA_512, "token", token_id))
+    def token_credential(
+        self, mechanism: ScramMechanism, token: DelegationToken
+    ) -> ScramCredential:
+        """Return the credential of a token: milliseconds of work.
+
+        Its salt and iterations are those of an unknown token.
+        """
+        salt = self.salt(mechanism, token.id)
+        return ScramCredential.of_password(mechanism, token.password, salt, MIN_ITERATIONS)
 
     def _derived(self, mechanism: ScramMechanism, use: str, name: str) -> bytes:
         return mechanism.hmac(self._secret, f"{mechanism.value}\0{use}\0{name}".encode())

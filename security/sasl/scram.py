@@ -9,9 +9,9 @@ extension (`m=`) is refused, as the RFC says. Names may be any UTF-8, not only A
 import hmac
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from barnabas.security.principal import USER, Principal
 from barnabas.security.sasl.credentials import (
@@ -24,6 +24,7 @@ from barnabas.security.sasl.credentials import (
 from barnabas.security.sasl.exchange import (
     Authenticated,
     AuthenticationFailed,
+    Await,
     Challenge,
     ClientExchange,
     OffLoop,
@@ -46,8 +47,19 @@ _NAME = re.compile(r"(?:[^\0=,]|=2C|=3D)+", re.DOTALL)
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 
 
-def no_tokens(_token_id: str) -> None:
-    """Find no token: delegation tokens are not enabled."""
+class Tokens(Protocol):
+    """The delegation tokens that a broker knows."""
+
+    def find(self, token_id: str) -> DelegationToken | None:
+        """Return a token, which may have expired; None for an unknown id."""
+        ...
+
+    def credential(
+        self, mechanism: ScramMechanism, token: DelegationToken
+    ) -> ScramCredential | Awaitable[ScramCredential]:
+        """Return the credential of a token (`StandIns.token_credential`); an awaitable while it is
+        being made."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +69,8 @@ class ScramServer:
     mechanism: ScramMechanism
     users: Callable[[str], ScramCredential | None]
     stand_ins: StandIns
-    tokens: Callable[[str], DelegationToken | None] = no_tokens
+    tokens: Tokens | None = None
+    """None if delegation tokens are not enabled."""
 
     def authenticate(self, message: bytes, nonce: str, now_ms: int) -> ServerExchange:
         """Serve one exchange; `nonce` is the server's part, fresh and not to be guessed."""
@@ -93,19 +106,19 @@ class ScramServer:
             by_token=account.by_token,
         )
 
-    def _token(self, token_id: str, now_ms: int) -> Generator[OffLoop, Any, "_Account"]:
-        """Return the account of a token; its credential is made from its HMAC."""
-        token = self.tokens(token_id)
-        if token is not None and token.has_expired(now_ms):
-            token = None
-        stand_in = self.stand_ins.token_password(token_id)
-        password = token.password if token else stand_in
-        salt = self.stand_ins.salt(self.mechanism, token_id)
-        credential = yield OffLoop(
-            lambda: ScramCredential.of_password(self.mechanism, password, salt, MIN_ITERATIONS)
-        )
-        owner = token.owner if token else Principal(USER, token_id)
-        return _Account(owner, credential, token.expires_ms if token else None, by_token=True)
+    def _token(self, token_id: str, now_ms: int) -> Generator[Await, Any, "_Account"]:
+        """Return the account of a token.
+
+        It does no work of its own: anyone can send ids of tokens, before authentication.
+        """
+        owner, expires_ms, found = Principal(USER, token_id), None, None
+        token = None if self.tokens is None else self.tokens.find(token_id)
+        if self.tokens is not None and token is not None and not token.has_expired(now_ms):
+            owner, expires_ms = token.owner, token.expires_ms
+            made = self.tokens.credential(self.mechanism, token)
+            found = made if isinstance(made, ScramCredential) else (yield Await(made))
+        credential = self.stand_ins.credential(self.mechanism, token_id, found)
+        return _Account(owner, credential, expires_ms, by_token=True)
 
 
 class _Account(NamedTuple):

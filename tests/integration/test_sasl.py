@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.app import Broker
-from barnabas.broker.server import sasl
+from barnabas.broker.server import login_queue, sasl
 from barnabas.client.connection import AuthenticationError, Connection
 from barnabas.client.security import connect_with
 from barnabas.config.key import ConfigError
@@ -808,6 +809,106 @@ async def test_user_who_is_deleted_cannot_log_in_again(tmp_path: Path) -> None:
         await broker._core.scram_users.delete("alice", ScramMechanism.SHA_256)
         with pytest.raises(AuthenticationError):
             await log_in()
+
+
+# -- crowds ----------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def held(broker: Broker, queue: str = "logins of brokers") -> AsyncIterator[None]:
+    """Keep the thread busy that does the work of logins; a lone listener is that of brokers."""
+    release = threading.Event()
+    busy = broker._platform.offload.submit(queue, release.wait)
+    try:
+        yield
+    finally:
+        release.set()
+        await busy
+
+
+@asynccontextmanager
+async def with_users(directory: Path, **more: str) -> AsyncIterator[Broker]:
+    """Run a broker on which alice logs in with a password that is checked by a slow hash."""
+    keys = KEYS | SCRAM_KEYS | {name.replace("_", "."): text for name, text in more.items()}
+    async with running(directory, properties=keys) as broker:
+        await add_user(broker, ScramMechanism.SHA_256)
+        yield broker
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("more", [{}, {"delegation_token_secret_key": "secret"}])
+async def test_id_of_a_token_costs_no_work_before_authentication(
+    tmp_path: Path, mechanism: str, more: dict[str, str]
+) -> None:
+    async with with_users(tmp_path, **more) as broker, held(broker), raw(broker) as client:
+        assert (await client.handshake(mechanism)).error_code == 0
+        answer = await client.authenticate(b"n,,n=an-id,r=abc,tokenauth=true")
+        assert answer.auth_bytes.endswith(b",i=4096")
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_crowd_that_is_gone_keeps_no_login_waiting(
+    tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """400 connections that closed at once had kept all others waiting for seconds."""
+    checked = []
+    matches = ScramCredential.matches
+
+    def check(credential: ScramCredential, password: bytes) -> bool:
+        checked.append(password)
+        return matches(credential, password)
+
+    monkeypatch.setattr(ScramCredential, "matches", check)
+    async with with_users(tmp_path) as broker:
+        listener = broker._listeners["SASL_PLAINTEXT"]
+        async with held(broker):
+            for _ in range(50):
+                async with raw(broker) as client:
+                    await client.handshake(version=version)
+                    if version == 0:
+                        client.post(b"\0alice\0wrong")
+                    else:
+                        request = sasl_authenticate.SaslAuthenticateRequest(
+                            auth_bytes=b"\0alice\0wrong"
+                        )
+                        header = encode_request_header(sasl_authenticate.API.key, 2, 7, "raw")
+                        client.post(header + encode(request, 2))
+            await eventually(lambda: listener.connections == 0)
+            assert listener.sasl is not None
+            assert len(listener.sasl.logins) == 0
+        async with raw(broker) as client:
+            assert (await client.login()).error_code == 0
+    # Two mechanisms, and the login of alice.
+    assert len(checked) <= 2 * (login_queue.AT_ONCE + 1)
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
+async def test_too_many_logins_lose_the_last_ones_of_the_crowd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login_queue, "MAX_WAITING", 5)
+    async with with_users(tmp_path) as broker, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(raw(broker)) for _ in range(20)]
+        for client in clients:
+            await client.handshake()
+        async with held(broker):
+            logins = [asyncio.ensure_future(client.authenticate(ALICE)) for client in clients]
+            await eventually(lambda: count(broker, "failed") == 15 - login_queue.AT_ONCE)
+        answers = await asyncio.gather(*logins, return_exceptions=True)
+    served = [each for each in answers if not isinstance(each, BaseException)]
+    assert [each.error_code for each in served] == [0] * (5 + login_queue.AT_ONCE)
+    # Clients try again after a connection is lost, and give up after a refusal.
+    others = [each for each in answers if isinstance(each, BaseException)]
+    assert {type(each) for each in others} == {asyncio.IncompleteReadError}
+
+
+async def test_crowd_of_clients_keeps_no_broker_waiting(tmp_path: Path) -> None:
+    async with running(tmp_path, properties=TWO_LISTENERS) as broker, held(broker, "logins"):
+        async with raw(broker, "CLIENTS") as client, raw(broker, "BROKERS") as peer:
+            waiting = asyncio.ensure_future(client.login())
+            assert (await peer.login()).error_code == 0
+            assert not waiting.done()
+            waiting.cancel()
 
 
 # -- keys that change ------------------------------------------------------------------------------

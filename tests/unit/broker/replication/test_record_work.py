@@ -10,28 +10,9 @@ from barnabas.broker.offload import InlineOffload
 from barnabas.broker.replication.leader.record_work import CodecThread, Interrupted, RecordWork
 from barnabas.broker.server.slices import Slicer
 from barnabas.storage.log.record_steps import Memory, Steps
+from tests.support.held_offload import HeldOffload
 
 T = TypeVar("T")
-
-
-class HeldOffload(InlineOffload):
-    """A thread whose work is done when the test says so."""
-
-    def __init__(self) -> None:
-        self.waiting: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
-
-    def submit(self, queue: str, work: Callable[[], T]) -> "asyncio.Future[T]":  # noqa: ARG002
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.waiting.append((work, done))
-        return done
-
-    async def one(self) -> None:
-        work, done = self.waiting.pop(0)
-        try:
-            done.set_result(work())
-        except Exception as error:
-            done.set_exception(error)
-        await asyncio.sleep(0)
 
 
 def work_of(limit: int = 100) -> RecordWork:

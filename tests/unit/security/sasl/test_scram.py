@@ -2,7 +2,7 @@
 
 import base64
 import itertools
-from collections.abc import Callable
+from concurrent.futures import Future
 
 import pytest
 from hypothesis import given, settings
@@ -37,9 +37,7 @@ def credential(mechanism, password="secret", iterations=4096):
     return ScramCredential.of_password(mechanism, password.encode(), b"a salt", iterations)
 
 
-def server(
-    mechanism=SHA_256, users=None, tokens: Callable[[str], object] = scram.no_tokens, nonce=NONCE
-):
+def server(mechanism=SHA_256, users=None, tokens=None, nonce=NONCE):
     users = {"alice": credential(mechanism)} if users is None else users
     side = scram.ScramServer(mechanism, users.get, STAND_INS, tokens)
     return lambda message: side.authenticate(message, nonce, NOW_MS)
@@ -351,18 +349,33 @@ def delegation_token(token_id, hmac, expires_ms):
     )
 
 
-def tokens(expires_ms=NOW_MS + 1):
-    hmac = token_hmac("id-1", "master")
-    token = delegation_token("id-1", hmac, expires_ms)
-    return {"id-1": token}.get, base64.b64encode(hmac).decode()
+class Tokens:
+    """One token, whose credential may still have to be made."""
+
+    def __init__(self, expires_ms=NOW_MS + 1, *, made=True):
+        self.token = delegation_token("id-1", token_hmac("id-1", "master"), expires_ms)
+        self.password = self.token.password.decode()
+        self._made = made
+
+    def find(self, token_id):
+        return self.token if token_id == "id-1" else None
+
+    def credential(self, mechanism, token):
+        credential = STAND_INS.token_credential(mechanism, token)
+        if self._made:
+            return credential
+        future: Future[ScramCredential] = Future()
+        future.set_result(credential)
+        return future
 
 
+@pytest.mark.parametrize("made", [True, False], ids=["made", "not made"])
 @BOTH
-def test_token_gives_the_owners_principal_until_it_expires(mechanism):
-    find, password = tokens()
+def test_token_gives_the_owners_principal_until_it_expires(mechanism, made):
+    tokens = Tokens(made=made)
     outcome = converse(
-        server(mechanism, tokens=find),
-        client(mechanism, "id-1", password, extensions={"tokenauth": "true"}),
+        server(mechanism, tokens=tokens),
+        client(mechanism, "id-1", tokens.password, extensions={"tokenauth": "true"}),
     )
     assert outcome.principal == Principal("User", "spark")
     assert (outcome.expires_ms, outcome.by_token) == (NOW_MS + 1, True)
@@ -380,10 +393,10 @@ def test_token_gives_the_owners_principal_until_it_expires(mechanism):
     ids=["expired", "disabled", "not as a token", "as a user", "unknown"],
 )
 def test_token_that_does_not_count_is_refused(user, extensions, expires_ms, enabled):
-    find, password = tokens(expires_ms)
-    serve = server(tokens=find if enabled else scram.no_tokens)
+    tokens = Tokens(expires_ms)
+    serve = server(tokens=tokens if enabled else None)
     with pytest.raises(AuthenticationFailed) as error:
-        converse(serve, client(user=user, password=password, extensions=extensions))
+        converse(serve, client(user=user, password=tokens.password, extensions=extensions))
     assert (str(error.value), error.value.answer("SCRAM-SHA-256")) == (
         "Invalid client credentials",
         GENERAL,
@@ -391,18 +404,29 @@ def test_token_that_does_not_count_is_refused(user, extensions, expires_ms, enab
 
 
 def test_no_password_without_the_secret_matches_an_unknown_token():
-    for password in ("", "id-2", base64.b64encode(b"").decode(), tokens()[1]):
+    tokens = Tokens()
+    for password in ("", "id-2", base64.b64encode(b"").decode(), tokens.password):
         with pytest.raises(AuthenticationFailed):
             converse(
-                server(tokens=tokens()[0]),
+                server(tokens=tokens),
                 client(user="id-2", password=password, extensions={"tokenauth": "true"}),
             )
 
 
 def test_user_cannot_log_in_as_a_token():
-    find, _ = tokens()
     with pytest.raises(AuthenticationFailed):
-        converse(server(tokens=find), client(extensions={"tokenauth": "TRUE"}))
+        converse(server(tokens=Tokens()), client(extensions={"tokenauth": "TRUE"}))
+
+
+@pytest.mark.parametrize("tokens", [None, Tokens(), Tokens(NOW_MS)])
+@pytest.mark.parametrize("token_id", ["id-1", "id-2"])
+def test_message_with_a_token_costs_no_work(tokens, token_id):
+    """Anyone can send it: with 4096 rounds of a hash for each, a crowd kept all logins waiting."""
+    exchange = server(tokens=tokens)(f"n,,n={token_id},r=fyko,tokenauth=true".encode())
+    challenge = exchange.send(None)
+    assert isinstance(challenge, Challenge)
+    salt = base64.b64encode(STAND_INS.salt(SHA_256, token_id)).decode()
+    assert challenge.data.decode().endswith(f",s={salt},i=4096")
 
 
 # --- the client

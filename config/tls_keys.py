@@ -37,8 +37,9 @@ class TlsKeys(Table):
     )
     ssl_crl_location = optional_string(
         "PEM file of revocation lists, one of each authority that signs certificates of peers; "
-        "peers whose list is missing or out of date are refused. Unset: no check. A key of "
-        "Barnabas that Kafka does not have."
+        "peers whose list is missing or out of date are refused. With the lists of all "
+        "authorities in the trust store, which are root authorities then, intermediate ones are "
+        "checked too. Unset: no check. A key of Barnabas that Kafka does not have."
     )
     ssl_enabled_protocols = names(
         PROTOCOLS, "Versions of TLS that are enabled.", one_of=PROTOCOLS, may_be_empty=False

@@ -169,7 +169,9 @@ DIFFERENCES = (
     Difference(
         "TLS: revocation lists",
         "`ssl.crl.location` names a PEM file of revocation lists. They are checked for the "
-        "certificate of the peer itself. A list that is missing or out of date refuses the peer.",
+        "certificate of the peer and, if the trust store has root authorities alone and each of "
+        "them has a list, for those of the authorities between them. A list that is missing or out "
+        "of date refuses the peer.",
         "Properties of the JVM.",
         "No key of Kafka says it.",
     ),

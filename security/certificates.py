@@ -73,6 +73,18 @@ def parse_certificate(der: bytes) -> Certificate:
         raise InvalidCertificate(f"not an X.509 certificate: {error}") from error
 
 
+def issuer_of_list(der: bytes) -> str:
+    """Return the name of the authority of a revocation list in DER; raise InvalidCertificate."""
+    try:
+        (outer,) = _values(memoryview(der))
+        body = next(_values(_content(outer, _SEQUENCE)))
+        fields = list(_values(_content(body, _SEQUENCE)))
+        _algorithm, issuer = fields[fields[0].tag == _INTEGER :][:2]
+        return _name(issuer)
+    except (IndexError, ValueError, StopIteration) as error:
+        raise InvalidCertificate(f"not a revocation list: {error}") from error
+
+
 def pem_blocks(text: str) -> Iterator[tuple[str, str]]:
     """Yield the label of each block of a PEM text, and the block with its usual line breaks.
 
@@ -89,14 +101,23 @@ def pem_blocks(text: str) -> Iterator[tuple[str, str]]:
 
 def certificates_of(text: str) -> list[bytes]:
     """Return the certificates of a PEM text in DER; raise InvalidCertificate."""
-    found = []
-    for label, block in pem_blocks(text):
-        if label in ("CERTIFICATE", "TRUSTED CERTIFICATE", "X509 CERTIFICATE"):
-            try:
-                found.append(base64.b64decode("".join(block.split("\n")[1:-2]), validate=True))
-            except ValueError as error:
-                raise InvalidCertificate(f"a certificate is not base64: {error}") from error
-    return found
+    return [
+        _decoded(block)
+        for label, block in pem_blocks(text)
+        if label in ("CERTIFICATE", "TRUSTED CERTIFICATE", "X509 CERTIFICATE")
+    ]
+
+
+def revocation_lists_of(text: str) -> list[bytes]:
+    """Return the revocation lists of a PEM text in DER; raise InvalidCertificate."""
+    return [_decoded(block) for label, block in pem_blocks(text) if label == "X509 CRL"]
+
+
+def _decoded(block: str) -> bytes:
+    try:
+        return base64.b64decode("".join(block.split("\n")[1:-2]), validate=True)
+    except ValueError as error:
+        raise InvalidCertificate(f"a PEM block is not base64: {error}") from error
 
 
 def _values(data: memoryview) -> Iterator[_Value]:

@@ -16,8 +16,10 @@ from barnabas.security.certificates import (
     Certificate,
     InvalidCertificate,
     certificates_of,
+    issuer_of_list,
     parse_certificate,
     pem_blocks,
+    revocation_lists_of,
 )
 
 Read = Callable[[str], bytes]
@@ -50,6 +52,17 @@ SUITES: Final = {
     for exchange in exchanges
 }
 """OpenSSL's names of the cipher suites of TLS 1.2, by Java's."""
+_FFDHE_2048: Final = """\
+-----BEGIN DH PARAMETERS-----
+MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz
++8yTnc4kmz75fS/jY2MMddj2gbICrsRhetPfHtXV/WVhJDP1H18GbtCFY2VVPe0a
+87VXE15/V8k1mE8McODmi3fipona8+/och3xWKE2rec1MKzKT0g6eXq8CrGCsyT7
+YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi
+7MA0BM0oNC9hkXL+nOmFg/+OTxIy7vKBg8P+OxtMb61zO7X8vC7CIAXFjvGDfRaD
+ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
+-----END DH PARAMETERS-----
+"""
+"""The group of RFC 7919 that Java's servers use by default."""
 _CLIENT_AUTH: Final = {
     "none": ssl.CERT_NONE,
     "requested": ssl.CERT_OPTIONAL,
@@ -116,6 +129,10 @@ def server_tls(keys: TlsKeys, read: Read = read_file) -> Tls:
     context.verify_mode = _CLIENT_AUTH[keys.ssl_client_auth]
     if context.verify_mode is not ssl.CERT_NONE:
         _trust(context, keys, read, ssl.Purpose.CLIENT_AUTH)
+    if any(name.startswith("TLS_DHE_") for name in keys.ssl_cipher_suites):
+        # Without parameters OpenSSL takes part in none of these suites.
+        with _in_memory(_FFDHE_2048) as path:
+            context.load_dh_params(path)
     context.options |= ssl.OP_NO_RENEGOTIATION
     return Tls(context, store.certificate)
 
@@ -260,7 +277,7 @@ def _trust(context: ssl.SSLContext, keys: TlsKeys, read: Read, purpose: ssl.Purp
             raise ConfigError(f"The trust store cannot be read: {error.reason}") from None
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     if keys.ssl_crl_location:
-        _check_revocation(context, keys.ssl_crl_location, read)
+        _check_revocation(context, keys.ssl_crl_location, trusted or [], read)
 
 
 def _trusted_certificates(keys: TlsKeys, read: Read) -> list[bytes] | None:
@@ -304,7 +321,13 @@ def _some_certificates(key: str, text: str) -> list[bytes]:
     return found
 
 
-def _check_revocation(context: ssl.SSLContext, path: str, read: Read) -> None:
+def _check_revocation(context: ssl.SSLContext, path: str, trusted: list[bytes], read: Read) -> None:
+    """Check the certificates of peers against revocation lists, and those of the authorities
+    between them and the trust store if it consists of root authorities that all have a list.
+
+    OpenSSL asks for the lists of all authorities then, and cannot check one of an intermediate
+    authority that is an anchor itself.
+    """
     data = _text(_read("ssl.crl.location", path, read))
     lists = "".join(block for label, block in pem_blocks(data) if label == "X509 CRL")
     if not lists:
@@ -312,9 +335,16 @@ def _check_revocation(context: ssl.SSLContext, path: str, read: Read) -> None:
     try:
         with _in_memory(lists) as file:
             context.load_verify_locations(file)
+        listed = {issuer_of_list(each) for each in revocation_lists_of(data)}
     except ssl.SSLError as error:
         raise ConfigError(f"ssl.crl.location: {path} cannot be read: {error.reason}") from None
-    context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+    except InvalidCertificate as error:
+        raise ConfigError(f"ssl.crl.location: {path} cannot be read: {error}") from None
+    anchors = [parse_certificate(each) for each in trusted]
+    if anchors and all(each.subject == each.issuer and each.issuer in listed for each in anchors):
+        context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_CHAIN
+    else:
+        context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
 
 
 def _pem_store(key: str, text: str, password: str | None) -> KeyStore:

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
 _PEM = serialization.Encoding.PEM
 _NOW = datetime.now(UTC)
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 def common_name(name: str) -> x509.Name:
@@ -23,7 +24,7 @@ def common_name(name: str) -> x509.Name:
 class Issued(NamedTuple):
     """A certificate with its private key and its authority."""
 
-    key: ec.EllipticCurvePrivateKey
+    key: Key
     certificate: x509.Certificate
     authority: x509.Certificate
 
@@ -55,16 +56,19 @@ class Issued(NamedTuple):
 class Authority:
     """A certificate authority with a key of its own."""
 
-    def __init__(self, name: str = "ca") -> None:
+    def __init__(self, name: str = "ca", above: "Authority | None" = None) -> None:
+        """`above` signs its certificate; without it the authority does itself."""
         self.name = common_name(name)
         self.key = ec.generate_private_key(ec.SECP256R1())
+        self._above = above or self
         self._serial = 0
 
     @cached_property
     def certificate(self) -> x509.Certificate:
-        builder = self._builder(self.name, self.key.public_key(), _NOW - timedelta(days=2), 3650)
+        above = self._above
+        builder = above._builder(self.name, self.key.public_key(), _NOW - timedelta(days=2), 3650)
         basic = x509.BasicConstraints(ca=True, path_length=None)
-        return builder.add_extension(basic, critical=True).sign(self.key, hashes.SHA256())
+        return builder.add_extension(basic, critical=True).sign(above.key, hashes.SHA256())
 
     @property
     def pem(self) -> str:
@@ -85,9 +89,13 @@ class Authority:
         hosts: tuple[str, ...] = ("localhost", "127.0.0.1"),
         begins: timedelta = timedelta(days=-1),
         days: int = 365,
+        key: Key | None = None,
     ) -> Issued:
-        """Sign a certificate for `hosts`, valid from `begins` from now on for `days`."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        """Sign a certificate for `hosts`, valid from `begins` from now on for `days`.
+
+        Without `key` it has a new one.
+        """
+        key = key or ec.generate_private_key(ec.SECP256R1())
         subject = common_name(name) if isinstance(name, str) else name
         builder = self._builder(subject, key.public_key(), _NOW + begins, days)
         if hosts:
@@ -95,7 +103,7 @@ class Authority:
             builder = builder.add_extension(names, critical=False)
         return Issued(key, builder.sign(self.key, hashes.SHA256()), self.certificate)
 
-    def revocation_list(self, *revoked: Issued) -> str:
+    def revocation_list(self, *revoked: "Issued | Authority") -> str:
         """Return the list of revoked certificates in PEM."""
         builder = x509.CertificateRevocationListBuilder(
             self.name, _NOW - timedelta(days=1), _NOW + timedelta(days=30)
@@ -108,7 +116,11 @@ class Authority:
         return builder.sign(self.key, hashes.SHA256()).public_bytes(_PEM).decode()
 
     def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, begins: datetime, days: int
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
+        begins: datetime,
+        days: int,
     ) -> x509.CertificateBuilder:
         self._serial += 1
         return x509.CertificateBuilder(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from barnabas.security.certificates import (
     InvalidCertificate,
     certificates_of,
+    issuer_of_list,
     parse_certificate,
     pem_blocks,
 )
@@ -92,6 +93,8 @@ def test_certificate_without_alternative_names(authority: Authority) -> None:
 def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(InvalidCertificate):
         parse_certificate(data)
+    with pytest.raises(InvalidCertificate):
+        issuer_of_list(data)
 
 
 @given(cut=st.integers(0), at=st.integers(0), to=st.integers(0, 255))

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from barnabas.config.key import ConfigError
@@ -203,6 +204,55 @@ def test_revoked_certificate_is_refused(stores: Stores) -> None:
         shake(server.context, client.context)
 
 
+@pytest.mark.parametrize("roots", ["all with a list", "one without"])
+@pytest.mark.parametrize("revoked", [True, False])
+def test_intermediate_authority_is_checked_if_all_roots_have_lists(
+    stores: Stores, revoked: bool, roots: str
+) -> None:
+    root, other = stores.authority, Authority("other")
+    between = Authority("between", above=root)
+    alice = between.issue("alice")
+    lists = root.revocation_list(*[between] * revoked) + between.revocation_list()
+    trust = root.pem
+    if roots == "one without":
+        trust += other.pem
+    server = server_tls(
+        keys_of(
+            stores.identity()
+            | {"ssl.truststore.type": "PEM", "ssl.client.auth": "required"}
+            | {"ssl.truststore.location": stores.write("roots.pem", trust)}
+            | {"ssl.crl.location": stores.write("crl.pem", lists)}
+        )
+    )
+    own = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": stores.write("alice.pem", alice.pem + between.pem),
+    }
+    client = client_tls(keys_of(stores.trust() | own))
+    if revoked and roots == "all with a list":
+        with pytest.raises(ssl.SSLError, match="certificate revoked"):
+            shake(server.context, client.context)
+    else:
+        shake(server.context, client.context)
+
+
+def test_intermediate_authority_may_be_an_anchor(stores: Stores) -> None:
+    between = Authority("between", above=stores.authority)
+    bad, good = between.issue("bad"), between.issue("good")
+    lists = between.revocation_list(bad) + stores.authority.revocation_list()
+    server = server_tls(
+        keys_of(
+            stores.identity()
+            | {"ssl.truststore.type": "PEM", "ssl.client.auth": "required"}
+            | {"ssl.truststore.location": stores.write("anchor.pem", between.pem)}
+            | {"ssl.crl.location": stores.write("crl.pem", lists)}
+        )
+    )
+    shake(server.context, client_tls(keys_of(stores.trust() | stores.identity(good))).context)
+    with pytest.raises(ssl.SSLError, match="certificate revoked"):
+        shake(server.context, client_tls(keys_of(stores.trust() | stores.identity(bad))).context)
+
+
 def test_cipher_suites_have_javas_names(stores: Stores) -> None:
     suite = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
     server = server_tls(keys_of(stores.identity() | {"ssl.cipher.suites": suite}))
@@ -210,11 +260,18 @@ def test_cipher_suites_have_javas_names(stores: Stores) -> None:
     assert served.cipher() == ("ECDHE-ECDSA-AES128-GCM-SHA256", "TLSv1.2", 128)
 
 
-def test_every_named_suite_is_one_of_openssl() -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.set_ciphers("ALL:@SECLEVEL=0")
-    known = {cipher["name"] for cipher in context.get_ciphers()}
-    assert {name for name in SUITES.values() if name not in known} == set()
+RSA = rsa.generate_private_key(65537, 2048)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_peers_shake_hands_with_each_suite_that_is_accepted(stores: Stores, suite: str) -> None:
+    issued = stores.authority.issue(key=None if "ECDSA" in suite else RSA)
+    named = {"ssl.cipher.suites": suite}
+    server = server_tls(keys_of(stores.identity(issued) | named))
+    served = shake(server.context, client_tls(keys_of(stores.trust() | named)).context)
+    cipher = served.cipher()
+    assert cipher is not None
+    assert cipher[0] == SUITES[suite]
 
 
 def test_protocol_1_2_keeps_a_client_from_1_3(stores: Stores) -> None:

@@ -1,5 +1,7 @@
 """Framing of a byte stream, and the memory that it takes."""
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,6 +115,22 @@ def test_a_large_frame_that_comes_in_small_pieces_is_not_copied_with_each() -> N
         moves, capacity = moves + (reader.capacity != capacity), reader.capacity
     assert moves <= 6
     assert len(drain(reader)[0]) == 64 << 20
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+def test_very_large_frame_grows_in_its_place_unless_a_view_of_it_is_in_use(in_use: bool) -> None:
+    """To copy 32 MB of a frame held the event loop for 66 ms."""
+    body = bytes(range(256)) * (48 << 12)
+    reader, stream = FrameReader(64 << 20), framed(body)
+    reader.feed(stream[: 9 << 20])
+    first, capacity = reader._buffer, reader.capacity
+    views = [reader.writable()]
+    if not in_use:
+        views.clear()
+    reader.feed(stream[9 << 20 :])
+    assert reader.capacity > capacity
+    assert (reader._buffer is first) == (sys.platform == "linux" and not in_use)
+    assert drain(reader) == [body]
 
 
 def test_memory_of_a_large_frame_is_returned_before_more_bytes_arrive() -> None:

@@ -471,7 +471,7 @@ def restarted_after_timeout(
 SHORT_TIMEOUT_S: Final = 40
 """Seconds that transactions have on Apache Kafka, whose clock does not jump; half for a batch."""
 DOUBLINGS: Final = 3
-"""How often a batch gets twice the time, if the machine is too slow for it."""
+"""Retries of a batch on a slow machine, each with twice the timeout."""
 TOO_SLOW: Final = ("used more than half of transactionTimeout", "were ended before the decision")
 ENDED_WITHIN_S: Final = 60.0
 """Seconds after its timeout within which a transaction is aborted."""

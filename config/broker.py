@@ -58,8 +58,8 @@ class Exposure(NamedTuple):
     """A danger that a configuration allows, as Kafka's defaults do."""
 
     kind: str
-    """The label of its metric: `anonymous`, `clear_passwords`, `no_super_users` or
-    `open_metadata`."""
+    """The label of its metric: `anonymous`, `any_authority`, `clear_passwords`, `no_super_users`
+    or `open_metadata`."""
     listener: str
     """Empty if it concerns all of them."""
     text: str
@@ -261,6 +261,8 @@ class BrokerConfig(
                     remedy += ", or bind it to 127.0.0.1"
                 text = f"Listener {name} lets anonymous clients in. {remedy}."
                 found.append(Exposure("anonymous", name, text))
+            elif protocol == "SSL" and self._trusts_any_authority(name):
+                found.append(Exposure("any_authority", name, self._any_authority(name)))
             offered = self.sasl_of(name).sasl_enabled_mechanisms
             if protocol == "SASL_PLAINTEXT" and {"PLAIN", "OAUTHBEARER"}.intersection(offered):
                 text = f"Listener {name} receives passwords or tokens in the clear. {remedy}."
@@ -278,6 +280,22 @@ class BrokerConfig(
             )
             found.append(Exposure("no_super_users", "", text))
         return found
+
+    def _trusts_any_authority(self, listener: str) -> bool:
+        keys = self.tls_of(listener)
+        return keys.ssl_truststore_location is None and keys.ssl_truststore_certificates is None
+
+    def _any_authority(self, listener: str) -> str:
+        text = (
+            f"Listener {listener} lets every client in whose certificate an authority of the "
+            "system has signed"
+        )
+        if listener in self.broker_listeners() and not self.authorizer_class_name:
+            text += ", and takes it for a broker"
+        return (
+            f"{text}. Set listener.name.{listener.lower()}.ssl.truststore.location to the "
+            "authorities of its own clients."
+        )
 
     def _has_secrets(self) -> bool:
         """Return whether users or tokens of clients are in the metadata."""

@@ -337,6 +337,9 @@ def test_a_key_of_a_listener_without_effect_is_named(key):
     assert key in BrokerConfig.from_properties({key: "1"}).warnings[0]
 
 
+TRUST = {"ssl.truststore.location": "/ca.pem"}
+
+
 @pytest.mark.parametrize(
     ("protocol", "host", "keys", "kinds"),
     [
@@ -348,8 +351,8 @@ def test_a_key_of_a_listener_without_effect_is_named(key):
         ("PLAINTEXT", "[::1]", {}, []),
         ("SSL", "", {}, ["anonymous"]),
         ("SSL", "", {"ssl.client.auth": "requested"}, ["anonymous"]),
-        ("SSL", "", {"ssl.client.auth": "required"}, []),
-        ("SSL", "", {"listener.name.own.ssl.client.auth": "required"}, []),
+        ("SSL", "", {"ssl.client.auth": "required", **TRUST}, []),
+        ("SSL", "", {"listener.name.own.ssl.client.auth": "required", **TRUST}, []),
         ("SASL_PLAINTEXT", "", {"sasl.enabled.mechanisms": "PLAIN"}, ["clear_passwords"]),
         ("SASL_PLAINTEXT", "", {"sasl.enabled.mechanisms": "OAUTHBEARER"}, ["clear_passwords"]),
         ("SASL_PLAINTEXT", "", {"sasl.enabled.mechanisms": "SCRAM-SHA-256"}, []),
@@ -374,6 +377,31 @@ def test_listener_that_strangers_reach_is_an_exposure(
     ]
     for each in config.exposures():
         assert "SASL_SSL" in each.text
+
+
+def test_trust_in_all_authorities_of_the_system_is_an_exposure() -> None:
+    keys = {
+        "listeners": "CLIENTS://:9093,BROKERS://:9094",
+        "advertised.listeners": "CLIENTS://b:9093,BROKERS://b:9094",
+        "listener.security.protocol.map": "CLIENTS:SSL,BROKERS:SSL",
+        "inter.broker.listener.name": "BROKERS",
+        "ssl.client.auth": "required",
+    }
+    authorizer = {"authorizer.class.name": AUTHORIZERS[0], "super.users": "User:CN=b"}
+
+    def told(more: dict[str, str]) -> dict[str, str]:
+        found = BrokerConfig.from_properties(keys | more).exposures()
+        assert {each.kind for each in found} <= {"any_authority"}
+        return {each.listener: each.text for each in found}
+
+    texts = told({})
+    assert "takes it for a broker" in texts["BROKERS"]
+    assert "Set listener.name.brokers.ssl.truststore.location" in texts["BROKERS"]
+    assert "takes it for a broker" not in texts["CLIENTS"]
+    assert "takes it for a broker" not in told(authorizer)["BROKERS"]
+    own = {f"listener.name.brokers.{key}": value for key, value in TRUST.items()}
+    assert told(own).keys() == {"CLIENTS"}
+    assert told({"ssl.truststore.certificates": "PEM"}) == {}
 
 
 @pytest.mark.parametrize("name", AUTHORIZERS)

@@ -30,6 +30,8 @@ HANDSHAKE_S = 10.0
 STEP = 128 * 1024
 """The bytes that are received, decrypted or encrypted in one step. OpenSSL's buffers of a
 connection never shrink below the largest step, so it is small."""
+HANDSHAKE_STEP = 17 * 1024
+"""The same until the handshake is done: one record."""
 RECORDS = 64
 """The records that OpenSSL is given at once. It handles those without data, of 20 us each for a
 KeyUpdate, in one call."""
@@ -261,7 +263,8 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._connection.connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return _scratch
+        # What a stranger sends waits in memory while others shake hands.
+        return _scratch[:HANDSHAKE_STEP] if self._shaking else _scratch
 
     def buffer_updated(self, nbytes: int) -> None:
         received = _scratch[:nbytes]

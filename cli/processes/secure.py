@@ -7,6 +7,7 @@ The directory has these files. Those with a secret are readable by their owner a
     broker-<id>.pem    key and certificate of a broker; or broker.pem, for all brokers
     admin.password     password of the user `admin`
     admin.properties   the same as settings of Kafka's tools, and of --command-config
+    zookeeper.digest   account of the brokers at ZooKeeper, if they use it
 """
 
 import asyncio
@@ -37,6 +38,7 @@ BROKER: Final = "barnabas-broker"
 MECHANISM: Final = "SCRAM-SHA-512"
 _CA, _CA_KEY, _BROKER = "ca.pem", "ca.key", "broker.pem"
 _PASSWORD, _PROPERTIES = "admin.password", "admin.properties"
+_DIGEST = "zookeeper.digest"
 _RENEWED_DAYS: Final = 60
 """A certificate with fewer days is replaced at the start: brokers warn of 30 days."""
 _SECRET, _PUBLIC = 0o600, 0o644
@@ -140,7 +142,11 @@ def make_secure(properties: Mapping[str, str], directory: Path | None, *, severa
             hosts += [at.host for _, at in given if at.host not in _ANY_ADDRESS]
             names += [name for name, _ in given if name not in names]
     _set_protocols(own, names, several=several)
-    made = _make_files(directory, hosts, f"broker-{own.get('broker.id', '0')}.pem")
+    on_zookeeper = bool(own.get("zookeeper.connect"))
+    broker = f"broker-{own.get('broker.id', '0')}.pem"
+    made = _make_files(directory, hosts, broker, on_zookeeper=on_zookeeper)
+    if on_zookeeper:
+        _protect_nodes(own, directory / _DIGEST)
     if not any(key.startswith("ssl.keystore.") for key in own):
         own["ssl.keystore.type"], own["ssl.keystore.location"] = "PEM", str(made.broker)
     if not any(key.startswith("ssl.truststore.") for key in own):
@@ -161,7 +167,7 @@ def make_files(directory: Path, hosts: Iterable[str]) -> None:
     """
     if (directory / _CA).exists() and not (directory / _CA_KEY).exists():
         raise click.ClickException(f"{directory} has no {_CA_KEY}: bring it back for a certificate")
-    _make_files(directory.absolute(), list(hosts), _BROKER)
+    _make_files(directory.absolute(), list(hosts), _BROKER, on_zookeeper=True)
 
 
 def _set_protocols(own: dict[str, str], names: list[str], *, several: bool) -> None:
@@ -182,12 +188,20 @@ def _set_protocols(own: dict[str, str], names: list[str], *, several: bool) -> N
     own["listener.security.protocol.map"] = ",".join(f"{a}:{b}" for a, b in protocols.items())
 
 
+def _protect_nodes(own: dict[str, str], digest: Path) -> None:
+    """Let brokers alone change nodes in ZooKeeper and read secrets there; explicit keys win."""
+    keys = ("zookeeper.digest.file", "zookeeper.ssl.keystore.location", "zookeeper.set.acl")
+    # Files that were made elsewhere may lack it: the brokers warn of open nodes then.
+    if digest.exists() and not any(key in own for key in keys):
+        own["zookeeper.digest.file"], own["zookeeper.set.acl"] = str(digest), "true"
+
+
 class _Made(NamedTuple):
     broker: Path
     new_password: bool
 
 
-def _make_files(directory: Path, hosts: list[str], broker: str) -> _Made:
+def _make_files(directory: Path, hosts: list[str], broker: str, *, on_zookeeper: bool) -> _Made:
     """Make the files that are missing; brokers of several hosts may do so at the same time."""
     if (directory / _CA).exists() and not (directory / _CA_KEY).exists():
         missing = [name for name in (_BROKER, _PASSWORD) if not (directory / name).exists()]
@@ -204,11 +218,17 @@ def _make_files(directory: Path, hosts: list[str], broker: str) -> _Made:
             _write(file, _authority(directory).issue(BROKER, hosts))
         is_new = not password.exists()
         if is_new:
-            import secrets
-
-            _write(password, secrets.token_urlsafe(24).encode())
+            _write(password, _new_password().encode())
+        if on_zookeeper and not (directory / _DIGEST).exists():
+            _write(directory / _DIGEST, f"{BROKER}:{_new_password()}\n".encode())
         _write_properties(directory)
     return _Made(file, is_new)
+
+
+def _new_password() -> str:
+    import secrets
+
+    return secrets.token_urlsafe(24)
 
 
 def _serves(file: Path, hosts: list[str]) -> bool:

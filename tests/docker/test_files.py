@@ -202,8 +202,8 @@ class TestSecure:
         opened = {each.name: each.protocol for each in config.resolved_listeners()}
         assert opened == {"INTERNAL": "SASL_SSL", "EXTERNAL": "SASL_SSL", "REPLICATION": "SSL"}
         assert config.tls_of("REPLICATION").ssl_client_auth == "required"
-        # ZooKeeper is open to the hosts of its network: the broker says so at its start.
-        assert [each.kind for each in config.exposures()] == ["open_metadata"]
+        # ZooKeeper is open to the hosts of its network, but its nodes have rights.
+        assert (config.zookeeper_set_acl, config.exposures()) == (True, [])
         assert config.broker_id == number + 1
         ((host, outside, inside),) = (port.split(":") for port in service["ports"])
         listeners = {each.name: each for each in config.resolved_listeners()}
@@ -248,8 +248,8 @@ class TestSecure:
         config = secure_config(environment, tmp_path, container["args"], mount["mountPath"])
         opened = {each.name: each.protocol for each in config.resolved_listeners()}
         assert opened == {"CLIENTS": "SASL_SSL", "REPLICATION": "SSL"}
-        # ZooKeeper is open to the hosts of its network: the broker says so at its start.
-        assert [each.kind for each in config.exposures()] == ["open_metadata"]
+        # ZooKeeper is open to the hosts of its network, but its nodes have rights.
+        assert (config.zookeeper_set_acl, config.exposures()) == (True, [])
 
 
 class TestKubernetes:

@@ -16,7 +16,9 @@ import confluent_kafka
 import pytest
 from aiokafka import AIOKafkaProducer
 from kafka import KafkaProducer
+from kazoo.exceptions import NoAuthError
 
+from barnabas.cli.processes.secure import make_secure
 from barnabas.security.certificates import certificates_of, parse_certificate
 from tests.support import zookeeper
 from tests.support.command_line import DEADLINE, Cli, Served, environment, run
@@ -233,6 +235,33 @@ def test_keys_that_exclude_each_other_are_told(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("keys", "protected"),
+    [
+        ({}, True),
+        ({"zookeeper.set.acl": "false"}, False),
+        ({"zookeeper.digest.file": "own"}, False),
+        ({"zookeeper.ssl.keystore.location": "own"}, False),
+    ],
+)
+def test_nodes_have_rights_unless_keys_say_otherwise(
+    keys: dict[str, str], protected: bool, tmp_path: Path
+) -> None:
+    given = {"listeners": "A://localhost:0", "zookeeper.connect": "zk", "log.dir": "data"} | keys
+    own = {"zookeeper.digest.file": str(tmp_path / "zookeeper.digest"), "zookeeper.set.acl": "true"}
+
+    def shown() -> dict[str, str]:
+        properties = make_secure(given, tmp_path, several=False).properties
+        return {key: text for key, text in properties.items() if key in own | keys}
+
+    assert shown() == (own if protected else keys)
+    # Files that were made elsewhere, by an earlier release.
+    (tmp_path / "broker-0.pem").rename(tmp_path / "broker.pem")
+    for name in ("ca.key", "zookeeper.digest"):
+        (tmp_path / name).unlink()
+    assert shown() == keys
+
+
 def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     text = refused(tmp_path, "--secure-directory", str(tmp_path / "file" / "secure"))
@@ -262,7 +291,8 @@ def test_files_for_brokers_of_several_hosts(tmp_path: Path) -> None:
     done = run("secure", str(tmp_path / "made"), *hosts)
     assert done.returncode == 0, done.stderr
     made = files(tmp_path / "made")
-    assert set(made) == {"ca.pem", "ca.key", "broker.pem", "admin.password", "admin.properties"}
+    of_admin = {"admin.password", "admin.properties"}
+    assert set(made) == {"ca.pem", "ca.key", "broker.pem", "zookeeper.digest"} | of_admin
     (tmp_path / "made" / "ca.key").rename(tmp_path / "kept")
     served = Secure("-d", str(tmp_path / "data"), "--secure-directory", str(tmp_path / "made"))
     assert produce(served.settings("confluent-kafka")) is None
@@ -288,8 +318,13 @@ def test_brokers_on_zookeeper_share_the_files_that_the_first_one_makes(
         assert produce(settings | {"acks": "all"}) is None
         (row,) = cli.at(brokers[1].servers).json("topics", "describe", "orders", *brokers[1].admin)
         assert sorted(row["isr"]) == [1, 2, 3]
+        with server.looking("/secure") as stranger:
+            with pytest.raises(NoAuthError):
+                stranger.get("/config/users/admin")
+            with pytest.raises(NoAuthError):
+                stranger.set("/brokers/topics/orders", b"")
         for broker in brokers:
-            broker.stop()
+            assert "open to every host" not in broker.stop()[2]
     finally:
         server.kill()
 

@@ -8,20 +8,7 @@ from barnabas.broker.platform import Platform
 from barnabas.config.broker import BrokerConfig
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.files.mem_files import MemFiles
-from tests.simulation.loop import MemoryNetwork, VirtualLoop
-
-BIRTHDAY_MS = 1_700_000_000_000
-
-
-class VirtualClock:
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-
-    def now_ms(self) -> int:
-        return BIRTHDAY_MS + int(self._loop.time() * 1000)
-
-    def monotonic(self) -> float:
-        return self._loop.time()
+from tests.support.virtual_loop import MemoryNetwork, VirtualClock, VirtualLoop
 
 
 def broker_on(loop: VirtualLoop, seed: int, files: MemFiles, **keys: str) -> Broker:

@@ -17,7 +17,7 @@ from barnabas.broker.transactions.verification_request import Answers, Verificat
 from barnabas.coordinator import loading
 from barnabas.protocol.errors import ErrorCode
 from tests.simulation.coordination.world import World
-from tests.simulation.loop import VirtualLoop
+from tests.support.virtual_loop import VirtualLoop
 
 BROKEN = r"is torn|was told|hangs|but open in|is left in"
 SEEDS = int(os.environ.get("BARNABAS_HISTORIES", "80"))

@@ -23,9 +23,9 @@ from barnabas.storage.files.errors import LogDirFailed
 from barnabas.storage.files.mem_files import MemFiles
 from barnabas.storage.opening.log_dir import LOG_STARTS, RECOVERY_POINTS
 from barnabas.storage.opening.meta_properties import MetaPropertiesError
-from tests.simulation.loop import VirtualLoop
-from tests.simulation.one_broker import BIRTHDAY_MS, broker_on
+from tests.simulation.one_broker import broker_on
 from tests.support.data_path import Client
+from tests.support.virtual_loop import BIRTHDAY_MS, VirtualLoop
 
 DAMAGES = int(os.environ.get("BARNABAS_DAMAGES", "200"))
 PARTITIONS = (0, 1)

@@ -25,8 +25,8 @@ from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import read_header
 from barnabas.protocol.records.record import iter_records
 from tests.simulation.coordination.partitions import Replica, Replicated, Term
-from tests.simulation.loop import VirtualLoop
 from tests.support.coordinator.numbers_host import Numbers
+from tests.support.virtual_loop import VirtualLoop
 
 SEEDS = int(os.environ.get("BARNABAS_HISTORIES", "40"))
 PLACE, NODES = ("numbers", 0), (1, 2, 3)

@@ -21,8 +21,8 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.files.mem_files import MemFiles
-from tests.simulation.loop import VirtualLoop
-from tests.simulation.one_broker import BIRTHDAY_MS, VirtualClock, broker_on
+from tests.simulation.one_broker import broker_on
+from tests.support.virtual_loop import BIRTHDAY_MS, VirtualClock, VirtualLoop
 
 
 async def work(loop: VirtualLoop, seed: int) -> None:

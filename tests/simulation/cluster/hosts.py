@@ -11,7 +11,7 @@ from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, cast
 
-from tests.simulation.loop import Factory, ReceivingEnd, VirtualLoop
+from tests.support.virtual_loop import Factory, ReceivingEnd, VirtualLoop
 
 CLIENTS = "clients"
 STORE = "store"

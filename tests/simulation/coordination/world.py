@@ -15,9 +15,9 @@ from barnabas.protocol.topic_partition import TopicPartition
 from tests.simulation.coordination.audit import ClusterAudit
 from tests.simulation.coordination.node import Node, Snapshot
 from tests.simulation.coordination.partitions import NOBODY, Replicated
-from tests.simulation.loop import VirtualLoop
 from tests.simulation.transactions.broker import Ids
 from tests.simulation.transactions.client import TIMEOUT_MS, Client, LostError
+from tests.support.virtual_loop import VirtualLoop
 
 NODES = (1, 2, 3)
 WALL_MS = 1_700_000_000_000

@@ -20,7 +20,7 @@ from barnabas.security.sasl import oauthbearer
 from barnabas.security.sasl.exchange import AuthenticationFailed, Await, Challenge, OffLoop
 from barnabas.security.sasl.oauthbearer import KeySet, TokenRules
 from barnabas.security.sasl.web_tokens import MAX_DOCUMENT, InvalidKeySet, WebKeys
-from tests.unit.security.sasl.exchanges import answer, converse, outcome_of, step
+from tests.support.sasl_exchanges import answer, converse, outcome_of, step
 
 RSA_KEY = rsa.generate_private_key(65537, 2048)
 EC_KEY = ec.generate_private_key(ec.SECP256R1())

@@ -9,7 +9,7 @@ from barnabas.security.sasl import plain
 from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism, StandIns
 from barnabas.security.sasl.exchange import MAX_MESSAGE, AuthenticationFailed
 from barnabas.security.sasl.jaas import parse_jaas
-from tests.unit.security.sasl.exchanges import converse, outcome_of
+from tests.support.sasl_exchanges import converse, outcome_of
 
 JAAS = parse_jaas(
     'PlainLoginModule required username="admin" password="internal"'

@@ -20,7 +20,7 @@ from barnabas.security.sasl.credentials import (
     token_hmac,
 )
 from barnabas.security.sasl.exchange import MAX_MESSAGE, AuthenticationFailed, Challenge
-from tests.unit.security.sasl.exchanges import converse, outcome_of, step
+from tests.support.sasl_exchanges import converse, outcome_of, step
 
 SHA_256, SHA_512 = ScramMechanism.SHA_256, ScramMechanism.SHA_512
 BOTH = pytest.mark.parametrize("mechanism", [SHA_256, SHA_512], ids=lambda each: each.value)

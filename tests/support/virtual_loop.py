@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import Any
 
+BIRTHDAY_MS = 1_700_000_000_000
 Factory = Callable[[], asyncio.BaseProtocol]
 
 
@@ -99,6 +100,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         remote.start(server.factory())
         client.start(protocol)
         return client, protocol
+
+
+class VirtualClock:
+    """A broker's clock: the time of the loop, which begins on a day in 2023."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        return BIRTHDAY_MS + int(self._loop.time() * 1000)
+
+    def monotonic(self) -> float:
+        return self._loop.time()
 
 
 class MemoryServer:

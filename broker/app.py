@@ -457,7 +457,7 @@ class Broker:
             CleanerTask(replication.cleaner, logs, replicas, offload, clock, config),
             ConnectionTasks(
                 list(self._listeners.values()),
-                self._server.memory,
+                self._server.memories,
                 self._server.limits,
                 self._metrics.requests.connections_expired.cell(),
                 clock,
@@ -474,7 +474,7 @@ class Broker:
         if config.metrics_listener is None:
             return
         # Imported here: a broker without the endpoint starts 40 ms sooner.
-        from barnabas.broker.observability.http import Access, HttpEndpoint
+        from barnabas.broker.server.http import Access, HttpEndpoint
 
         at = parse_host_port("metrics.listener", config.metrics_listener)
         observe_process(self._metrics.process)

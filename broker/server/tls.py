@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
@@ -209,12 +209,34 @@ class ListenerTls:
         return Principal(USER, name)
 
 
+class Secured(Protocol):
+    """The connection on a TlsTransport: a buffered protocol."""
+
+    def connection_made(self, transport: Any, /) -> None: ...
+
+    def connection_lost(self, exc: Exception | None, /) -> None: ...
+
+    def get_buffer(self, sizehint: int, /) -> memoryview: ...
+
+    def buffer_updated(self, nbytes: int, /) -> None: ...
+
+    def eof_received(self) -> bool | None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    def report(self, error: ProtocolError, /) -> None:
+        """Tell of the bytes for which the connection is closed."""
+        ...
+
+
 class TlsTransport(asyncio.BufferedProtocol):
     """The protocol of a socket, and the transport of the connection on it."""
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Secured,
         context: ssl.SSLContext,
         slicer: Slicer,
         *,

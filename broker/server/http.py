@@ -4,24 +4,29 @@ It runs on the broker's event loop: counters are read on the thread that writes 
 responds exactly if the loop runs. A scrape is rendered in slices between other work.
 
 Slow clients keep no probe out: the oldest connection makes way for a new one, and the head of a
-request, with the handshake of TLS before it, has HEAD_SECONDS.
+request, with the handshake of TLS before it, has HEAD_SECONDS. Handshakes take turns, so that a
+crowd of them does not hold the loop.
 """
 
 import asyncio
 import hmac
 import socket
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import h11
 
 from barnabas.broker.observability.logging import get_logger
+from barnabas.broker.server.slices import Slicer
+from barnabas.broker.server.tls import TlsTransport
 from barnabas.config.key import ConfigError
 from barnabas.metrics.exposition import CONTENT_TYPE, render
 from barnabas.metrics.registry import Registry
+from barnabas.protocol.errors import ProtocolError
 from barnabas.security.tls import file_versions
 
 _HEAD_LIMIT: Final = 8192
@@ -109,6 +114,22 @@ def _token(path: str) -> bytes:
     return token
 
 
+class _SecuredStream(asyncio.StreamReaderProtocol):
+    """A stream over a TlsTransport, which passes data on in a buffer."""
+
+    _buffer = memoryview(bytearray(_READ))
+    """Its bytes are taken out before the event loop continues."""
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._buffer[:nbytes]))
+
+    def report(self, error: ProtocolError) -> None:
+        _log.debug("HTTP connection closed", reason=str(error))
+
+
 class HttpEndpoint:
     """The HTTP server of one registry. `not_ready` returns reasons why clients should not
     connect."""
@@ -127,6 +148,8 @@ class HttpEndpoint:
         """The tasks of the connections, the oldest first."""
         self._tls: _Watched[ssl.SSLContext] | None = None
         self._token: _Watched[bytes] | None = None
+        # The crowds of other listeners do not take the turns of probes.
+        self._slicer = Slicer(time.monotonic)
         if access.certificate is not None and access.key is not None:
             self._tls = _Watched((access.certificate, access.key), _tls)
         if access.token is not None:
@@ -221,11 +244,16 @@ class HttpEndpoint:
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=_HEAD_LIMIT, loop=loop)
-        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-        transport, _ = await loop.connect_accepted_socket(
-            lambda: protocol, accepted, ssl=None if self._tls is None else self._tls.current()
+        if self._tls is None:
+            protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+            transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted)
+            return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+        stream = _SecuredStream(reader, loop=loop)
+        secured: Any = TlsTransport(
+            stream, self._tls.current(), self._slicer, secured=_welcome, failed=_tell
         )
-        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+        await loop.connect_accepted_socket(lambda: secured, accepted)
+        return reader, asyncio.StreamWriter(secured, stream, reader, loop)
 
     async def _answer(self, request: h11.Request) -> Answer:
         if request.method not in (b"GET", b"HEAD"):
@@ -257,6 +285,14 @@ class HttpEndpoint:
                 blocks.append(block)
                 await asyncio.sleep(0)
         return b"".join(blocks)
+
+
+def _welcome(_certificate: bytes | None) -> None:
+    """Do nothing about a client that has shaken hands."""
+
+
+def _tell(reason: str) -> None:
+    _log.debug("HTTP handshake failed", reason=reason)
 
 
 _BAD_REQUEST: Final = Answer(HTTPStatus.BAD_REQUEST, _TEXT, b"not an HTTP request\n")

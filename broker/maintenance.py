@@ -322,14 +322,14 @@ class ConnectionTasks:
     def __init__(
         self,
         listeners: Sequence[Listener],
-        memory: RequestMemory,
+        memories: Sequence[RequestMemory],
         limits: ConnectionLimits,
         expired: Cell,
         clock: Clock,
         config: Callable[[], BrokerConfig],
     ) -> None:
         self._listeners = listeners
-        self._memory = memory
+        self._memories = memories
         self._limits = limits
         self._expired = expired
         self._clock = clock
@@ -354,7 +354,7 @@ class ConnectionTasks:
 
     async def cut_slow(self) -> None:
         """Close connections that hold memory for which others wait."""
-        self._expired.value += self._memory.cut_slow()
+        self._expired.value += sum(memory.cut_slow() for memory in self._memories)
 
     async def make_way(self) -> None:
         """Close connections that stand for new ones that wait."""

@@ -67,15 +67,21 @@ class FrameReader:
     Several readers may share `spares`.
     """
 
-    __slots__ = ("_buffer", "_end", "_idle_size", "_spares", "_start", "_view", "max_size")
+    __slots__ = (
+        *("_buffer", "_end", "_idle_size", "_spares", "_start", "_view"),
+        *("max_size", "uncounted"),
+    )
 
     def __init__(self, max_size: int, spares: SpareBuffers | None = None) -> None:
         self.max_size = max_size
+        self.uncounted = LARGEST_IDLE_BUFFER
+        """The bytes of a buffer up to which none of them count as borrowed."""
         self._spares = spares or SpareBuffers()
         self._idle_size = SMALLEST_BUFFER
         self._start = 0
         self._end = 0
-        self._buffer: bytearray | mmap.mmap = bytearray(SMALLEST_BUFFER)
+        # Many connections never send anything.
+        self._buffer: bytearray | mmap.mmap = bytearray()
         self._view = memoryview(self._buffer)
 
     @property
@@ -85,17 +91,18 @@ class FrameReader:
 
     @property
     def borrowed(self) -> int:
-        """Bytes beyond an idle buffer that receiving the rest takes; 0 for small frames.
+        """Bytes of the buffer that receiving the rest takes; 0 up to `uncounted`.
 
         Raise ProtocolError as `next_frame` does.
         """
-        if self._end - self._start < 4 and len(self._buffer) <= LARGEST_IDLE_BUFFER:
+        uncounted = self.uncounted
+        if self._end - self._start < 4 and len(self._buffer) <= uncounted:
             return 0
         needed = self._needed()
-        if needed <= LARGEST_IDLE_BUFFER >= len(self._buffer):
+        if needed <= uncounted >= len(self._buffer):
             return 0
         size = self._next_size(needed)
-        return size if size > LARGEST_IDLE_BUFFER else 0
+        return size if size > uncounted else 0
 
     @property
     def announced(self) -> int:
@@ -162,7 +169,7 @@ class FrameReader:
 
     def give_back(self) -> None:
         """Return the borrowed buffer of a large frame that has been processed."""
-        if len(self._buffer) > LARGEST_IDLE_BUFFER:
+        if len(self._buffer) > self.uncounted:
             self.writable()
 
     def trim(self) -> None:

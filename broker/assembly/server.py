@@ -15,7 +15,7 @@ from barnabas.broker.replication.leader.fetch_session import FetchSessionCache
 from barnabas.broker.routes import BrokerParts, client_routes, inter_broker_routes
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.gate import Gate
-from barnabas.broker.server.budget import RequestMemory, UnreadAnswers
+from barnabas.broker.server.budget import STRANGERS_BYTES, RequestMemory, UnreadAnswers
 from barnabas.broker.server.connection import Connection, SharedResources, ignore_departure
 from barnabas.broker.server.connection_limits import ConnectionLimits
 from barnabas.broker.server.dispatch import Dispatcher
@@ -41,7 +41,7 @@ class Server(NamedTuple):
     """The listeners and what they share."""
 
     listeners: dict[str, Listener]
-    memory: RequestMemory
+    memories: tuple[RequestMemory, ...]
     limits: ConnectionLimits
     guard: PauseGuard
 
@@ -52,8 +52,8 @@ def make_server(
     """Make the listeners; they are not bound yet."""
     config, platform, metrics = core.config, core.platform, core.metrics
     parts = _parts(core, replication, control, coordination)
-    memory, spares = RequestMemory(config.queued_max_request_bytes), SpareBuffers()
-    unread = UnreadAnswers(config.queued_max_response_bytes)
+    memory, strangers = map(RequestMemory, (config.queued_max_request_bytes, STRANGERS_BYTES))
+    spares, unread = SpareBuffers(), UnreadAnswers(config.queued_max_response_bytes)
     guard = PauseGuard(
         platform.clock,
         allowed=core.store.session_timeout * _UNNOTICED_PAUSE,
@@ -82,6 +82,7 @@ def make_server(
             memory=memory,
             max_request_bytes=config.socket_request_max_bytes,
             spares=spares,
+            strangers=strangers,
             unread=unread,
             departed=departed if inter_broker else ignore_departure,
             guard=guard,
@@ -104,7 +105,7 @@ def make_server(
         sasl=_sasl(core, shared_by),
     )
     gauges.read_server(metrics, list(listeners.values()), memory)
-    return Server(listeners, memory, limits, guard)
+    return Server(listeners, (memory, strangers), limits, guard)
 
 
 def _sasl(core: Core, shared: Mapping[str, SharedResources]) -> "dict[str, ListenerSasl]":

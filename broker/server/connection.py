@@ -20,7 +20,12 @@ from barnabas.broker.server.outbox import Outbox
 from barnabas.broker.server.pause_guard import NO_PAUSE_GUARD, NoPauseGuard
 from barnabas.broker.server.slices import TURN_S
 from barnabas.protocol.errors import ProtocolError
-from barnabas.protocol.frame import FrameReader, SpareBuffers
+from barnabas.protocol.frame import (
+    LARGEST_IDLE_BUFFER,
+    SMALLEST_BUFFER,
+    FrameReader,
+    SpareBuffers,
+)
 from barnabas.protocol.header import leading_string
 from barnabas.protocol.messages import (
     add_offsets_to_txn,
@@ -85,14 +90,17 @@ class SharedResources:
         memory: RequestMemory,
         max_request_bytes: int,
         spares: SpareBuffers,
+        strangers: RequestMemory | None = None,
         unread: UnreadAnswers | None = None,
         departed: "Callable[[Connection], None]" = ignore_departure,
         guard: NoPauseGuard = NO_PAUSE_GUARD,
     ) -> None:
-        """`departed` is called with a connection that its peer has closed."""
+        """`strangers` is the memory for requests before authentication; without it they share that
+        of the others. `departed` is called with a connection that its peer has closed."""
         self.dispatcher = dispatcher
         self.offload = offload
         self.memory = memory
+        self.strangers = strangers or memory
         self.max_request_bytes = max_request_bytes
         self.spares = spares
         self.unread = unread or UnreadAnswers(sys.maxsize)
@@ -133,6 +141,7 @@ class Connection(asyncio.BufferedProtocol):
         self._slicer = shared.dispatcher.slicer
         self._guard = shared.guard
         self._memory = shared.memory
+        self._memories = (shared.memory, shared.strangers)
         self._unread = shared.unread
         self._reader = FrameReader(shared.max_request_bytes, shared.spares)
         self._loop = asyncio.get_running_loop()
@@ -246,9 +255,15 @@ class Connection(asyncio.BufferedProtocol):
         """The received bytes of whole requests."""
         return self._received - self._reader.buffered
 
-    def limit_requests(self, size: int) -> None:
-        """Refuse requests of more than `size` bytes from now on."""
+    def limit_requests(self, size: int, *, stranger: bool) -> None:
+        """Refuse requests of more than `size` bytes from now on.
+
+        Those of a stranger, which has not authenticated, have their own memory from the start.
+        """
         self._reader.max_size = size
+        self._reader.uncounted = SMALLEST_BUFFER if stranger else LARGEST_IDLE_BUFFER
+        self._memory.leave(self)
+        self._memory, self._borrowed = self._memories[stranger], 0
 
     def trim(self) -> None:
         """Give back the memory of a silent connection."""

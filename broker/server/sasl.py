@@ -122,7 +122,7 @@ class ListenerSasl:
 
         Return the function that closes the connection before that, for others.
         """
-        connection.limit_requests(self.max_receive_size)
+        connection.limit_requests(self.max_receive_size, stranger=True)
         # A client that sends no more has no use for its login.
         connection.answers_after_eof = False
         authentication = Authentication(self, connection)
@@ -322,7 +322,7 @@ class Authentication:
         sasl.known(connection.connection_id)
         who = outcome.principal
         connection.principal = TokenPrincipal(*who) if outcome.by_token else who
-        connection.limit_requests(sasl.max_request_bytes)
+        connection.limit_requests(sasl.max_request_bytes, stranger=False)
         connection.answers_after_eof = True
         if lifetimes:
             self._session_ends = sasl.clock.monotonic() + min(lifetimes) / 1000

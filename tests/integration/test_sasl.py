@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from barnabas.broker.app import Broker
-from barnabas.broker.server import login_queue, sasl
+from barnabas.broker.server import budget, login_queue, sasl
 from barnabas.client.connection import AuthenticationError, Connection
 from barnabas.client.security import connect_with
 from barnabas.config.key import ConfigError
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.config_resources import ConfigOperation, ResourceType
 from barnabas.protocol.errors import ErrorCode
+from barnabas.protocol.frame import SMALLEST_BUFFER
 from barnabas.protocol.header import decode_response_header, encode_request_header
 from barnabas.protocol.messages import (
     api_versions,
@@ -316,6 +317,26 @@ async def test_too_large_request_before_authentication_closes(broker: Broker, si
     async with raw(broker) as client:
         client.writer.write(size.to_bytes(4, "big", signed=True) + b"\0\x11\0\1")
         assert await client.is_closed()
+
+
+async def test_long_requests_before_authentication_share_a_little_memory(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand of them took 240 MB: a buffer of 256 KB counted nowhere."""
+    monkeypatch.setattr(budget, "ROUND_MS", 100)
+    connections = broker._listeners["SASL_PLAINTEXT"]._connections
+    async with AsyncExitStack() as exits:
+        crowd = [await exits.enter_async_context(raw(broker)) for _ in range(100)]
+        for each in crowd:
+            each.writer.write((500_000).to_bytes(4, "big") + bytes(400_000))
+        most = budget.STRANGERS_BYTES + len(crowd) * SMALLEST_BUFFER
+        await eventually(lambda: sum(each._reader.capacity for each in connections) > most // 2)
+        for message, code in ((ALICE, 0), (ALICE + bytes(100_000), 58)):
+            async with raw(broker) as client:
+                # The second one gets the memory of those that stand, after a second.
+                assert (await client.login(message)).error_code == code
+                assert sum(each._reader.capacity for each in connections) <= most
+        assert len(connections) < len(crowd)
 
 
 async def test_large_request_after_authentication_is_read(broker: Broker) -> None:

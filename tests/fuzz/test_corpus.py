@@ -1,13 +1,17 @@
 """A replay of the committed corpus: seeds, and inputs that failed before."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from barnabas.security.sasl.exchange import AuthenticationFailed
 from tests.fuzz.seed import seeds
 from tests.support.fuzz_targets import TARGETS, run
 
 CORPUS = Path(__file__).parent / "corpus"
+CHANGING = {"batches", "columns", "tls", "certificate"}
+"""Targets whose seeds depend on the compression library, or are random."""
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -22,7 +26,7 @@ def test_only_refusals_escape_on_the_corpus(target: str) -> None:
 def test_only_refusals_escape_on_damaged_seeds(target: str) -> None:
     for path in sorted((CORPUS / target).iterdir()):
         data = path.read_bytes()[:300]
-        for position in range(0, len(data), 3):
+        for position in range(0, len(data), max(3, len(data) // 12)):
             for byte in (0, 0x7F, 0x80, 0xFF):
                 run(target, data[:position] + bytes([byte]) + data[position + 1 :])
             run(target, data[:position])
@@ -30,6 +34,7 @@ def test_only_refusals_escape_on_damaged_seeds(target: str) -> None:
 
 def test_seeds_are_whole_messages() -> None:
     for target, name, data in seeds():
-        TARGETS[target](data)
-        if target not in ("batches", "columns"):  # their bytes depend on the compression library
+        with suppress(AuthenticationFailed):  # the seeds of wrong credentials
+            TARGETS[target](data)
+        if target not in CHANGING:
             assert (CORPUS / target / name).read_bytes() == data, "run python -m tests.fuzz.seed"

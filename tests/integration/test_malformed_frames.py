@@ -104,8 +104,8 @@ def as_sent(target: str, data: bytes) -> bytes:
     if target == "header":
         return frame(data)
     if target == "request":
-        key, version = REQUESTS[data[0] % len(REQUESTS)]
-        return request(api(key), version, data[1:])
+        key, version = REQUESTS[int.from_bytes(data[:2], "big") % len(REQUESTS)]
+        return request(api(key), version, data[2:])
     return batches.request_with("keyed", data)
 
 

@@ -1,7 +1,9 @@
 """The fuzz targets. A target takes any bytes, and may refuse them with `REFUSALS` only."""
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from contextlib import suppress
+from resource import RUSAGE_SELF, getrusage
+from time import thread_time
 from typing import Any, Final
 
 from barnabas.client.batches import FetchedBatches
@@ -14,9 +16,11 @@ from barnabas.protocol.records.batch import crc_matches, iter_headers
 from barnabas.protocol.records.control import read_marker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.protocol.schema import APIS, Type, api, fields_of
-from barnabas.security.sasl import oauthbearer, plain, scram
-from barnabas.security.sasl.credentials import ScramCredential, ScramMechanism, StandIns
-from barnabas.security.sasl.exchange import AuthenticationFailed, Challenge, OffLoop
+from barnabas.security.certificates import InvalidCertificate, parse_certificate
+from barnabas.security.principal_mapping import parse_rules
+from barnabas.security.sasl.exchange import AuthenticationFailed
+from tests.support.fuzz_connections import authentication, login, tls
+from tests.support.fuzz_sasl import CLIENTS, SEPARATOR, SERVERS, authenticate, log_in
 
 MAX_FRAME: Final = 1 << 16
 MAX_DECOMPRESSED: Final = 1 << 20
@@ -45,7 +49,7 @@ def _value(kind: Type, version: int) -> Any:
 def frame(data: bytes) -> None:
     """Cut a byte stream into frames; the first byte gives the size of the received pieces."""
     reader = FrameReader(MAX_FRAME)
-    step = 8 * data[0] + 1 if data else 1
+    step = max(8 * data[0] + 1 if data else 1, len(data) // 16)
     for start in range(1, len(data), step):
         reader.feed(data[start : start + step])
         while (found := reader.next_frame()) is not None:
@@ -92,97 +96,80 @@ def columns(data: bytes) -> None:
     expected = [
         record
         for position, header in found
+        if header.last_offset >= limit[0] and header.base_offset < limit[1]
         for record in iter_records(data, position, header, max_bytes=MAX_DECOMPRESSED)
         if limit[0] <= record.offset < limit[1]
     ]
     assert rows == len(expected)
 
 
-SCRAM: Final = ScramMechanism.SHA_256
-NONCE: Final = "nonce"
-SALTED: Final = bytes(32)
-"""The salted password of alice; making one for each input would take milliseconds."""
+def certificate(data: bytes) -> None:
+    """Read the certificate of a client, and map its name to a principal's."""
+    found = parse_certificate(data)
+    for rules in RULES:
+        rules(found.subject)
 
 
-class _AnyKey:
-    """A key set with one key, which signed every token."""
-
-    def find(self, _key_id: str | None, _algorithm: str) -> "_AnyKey":
-        return self
-
-    def claims(self, _token: str, _algorithm: str) -> dict[str, Any]:
-        return {"sub": "alice", "iat": 0, "exp": 1, "nbf": None, "iss": None, "aud": None}
-
-
-def _fetched() -> Any:
-    fetched: Future[Any] = Future()
-    fetched.set_result(_AnyKey())
-    return fetched
-
-
-def _scram_server(message: bytes) -> Any:
-    credential = ScramCredential.of_salted(SCRAM, SALTED, b"salt", 4096)
-    server = scram.ScramServer(SCRAM, {"alice": credential}.get, StandIns(b"cluster"))
-    return server.authenticate(message, NONCE, 0)
-
-
-SERVERS: Final[list[Callable[[bytes], Any]]] = [
-    lambda first: plain.authenticate(first, plain.JaasUsers({"user_alice": "secret"}).find),
-    _scram_server,
-    lambda first: oauthbearer.authenticate(
-        first, oauthbearer.KeySet(_fetched, 1, 1), oauthbearer.TokenRules(), 0
-    ),
-]
+RULES: Final = [parse_rules("RULE:^CN=(.*?),.*$/$1/L,DEFAULT"), parse_rules("DEFAULT")]
 
 
 def sasl(data: bytes) -> None:
-    """Authenticate a client by a mechanism that the first byte chooses; 0xFF ends a message."""
-    if not data:
-        return
-    message, *others = data[1:].split(b"\xff")
-    exchange = SERVERS[data[0] % len(SERVERS)](message)
-    try:
-        step = next(exchange)
-        while True:
-            if isinstance(step, Challenge):
-                step = exchange.send(others.pop(0) if others else b"")
-            else:
-                work = step.function if isinstance(step, OffLoop) else step.awaitable.result
-                step = exchange.send(work())
-    except StopIteration as returned:
-        if returned.value.principal.name != "alice":
-            raise AssertionError("another principal") from None
+    """Authenticate a client by a mechanism that the first byte chooses."""
+    if data:
+        server = [*SERVERS][data[0] % len(SERVERS)]
+        authenticate(server, data[1:].split(SEPARATOR))
 
 
 def sasl_client(data: bytes) -> None:
-    """Read the messages of a server in an exchange of SCRAM; 0xFF ends a message."""
-    first, _, last = data.partition(b"\xff")
-    client = scram.login(SCRAM, "alice", "secret", NONCE)
-    next(client)
-    assert isinstance(client.send(first), OffLoop)
-    client.send(SALTED)
-    try:
-        client.send(last)
-    except StopIteration:
-        return
+    """Have a client, chosen by the first byte, read the messages of a broker."""
+    if data:
+        client = [*CLIENTS][data[0] % len(CLIENTS)]
+        log_in(client, data[1:].split(SEPARATOR))
 
 
-REFUSALS: Final = (ProtocolError, AuthenticationFailed)
+REFUSALS: Final = (ProtocolError, AuthenticationFailed, InvalidCertificate)
 
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
-    "frame": frame,
     "header": header,
+    "frame": frame,
     "request": request,
     "batches": batches,
     "columns": columns,
+    "certificate": certificate,
     "sasl": sasl,
     "sasl_client": sasl_client,
+    "authentication": authentication,
+    "tls": tls,
+    "login": login,
 }
+
+MAX_S: Final = 0.05
+"""The time that one input may take: the event loop is held for so long."""
+MAX_GROWTH: Final = 64 << 20
+"""The bytes by which one input may raise the peak memory of the process."""
 
 
 def run(target: str, data: bytes) -> None:
-    """Run a target on one input; any exception other than `REFUSALS` is a finding."""
-    try:
+    """Run a target on one input; an exception that is not in `REFUSALS` is a finding.
+
+    So are an input that takes too long, in CPU time, and one that takes too much memory.
+    """
+    peak = _peak()
+    spent = _seconds(target, data)
+    growth = _peak() - peak
+    assert growth <= MAX_GROWTH, f"an input of {len(data)} bytes takes {growth >> 20} MB"
+    if spent > MAX_S:
+        # The first input of a kind may compile a codec, and any input may meet the collector.
+        spent = min(_seconds(target, data) for _ in range(3))
+        assert spent <= MAX_S, f"an input of {len(data)} bytes takes {spent:.3f} s"
+
+
+def _seconds(target: str, data: bytes) -> float:
+    began = thread_time()
+    with suppress(*REFUSALS):
         TARGETS[target](data)
-    except REFUSALS:
-        return
+    return thread_time() - began
+
+
+def _peak() -> int:
+    return 1024 * getrusage(RUSAGE_SELF).ru_maxrss

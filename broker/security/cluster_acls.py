@@ -42,6 +42,8 @@ from barnabas.security.acl.rules import (
 
 AT_ONCE = 64
 """Nodes that are read at the same time."""
+MOST_ROUNDS = 10
+"""The times that rules are read because others have changed meanwhile."""
 RULES_IN_A_STEP = 1000
 """Rules that are decoded, indexed or compared before other work of the event loop has its turn."""
 Entries = tuple[AccessControlEntry, ...]
@@ -124,7 +126,7 @@ class ClusterAcls:
         errors: dict[ResourcePattern, AclError | None] = {}
         async for pattern, added in _in_steps(by_pattern.items(), 1):
             errors[pattern] = await self._change(pattern, _adding(added))
-        await self._refresh(by_pattern)
+        await self.catch_up()
         return [errors[each.pattern] for each in rules]
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[list[DeletedAcl]]:
@@ -146,7 +148,7 @@ class ClusterAcls:
             for each, entries in removing.matched.items():
                 rules = [DeletedAcl(AclBinding(pattern, entry), error) for entry in entries]
                 deleted[each] += rules
-        await self._refresh(by_pattern)
+        await self.catch_up()
         return [deleted[each] for each in filters]
 
     # -- following --------------------------------------------------------------------------------
@@ -157,29 +159,43 @@ class ClusterAcls:
         self._stale = True
 
     async def _catch_up(self) -> None:
-        names = {how: await changes.names() for how, changes in self._changes.items()}
-        unapplied = {how: self._changes[how].unapplied(names[how]) for how in names}
-        before = None if self._stale else self._rules
-        changed = await self._changed(unapplied)
-        if before is None or changed is None:
-            self._stale = False
-            try:
-                self._install(await self._loaded())
-            except BaseException:
-                self._stale = True
-                raise
-        elif changed:
-            self._install(await self._with(before, changed))
+        names = await self._names()
+        rules = None if self._stale else self._rules
+        self._stale = False
+        begun = rules is None
+        try:
+            # A rule that takes the place of another one may have its notification elsewhere. Both
+            # come into force together, as they were in the store at one time.
+            for _ in range(MOST_ROUNDS):
+                changed = None if rules is None else await self._changed(names)
+                if changed == []:
+                    break
+                begun = True
+                if rules is None or changed is None:
+                    rules = await self._loaded()
+                else:
+                    rules = await self._with(rules, changed)
+                for how, changes in self._changes.items():
+                    changes.all_applied(names[how])
+                names = await self._names()
+        except BaseException:
+            # Some may count as applied that are not in force.
+            self._stale |= begun
+            raise
+        if begun:
+            self._install(rules)
         for how, changes in self._changes.items():
-            changes.all_applied(names[how])
             await changes.delete_old(names[how])
 
-    async def _changed(
-        self, unapplied: dict[PatternType, list[str] | None]
-    ) -> list[ResourcePattern] | None:
-        """Return the patterns that notifications name; None if one cannot be read."""
+    async def _names(self) -> dict[PatternType, list[str]]:
+        """Return the names of all notifications."""
+        return {how: await changes.names() for how, changes in self._changes.items()}
+
+    async def _changed(self, names: dict[PatternType, list[str]]) -> list[ResourcePattern] | None:
+        """Return the patterns that new notifications name; None if one cannot be read."""
         changed: dict[ResourcePattern, None] = {}
-        for how, paths in unapplied.items():
+        for how, changes in self._changes.items():
+            paths = changes.unapplied(names[how])
             if paths is None:
                 return None
             for path in paths:
@@ -313,13 +329,6 @@ class ClusterAcls:
         if version is None:
             return Create(path, content)
         return SetData(path, content, version) if after else Delete(path, version)
-
-    async def _refresh(self, patterns: Iterable[ResourcePattern]) -> None:
-        """Apply changes of our own."""
-        async with self._turn:
-            if self._rules is not None:
-                stored = [each for each in patterns if acl_znodes.is_storable(each.name)]
-                self._install(await self._with(self._rules, stored))
 
     async def _selected(self, wanted: AclFilter) -> Iterable[ResourcePattern]:
         named = wanted.patterns()

@@ -226,6 +226,48 @@ async def test_change_of_one_broker_is_in_force_there_at_once_and_soon_on_others
     await eventually(lambda: one.rules() == {rule("t")})
 
 
+async def test_broker_that_deletes_a_rule_has_those_that_others_added_before(start: Start) -> None:
+    """Its users were refused until it had read the added rule."""
+    one, other = await start(), await start()
+    await other.create(rule("t"))
+    await other.stop()
+    await one.create(rule("t", how=PREFIXED))
+    await other.acls.delete([AclFilter(TOPIC, "t", LITERAL)])
+    assert other.rules() == {rule("t", how=PREFIXED)}
+
+
+@pytest.mark.parametrize("added", [LITERAL, PREFIXED])
+@pytest.mark.parametrize("during", ["children", "get"])
+async def test_rule_that_replaces_another_is_in_force_before_that_one_is_gone(
+    start: Start, added: PatternType, during: str
+) -> None:
+    """They have notifications in two places, and were listed and read one after the other."""
+    one, other = await start(), await start()
+    old = PREFIXED if added is LITERAL else PatternType.LITERAL
+    await other.create(rule("t", how=old))
+    await other.stop()
+    await one.create(rule("t", BOB, how=old))
+    call, replaced = getattr(other.session, during), False
+
+    async def interrupted(path: str) -> Any:
+        nonlocal replaced
+        found = await call(path)
+        if not replaced:
+            replaced = True
+            await one.create(rule("t", how=added))
+            await one.acls.delete([AclFilter(TOPIC, "t", old)])
+        return found
+
+    setattr(other.session, during, interrupted)
+    other.versions.clear()
+    await other.acls.catch_up()
+    assert other.rules() == {rule("t", how=added)}
+    assert all(
+        rules is not None and Matcher(rules, Policy()).allows(ALICE, "h", READ, TOPIC, "t")
+        for rules in other.versions
+    )
+
+
 async def test_unreadable_rules_deny_what_they_name_until_they_are_mended(
     start: Start, tool: KafkasTool
 ) -> None:

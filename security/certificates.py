@@ -199,6 +199,9 @@ def _oid(content: memoryview) -> str:
     number = 0
     for byte in content:
         number = number << 7 | byte & 0x7F
+        if number >> 128:
+            # Those of UUIDs are the largest. Shifting one of 90 KB again and again takes 0.7 s.
+            raise ValueError("a number of an object identifier is too large")
         if not byte & 0x80:
             numbers.append(number)
             number = 0

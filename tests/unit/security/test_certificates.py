@@ -109,6 +109,20 @@ def test_changed_certificate_is_read_or_refused(cut: int, at: int, to: int) -> N
 _WHOLE = Authority().issue().certificate.public_bytes(Encoding.DER)
 
 
+def der(tag: int, *contents: bytes) -> bytes:
+    content = b"".join(contents)
+    return bytes([tag, 0x84]) + len(content).to_bytes(4, "big") + content
+
+
+def test_endless_number_in_an_object_identifier_does_not_take_a_second() -> None:
+    kind, text = der(0x06, b"\x2a" + b"\xff" * 90_000 + b"\x01"), der(0x0C, b"alice")
+    name = der(0x30, der(0x31, der(0x30, kind, text)))
+    times = der(0x30, *[der(0x17, b"260101000000Z")] * 2)
+    body = der(0x30, der(0x02, b"\1"), der(0x30), name, times, name, der(0x30))
+    with pytest.raises(InvalidCertificate, match="object identifier is too large"):
+        parse_certificate(der(0x30, body, der(0x30), der(0x03)))
+
+
 def test_pem_in_one_line_is_read(authority: Authority) -> None:
     issued = authority.issue()
     line = issued.pem.replace("\n", " ")

@@ -3,6 +3,9 @@
 A caller that cancels a future returned by one of these functions also cancels the work behind it.
 """
 
+# The annotations of nested functions would be evaluated at each call.
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
@@ -13,33 +16,33 @@ Soon: TypeAlias = T | asyncio.Future[T]
 """An answer, or a future of it if something must be committed first."""
 
 
-def map_answer(answer: "Soon[T]", make: Callable[[T], R]) -> "Soon[R]":
+def map_answer(answer: Soon[T], make: Callable[[T], R]) -> Soon[R]:
     """Return the result of `make` on the answer, at once if the answer is available."""
     if isinstance(answer, asyncio.Future):
         return _map_future(answer, make)
     return make(answer)
 
 
-async def wait(answer: "Soon[T]") -> T:
+async def wait(answer: Soon[T]) -> T:
     """Return the answer, after waiting for it if it is a future."""
     return await answer if isinstance(answer, asyncio.Future) else answer
 
 
-def spawn(work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
+def spawn(work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
     """Run a coroutine as a task; the task is cancelled with the future that is returned."""
     return _map_future(asyncio.ensure_future(work), lambda outcome: outcome)
 
 
-def ignore(answer: "Soon[Any]") -> None:
+def ignore(answer: Soon[Any]) -> None:
     """Drop an answer, or its error, without a warning from asyncio."""
     if isinstance(answer, asyncio.Future):
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
-def _map_future(inner: "asyncio.Future[T]", make: Callable[[T], R]) -> "asyncio.Future[R]":
+def _map_future(inner: asyncio.Future[T], make: Callable[[T], R]) -> asyncio.Future[R]:
     outer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
-    def inner_done(done: "asyncio.Future[T]") -> None:
+    def inner_done(done: asyncio.Future[T]) -> None:
         if outer.done():
             if not done.cancelled():
                 done.exception()
@@ -53,7 +56,7 @@ def _map_future(inner: "asyncio.Future[T]", make: Callable[[T], R]) -> "asyncio.
             except Exception as fault:
                 outer.set_exception(fault)
 
-    def outer_done(done: "asyncio.Future[R]") -> None:
+    def outer_done(done: asyncio.Future[R]) -> None:
         if done.cancelled():
             inner.cancel()
 

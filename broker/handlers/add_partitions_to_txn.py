@@ -11,6 +11,9 @@ once, and the leader asks again. A partition whose record is not committed soon 
 COORDINATOR_NOT_AVAILABLE, and may be added all the same.
 """
 
+# The annotations of nested functions would be evaluated at each call.
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -178,7 +181,7 @@ def _for_leader(
 
 async def _once_added(
     request: AddPartitionsToTxnRequest,
-    answers: "list[Answers | ErrorCode | asyncio.Future[None]]",
+    answers: list[Answers | ErrorCode | asyncio.Future[None]],
 ) -> Steps[AddPartitionsToTxnResponse]:
     # Together: a transaction whose record is slow must not hold up the others.
     with suppress(TimeoutError):
@@ -192,7 +195,7 @@ async def _once_added(
 
 def _answer(
     request: AddPartitionsToTxnRequest,
-    answers: "list[Answers | ErrorCode | asyncio.Future[None]]",
+    answers: list[Answers | ErrorCode | asyncio.Future[None]],
 ) -> Steps[AddPartitionsToTxnResponse]:
     response = AddPartitionsToTxnResponse()
     for asked, found in zip(request.transactions, answers, strict=True):

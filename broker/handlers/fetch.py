@@ -10,6 +10,7 @@ the high watermark, not by polling. The records are found by `consumer_read.py` 
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from barnabas.broker.clock import Clock
@@ -88,6 +89,7 @@ SOON_S = 0.01
 every answer then has records."""
 
 Read = ConsumerRead | FollowerRead
+_partitions_of = attrgetter("partitions")
 FetchOutcome = Any
 """A FetchResponse, or a future of one; the future of a read in slices may have their generator."""
 
@@ -164,11 +166,10 @@ def _serve(
 
 def _is_large(request: FetchRequest) -> bool:
     """Whether the session of a request is built in slices."""
-    elements = len(request.topics) + len(request.forgotten_topics_data)
-    for topic in request.topics:
-        elements += len(topic.partitions)
-    for forgotten in request.forgotten_topics_data:
-        elements += len(forgotten.partitions)
+    topics, forgotten = request.topics, request.forgotten_topics_data
+    elements = len(topics) + sum(map(len, map(_partitions_of, topics)))
+    if forgotten:
+        elements += len(forgotten) + sum(map(len, map(_partitions_of, forgotten)))
     return elements > MANY
 
 

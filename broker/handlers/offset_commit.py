@@ -7,6 +7,9 @@ UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS
 GROUP_ID_NOT_FOUND, and those of coordinators.
 """
 
+# The annotations of nested functions would be evaluated at each call.
+from __future__ import annotations
+
 from typing import NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache, TopicMetadata

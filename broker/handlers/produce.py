@@ -18,9 +18,10 @@ are appended from the receive buffer, without a copy.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
@@ -69,6 +70,9 @@ _TOPIC_IDS_SINCE = 13
 _LEADER_HINTS_SINCE = 10
 MANY = 500
 """The partitions of a request from which it is appended in slices."""
+_AT_ONCE = 50
+"""The slots that are made in one step then."""
+_data_of = attrgetter("partition_data")
 _QUEUED, _WAITS, _FAILED = 1, 2, 4
 """The outcomes of an append: it is in the append queue, misses an acknowledgement, or failed."""
 _IN_MEMORY = (bytes, memoryview)
@@ -174,14 +178,14 @@ def handle(
     """Append one batch per partition; internal topics are refused, whatever the client id is."""
     if request.acks not in (ACKS_ALL, 0, 1):
         return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
+    topics = request.topic_data
+    if len(topics) > MANY or sum(map(len, map(_data_of, topics))) > MANY:
+        return _append_many(parts, request, context)
     slots: list[_Slot] = []
-    topics: list[TopicProduceResponse] = []
-    building = _build_slots(parts.cache, request, context.api_version, slots, topics)
-    for _ in building:
-        if len(slots) > MANY:
-            work = _Work(parts, request, context, slots, ProduceResponse(responses=topics))
-            return _append_many(work, building)
-    response = ProduceResponse(responses=topics)
+    response = ProduceResponse(responses=[])
+    for topic in topics:
+        name = _topic_name(parts.cache, topic, context.api_version)
+        _add_topic(response, topic, _make_slots(name, topic.partition_data, slots))
     for slot in slots:
         if slot.header is not None and slot.header.attributes & TRANSACTIONAL:
             waiting = _verify(_Work(parts, request, context, slots, response))
@@ -191,9 +195,20 @@ def handle(
     return _append_all(parts, request, context, slots, response)
 
 
-def _append_many(work: _Work, building: Iterator[None]) -> Steps[Soon[ProduceResponse | None]]:
+def _append_many(
+    parts: Parts, request: ProduceRequest, context: RequestContext
+) -> Steps[Soon[ProduceResponse | None]]:
     """Append to many partitions, in slices."""
-    yield from building
+    work = _Work(parts, request, context, [], ProduceResponse(responses=[]))
+    for topic in request.topic_data:
+        name = _topic_name(parts.cache, topic, context.api_version)
+        answers = []
+        yield None
+        for first in range(0, len(topic.partition_data), _AT_ONCE):
+            some = topic.partition_data[first : first + _AT_ONCE]
+            answers += _make_slots(name, some, work.slots)
+            yield None
+        _add_topic(work.response, topic, answers)
     if any(slot.header and slot.header.attributes & TRANSACTIONAL for slot in work.slots):
         waiting = _verify(work)
         if waiting is not None:
@@ -209,28 +224,24 @@ def _append_many(work: _Work, building: Iterator[None]) -> Steps[Soon[ProduceRes
     return _await_leaders(work) if waits else _appended(work, fate)
 
 
-def _build_slots(
-    cache: MetadataCache,
-    request: ProduceRequest,
-    version: int,
-    slots: list[_Slot],
-    topics: list[TopicProduceResponse],
-) -> Iterator[None]:
-    """Fill the slots and the topics of the response, in a step for each partition."""
-    for topic in request.topic_data:
-        name = _topic_name(cache, topic, version)
-        answers = []
-        for data in topic.partition_data:
-            slot = _Slot(name, data)
-            slots.append(slot)
-            answers.append(slot.answer)
-            yield None
-        if answers:
-            topics.append(
-                TopicProduceResponse(
-                    name=topic.name, topic_id=topic.topic_id, partition_responses=answers
-                )
+def _make_slots(
+    name: str | None, some: list[PartitionProduceData], slots: list[_Slot]
+) -> list[PartitionProduceResponse]:
+    """Add slots for partitions of a topic; return their answers."""
+    made = [_Slot(name, data) for data in some]
+    slots += made
+    return [slot.answer for slot in made]
+
+
+def _add_topic(
+    response: ProduceResponse, topic: TopicProduceData, answers: list[PartitionProduceResponse]
+) -> None:
+    if answers:
+        response.responses.append(
+            TopicProduceResponse(
+                name=topic.name, topic_id=topic.topic_id, partition_responses=answers
             )
+        )
 
 
 def _verify(work: _Work) -> "asyncio.Future[ProduceResponse | None] | None":

@@ -8,6 +8,9 @@ INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS, TRANSAC
 those of coordinators.
 """
 
+# The annotations of nested functions would be evaluated at each call.
+from __future__ import annotations
+
 import asyncio
 from typing import NamedTuple
 

@@ -7,6 +7,9 @@ marker may be committed all the same, and a second one does no harm. On the inte
 coordinator epoch that no coordinator has yet is answered COORDINATOR_NOT_AVAILABLE.
 """
 
+# The annotations of nested functions would be evaluated at each call.
+from __future__ import annotations
+
 import asyncio
 from typing import Final, NamedTuple
 
@@ -101,7 +104,7 @@ def handle(
 def _writes(
     request: WriteTxnMarkersRequest,
     response: WriteTxnMarkersResponse,
-    results: "_OpenResults",
+    results: _OpenResults,
     senders: Senders | None,
 ) -> Steps[list[MarkerWrite]]:
     writes: list[MarkerWrite] = []
@@ -136,7 +139,7 @@ class _OpenResults:
         self._response = response
         self._future: asyncio.Future[WriteTxnMarkersResponse] | None = None
 
-    def done(self, result: WritableTxnMarkerPartitionResult) -> "_Done":
+    def done(self, result: WritableTxnMarkerPartitionResult) -> _Done:
         """Return the callback for one more result."""
         self.open += 1
         return _Done(self, result)

@@ -342,7 +342,9 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 self._stalled = None
                 begun = begin(frame, self, arrival)
-                if self._exchanges or isinstance(begun, Exchange):
+                if type(begun) is list and not self._exchanges:
+                    self._out.put(begun)
+                elif self._exchanges or isinstance(begun, Exchange):
                     self._queue(begun, frame)
                 else:
                     self._take(begun)
@@ -504,8 +506,9 @@ class Connection(asyncio.BufferedProtocol):
     # -- writing ---------------------------------------------------------------------------------
 
     def _send_answers(self) -> None:
-        if self._out:
-            self._out.pump()
+        self._out.pump()
+        if not (self._closing or self._eof):
+            return
         if (self._closing and not (self._exchanges or self._out)) or (self._eof and not self.busy):
             self._transport.close()
 

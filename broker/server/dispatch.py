@@ -11,6 +11,9 @@ A small request is decoded, handled and answered in one go. A large frame is dec
 unless its records make it large; so are responses of many elements encoded, and errors answered.
 """
 
+# The annotations of nested functions would be evaluated at each call.
+from __future__ import annotations
+
 import asyncio
 import struct
 import sys
@@ -129,11 +132,11 @@ class Peer(Protocol):
     principal: Principal
     host: str
 
-    def answered(self, exchange: "Exchange", /) -> None:
+    def answered(self, exchange: Exchange, /) -> None:
         """Send the answer of a request that had to wait."""
         ...
 
-    def handled(self, exchange: "Exchange", /) -> None:
+    def handled(self, exchange: Exchange, /) -> None:
         """Begin the next requests, as far as `exchange` allows: its handler has returned."""
         ...
 
@@ -221,7 +224,7 @@ class _Call(NamedTuple):
     context: RequestContext
     started: float
     peer: Peer
-    exchange: "Exchange"
+    exchange: Exchange
 
 
 class Exchange:
@@ -229,7 +232,7 @@ class Exchange:
 
     __slots__ = ("_waiting", "answer", "done", "overlaps", "reads_frame")
 
-    def __init__(self, waiting: "asyncio.Future[Any] | None" = None) -> None:
+    def __init__(self, waiting: asyncio.Future[Any] | None = None) -> None:
         self._waiting = waiting
         self.done = False
         self.answer: Answer = None
@@ -239,11 +242,11 @@ class Exchange:
         self.reads_frame = waiting is None
         """Whether the handler has not returned: the receive buffer must not change."""
 
-    def wait_for(self, work: "asyncio.Future[Any]") -> None:
+    def wait_for(self, work: asyncio.Future[Any]) -> None:
         """Set the future of the work that ends with the answer."""
         self._waiting = work
 
-    def leave_frame(self, waiting: "asyncio.Future[Any]") -> None:
+    def leave_frame(self, waiting: asyncio.Future[Any]) -> None:
         """Record that the handler has returned a future."""
         self.reads_frame = False
         self.overlaps = isinstance(waiting, Acknowledgement)
@@ -266,7 +269,7 @@ def _settle(charge: Charge, response: Any) -> None:
         response.throttle_time_ms = throttle_ms
 
 
-def _abandon(waiting: "asyncio.Future[Any]") -> None:
+def _abandon(waiting: asyncio.Future[Any]) -> None:
     """Cancel a wait; a running task finishes."""
     if not isinstance(waiting, asyncio.Task):
         waiting.cancel()
@@ -378,7 +381,7 @@ class Dispatcher:
         if charge is not None:
             charge.pause()
 
-        def arrived(done: "asyncio.Future[Any]") -> None:
+        def arrived(done: asyncio.Future[Any]) -> None:
             answer: Answer = None
             if charge is not None:
                 charge.resume()
@@ -409,7 +412,7 @@ class Dispatcher:
         if call.context.charge is not None:
             steps = timed(call.context.charge, steps)
 
-        def finished(done: "asyncio.Future[Answer]") -> None:
+        def finished(done: asyncio.Future[Answer]) -> None:
             exchange.finish(None if done.cancelled() else done.result())
             peer.answered(exchange)
 

@@ -107,6 +107,8 @@ class Slicer:
         self._queue: deque[Work[Any] | asyncio.Future[None]] = deque()
         self._left = TURN_S
         """The seconds that new work may still take in this iteration of the event loop."""
+        self.crowded = False
+        """Whether no more requests should begin in this iteration of the event loop."""
         self._scheduled = False
         self._worked_at = monotonic()
         """The time of the last turn of queued work."""
@@ -138,6 +140,7 @@ class Slicer:
     def spend(self, seconds: float) -> None:
         """Count the time that requests took which were answered in one go."""
         self._left -= seconds
+        self.crowded = self._left < TURN_S - CROWD_S
         self._schedule()
 
     @property
@@ -150,17 +153,11 @@ class Slicer:
         """Whether the time for new work in this iteration of the event loop is used up."""
         return self._left <= 0
 
-    @property
-    def crowded(self) -> bool:
-        """Whether no more requests should begin in this iteration of the event loop."""
-        return self._left < TURN_S - CROWD_S
-
     def _begin(self, work: Work[Any]) -> None:
         started = self._now()
         if self._left <= 0 or self._advance(work, started + self._left):
             self._queue.append(work)
-        self._left -= self._now() - started
-        self._schedule()
+        self.spend(self._now() - started)
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -169,7 +166,7 @@ class Slicer:
 
     def _turn(self) -> None:
         """Serve the queue in one iteration of the event loop."""
-        self._scheduled = False
+        self._scheduled = self.crowded = False
         self._left = TURN_S
         now = self._now()
         end = now + TURN_S

@@ -4,6 +4,9 @@ Before the first batch of a transaction in a partition, its coordinator is asked
 partitions of a request. A refusal concerns one partition.
 """
 
+# The annotations of nested functions would be evaluated at each call.
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
@@ -92,7 +95,7 @@ class ProduceVerification:
 
     def _begin(
         self, owner: Owner, partition: TopicPartition, header: BatchHeader, adds: bool
-    ) -> "VerificationGuard | KafkaError | None":
+    ) -> VerificationGuard | KafkaError | None:
         try:
             if partition.topic in INTERNAL_TOPICS:
                 # The coordinator is not asked, because it would add the partition.

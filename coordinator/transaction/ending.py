@@ -5,6 +5,9 @@
 Once PREPARE_x is written, the outcome is final, even if another broker becomes the coordinator.
 """
 
+# The annotations of nested functions would be evaluated at each call.
+from __future__ import annotations
+
 from collections.abc import Mapping
 from enum import Enum
 from functools import partial
@@ -226,7 +229,7 @@ def _send(table: TransactionTable, txn: TransactionMetadata) -> Call:
 
 def resume(
     table: TransactionTable, txn: TransactionMetadata
-) -> "Call | StartTimer[TransactionRecord]":
+) -> Call | StartTimer[TransactionRecord]:
     """Return the effect that carries a decided transaction on after a load."""
     return _send(table, txn) if txn.partitions else _complete_later(table, txn, 0)
 

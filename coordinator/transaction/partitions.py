@@ -1,5 +1,8 @@
 """Partitions of a transaction: AddPartitionsToTxn from clients, and verification by leaders."""
 
+# The annotations of nested functions would be evaluated at each call.
+from __future__ import annotations
+
 from collections.abc import Collection, Iterable
 from heapq import nsmallest
 from typing import NamedTuple

@@ -1,5 +1,8 @@
 """Producers of transactional ids: InitProducerId, and ids that expire."""
 
+# The annotations of nested functions would be evaluated at each call.
+from __future__ import annotations
+
 from typing import Final, NamedTuple
 
 from barnabas.coordinator.decision import Decision, Instant

@@ -35,6 +35,9 @@ class TransactionState(Enum):
     """Kafka's name while a producer is being fenced. Fencing is one decision here, so no id is ever
     in this state; ListTransactions knows the name as a filter."""
 
+    __hash__ = object.__hash__
+    """Enum's own is written in Python, and states are looked up in each step."""
+
     @property
     def number(self) -> int:
         return _NUMBERS[self]

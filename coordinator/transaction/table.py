@@ -5,6 +5,9 @@ A step is one logged change of a transactional id. While it is being written, it
 markers are being written (`states.PREPARED`).
 """
 
+# The annotations of nested functions would be evaluated at each call.
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 

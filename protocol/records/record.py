@@ -23,7 +23,7 @@ from barnabas.protocol.records.batch import (
     pack_batch,
 )
 from barnabas.protocol.records.compression import Compression, compress, decompress, inflate
-from barnabas.protocol.records.varint import Buffer, read_varint, read_varlong, write_varint
+from barnabas.protocol.records.varint import Buffer, read_varint, read_varlong, varint
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -398,25 +398,22 @@ class _LongRecord:
 
 
 def _write_record(out: bytearray, record: Record, base: int, base_timestamp: int) -> None:
-    body = bytearray(1)
-    write_varint(body, record.timestamp - base_timestamp)
-    write_varint(body, record.offset - base)
-    _write_bytes(body, record.key)
-    _write_bytes(body, record.value)
-    write_varint(body, len(record.headers))
-    for name, value in record.headers:
-        _write_bytes(body, name.encode())
-        _write_bytes(body, value)
-    write_varint(out, len(body))
+    offset, timestamp, key, value, headers = record
+    parts = [b"\0", varint(timestamp - base_timestamp), varint(offset - base)]
+    parts += _bytes(key)
+    parts += _bytes(value)
+    parts.append(varint(len(headers)))
+    for name, data in headers:
+        parts += _bytes(name.encode())
+        parts += _bytes(data)
+    body = b"".join(parts)
+    out += varint(len(body))
     out += body
 
 
-def _write_bytes(out: bytearray, data: bytes | None) -> None:
-    if data is None:
-        write_varint(out, -1)
-    else:
-        write_varint(out, len(data))
-        out += data
+def _bytes(data: bytes | None) -> tuple[bytes, bytes]:
+    """Return a length, and the bytes behind it."""
+    return (varint(-1), b"") if data is None else (varint(len(data)), data)
 
 
 def _extent(body: bytes, at: int, size: int) -> tuple[int, int]:

@@ -1,11 +1,14 @@
 """Zig-zag variable-length integers of records (KIP-98, message format v2)."""
 
+from functools import lru_cache
+
 from barnabas.protocol.errors import ProtocolError
 
 Buffer = bytes | bytearray | memoryview
 
 _MAX_VARINT = 5
 _MAX_VARLONG = 10
+_KEPT = 1024
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
@@ -34,6 +37,14 @@ def _read(buf: Buffer, pos: int, max_bytes: int) -> tuple[int, int]:
             return (raw >> 1) ^ -(raw & 1), index + 1
         shift += 7
     raise ProtocolError("variable-length integer is too long or cut off")
+
+
+@lru_cache(_KEPT)
+def varint(value: int) -> bytes:
+    """Return the encoding of a signed value of up to 64 bits; most are short and come again."""
+    out = bytearray()
+    write_varint(out, value)
+    return bytes(out)
 
 
 def write_varint(out: bytearray, value: int) -> None:

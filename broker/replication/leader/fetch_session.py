@@ -5,7 +5,7 @@ only the partitions with news. Pure bookkeeping: times and ids are passed in.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from barnabas.broker.server.slices import Steps
 from barnabas.config.key import INT_MAX
@@ -130,20 +130,12 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = self.used_ms = now_ms
 
-    def updating(self, request: FetchRequest) -> Steps[None]:
-        """Apply an incremental request: added, changed and forgotten partitions."""
-        yield from _add(self.partitions, request, self.owner, by_id=self.uses_topic_ids)
-        left = MANY
-        for forgotten in request.forgotten_topics_data:
-            name = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
-            for index in forgotten.partitions:
-                known = self.partitions.pop((name, index), None)
-                if known is not None:
-                    known.forget()
-            left -= 1 + len(forgotten.partitions)
-            if left < 0:
-                left = MANY
-                yield None
+    def forget(self, name: TopicKey, indexes: Iterable[int]) -> None:
+        """Leave out partitions of a topic from now on."""
+        for index in indexes:
+            known = self.partitions.pop((name, index), None)
+            if known is not None:
+                known.forget()
 
     @property
     def privileged(self) -> bool:
@@ -278,13 +270,19 @@ class FetchSessionCache:
         self, request: FetchRequest, version: int, now_ms: int, owner: SessionOwner = CONSUMER
     ) -> FetchContext:
         """Do what `opening` does, in one go."""
-        steps = self.opening(request, version, now_ms, owner)
-        try:
-            while True:
-                next(steps)
-        except StopIteration as stop:
-            context: FetchContext = stop.value
-            return context
+        by_id = version >= TOPIC_IDS_SINCE
+        session = self._find(request, owner, by_id=by_id)
+        partitions: Partitions = {}
+        if session is not None:
+            partitions, owner = session.partitions, session.owner
+        for topic in request.topics:
+            _add(partitions, topic.topic_id if by_id else topic.topic, topic.partitions, owner)
+        if session is None:
+            return self._without_session(request, partitions, now_ms, owner, by_id=by_id)
+        for forgotten in request.forgotten_topics_data:
+            name = forgotten.topic_id if by_id else forgotten.topic
+            session.forget(name, forgotten.partitions)
+        return self._within(session, now_ms)
 
     def opening(
         self, request: FetchRequest, version: int, now_ms: int, owner: SessionOwner = CONSUMER
@@ -295,22 +293,34 @@ class FetchSessionCache:
         FETCH_SESSION_TOPIC_ID_ERROR where a session mixes topic names and topic ids.
         """
         by_id = version >= TOPIC_IDS_SINCE
-        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            old = self._sessions.get(request.session_id)
-            if old is not None:
-                self._drop(old)
-            partitions: Partitions = {}
-            yield from _add(partitions, request, owner, by_id=by_id)
-            return FetchContext(
-                self,
-                partitions,
-                now_ms,
-                owner,
-                session=None,
-                wants_session=request.session_epoch == INITIAL_EPOCH,
-                uses_topic_ids=by_id,
-            )
+        session = self._find(request, owner, by_id=by_id)
+        partitions: Partitions = {}
+        if session is not None:
+            partitions, owner = session.partitions, session.owner
+        for name, some in _portions(request.topics, by_id=by_id):
+            if some is None:
+                yield None
+            else:
+                _add(partitions, name, some, owner)
+        if session is None:
+            return self._without_session(request, partitions, now_ms, owner, by_id=by_id)
+        for name, some in _portions(request.forgotten_topics_data, by_id=by_id):
+            if some is None:
+                yield None
+            else:
+                session.forget(name, some)
+        return self._within(session, now_ms)
+
+    def _find(
+        self, request: FetchRequest, owner: SessionOwner, *, by_id: bool
+    ) -> FetchSession | None:
+        """Return the session of a request, and go on to its next epoch; None for a full request,
+        which ends the session that it names."""
         session = self._sessions.get(request.session_id)
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if session is not None:
+                self._drop(session)
+            return None
         if session is None or session.owner.replica_id != owner.replica_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != request.session_epoch:
@@ -319,30 +329,43 @@ class FetchSessionCache:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         # Before the first step: no other request may have the same epoch.
         session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
-        yield from session.updating(request)
+        return session
+
+    def _without_session(
+        self,
+        request: FetchRequest,
+        partitions: Partitions,
+        now_ms: int,
+        owner: SessionOwner,
+        *,
+        by_id: bool,
+    ) -> FetchContext:
+        return FetchContext(
+            self,
+            partitions,
+            now_ms,
+            owner,
+            session=None,
+            wants_session=request.session_epoch == INITIAL_EPOCH,
+            uses_topic_ids=by_id,
+        )
+
+    def _within(self, session: FetchSession, now_ms: int) -> FetchContext:
+        """Return the context of a request whose changes the session has."""
         self._count(session, now_ms)
-        if not session.partitions:
-            self._sessions.pop(session.id, None)
-            return FetchContext(
-                self,
-                {},
-                now_ms,
-                session.owner,
-                session=None,
-                wants_session=False,
-                uses_topic_ids=by_id,
-            )
         session.used_ms = now_ms
-        if self._sessions.pop(session.id, None) is not None:
+        is_empty = not session.partitions
+        known = self._sessions.pop(session.id, None)
+        if known is not None and not is_empty:
             self._sessions[session.id] = session
         return FetchContext(
             self,
             session.partitions,
             now_ms,
             session.owner,
-            session=session,
+            session=None if is_empty else session,
             wants_session=False,
-            uses_topic_ids=by_id,
+            uses_topic_ids=session.uses_topic_ids,
         )
 
     def create(
@@ -435,24 +458,31 @@ class FetchSessionCache:
         session.end()
 
 
-def _add(
-    partitions: Partitions, request: FetchRequest, owner: SessionOwner, *, by_id: bool
-) -> Steps[None]:
-    """Add the partitions of a request, or change those that are there."""
+def _portions(topics: Iterable[Any], *, by_id: bool) -> Iterator[tuple[TopicKey, Any]]:
+    """Yield topics with some of their partitions each, and with None where a step ends."""
     left = MANY
-    for topic in request.topics:
+    for topic in topics:
         name: TopicKey = topic.topic_id if by_id else topic.topic
-        for wanted in topic.partitions:
-            known = partitions.get((name, wanted.partition))
-            if known is None:
-                partitions[name, wanted.partition] = owner.partition(name, wanted)
-            else:
-                known.update(wanted)
-            left -= 1
-            if left < 0:
-                left = MANY
-                yield None
+        for first in range(0, len(topic.partitions), MANY):
+            some = topic.partitions[first : first + MANY]
+            yield name, some
+            left -= len(some)
         left -= 1
+        if left < 0:
+            left = MANY
+            yield name, None
+
+
+def _add(
+    partitions: Partitions, name: TopicKey, some: Iterable[FetchPartition], owner: SessionOwner
+) -> None:
+    """Add partitions of a topic, or change those that are there."""
+    for wanted in some:
+        known = partitions.get((name, wanted.partition))
+        if known is None:
+            partitions[name, wanted.partition] = owner.partition(name, wanted)
+        else:
+            known.update(wanted)
 
 
 def _forget(partitions: Partitions) -> None:

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from struct import Struct
 from typing import Any, Protocol
 
 from barnabas.broker.observability.logging import get_logger
@@ -43,6 +44,7 @@ WARNED_DAYS = 30
 """The days before the end of a certificate from which it is warned of."""
 _HEADER = 5
 """The bytes before the content of a record; the last two are the size of the content."""
+_size_at = Struct(">H").unpack_from
 _NOTABLE_S = 0.001
 """The time of decryption that counts against that of other connections."""
 _NOTHING = memoryview(b"")
@@ -376,30 +378,19 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._turn_ends_at = self._slicer.monotonic() + TURN_S
         if not self._incoming.pending:
             self._feed()
-        while not self._raw.is_closing():
-            # A step of a handshake takes milliseconds, and many may connect at the same time.
-            if self._slicer.crowded or (self._shaking and self._slicer.busy):
-                self._go_on_later()
-                return
-            try:
-                if self._shaking:
-                    self._shake_hands()
-                    self._flush()
-                    if not self._accept():
-                        return
+        if self._slicer.crowded:
+            self._go_on_later()
+            return
+        try:
+            if not self._shaking or self._shake_hands():
                 self._decrypt()
-                return
-            except ssl.SSLWantReadError:
-                if not self._feed():
-                    self._wait()
-                    return
-            except ssl.SSLError as error:
-                self._break(error)
-                return
+        except ssl.SSLError as error:
+            self._break(error)
 
     def _feed(self) -> bool:
         """Give OpenSSL the next received records; return False if there are none in this turn."""
-        self._flush()
+        if self._outgoing.pending:
+            self._flush()
         if (
             not self._received
             or self._unread_replies > UNREAD_REPLIES
@@ -421,7 +412,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         data = self._received
         size, at, count = len(data), self._left_of_record, 0
         while count < RECORDS and at + _HEADER <= size:
-            at += _HEADER + (data[at + 3] << 8 | data[at + 4])
+            at += _HEADER + _size_at(data, at + 3)[0]
             count += 1
         if not self._shaking:
             self._dataless += count
@@ -505,21 +496,33 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         """Send what OpenSSL has to say itself."""
-        if self._outgoing.pending:
-            replies = self._outgoing.read()
+        replies = self._outgoing.read()
+        if replies:
             self._raw.write(replies)
             unread = self._raw.get_write_buffer_size()
             self._unread_replies = self._unread_replies + len(replies) if unread else 0
 
     # -- the handshake ---------------------------------------------------------------------------
 
-    def _shake_hands(self) -> None:
-        """Take the next step, of some milliseconds: a signature and an exchange of keys."""
-        begun = self._slicer.monotonic()
-        try:
-            self._tls.do_handshake()
-        finally:
-            self._slicer.spend(self._slicer.monotonic() - begun)
+    def _shake_hands(self) -> bool:
+        """Take the next steps; return whether the handshake is done, and the peer may stay."""
+        while True:
+            if self._slicer.busy:
+                # A step takes milliseconds, and many may connect at the same time.
+                self._go_on_later()
+                return False
+            begun = self._slicer.monotonic()
+            try:
+                self._tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                if not self._feed():
+                    self._wait()
+                    return False
+            finally:
+                self._slicer.spend(self._slicer.monotonic() - begun)
+        self._flush()
+        return self._accept()
 
     def _start_clock(self) -> None:
         """Limit the time of the handshake from now on; a connection that is held has not begun."""

@@ -100,7 +100,7 @@ class NetworkKeys(Table):
         "for none. It is read again when it changes. A key of Barnabas that Kafka does not have."
     )
     queued_max_request_bytes = long(
-        128 << 20,
+        96 << 20,
         "Bytes of requests that are received or not answered yet, over all connections, above "
         "which the broker stops reading. Kafka's default is no limit.",
     )

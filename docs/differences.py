@@ -561,7 +561,7 @@ DIFFERENCES = (
     ),
     Difference(
         "queued.max.request.bytes",
-        "128 MiB by default.",
+        "96 MiB by default.",
         "No limit by default.",
         "Every queue has a limit: many connections must not take all memory.",
     ),

@@ -10,7 +10,6 @@ and the seconds until the answer.
 
 import argparse
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,17 +21,13 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from barnabas.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
 from barnabas.protocol.records.compression import Compression
 from barnabas.protocol.records.record import Record, build_batch
 from benchmarks import raw
 from benchmarks.limits import create_topic, timed_broker
 from tests.support.brokers.loop_hold import held_since_last
 from tests.support.brokers.memory import resident_mb
+from tests.support.neighbour import TOPIC, Neighbour, produced
 from tests.support.planted import CODECS, NOW, SHORTEST, batch_of, bomb, crowd, packed
 
 BOMB_BYTES = 24 << 20
@@ -50,11 +45,8 @@ class Attack(NamedTuple):
     """A request that is sent before the measurement."""
 
 
-def produced(topic: str, batch: bytes) -> bytes:
-    data = PartitionProduceData(index=0, records=batch)
-    topics = [TopicProduceData(name=topic, partition_data=[data])]
-    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
-    return raw.frame(produce.API, 9, request)
+def appended(topic: str, batch: bytes) -> bytes:
+    return raw.frame(produce.API, 9, produced(topic, batch))
 
 
 def searched(topic: str, timestamp: int) -> bytes:
@@ -70,63 +62,38 @@ def attacks(records: int) -> Iterator[Attack]:
             topic = f"plain-{codec.name}"
             size = f"{len(batch) // 1024} KB of {codec.name}"
             yield Attack(
-                f"search by time, {size}", searched(topic, NOW + 1), produced(topic, batch)
+                f"search by time, {size}", searched(topic, NOW + 1), appended(topic, batch)
             )
     for codec in CODECS:
         batch = bomb(codec, BOMB_BYTES if codec is not Compression.SNAPPY else 16 << 20)
-        yield Attack(f"append, {len(batch) // 1024} KB of {codec.name}", produced("keyed", batch))
+        yield Attack(f"append, {len(batch) // 1024} KB of {codec.name}", appended("keyed", batch))
     text = b"".join(b"%d," % (number * 7919) for number in range(RECOMPRESSED // 10))
     value = text[: RECOMPRESSED // 64]
     records_of = [Record(at, NOW, b"%d" % at, value, ()) for at in range(64)]
     batch = build_batch(records_of, compression=Compression.ZSTD, level=9)
-    yield Attack(f"append to lz4, {len(batch) // 1024} KB of ZSTD", produced("to-lz4", batch))
+    yield Attack(f"append to lz4, {len(batch) // 1024} KB of ZSTD", appended("to-lz4", batch))
     small = batch_of(packed(Compression.GZIP, SHORTEST * 200), 200, Compression.GZIP)
-    yield Attack("append, 200 records", produced("keyed", small))
-
-
-class Neighbour:
-    """A client that appends to another topic of which the broker reads every record."""
-
-    def __init__(self, port: int) -> None:
-        self._client = raw.connect(port)
-        record = Record(0, NOW, b"k", b"v" * 1000, ())
-        batch = build_batch([record] * 1, compression=Compression.GZIP)
-        self._request = produced("neighbour", batch)
-        self._stopped = threading.Event()
-        self.slowest = 0.0
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stopped.wait(EVERY_S):
-            began = time.perf_counter()
-            self._client.exchange(self._request)
-            self.slowest = max(self.slowest, time.perf_counter() - began)
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join()
+    yield Attack("append, 200 records", appended("keyed", small))
 
 
 def measure(attack: Attack, port: int, pid: int, directory: Path) -> str:
     with raw.connect(port) as client:
         if attack.prepare is not None:
             client.exchange(attack.prepare)
-        neighbour = Neighbour(port)
-        time.sleep(SETTLE_S)
-        before = resident_mb(pid)
-        held_since_last(pid, directory)
-        neighbour.slowest = 0.0
-        began = time.perf_counter()
-        client.exchange(attack.request)
-        took = time.perf_counter() - began
-        time.sleep(SETTLE_S)
-        held = held_since_last(pid, directory)
-        neighbour.stop()
+        with Neighbour(port, every_s=EVERY_S) as neighbour:
+            time.sleep(SETTLE_S)
+            before = resident_mb(pid)
+            held_since_last(pid, directory)
+            began = time.monotonic()
+            client.exchange(attack.request)
+            took = time.monotonic() - began
+            time.sleep(SETTLE_S)
+            held = held_since_last(pid, directory)
+            slowest = neighbour.times(began, time.monotonic())[-1]
         grown = max(0.0, resident_mb(pid, "VmHWM") - before)
     return (
         f"| {attack.name} | {held.longest:.0f} | {held.longest_work:.0f} | {grown:.0f} "
-        f"| {neighbour.slowest * 1000:.0f} | {took:.2f} |"
+        f"| {slowest * 1000:.0f} | {took:.2f} |"
     )
 
 
@@ -149,7 +116,7 @@ def attacked(attack: Attack, directory: Path) -> str:
         timed_broker(directory, message_max_bytes=str(4 << 20)) as broker,
         raw.connect(broker.port) as client,
     ):
-        for topic in ("neighbour", "keyed"):
+        for topic in (TOPIC, "keyed"):
             create_topic(client, topic, cleanup_policy="compact")
         create_topic(client, "to-lz4", compression_type="lz4", compression_lz4_level="12")
         for codec in CODECS:

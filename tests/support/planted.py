@@ -9,13 +9,16 @@ import cramjam
 from backports import zstd
 from lz4 import frame
 
-from barnabas.protocol.records.batch import MAGIC, BatchHeader, pack_batch
-from barnabas.protocol.records.compression import Compression
+from barnabas.protocol.records.batch import HEADER_SIZE, MAGIC, BatchHeader, pack_batch
+from barnabas.protocol.records.compression import Compression, compressor
 
 NOW = 1_700_000_000_000
 SHORTEST = b"\x0c\0\0\0\0\0\0"
 """The shortest record, with an empty key and offset delta 0."""
 CODECS = [codec for codec in Compression if codec]
+ENDLESS = 1 << 28
+"""More than a batch of 4 MB may decompress to."""
+_ZEROS = bytes(1 << 16)
 
 
 def raw_snappy(body: bytes) -> bytes:
@@ -58,9 +61,46 @@ def crowd(codec: Compression, count: int) -> bytes:
 @cache
 def bomb(codec: Compression, size: int) -> bytes:
     """Return a batch with one record of about `size` bytes of zeros."""
-    value = struct.pack(">B", 0) * size
-    fields = b"\0\0\0\0" + _varint(size) + value + b"\0"
-    return batch_of(packed(codec, _varint(len(fields)) + fields), 1, codec, max_timestamp=NOW + 9)
+    head, tail = _around(size)
+    return batch_of(packed(codec, head + bytes(size) + tail), 1, codec, max_timestamp=NOW + 9)
+
+
+@cache
+def endless_bomb(codec: Compression, most: int) -> bytes:
+    """Return a batch of at most `most` bytes with one record that inflates to a quarter of a GB.
+
+    Snappy shrinks to a 21st at best: its record is as long as `most` allows, in a single block.
+    """
+    if codec is Compression.SNAPPY:
+        return bomb(codec, 20 * most)
+    head, tail = _around(ENDLESS)
+    stream = compressor(codec)
+    parts = [stream.compress(head)]
+    parts += [stream.compress(_ZEROS) for _ in range(ENDLESS // len(_ZEROS))]
+    body = b"".join([*parts, stream.compress(tail), stream.flush()])
+    batch = batch_of(body, 1, codec, max_timestamp=NOW + 9)
+    assert len(batch) <= most
+    return batch
+
+
+def nested_bomb(codec: Compression, most: int) -> bytes:
+    """Return a batch whose only record has the body of an endless bomb as its value."""
+    value = endless_bomb(codec, most)[HEADER_SIZE:]
+    head, tail = _around(len(value))
+    return batch_of(packed(codec, head + value + tail), 1, codec, max_timestamp=NOW + 9)
+
+
+def old_format(codec: Compression, body: bytes) -> bytes:
+    """Return a message of format 1 around compressed ones, as Kafka had them before format 2."""
+    fields = struct.pack(">bbqii", 1, int(codec), NOW, -1, len(body)) + body
+    message = struct.pack(">I", zlib.crc32(fields)) + fields
+    return struct.pack(">qi", 0, len(message)) + message
+
+
+def _around(size: int) -> tuple[bytes, bytes]:
+    """Return what is before and behind the value of `size` bytes of a record with an empty key."""
+    fields = b"\0\0\0\0" + _varint(size)
+    return _varint(len(fields) + size + 1) + fields, b"\0"
 
 
 def _varint(value: int) -> bytes:

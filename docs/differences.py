@@ -92,8 +92,8 @@ DIFFERENCES = (
         "With an authorizer, a transactional producer id belongs to the principal of its latest "
         "InitProducerId: others that may write under the same transactional id get "
         "INVALID_PRODUCER_ID_MAPPING, except super users. One of a super user belongs to no "
-        "principal. The principal is in a tagged field of `__transaction_state`, whose records then "
-        "have version 1 also below transaction.version 1.",
+        "principal. The principal is in a tagged field of `__transaction_state`, whose records "
+        "then have version 1 also below transaction.version 1.",
         "Every principal with Write on a transactional id may go on with its producer id.",
         "It closes the gap that KIP-98 leaves: a producer id tells nothing about its sender.",
     ),
@@ -208,8 +208,8 @@ DIFFERENCES = (
         "No client logs in with a token that has expired. A token that another broker has just "
         "created is found by its HMAC at once. All tokens together have at most 32 MB in the "
         "metadata, and those that one principal has requested 4 MB (some 10,000), beyond which "
-        "CreateDelegationToken answers POLICY_VIOLATION; one token has at most 64 KB, beyond which it "
-        "answers INVALID_REQUEST.",
+        "CreateDelegationToken answers POLICY_VIOLATION; one token has at most 64 KB, beyond which "
+        "it answers INVALID_REQUEST.",
         "A token that has expired lets clients in until it is deleted. A broker answers "
         "DELEGATION_TOKEN_NOT_FOUND until it has heard of a token. No limits.",
         "An end is an end; a client with a name cannot fill the metadata, nor use up the tokens of "

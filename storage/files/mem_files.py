@@ -11,6 +11,7 @@ The same seed produces the same crash.
 
 import errno
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 
@@ -163,6 +164,8 @@ class MemFiles:
         self.faults: list[Fault] = []
         self.crashes = 0
         self._nodes: dict[str, _Node] = {"/": None}
+        # The paths in `_nodes` by directory, in order.
+        self._entries: dict[str, dict[str, None]] = {}
         self._durable: dict[str, _Node] = {"/": None}
         # Names that are not durable yet, in order: removed paths, then added ones.
         self._pending: list[tuple[list[str], dict[str, _Node]]] = []
@@ -183,6 +186,8 @@ class MemFiles:
             if node is not None:
                 node.crash(rng, mode)
         self._nodes = dict(self._durable)
+        self._entries = {}
+        self._enter(self._nodes)
         self.kill()
 
     def kill(self) -> None:
@@ -222,9 +227,7 @@ class MemFiles:
 
     def listdir(self, path: str) -> list[str]:
         self._require(path)
-        prefix = path.rstrip("/") + "/"
-        below = (p[len(prefix) :] for p in self._nodes if p.startswith(prefix))
-        return sorted(name for name in below if name and "/" not in name)
+        return sorted(map(os.path.basename, self._entries.get(path.rstrip("/") or "/", ())))
 
     def is_dir(self, path: str) -> bool:
         return path in self._nodes and self._nodes[path] is None
@@ -287,12 +290,22 @@ class MemFiles:
         return self._nodes[path]
 
     def _tree(self, path: str) -> dict[str, _Node]:
-        below = path + "/"
-        return {p: node for p, node in self._nodes.items() if p == path or p.startswith(below)}
+        tree = {path: self._nodes[path]}
+        for below in self._entries.get(path, ()):
+            tree |= self._tree(below)
+        return tree
 
     def _change(self, removed: list[str], added: dict[str, _Node]) -> None:
         _rename_nodes(self._nodes, removed, added)
+        for path in removed:
+            del self._entries[os.path.dirname(path)][path]
+        self._enter(added)
         self._pending.append((removed, added))
+
+    def _enter(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            if path != "/":
+                self._entries.setdefault(os.path.dirname(path), {})[path] = None
 
 
 def _rename_nodes(nodes: dict[str, _Node], removed: list[str], added: dict[str, _Node]) -> None:

@@ -7,6 +7,7 @@ the event loop.
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from random import Random
@@ -306,10 +307,19 @@ class LogManager:
             raise LogDirFailed(", ".join(d.path for d in self.dirs), "a log directory is offline")
         log_dir = self.preferred.pop(key, None)
         if log_dir not in online:
-            log_dir = min(online, key=lambda each: len(self.logs_in(each)))
+            log_dir = self._emptiest(online)
         log = self.make(log_dir, key, topic_id, config)
         self._logs[key] = log
         return log
+
+    def _emptiest(self, dirs: list[LogDir]) -> LogDir:
+        """Return the directory with the fewest logs, future logs included."""
+        if len(dirs) == 1:
+            # Each log of a new topic would count all others: half of the time for 4,000 partitions.
+            return dirs[0]
+        # Copies, because the event loop may change the originals meanwhile.
+        counts = Counter(log.log_dir for log in (*self.logs, *self.futures.values()))
+        return min(dirs, key=counts.__getitem__)
 
     def make(
         self,

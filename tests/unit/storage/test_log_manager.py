@@ -81,6 +81,15 @@ def test_new_log_goes_to_the_directory_with_fewest_logs() -> None:
     assert create(manager, "t", 9).log_dir.path == "/data/a"
 
 
+def test_log_in_the_only_directory_is_made_without_a_look_at_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A topic of 10,000 partitions took as long as 50,000,000 looks."""
+    manager = make(MemFiles(), "/data/a")
+    monkeypatch.setattr(LogManager, "logs", property(lambda _: pytest.fail("a look at all logs")))
+    assert create(manager, "t", 0).log_dir.path == "/data/a"
+
+
 def test_partition_metadata_has_kafkas_format() -> None:
     files = MemFiles()
     log = create(make(files), "t")

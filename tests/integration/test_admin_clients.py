@@ -1,5 +1,9 @@
-"""Topics and configurations managed by confluent-kafka, which survive a restart of the broker."""
+"""Topics and configurations managed by confluent-kafka, which survive a restart of the broker; and
+requests about many partitions.
+"""
 
+import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,9 +12,15 @@ import confluent_kafka
 import pytest
 from confluent_kafka import admin as confluent
 
+from barnabas.storage.files.mem_files import MemFiles
 from barnabas.testing import Broker
+from tests.support.data_path import running_in_memory
+from tests.support.garbage import without_collector
+from tests.support.kafka import jvm
 
 DEADLINE = 20.0
+MANY = 10_000
+"""Partitions of one request. The bound is ten times as many elements."""
 
 
 @pytest.fixture(scope="module")
@@ -105,17 +115,37 @@ def test_a_restart_keeps_what_admins_did(tmp_path: Path) -> None:
 
 
 def test_request_of_ten_thousand_partitions_is_answered(broker: Broker) -> None:
-    """The bound is ten times as many elements."""
-    count = 10_000
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "many"}
     )
-    asked = [confluent_kafka.TopicPartition("many", index) for index in range(count)]
+    asked = [confluent_kafka.TopicPartition("many", index) for index in range(MANY)]
     found = consumer.committed(asked, timeout=DEADLINE)
     consumer.close()
     assert [(each.partition, each.offset, each.error) for each in found] == [
-        (index, confluent_kafka.OFFSET_INVALID, None) for index in range(count)
+        (index, confluent_kafka.OFFSET_INVALID, None) for index in range(MANY)
     ]
-    topic = confluent.NewTopic("many", count, 1)
+    topic = confluent.NewTopic("many", MANY, 1)
     client = confluent_admin(broker)
     assert results(client.create_topics([topic], validate_only=True)) == [None]
+
+
+async def test_java_uses_ten_thousand_partitions_at_once(tmp_path: Path) -> None:
+    """The files are in memory: on a disk each partition holds two descriptors."""
+    keys = {
+        "offsets_topic_num_partitions": 1,
+        "offsets_topic_replication_factor": 1,
+        "transaction_state_log_num_partitions": 1,
+        "transaction_state_log_replication_factor": 1,
+        "transaction_state_log_min_isr": 1,
+    }
+    async with running_in_memory(MemFiles(), **keys) as broker:
+        with without_collector(), jvm.start(tmp_path / "errors") as java:
+            many = {"servers": broker.bootstrap_servers, "topic": "many", "count": MANY}
+            await asyncio.to_thread(java.call, "create_many_partitions", **many)
+            found = await asyncio.to_thread(java.call, "use_many_partitions", **many)
+        assert found == dict.fromkeys(found, MANY)
+        asked: Counter[str] = Counter()
+        for (name, _), count in broker._metrics.requests.requests.snapshot().samples:
+            asked[name] += int(count)
+    for name in ("CreateTopics", "Produce", "TxnOffsetCommit", "OffsetCommit", "DeleteRecords"):
+        assert 1 <= asked[name] <= 2, name

@@ -4,11 +4,10 @@
 """
 
 import asyncio
-import gc
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.schema import MAX_REQUEST_ELEMENTS, Api
 from tests.support import raw
 from tests.support.data_path import running
+from tests.support.garbage import without_collector
 from tests.support.in_cluster import BROKERS, member, shared_metadata
 from tests.support.large_messages import Path as ArrayPath
 from tests.support.large_messages import around, arrays, large_message
@@ -68,17 +68,6 @@ class Probe:
 
     def stop(self) -> None:
         self._timer.cancel()
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Keep the collector away: it would walk over the objects of the clients too."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 Cases = Iterable[tuple[Api, int, ArrayPath]]

@@ -31,6 +31,7 @@ public final class Resident {
         Members.register(known);
         Administrator.register(known);
         Exchange.register(known);
+        ManyPartitions.register(known);
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             answers.println(JSON.writeValueAsString(answer(known, JSON.readTree(line))));
             answers.flush();

@@ -7,6 +7,7 @@ hide the broker's. The CPU time of a broker is the kernel's accounting of its pr
 """
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
@@ -24,6 +25,7 @@ from typing import TypeVar
 
 from barnabas.protocol.records.batch import read_prefix
 from benchmarks import (
+    checks,
     raw,
     registering,
     report,
@@ -334,6 +336,11 @@ def measure_security(found: Found, directory: Path, rounds: int, megabytes: int)
             partial(over_tls, batch_bytes=size) for size in BATCH_BYTES
         ]
         found.rounds(systems, [*work, partial(site.come_in, count=10 * megabytes)], rounds)
+    for _ in range(rounds):
+        for name, figures in site.held(10 * megabytes).items():
+            found.note(name, Barnabas.name, figures)
+        for name, us in asyncio.run(checks.measure()).items():
+            found.note(name, Barnabas.name, {"us": us})
 
 
 PARTS = {

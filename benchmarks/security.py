@@ -16,7 +16,9 @@ from barnabas.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from benchmarks import raw
-from benchmarks.systems import ApacheKafka, Barnabas, System, cpu_seconds
+from benchmarks.systems import ApacheKafka, Barnabas, Running, System, cpu_seconds
+from tests.support.brokers import timed
+from tests.support.brokers.loop_hold import held_since_last
 from tests.support.certificates import Authority, Stores
 from tests.support.ports import free_port
 from tests.support.web_tokens import Issuer
@@ -73,13 +75,13 @@ class Site:
     def tls(self, system: System) -> Tls:
         return Tls(self.ports[system.name]["SECURE"], self.authority)
 
-    def barnabas(self, *, tokens: bool = True) -> Barnabas:
+    def barnabas(self, *, tokens: bool = True, program: str = "") -> Barnabas:
         """Return Barnabas; without `tokens` there is no OAUTHBEARER, whose libraries are large."""
         properties = {**self._properties}
         if not tokens:
             properties["sasl.enabled.mechanisms"] = "SCRAM-SHA-512"
             del properties["sasl.oauthbearer.jwks.endpoint.url"]
-        made = Barnabas(self._directory, properties, self._listeners(Barnabas.name))
+        made = Barnabas(self._directory, properties, self._listeners(Barnabas.name), program)
         self._made.append(made)
         return made
 
@@ -111,9 +113,9 @@ class Site:
         return str(path)
 
     def come_in(
-        self, system: System, count: int, *, tokens: bool = True
+        self, system: System, count: int, *, tokens: bool = True, only: str = ""
     ) -> dict[str, dict[str, float]]:
-        """Measure new connections and logins, `count` of each kind."""
+        """Measure new connections and logins, `count` of each kind, or of one kind."""
         ports = self.ports[system.name]
         share = count // COMERS
         with ExitStack() as stack:
@@ -125,7 +127,22 @@ class Site:
             }
             if not tokens:
                 del orders["logins by OAUTHBEARER"]
+            if only:
+                orders = {only: orders[only]}
             return {name: _come_in(system, count, each) for name, each in orders.items()}
+
+    def held(self, count: int) -> dict[str, dict[str, float]]:
+        """Measure for how long the event loop of Barnabas is held while clients come in."""
+        system = self.barnabas(program=timed.__name__)
+        with Running(system), raw.connect(system.port):
+            add_user(system)
+            found = {}
+            for name in self.come_in(system, COMERS * THREADS):
+                held_since_last(system.pid, system.data)
+                self.come_in(system, count, only=name)
+                held = held_since_last(system.pid, system.data)
+                found[f"{name}: loop"] = {"held_ms": held.longest_work}
+            return found
 
 
 @contextmanager

@@ -64,10 +64,12 @@ class Barnabas:
         directory: Path,
         properties: Mapping[str, str] = {},
         listeners: Sequence[str] = (),
+        program: str = "",
     ) -> None:
+        """`program` is a module that runs a broker in place of `barnabas serve`."""
         self.data = directory / "barnabas"
         self._broker = BrokerProcess(
-            self.data, defaults=PROPERTIES, further=listeners, **properties
+            self.data, defaults=PROPERTIES, further=listeners, program=program, **properties
         )
         self.port = self._broker.port
 

@@ -60,9 +60,9 @@ class Rate:
 
     def __init__(self, windows: int, seconds: float) -> None:
         """Keep `windows` windows of `seconds` each."""
-        self.limit = math.inf
         self._windows = windows
         self._seconds = seconds
+        self.limit = math.inf
         self._amounts: deque[list[float]] = deque()
         """The start of each window, and its amount."""
         self._total = 0.0
@@ -91,9 +91,14 @@ class Rate:
         return max(0.0, self._total / self.limit - span)
 
     @property
-    def burst(self) -> float:
+    def limit(self) -> float:
+        return self._limit
+
+    @limit.setter
+    def limit(self, limit: float) -> None:
+        self._limit = limit
+        self.burst = limit * max(self._windows - 1, 0) * self._seconds
         """The amount that is within the limit after a pause."""
-        return self.limit * (self._windows - 1) * self._seconds
 
     def is_idle(self, now: float) -> bool:
         """Whether nothing would be lost with this object."""

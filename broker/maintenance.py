@@ -174,10 +174,9 @@ class LogTasks:
         now_ms = self._clock.now_ms()
         expiration_ms = self._config().producer_id_expiration_ms
         for log in self._online():
-            if len(log.producers):
+            for _ in log.producers.expire(now_ms, expiration_ms):
                 # A partition may have hundreds of thousands.
                 await asyncio.sleep(0)
-            log.producers.expire(now_ms, expiration_ms)
 
 
 class CleanerTask:

@@ -30,6 +30,8 @@ from barnabas.storage.producers.rules import (
 from barnabas.storage.producers.verification import UNVERIFIED, VerificationGuard, Verifications
 
 _NOTHING = ProducerUpdate()
+_EXPIRY_STEP = 2_000
+"""Producers in a step of `expire`."""
 
 
 class ProducerStateManager:
@@ -229,21 +231,33 @@ class ProducerStateManager:
         self.on_high_watermark(offset)
         self.map_end_offset = max(self.map_end_offset, offset)
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers idle for `expiration_ms` without an open transaction; return how
-        many.
+    def expire(self, now_ms: int, expiration_ms: int) -> Iterator[int]:
+        """Forget producers idle for `expiration_ms` without an open transaction; yield how many,
+        after each step of about a millisecond.
 
         The timestamps are the clients': one in the future counts as now, or its producer would be
-        remembered until then.
+        remembered until then. The state may change between the steps.
         """
-        early = [entry for entry in self if entry.last_timestamp > now_ms]
-        for entry in early:
-            self._entries[entry.producer_id] = entry._replace(last_timestamp=now_ms)
-        gone = [e.producer_id for e in self if _is_expired(e, now_ms, expiration_ms)]
-        for producer_id in gone:
-            del self._entries[producer_id]
         self._verifications.sweep()
-        return len(gone)
+        left = list(self._entries)
+        while left:
+            step = left[-_EXPIRY_STEP:]
+            # The ids of forgotten producers are freed step by step too.
+            del left[-_EXPIRY_STEP:]
+            yield self._expire(step, now_ms, expiration_ms)
+
+    def _expire(self, producer_ids: Iterable[int], now_ms: int, expiration_ms: int) -> int:
+        gone, entries = 0, self._entries
+        for producer_id in producer_ids:
+            entry = entries.get(producer_id)
+            if entry is None:
+                continue
+            if entry.last_timestamp > now_ms:
+                entry = entries[producer_id] = entry._replace(last_timestamp=now_ms)
+            if _is_expired(entry, now_ms, expiration_ms):
+                del entries[producer_id]
+                gone += 1
+        return gone
 
     def reset(self, map_end_offset: int) -> None:
         """Forget everything, before a truncated or replaced log is replayed from this offset."""

@@ -8,6 +8,7 @@ from barnabas.protocol.records.control import ControlType, TxnMarker
 from barnabas.protocol.records.record import Record, build_batch, rewrite_batch
 from barnabas.storage.log.txn_index import AbortedTxn
 from barnabas.storage.log.validator import Origin
+from barnabas.storage.producers import state as state_module
 from barnabas.storage.producers.entry import BatchMetadata
 from barnabas.storage.producers.state import ProducerStateManager
 from tests.unit.storage.producer_bench import PID, Partition, header, load
@@ -185,18 +186,38 @@ def test_idle_producers_expire_unless_a_transaction_is_open(log: Partition) -> N
     log.append(header(0, producer_id=1, timestamp=1000))
     log.append(header(0, producer_id=2, timestamp=1001))
     log.append(header(0, producer_id=3, timestamp=0, transactional=True))
-    assert log.state.expire(1099, 100) == 0
-    assert log.state.expire(1100, 100) == 1
+    assert sum(log.state.expire(1099, 100)) == 0
+    assert sum(log.state.expire(1100, 100)) == 1
     assert [entry.producer_id for entry in log.state] == [2, 3]
 
 
 def test_timestamp_of_the_future_keeps_no_producer_in_memory(log: Partition) -> None:
     log.append(header(0, timestamp=2**62))
-    assert log.state.expire(1000, 100) == 0
-    assert log.state.expire(1099, 100) == 0
+    assert sum(log.state.expire(1000, 100)) == 0
+    assert sum(log.state.expire(1099, 100)) == 0
     log.append(header(1, timestamp=2**62))
-    assert log.state.expire(1100, 100) == 0
-    assert log.state.expire(1200, 100) == 1
+    assert sum(log.state.expire(1100, 100)) == 0
+    assert sum(log.state.expire(1200, 100)) == 1
+
+
+def test_producers_come_and_go_while_others_expire_step_by_step(
+    log: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_module, "_EXPIRY_STEP", 2)
+    for producer_id in range(6):
+        log.append(header(0, producer_id=producer_id, timestamp=1000))
+    steps = log.state.expire(1200, 100)
+    assert next(steps) == 2
+    for producer_id in (0, 6):
+        log.append(header(1, producer_id=producer_id, timestamp=1190))
+    assert next(steps) == 2
+    assert next(steps) == 1
+    assert [entry.producer_id for entry in log.state] == [0, 6]
+    monkeypatch.setattr(state_module, "_EXPIRY_STEP", 1)
+    steps = log.state.expire(1300, 100)
+    assert next(steps) == 1
+    log.state.reset(0)
+    assert sum(steps) == 0
 
 
 def test_deleting_records_forgets_no_producer(log: Partition) -> None:

@@ -152,10 +152,11 @@ class LogTasks:
             await self._replicas.checkpoint(log_dir)
 
     async def flush_rolled(self) -> None:
-        """Flush closed segments, so recovery after a crash need not scan them."""
+        """Flush closed segments and producer snapshots, so recovery after a crash need not scan
+        them."""
         for partition in self._replicas:
             log = partition.log
-            if log.flushed_offset < log.segments.active.base_offset:
+            if log.flushed_offset < log.segments.active.base_offset or log.snapshots.waiting:
                 self._flusher.request(partition)
 
     async def flush_by_time(self) -> None:

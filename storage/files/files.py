@@ -17,7 +17,15 @@ from typing import Protocol
 from barnabas.protocol.records.varint import Buffer
 
 
-class File(Protocol):
+class Syncable(Protocol):
+    """A file, or the content of files that the first `sync` writes."""
+
+    def sync(self) -> None:
+        """Return when the bytes and the length are on the device; may run in another thread."""
+        ...
+
+
+class File(Syncable, Protocol):
     """An open file: appended to, truncated at its end, and read anywhere.
 
     It has no `close`: it closes with its last reference. A log slice on its way to a slow socket
@@ -60,10 +68,6 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None:
         """Truncate the file to `size` bytes."""
-        ...
-
-    def sync(self) -> None:
-        """Return when the bytes and the length are on the device; may run in another thread."""
         ...
 
     def reserve(self, size: int) -> None:

@@ -1,11 +1,13 @@
 """The flush of a log: which offsets an fsync has covered, and the fsync itself.
 
-Only the wait for the disk leaves the event loop, and many appends share one fsync (group commit).
+Only the wait for the disk leaves the event loop, and the encoding of large producer snapshots. Many
+appends share one fsync (group commit).
 """
 
 import os
+from collections.abc import Iterable
 
-from barnabas.storage.files.files import File, Files
+from barnabas.storage.files.files import File, Files, Syncable
 from barnabas.storage.log.leader_epochs import LeaderEpochCache, write_epochs
 
 
@@ -34,7 +36,7 @@ class FlushJob:
         self,
         file_system: Files,
         directory: str,
-        files: list[File],
+        files: list[Syncable],
         *,
         up_to: int,
         newest: int,
@@ -76,10 +78,10 @@ class FlushState:
         # The base offset of the newest segment whose name is durable.
         self._named = -1
         # Complete files (rolled segments, producer snapshots) that no fsync has covered yet.
-        self._unsynced: list[File] = []
+        self._unsynced: list[Syncable] = []
         self._jobs: list[FlushJob] = []
 
-    def add_unsynced(self, files: list[File]) -> None:
+    def add_unsynced(self, files: Iterable[Syncable]) -> None:
         """Add complete files that no fsync has covered; the next flush syncs them."""
         self._unsynced += files
 

@@ -252,7 +252,9 @@ class Log:
         if not old.size:
             return old
         self._flush.add_unsynced(old.deactivate())
-        self._flush.add_unsynced(self.snapshots.take(self.producers))
+        if not self.snapshots.waiting:
+            # Otherwise one of a few seconds ago will be written: the next flush is due already.
+            self._flush.add_unsynced(self.snapshots.take(self.producers))
         segment = old.successor(self.log_end_offset, self.config, now_ms)
         segment.activate()
         self.segments.add(segment)
@@ -387,6 +389,7 @@ class Log:
         """Give the log up: it is not used any more, and failures of its disk no longer matter."""
         self.closed = True
         self._flush.forget()
+        self.snapshots.abandon()
         self.segments.active.active_file = None
         if (rearrangement := self.rearrangement) is not None:
             rearrangement.cancel()

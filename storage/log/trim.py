@@ -56,7 +56,7 @@ def _drop(log: "Log", count: int, now_ms: int) -> Steps:
         # Oldest first: a crash in between leaves no gap.
         for each in dropped:
             renamed.extend(each.rename(DELETED))
-        renamed.extend(log.snapshots.paths(snapshots))
+        renamed.extend(log.snapshots.withdraw(snapshots))
 
     yield rename
     log.to_delete += renamed

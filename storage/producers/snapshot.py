@@ -5,19 +5,28 @@ ones, so that a restart forgets no duplicate. It names the CRC of its snapshot; 
 damaged or belongs to another snapshot, the batches before the snapshot are read again instead.
 """
 
-from collections.abc import Iterable
-from itertools import starmap
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from struct import Struct
 from struct import error as StructError
+from threading import Lock
 
-from barnabas.protocol.records.batch import NO_SEQUENCE
+from barnabas.protocol.records.batch import NO_SEQUENCE, NO_TIMESTAMP
 from barnabas.protocol.records.checksum import crc32c
-from barnabas.storage.files.files import File, Files
-from barnabas.storage.producers.entry import BatchMetadata, ProducerEntry
+from barnabas.storage.files.files import File, Files, Syncable
+from barnabas.storage.producers.entry import WINDOW, BatchMetadata, ProducerEntry
 from barnabas.storage.producers.state import ProducerStateManager
 
 SNAPSHOT_SUFFIX = ".snapshot"
 WINDOW_SUFFIX = ".window"
+
+AT_ONCE = 2_000
+"""Producers whose snapshot is written at once, in a few milliseconds. A snapshot of more is a
+`PendingSnapshot`."""
+_STEP = 1_000
+"""Producers that a thread encodes, or releases, before the event loop may take the interpreter
+lock."""
 
 _SNAPSHOT_VERSION = 1
 _WINDOW_VERSION = 1
@@ -27,7 +36,10 @@ _ENTRY = Struct(">qhiqiqiq")
 _WINDOW_HEAD = Struct(">Ii")
 _PRODUCER = Struct(">qhB")
 _BATCH = Struct(">iqiq")
+_WINDOWS = [Struct(_PRODUCER.format + n * _BATCH.format.lstrip(">")) for n in range(WINDOW)]
+"""A producer and its earlier batches, by their number."""
 _NO_OFFSET = -1
+_NO_BATCH = BatchMetadata(NO_SEQUENCE, _NO_OFFSET, 0, NO_TIMESTAMP)
 
 Windows = dict[int, tuple[BatchMetadata, ...]]
 """The batches before the last one, oldest first, by producer id."""
@@ -38,8 +50,7 @@ class CorruptSnapshotError(Exception):
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    rows = [_encode_entry(entry) for entry in entries]
-    return _seal(_SNAPSHOT_VERSION, _COUNT.pack(len(rows)) + b"".join(rows))
+    return b"".join(_snapshot_parts([entries]))
 
 
 def decode_snapshot(data: bytes) -> list[ProducerEntry]:
@@ -53,13 +64,7 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
 
 def encode_windows(entries: Iterable[ProducerEntry], snapshot: bytes) -> bytes:
     """Return the window file that belongs to `snapshot`, the encoding of `entries`."""
-    full = [entry for entry in entries if len(entry.batches) > 1]
-    parts = [_WINDOW_HEAD.pack(_crc(snapshot), len(full))]
-    for entry in full:
-        earlier = entry.batches[:-1]
-        parts.append(_PRODUCER.pack(entry.producer_id, entry.producer_epoch, len(earlier)))
-        parts += starmap(_BATCH.pack, earlier)
-    return _seal(_WINDOW_VERSION, b"".join(parts))
+    return b"".join(_window_parts([entries], _crc(snapshot)))
 
 
 def decode_windows(data: bytes, snapshot: bytes) -> Windows:
@@ -87,6 +92,62 @@ def decode_windows(data: bytes, snapshot: bytes) -> Windows:
     return windows
 
 
+class PendingSnapshot:
+    """A snapshot that a flush encodes and writes: a large one would hold the event loop too long.
+
+    Any thread may call any method.
+    """
+
+    __slots__ = ("_begun", "_entries", "_files", "_lock", "_paths")
+
+    def __init__(self, files: Files, paths: list[str], entries: list[ProducerEntry]) -> None:
+        """`paths` are those of the snapshot and of its windows."""
+        self._files = files
+        self._paths = paths
+        self._lock = Lock()
+        self._begun = False
+        self._entries: list[ProducerEntry] | None = entries
+
+    @property
+    def waits(self) -> bool:
+        """Return whether it is neither written nor cancelled."""
+        return self._entries is not None
+
+    def entries(self) -> list[ProducerEntry] | None:
+        """Return the state of the producers; None once it is written, or cancelled."""
+        with self._lock:
+            return None if self._entries is None else list(self._entries)
+
+    def sync(self) -> None:
+        """Write the files durably, unless another flush does or `release` was called; raises
+        OSError."""
+        with self._lock:
+            entries = self._entries
+            if entries is None or self._begun:
+                return
+            self._begun = True
+        snapshot = _snapshot_parts(_in_steps(entries))
+        windows = _window_parts(_in_steps(entries), _crc(snapshot[0]))
+        with self._lock:
+            if self._entries is None:
+                return
+            # From here on the files may be renamed or removed: what is written follows them.
+            snapshot_file, window_file = (
+                self._files.open(path, create=True) for path in self._paths
+            )
+        for file, parts in ((window_file, windows), (snapshot_file, snapshot)):
+            _fill(file, parts)
+            file.sync()
+        self.release()
+
+    def release(self) -> None:
+        """Release the state of the producers. If no file has been created yet, none will be."""
+        with self._lock:
+            entries, self._entries = self._entries, None
+        while entries:
+            del entries[-_STEP:]
+
+
 class Snapshots:
     """The snapshot files in the directory of one log."""
 
@@ -100,9 +161,17 @@ class Snapshots:
             if name.endswith(SNAPSHOT_SUFFIX) and name.removesuffix(SNAPSHOT_SUFFIX).isdigit()
         )
         """Offsets of the snapshots, ascending."""
+        self._pending: dict[int, PendingSnapshot] = {}
+        """By offset, those that wait and some that do not any more."""
 
-    def take(self, producers: ProducerStateManager) -> list[File]:
-        """Write the state as of `map_end_offset`, unless it is written already.
+    @property
+    def waiting(self) -> bool:
+        """Return whether a snapshot waits for a flush."""
+        return any(pending.waits for pending in self._pending.values())
+
+    def take(self, producers: ProducerStateManager) -> Sequence[Syncable]:
+        """Write the state as of `map_end_offset`, unless it is written already, or let a flush
+        write it.
 
         Returns the files, to be synced; a crash before that only makes recovery longer.
         """
@@ -110,13 +179,21 @@ class Snapshots:
         if offset in self.offsets[-1:]:
             return []
         entries = list(producers)
-        snapshot = encode_snapshot(entries)
-        written = [
-            self._write(offset, WINDOW_SUFFIX, encode_windows(entries, snapshot)),
-            self._write(offset, SNAPSHOT_SUFFIX, snapshot),
-        ]
+        files: Sequence[Syncable]
+        if len(entries) > AT_ONCE:
+            paths = [self._path(offset, suffix) for suffix in (SNAPSHOT_SUFFIX, WINDOW_SUFFIX)]
+            pending = PendingSnapshot(self._files, paths, entries)
+            waiting = {known: each for known, each in self._pending.items() if each.waits}
+            self._pending = {**waiting, offset: pending}
+            files = [pending]
+        else:
+            snapshot = encode_snapshot(entries)
+            files = [
+                self._write(offset, WINDOW_SUFFIX, encode_windows(entries, snapshot)),
+                self._write(offset, SNAPSHOT_SUFFIX, snapshot),
+            ]
         self.offsets = [*(known for known in self.offsets if known < offset), offset]
-        return written
+        return files
 
     def load_newest(
         self,
@@ -135,17 +212,15 @@ class Snapshots:
         self.remove_from(log_end_offset + 1)
         while self.offsets and self.offsets[-1] > log_start_offset:
             offset = self.offsets[-1]
-            snapshot = self._files.read_bytes(self._path(offset, SNAPSHOT_SUFFIX))
             try:
-                entries = decode_snapshot(snapshot)
+                entries, windows_known = self._load(offset)
             except CorruptSnapshotError:
                 self.remove_from(offset)
                 continue
-            windows = self._read_windows(offset, snapshot)
             producers.load(
                 offset,
-                entries if windows is None else _with_windows(entries, windows),
-                windows_known=windows is not None,
+                entries,
+                windows_known=windows_known,
                 now_ms=now_ms,
                 expiration_ms=expiration_ms,
             )
@@ -163,7 +238,7 @@ class Snapshots:
         if not gone:
             return
         self.offsets = self.offsets[: -len(gone)]
-        for path in self.paths(gone):
+        for path in self.withdraw(gone):
             self._files.unlink(path)
         self._files.sync_dir(self._directory)
 
@@ -173,20 +248,40 @@ class Snapshots:
         self.offsets = self.offsets[len(gone) :]
         return gone
 
-    def paths(self, offsets: list[int]) -> list[str]:
-        """Return the existing files of the snapshots at `offsets`; runs in any thread."""
+    def withdraw(self, offsets: list[int]) -> list[str]:
+        """Cancel the snapshots at `offsets` that wait for a flush, and return the existing files of
+        the others; runs in any thread."""
+        for offset in offsets:
+            if (pending := self._pending.get(offset)) is not None:
+                pending.release()
         suffixes = (SNAPSHOT_SUFFIX, WINDOW_SUFFIX)
         paths = [self._path(offset, suffix) for offset in offsets for suffix in suffixes]
         return [path for path in paths if self._files.exists(path)]
+
+    def abandon(self) -> None:
+        """Cancel every snapshot that waits for a flush: the directory is no longer the log's."""
+        for pending in self._pending.values():
+            pending.release()
 
     def _path(self, offset: int, suffix: str) -> str:
         return f"{self._directory}/{offset:020d}{suffix}"
 
     def _write(self, offset: int, suffix: str, data: bytes) -> File:
         file = self._files.open(self._path(offset, suffix), create=True)
-        file.truncate(0)
-        file.append(data)
+        _fill(file, [data])
         return file
+
+    def _load(self, offset: int) -> tuple[list[ProducerEntry], bool]:
+        """Return the entries of a snapshot, and whether they have all their batches."""
+        pending = self._pending.get(offset)
+        if pending is not None and (entries := pending.entries()) is not None:
+            return entries, True
+        snapshot = self._files.read_bytes(self._path(offset, SNAPSHOT_SUFFIX))
+        entries = decode_snapshot(snapshot)
+        windows = self._read_windows(offset, snapshot)
+        if windows is None:
+            return entries, False
+        return _with_windows(entries, windows), True
 
     def _read_windows(self, offset: int, snapshot: bytes) -> Windows | None:
         try:
@@ -197,19 +292,49 @@ class Snapshots:
             return None
 
 
-def _encode_entry(entry: ProducerEntry) -> bytes:
-    last = entry.batches[-1] if entry.batches else None
-    txn_first = entry.current_txn_first_offset
-    return _ENTRY.pack(
-        entry.producer_id,
-        entry.producer_epoch,
-        NO_SEQUENCE if last is None else last.last_sequence,
-        _NO_OFFSET if last is None else last.last_offset,
-        0 if last is None else last.offset_delta,
-        entry.last_timestamp,
-        entry.coordinator_epoch,
-        _NO_OFFSET if txn_first is None else txn_first,
-    )
+def _fill(file: File, parts: Iterable[bytes]) -> None:
+    file.truncate(0)
+    for part in parts:
+        file.append(part)
+
+
+def _in_steps(entries: Sequence[ProducerEntry]) -> Iterator[Sequence[ProducerEntry]]:
+    """Yield the entries in parts, in a thread: the event loop gets the interpreter lock in
+    between."""
+    for start in range(0, len(entries), _STEP):
+        yield entries[start : start + _STEP]
+        # Otherwise the loop would wait for sys.getswitchinterval(), 5 ms, again and again.
+        time.sleep(0)
+
+
+def _snapshot_parts(steps: Iterable[Iterable[ProducerEntry]]) -> list[bytes]:
+    rows = [_encode_rows(entries) for entries in steps]
+    count = sum(map(len, rows)) // _ENTRY.size
+    return _seal(_SNAPSHOT_VERSION, [_COUNT.pack(count), *rows])
+
+
+def _encode_rows(entries: Iterable[ProducerEntry]) -> bytes:
+    rows, pack = list[bytes](), _ENTRY.pack
+    for producer_id, epoch, batches, coordinator, timestamp, txn_first in entries:
+        sequence, offset, delta, _ = batches[-1] if batches else _NO_BATCH
+        first = _NO_OFFSET if txn_first is None else txn_first
+        rows.append(
+            pack(producer_id, epoch, sequence, offset, delta, timestamp, coordinator, first)
+        )
+    return b"".join(rows)
+
+
+def _window_parts(steps: Iterable[Iterable[ProducerEntry]], snapshot_crc: int) -> list[bytes]:
+    count, parts = 0, list[bytes]()
+    for entries in steps:
+        windows = [
+            _WINDOWS[earlier].pack(producer_id, epoch, earlier, *chain(*batches[:earlier]))
+            for producer_id, epoch, batches, _, _, _ in entries
+            if (earlier := len(batches) - 1) > 0
+        ]
+        count += len(windows)
+        parts.append(b"".join(windows))
+    return _seal(_WINDOW_VERSION, [_WINDOW_HEAD.pack(snapshot_crc, count), *parts])
 
 
 def _decode_entry(
@@ -240,8 +365,11 @@ def _with_windows(entries: list[ProducerEntry], windows: Windows) -> list[Produc
     ]
 
 
-def _seal(version: int, body: bytes) -> bytes:
-    return _HEAD.pack(version, crc32c(body)) + body
+def _seal(version: int, body: list[bytes]) -> list[bytes]:
+    crc = 0
+    for part in body:
+        crc = crc32c(part, crc)
+    return [_HEAD.pack(version, crc), *body]
 
 
 def _crc(sealed: bytes) -> int:

@@ -23,6 +23,7 @@ from barnabas.storage.cleaning.cleaner import LogCleaner
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.files.checkpoints import read_offsets
 from barnabas.storage.files.mem_files import Fault, MemFiles
+from barnabas.storage.producers import snapshot
 from barnabas.storage.producers.verification import UNVERIFIED
 from tests.support.certificates import Stores
 from tests.support.waiting import eventually
@@ -203,6 +204,23 @@ async def test_idle_producers_expire() -> None:
     rig.clock.now += 1001
     await rig.tasks.expire_producers()
     assert len(partition.log.producers) == 0
+
+
+async def test_snapshot_of_a_moved_replica_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "AT_ONCE", 0)
+    rig = Rig(flush_messages="1")
+    partition = await rig.partition()
+    records = [Record(0, rig.clock.now, b"k", b"v", ())]
+    batch = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0)
+    partition.append_as_leader(batch, now_ms=rig.clock.now)
+    await turns()
+    log = partition.log
+    log.take_over(log)
+    assert log.snapshots.waiting
+    await rig.tasks.flush_rolled()
+    await turns()
+    assert not log.snapshots.waiting
+    assert rig.replicas.files.exists(f"{log.directory}/{1:020d}.snapshot")
 
 
 async def test_compaction_keeps_last_values_without_the_periodic_checkpoint() -> None:

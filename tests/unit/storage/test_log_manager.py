@@ -12,6 +12,7 @@ from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.storage.log.truncation import truncate
 from barnabas.storage.opening.log_manager import LogManager
 from barnabas.storage.opening.meta_properties import MetaPropertiesError, read_meta
+from barnabas.storage.producers import snapshot
 from tests.unit.storage.log_bench import SMALL, offsets, put, retain
 from tests.unit.storage.log_directories import TOPIC_ID, Now, create, make
 
@@ -110,6 +111,27 @@ def test_a_deleted_log_is_renamed_and_removed_later() -> None:
     manager.remove(manager.due_removals())
     assert name not in files.listdir("/data/a")
     manager.delete("t", 0)
+
+
+def test_flush_of_a_deleted_log_writes_no_snapshot_into_the_next_log_of_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(snapshot, "AT_ONCE", 0)
+    files = MemFiles()
+    manager = make(files)
+    log = create(manager, "t")
+    put(log, b"v", base_sequence=0, producer_id=1, producer_epoch=0)
+    log.roll(now_ms=Now.ms)
+    job = log.begin_flush()
+    manager.delete("t", 0)
+    manager.preferred["t", 0] = log.log_dir
+    new = create(manager, "t")
+    assert new.directory == log.directory
+    job.run()
+    log.finish_flush(job)
+    assert job.error is None
+    names = files.listdir(new.directory)
+    assert not [name for name in names if name.endswith((".snapshot", ".window"))]
 
 
 def test_log_deleted_before_a_crash_is_removed_at_the_start() -> None:

@@ -8,6 +8,7 @@ reads from any offset in pieces of any size.
 from collections import deque
 from typing import NamedTuple
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -16,10 +17,12 @@ from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.control import ControlType, TxnMarker, read_marker
 from barnabas.protocol.records.record import iter_records
 from barnabas.storage.files.mem_files import MemFiles
+from barnabas.storage.log.flush import FlushJob
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.truncation import truncate
 from barnabas.storage.log.txn_index import AbortedTxn
 from barnabas.storage.log.validator import Origin
+from barnabas.storage.producers import snapshot
 from tests.unit.storage.log_bench import NOW, batch, disk, load
 
 PRODUCERS = st.integers(0, 3)
@@ -128,6 +131,7 @@ class TransactionalLogMachine(RuleBasedStateMachine):
         self.log: Log = load(self.files)
         self.model = Model()
         self.numbers = iter(range(10**9))
+        self.jobs: list[FlushJob] = []
 
     # -- producers and coordinators ---------------------------------------------------------------
 
@@ -180,11 +184,22 @@ class TransactionalLogMachine(RuleBasedStateMachine):
         truncate(self.log, offset, now_ms=NOW).complete()
         self.model.batches = [each for each in self.model.batches if each.last < offset]
 
-    @rule(how=st.sampled_from(["roll", "close", "die"]))
+    @rule(how=st.sampled_from(["roll", "flush", "flushed", "close", "die"]))
     def disturb(self, how: str) -> None:
         if how == "roll":
             self.log.roll(now_ms=NOW)
-            return
+        elif how == "flush":
+            self.jobs.append(self.log.begin_flush())
+        elif how == "flushed":
+            for job in self.jobs:
+                job.run()
+                self.log.finish_flush(job)
+            self.jobs.clear()
+        else:
+            self.reopen(how)
+
+    def reopen(self, how: str) -> None:
+        self.jobs.clear()
         if how == "close":
             self.log.close()
         else:
@@ -235,3 +250,13 @@ class TransactionalLogMachine(RuleBasedStateMachine):
 
 TestTransactionalLog = TransactionalLogMachine.TestCase
 TestTransactionalLog.settings = settings(max_examples=100, stateful_step_count=40)
+
+
+class TestTransactionalLogOfManyProducers(TransactionalLogMachine.TestCase):  # type: ignore[misc]
+    """The same if flushes write the producer snapshots."""
+
+    settings = settings(max_examples=50, stateful_step_count=40)
+
+    @pytest.fixture(autouse=True)
+    def _pending(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(snapshot, "AT_ONCE", 0)

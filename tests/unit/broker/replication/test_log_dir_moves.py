@@ -13,6 +13,7 @@ from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.files.mem_files import Fault
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.truncation import truncate
+from barnabas.storage.producers import snapshot
 from tests.unit.broker.replication.replicas import TOPIC_ID
 from tests.unit.broker.replication.two_dir_broker import (
     TwoDirBroker,
@@ -75,7 +76,12 @@ async def test_moved_replica_keeps_records_producers_epochs_and_offsets() -> Non
     assert moving.logs.futures == {}
 
 
-async def test_replica_moves_there_and_back_during_appends() -> None:
+@pytest.mark.parametrize("at_once", [0, 2_000])
+async def test_replica_moves_there_and_back_during_appends(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The producer snapshots are written by flushes, or at once."""
+    monkeypatch.setattr(snapshot, "AT_ONCE", at_once)
     moving = await led()
     for _ in range(3):
         await moving.move()
@@ -92,6 +98,9 @@ async def test_replica_moves_there_and_back_during_appends() -> None:
         each.base_offset for each in unmoved.log.segments
     ]
     await until(lambda: moving.partition.high_watermark == end)
+    moving.log.close()
+    assert moving.log.snapshots.offsets[-1] == end
+    assert moving.files.exists(f"{moving.log.directory}/{end:020d}.snapshot")
 
 
 async def test_verified_transaction_continues_after_the_move() -> None:

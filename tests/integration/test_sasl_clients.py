@@ -317,7 +317,12 @@ async def _with_aiokafka(login: Login, count: int, seconds: float) -> list[str]:
     topic, common = login.topic, login.aiokafka()
     producer = AIOKafkaProducer(transactional_id=topic, **common)
     consumer = AIOKafkaConsumer(
-        group_id=topic, auto_offset_reset="earliest", isolation_level="read_committed", **common
+        group_id=topic,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        # The library never stops if its last commit finds that the session has ended.
+        enable_auto_commit=False,
+        **common,
     )
     found: list[str] = []
     async with producer, consumer:
@@ -331,6 +336,7 @@ async def _with_aiokafka(login: Login, count: int, seconds: float) -> list[str]:
             async with asyncio.timeout(IN_TIME_S):
                 while len(found) <= number:
                     found.append((await consumer.getone()).value.decode())
+        await consumer.commit()
     return found
 
 

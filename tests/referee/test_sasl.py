@@ -109,9 +109,11 @@ async def outlive_a_session(kafka: str, properties: dict[str, str]) -> None:
     async with Cluster(kafka, connect=connect_with(properties)) as cluster:
         topic = properties["sasl.mechanism"].lower()
         await Admin(cluster).create_topic(topic, partitions=1, replication_factor=1)
-        leader = await cluster.connection_to(await cluster.leader(topic, 0))
-        sent: list[bytes] = []
+        sent = [b"first"]
         async with Producer(cluster) as producer:
+            # Kafka's brokers learn of the topic later: the producer waits for that.
+            await (await producer.send(topic, sent[0], partition=0))
+            leader = await cluster.connection_to(await cluster.leader(topic, 0))
             renewed = leader._renewal
             while leader._renewal is renewed or leader._held is not None:
                 sent.append(b"%d" % len(sent))

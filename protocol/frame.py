@@ -172,6 +172,15 @@ class FrameReader:
         if len(self._buffer) > self.uncounted:
             self.writable()
 
+    def drop(self) -> None:
+        """Give up the buffer, with what is pending: the connection is closed.
+
+        Its object may live until the garbage collector finds it.
+        """
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
+
     def trim(self) -> None:
         """Shrink the buffer of an idle connection to its smallest size if no bytes are pending."""
         self._idle_size = SMALLEST_BUFFER

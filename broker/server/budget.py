@@ -16,7 +16,7 @@ PARKED: Final = 40
 """The rounds after which a request that the broker has not answered is closed for one that
 waits."""
 
-STRANGERS_BYTES: Final = 4 * 1024 * 1024
+STRANGERS_BYTES: Final = 1024 * 1024
 """The memory for requests of clients that have not authenticated: a login takes a few KB, only
 tokens may be longer."""
 

@@ -190,6 +190,7 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(exchange, Exchange):
                 exchange.abandon()
         self._forget_exchanges()
+        self._reader.drop()
         self._memory.leave(self)
         self._unread.remove(self)
         self._owner.closed(self)

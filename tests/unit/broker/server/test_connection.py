@@ -380,6 +380,15 @@ async def test_memory_is_released_when_peer_disconnects_during_request() -> None
     assert memory.used == 0
 
 
+async def test_closed_connection_keeps_no_buffer() -> None:
+    """It waits for the garbage collector, and 1,000 of them kept 40 MB until then."""
+    peer = Peer(Handler())
+    peer.send_bytes(frame(produce.API, 9, 1, produce_request(bytes(900_000)))[:500_000])
+    assert peer.connection._reader.capacity >= 500_000
+    peer.lose()
+    assert peer.connection._reader.capacity == 0
+
+
 async def test_finish_answers_begun_requests_and_begins_no_more() -> None:
     handler = Handler()
     peer = Peer(handler)

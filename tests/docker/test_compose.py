@@ -1,11 +1,16 @@
 """docker-compose.yml unchanged: three brokers by one command, and their failures."""
 
+import json
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, Producer
 
+from barnabas.client.settings import ClientSettings
 from tests.docker.clients import (
     brokers,
     create_topic,
@@ -40,7 +45,11 @@ class Compose:
 
     def __init__(self, engine: Engine, command: tuple[str, ...]) -> None:
         self.engine = engine
-        self._command = (*command, "--file", str(ROOT / "docker-compose.yml"))
+        self._command = command
+
+    def of_profile(self, name: str) -> "Compose":
+        """Return the same with the services of a profile."""
+        return Compose(self.engine, (*self._command, "--profile", name))
 
     def __call__(self, *words: str, text: str = "") -> str:
         return self.engine.run(*self._command, *words, text=text)
@@ -70,12 +79,12 @@ def compose(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Compose]
         pytest.skip(f"{request.param} is not installed")
     if engine.has_image("barnabas"):
         engine.run("docker", "image", "rm", "--force", "--no-prune", "barnabas")
-    compose = Compose(engine, command)
+    compose = Compose(engine, (*command, "--file", str(ROOT / "docker-compose.yml")))
     try:
         compose.up()
         yield compose
     finally:
-        compose("down", "--volumes")
+        compose.of_profile("secure")("down", "--volumes")
 
 
 @pytest.fixture
@@ -205,3 +214,62 @@ def test_data_survive_down_and_up(compose, topic):
     compose.up()
     wait_until_in_sync(topic)
     assert read(ALL, topic) == values("kept")
+
+
+# -- the profile `secure` --------------------------------------------------------------------------
+
+SECURE = ("secure-1", "secure-2", "secure-3")
+SECURE_SERVERS = "localhost:9192,localhost:9193,localhost:9194"
+FILES = "/var/lib/barnabas-secure"
+
+
+@pytest.fixture
+def secure(compose: Compose) -> Iterator[Compose]:
+    secure = compose.of_profile("secure")
+    try:
+        secure("up", "--detach", *SECURE)
+        containers = [secure.container(service) for service in SECURE]
+        secure.engine.wait_until_healthy(containers, HEALTHY_SECONDS)
+        yield secure
+    finally:
+        secure("rm", "--stop", "--force", *SECURE)
+
+
+def outcome(settings: dict[str, Any], topic: str) -> str:
+    """Produce a record; return the name of the error, or an empty text."""
+    errors: list[KafkaError | None] = []
+    limits = {"message.timeout.ms": 10_000, "error_cb": errors.append, "log_level": 0}
+    sender = Producer(settings | limits)
+    sender.produce(topic, b"1", on_delivery=lambda error, _: errors.append(error))
+    assert sender.flush(60) == 0
+    # The first error is the cause: a record then waits in vain for its timeout.
+    return "" if errors[0] is None else errors[0].name()
+
+
+def test_secure_brokers_let_users_in_with_their_rights_alone(
+    secure: Compose, tmp_path: Path
+) -> None:
+    def barnabas(*words: str, text: str = "") -> str:
+        admin = ("-b", "secure-1:9092", "--command-config", f"{FILES}/admin.properties")
+        return secure("exec", "-T", "secure-1", "barnabas", *words, *admin, text=text)
+
+    for topic in ("orders", "invoices"):
+        barnabas("topics", "create", topic)
+    barnabas("users", "set", "alice", "--password-file", "-", text="sesame")
+    barnabas("acls", "add", "--allow-principal", "User:alice", "--producer", "--topic", "orders")
+    (ca := tmp_path / "ca.pem").write_text(
+        secure("exec", "-T", "secure-2", "cat", f"{FILES}/ca.pem")
+    )
+    alice = ClientSettings(SECURE_SERVERS, str(ca), user="alice", password="sesame").librdkafka()
+    wait_for("the rule holds", IN_SYNC_SECONDS, lambda: outcome(alice, "orders") == "")
+    assert outcome(alice, "invoices") == "TOPIC_AUTHORIZATION_FAILED"
+    assert outcome(alice | {"sasl.password": "wrong"}, "orders") == "_AUTHENTICATION"
+    assert outcome(alice | {"security.protocol": "SSL"}, "orders") != ""
+    described = barnabas("topics", "describe", "orders", "--json")
+    assert all(sorted(row["isr"]) == [1, 2, 3] for row in json.loads(described))
+    # Nothing is open, the nodes in ZooKeeper included.
+    read = "import urllib.request as r; print(r.urlopen('http://localhost:9404/metrics').read().decode())"
+    for service in SECURE:
+        page = secure("exec", "-T", service, "python3", "-c", read)
+        assert "# TYPE barnabas_server_exposures" in page
+        assert "barnabas_server_exposures{" not in page

@@ -16,7 +16,7 @@ from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.budget import RequestMemory, UnreadAnswers
 from barnabas.broker.server.dispatch import Answer, Arrival, Dispatcher, Exchange
-from barnabas.broker.server.outbox import Outbox
+from barnabas.broker.server.outbox import CLOSED, Outbox
 from barnabas.broker.server.pause_guard import NO_PAUSE_GUARD, NoPauseGuard
 from barnabas.broker.server.slices import TURN_S
 from barnabas.protocol.errors import ProtocolError
@@ -186,6 +186,7 @@ class Connection(asyncio.BufferedProtocol):
             self._throttled.cancel()
         self._out.clear()
         self._out.forget_owner()
+        self._transport = CLOSED
         for exchange, *_ in self._exchanges:
             if isinstance(exchange, Exchange):
                 exchange.abandon()

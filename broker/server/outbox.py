@@ -8,7 +8,7 @@ to the transport, which reports when they have left: a slow peer costs no more m
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from barnabas.broker.offload import Offload
 from barnabas.broker.server.dispatch import Part
@@ -24,6 +24,30 @@ _LEFT_TO_COPY = 4096
 _STOPPER = 4096
 """The bytes that the transport buffers while the socket is full."""
 _QUEUE = "read"
+
+
+class ClosedTransport:
+    """The transport of a connection that is closed.
+
+    It replaces the one that was, which may refer to the connection.
+    """
+
+    def is_closing(self) -> bool:
+        return True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+CLOSED: Final = ClosedTransport()
 
 
 class Outbox:
@@ -83,8 +107,9 @@ class Outbox:
         self._parts.clear()
 
     def forget_owner(self) -> None:
-        """Break the cycle with the connection: only the collector would free both."""
+        """Break the cycles with the connection: only the collector would free it."""
         self._resumed, self._failed = _nothing, _ignored
+        self._transport = CLOSED
 
     def pause(self) -> None:
         """Stop writing: the transport's buffer is not empty."""

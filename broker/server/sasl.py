@@ -205,6 +205,8 @@ class Authentication:
     def close(self) -> None:
         """Stop the clock and the work of a closed connection."""
         self._deadline.cancel()
+        # Only the collector would free the connection, which refers to this object.
+        self._connection.begin = self._sasl.dispatcher.begin
         if self._work is not None:
             self._work.cancel()
 

@@ -1,10 +1,12 @@
 """SASL on the wire: the bytes of a client, and the answers of a listener."""
 
 import asyncio
+import gc
 import socket
 import ssl
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -410,6 +412,41 @@ async def test_crowd_before_authentication_has_a_share_of_the_connections(
             await known.request(metadata.API, metadata.MetadataRequest(topics=None))
         open_ones = [reader for reader in crowd if not reader.at_eof()]
         assert open_ones == crowd[-len(open_ones) :]
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL", "SSL"])
+async def test_closed_connections_are_freed_without_the_collector(
+    tmp_path: Path, protocol: str
+) -> None:
+    """A collection of 2,000 of them held the event loop for 80 ms."""
+    stores = Stores(tmp_path)
+    keys = TWO_LISTENERS | {
+        "listener.security.protocol.map": f"CLIENTS:{protocol},BROKERS:PLAINTEXT",
+        **stores.identity(),
+    }
+    client = {
+        "security.protocol": protocol,
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "alice-secret",
+        **stores.trust(),
+    }
+    async with running(tmp_path / "log", properties=keys) as broker:
+        port, connections = broker.ports["CLIENTS"], broker._listeners["CLIENTS"]._connections
+        known = await Connection.open("localhost", port, connect=connect_with(client), timeout=5)
+        await known.request(metadata.API, metadata.MetadataRequest(topics=None))
+        _, stranger = await asyncio.open_connection("localhost", port)
+        stranger.write(b"\x16\x03\x01" if protocol.endswith("SSL") else b"\0")
+        await eventually(lambda: len(connections) == 2)
+        left = [weakref.ref(each) for each in connections]
+        left += [weakref.ref(each._transport) for each in connections if "SSL" in protocol]
+        gc.disable()
+        try:
+            await known.close()
+            stranger.close()
+            await eventually(lambda: not any(each() for each in left))
+        finally:
+            gc.enable()
 
 
 async def test_crowd_of_clients_closes_no_brokers_connection_before_its_authentication(

@@ -3,179 +3,109 @@
     python -m tests.support.strangers 2000
 
 prints the cost of the crowd: memory, the waits of a client that is served meanwhile, and the time
-until the last of the crowd is gone; then the same waits while 1,000 connections a second come.
+for which the last of the crowd stood; then the same waits while 1,000 connections a second come
+and go, and while other clients shake hands as fast as they can. Broker, crowd and client are
+processes of their own.
 """
 
 import argparse
-import asyncio
-import itertools
 import json
-import ssl
-import struct
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas.cli.processes.broker import raise_file_limit
 from benchmarks import raw
-from benchmarks.systems import resident_bytes
-from tests.support.brokers.process import BrokerProcess
+from benchmarks.limits import create_topic
+from tests.support.brokers.loop_hold import held_since_last
+from tests.support.brokers.memory import resident_mb
+from tests.support.brokers.process import ROOT, BrokerProcess
 from tests.support.certificates import Stores
+from tests.support.neighbour import TOPIC, Neighbour
 from tests.support.ports import free_port
 
-PER_SECOND = 1000
-_WAVE = 20
-_HUGE = 500_000
-"""Below sasl.server.max.receive.size, so that the broker reads it."""
+_OPENED: Final = "kafka_server_socketservermetrics_connection_creation_total"
 
 
 class Cost(NamedTuple):
-    """The cost of a crowd: memory in MB, times in s or ms."""
+    """The cost of a crowd: memory in MB; waits at the 99th percentile, in ms; times in s."""
 
+    calm_p99_ms: float
     memory_mb: float
-    alone_p99_ms: float
-    beside_p99_ms: float
-    gone_s: float
+    accepted: float
+    """The share of the crowd that the broker has accepted: others found its queue full."""
+    came_s: float
+    """The time in which the whole crowd came."""
+    coming_p99_ms: float
+    standing_p99_ms: float
+    stood_s: float
+    """The longest time for which one of them stood."""
     storm_p99_ms: float
     storm_per_s: float
+    """The connections that were open within half a second, by the client's count."""
+    storm_slowest_s: float
+    storm_accepted: float
+    """The share of them that the broker has accepted, by its own count."""
+    calm_after_p99_ms: float
+    handshakes_p99_ms: float
+    handshakes_per_s: float
+    loop_work_ms: float
+    """The longest CPU time of an iteration of the broker's event loop in all of this."""
 
 
-def client_hello() -> bytes:
-    """Return the first record of a handshake of TLS."""
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    with suppress(ssl.SSLWantReadError):
-        ssl.create_default_context().wrap_bio(
-            incoming, outgoing, server_hostname="localhost"
-        ).do_handshake()
-    return outgoing.read()
+@contextmanager
+def _neighbour(port: int) -> Iterator[Neighbour]:
+    with raw.connect(port) as client:
+        create_topic(client, TOPIC)
+    with Neighbour(port) as neighbour:
+        yield neighbour
+    assert neighbour.errors == []
 
 
-def handshake(mechanism: bytes = b"PLAIN") -> bytes:
-    """Return a SaslHandshake v1."""
-    body = struct.pack(">hhih", 17, 1, 1, -1) + struct.pack(">h", len(mechanism)) + mechanism
-    return struct.pack(">i", len(body)) + body
+@contextmanager
+def load(name: str, *arguments: object) -> Iterator[Iterator[dict[str, float]]]:
+    """Run a load of `stranger_loads`; the result yields its lines."""
+    words = [sys.executable, "-m", "tests.support.stranger_loads", name, *map(str, arguments)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        try:
+            yield map(json.loads, process.stdout)
+        finally:
+            process.kill()
 
 
-Writer = asyncio.StreamWriter
+def opened(metrics_port: int) -> float:
+    """Return the number of connections that a broker has accepted before authentication."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(
+        float(line.split()[-1])
+        for line in lines
+        if line.startswith(_OPENED + "{") and ('"SECURE"' in line or '"LOGIN"' in line)
+    )
 
 
-async def silent(_writer: Writer, _hello: bytes, _tls: bool) -> None: ...
-
-
-async def slow(writer: Writer, hello: bytes, tls: bool) -> None:
-    for each in hello if tls else handshake():
-        writer.write(bytes([each]))
-        await asyncio.sleep(1)
-
-
-async def half_shaken(writer: Writer, hello: bytes, tls: bool) -> None:
-    writer.write(hello if tls else handshake())
-
-
-async def huge(writer: Writer, _hello: bytes, tls: bool) -> None:
-    if tls:
-        # A ClientHello of 16 MB, in records of 16 KB.
-        begun = b"\x01\xff\xff\xff"
-        for _ in range(30):
-            writer.write(b"\x16\x03\x01\x40\x00" + begun + bytes(16384 - len(begun)))
-            begun = b""
-        return
-    writer.write(handshake() + struct.pack(">ihhih", _HUGE, 36, 1, 2, -1) + bytes(_HUGE - 100))
-
-
-KINDS: tuple[Callable[[Writer, bytes, bool], Awaitable[None]], ...] = (
-    silent,
-    slow,
-    half_shaken,
-    huge,
-)
-
-
-class Crowd:
-    """Connections of all kinds in turn, to a listener with TLS and to one with SASL."""
-
-    def __init__(self, tls_port: int, sasl_port: int) -> None:
-        self._ports = (tls_port, sasl_port)
-        self._hello = client_hello()
-        self._tasks: list[asyncio.Task[None]] = []
-        self.open = 0
-
-    async def come(self, size: int) -> None:
-        """Connect them all, as fast as they are accepted."""
-        kinds = itertools.cycle(itertools.product(KINDS, (True, False)))
-        for wave in range(0, size, _WAVE):
-            count = min(_WAVE, size - wave)
-            await asyncio.gather(*(self._one(*next(kinds)) for _ in range(count)))
-
-    async def _one(self, kind: Callable[[Writer, bytes, bool], Awaitable[None]], tls: bool) -> None:
-        reader, writer = await asyncio.open_connection("localhost", self._ports[not tls])
-        self.open += 1
-        self._tasks.append(asyncio.create_task(self._stand(kind, tls, reader, writer)))
-
-    async def _stand(
-        self,
-        kind: Callable[[Writer, bytes, bool], Awaitable[None]],
-        tls: bool,
-        reader: asyncio.StreamReader,
-        writer: Writer,
-    ) -> None:
-        acting = asyncio.create_task(kind(writer, self._hello, tls))
-        with suppress(OSError):
-            while await reader.read(65536):
-                pass
-        acting.cancel()
-        writer.close()
-        self.open -= 1
-
-    async def gone(self) -> None:
-        await asyncio.gather(*self._tasks)
-
-
-class Neighbour:
-    """A client that produces one record after another, and keeps the times of the answers."""
-
-    def __init__(self, port: int) -> None:
-        self._client = raw.connect(port)
-        raw.create_topic(self._client, "t")
-        self._request = raw.produce_request("t", records=1, record_bytes=100)
-        raw.acknowledged(self._client, self._request)
-
-    async def p99_ms(self, until: Callable[[], bool]) -> float:
-        """Work until a condition holds; return the 99th percentile of the times."""
-        taken: list[float] = []
-        while not until():
-            taken += await asyncio.to_thread(self._client.latencies, self._request, 50)
-        return sorted(taken)[len(taken) * 99 // 100] * 1e3
-
-
-async def storm(port: int, seconds: float) -> float:
-    """Open connections at PER_SECOND and close each at once; return how many came a second."""
-    begun, count = time.monotonic(), 0
-    while (passed := time.monotonic() - begun) < seconds:
-        due = int(passed * PER_SECOND) - count
-        opened = await asyncio.gather(
-            *(asyncio.open_connection("localhost", port) for _ in range(min(due, _WAVE)))
-        )
-        count += len(opened)
-        for _, writer in opened:
-            writer.close()
-        await asyncio.sleep(0.005)
-    return count / (time.monotonic() - begun)
-
-
-async def cost_of(directory: Path, size: int, storm_s: float, **keys: str) -> Cost:
-    """Measure what a crowd costs a broker."""
-    tls_port, sasl_port = free_port(), free_port()
+def cost_of(directory: Path, size: int, seconds: float, **keys: str) -> Cost:
+    """Measure what a crowd costs a broker, then a storm and handshakes, of some seconds each."""
+    tls_port, sasl_port, metrics_port = free_port(), free_port(), free_port()
     stores = Stores(directory)
+    stores.trust()
     broker = BrokerProcess(
         directory / "broker",
+        program="tests.support.brokers.timed",
         further=[f"SECURE://localhost:{tls_port}", f"LOGIN://localhost:{sasl_port}"],
         **{
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SSL,LOGIN:SASL_PLAINTEXT",
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,LOGIN:SASL_PLAINTEXT"
+            ),
             "inter.broker.listener.name": "PLAINTEXT",
+            "metrics.listener": f"127.0.0.1:{metrics_port}",
             "sasl.enabled.mechanisms": "PLAIN",
             "sasl.jaas.config": (
                 "org.apache.kafka.common.security.plain.PlainLoginModule required user_a='secret';"
@@ -184,28 +114,39 @@ async def cost_of(directory: Path, size: int, storm_s: float, **keys: str) -> Co
             **keys,
         },
     )
-    with broker:
-        neighbour = await asyncio.to_thread(Neighbour, broker.port)
+    with broker, _neighbour(broker.port) as neighbour:
+        found: dict[str, Any] = {"calm_p99_ms": neighbour.calm_p99_ms(seconds)}
+        held_since_last(broker.pid, broker.directory)
+        found |= _crowd(broker, neighbour, tls_port, sasl_port, size)
+        before, begun = opened(metrics_port), time.monotonic()
+        found["accepted"] = before / size
+        with load("storm", tls_port, seconds) as lines:
+            told = next(lines)
+        found["storm_p99_ms"] = neighbour.p99_ms(begun, time.monotonic())
+        found |= {"storm_per_s": told["per_s"], "storm_slowest_s": told["slowest_s"]}
+        found["calm_after_p99_ms"] = neighbour.calm_p99_ms(seconds)
+        found["storm_accepted"] = (opened(metrics_port) - before) / told["count"]
         begun = time.monotonic()
-        alone = await neighbour.p99_ms(lambda: time.monotonic() > begun + 1)
-        before = resident_bytes(broker.pid)
-        crowd = Crowd(tls_port, sasl_port)
-        coming = asyncio.create_task(crowd.come(size))
-        most = 0
+        with load("handshakes", tls_port, seconds, directory / "trust.pem") as lines:
+            found["handshakes_per_s"] = next(lines)["per_s"]
+        found["handshakes_p99_ms"] = neighbour.p99_ms(begun, time.monotonic())
+        found["loop_work_ms"] = held_since_last(broker.pid, broker.directory).longest_work
+    return Cost(**found)
 
-        def settled() -> bool:
-            nonlocal most
-            most = max(most, resident_bytes(broker.pid))
-            return coming.done() and time.monotonic() > came + 2
 
-        came = time.monotonic()
-        beside = await neighbour.p99_ms(settled)
-        await coming
-        await crowd.gone()
-        gone = time.monotonic() - came
-        stormed = asyncio.create_task(storm(tls_port, storm_s))
-        storm_p99 = await neighbour.p99_ms(stormed.done)
-        return Cost((most - before) / 1e6, alone, beside, gone, storm_p99, await stormed)
+def _crowd(
+    broker: BrokerProcess, neighbour: Neighbour, tls_port: int, sasl_port: int, size: int
+) -> dict[str, float]:
+    # The peak of the memory is counted from here on.
+    Path(f"/proc/{broker.pid}/clear_refs").write_text("5")
+    before, begun = resident_mb(broker.pid), time.monotonic()
+    with load("crowd", tls_port, sasl_port, size) as lines:
+        coming, came = next(lines), time.monotonic()
+        found = coming | {"coming_p99_ms": neighbour.p99_ms(begun, came)}
+        found["stood_s"] = next(lines)["stood_s"]
+    found["standing_p99_ms"] = neighbour.p99_ms(came, time.monotonic())
+    found["memory_mb"] = resident_mb(broker.pid, "VmHWM") - before
+    return found
 
 
 def main() -> None:
@@ -214,7 +155,7 @@ def main() -> None:
     size = parser.parse_args().size
     raise_file_limit()
     with tempfile.TemporaryDirectory() as directory:
-        cost = asyncio.run(cost_of(Path(directory), size, 5))
+        cost = cost_of(Path(directory), size, 10)
     print(json.dumps(cost._asdict(), indent=1))
 
 

@@ -174,7 +174,7 @@ def _loaded(broker: BrokerProcess) -> int:
 
 
 @contextmanager
-def _zookeeper(directory: Path) -> Iterator[ZooKeeperServer]:
+def running_zookeeper(directory: Path) -> Iterator[ZooKeeperServer]:
     server = ZooKeeperServer(directory / "zookeeper")
     server.start()
     try:
@@ -185,7 +185,7 @@ def _zookeeper(directory: Path) -> Iterator[ZooKeeperServer]:
 
 def change_protocol(directory: Path) -> Figures:
     """Go over from PLAINTEXT between brokers to SASL_SSL in three rolls."""
-    with _zookeeper(directory) as zookeeper:
+    with running_zookeeper(directory) as zookeeper:
         cluster = Protocols(directory / "cluster", zookeeper)
         cluster.stores.trust()
         cluster.issue(cluster.stores.authority)
@@ -211,7 +211,7 @@ def _endpoints(cluster: ProcessCluster) -> str:
 
 def rotate_certificates(directory: Path, rotations: int) -> Figures:
     """Give each broker so many other certificates, now and then of another authority."""
-    with _zookeeper(directory) as zookeeper:
+    with running_zookeeper(directory) as zookeeper:
         cluster = Rotated(directory / "cluster", zookeeper)
         authority = Authority("authority 0")
         cluster.trust(authority)

@@ -1,5 +1,8 @@
 """AlterUserScramCredentials, and what DescribeUserScramCredentials says after it."""
 
+from collections.abc import Callable
+from typing import Any
+
 from barnabas.protocol.messages.alter_user_scram_credentials import (
     API,
     AlterUserScramCredentialsRequest,
@@ -43,19 +46,32 @@ def users(*names: str) -> DescribeUserScramCredentialsRequest:
     return DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names])
 
 
+def shows(*users: tuple[int, ...]) -> Callable[[Any], bool]:
+    """Return whether an answer has these iterations of each user: Kafka's broker hears of a change
+    after the controller has answered."""
+
+    def shown(answer: Any) -> bool:
+        return [
+            tuple(sorted(info.iterations for info in result.credential_infos))
+            for result in answer.results
+        ] == list(users)
+
+    return shown
+
+
 @scenario
 def user_is_created_changed_and_deleted(s: Peer) -> None:
     name = s.name("alice")
     s.ask(changes(upsertion(name)))
-    s.ask(users(name))
+    s.ask(users(name), until=shows((4096,)))
     s.ask(changes(upsertion(name, SHA_512, 8192, salted_password=bytes(64))))
-    s.ask(users(name))
+    s.ask(users(name), until=shows((4096, 8192)))
     s.ask(changes(upsertion(name, iterations=16384)))
-    s.ask(users(name))
+    s.ask(users(name), until=shows((8192, 16384)))
     s.ask(changes(delete=[(name, SHA_256)]))
-    s.ask(users(name))
+    s.ask(users(name), until=shows((8192,)))
     s.ask(changes(delete=[(name, SHA_512)]))
-    s.ask(users(name))
+    s.ask(users(name), until=shows(()))
 
 
 @scenario
@@ -82,7 +98,7 @@ def names_with_all_kinds_of_characters(s: Peer) -> None:
     for text in ("a b", "a/b", "<default>", "CN=a,O=b", "%41", "..", "\N{KEY}", "*"):
         name = s.name("x") + text
         s.ask(changes(upsertion(name)))
-        s.ask(users(name))
+        s.ask(users(name), until=shows((4096,)))
         s.ask(changes(delete=[(name, SHA_256)]))
 
 
@@ -91,7 +107,7 @@ def salted_password_of_another_length(s: Peer) -> None:
     for number, size in enumerate((1, 31, 64, 1000)):
         name = s.name(f"u{number}")
         s.ask(changes(upsertion(name, salted_password=bytes(size))))
-        s.ask(users(name))
+        s.ask(users(name), until=shows((4096,)))
 
 
 @scenario
@@ -100,7 +116,7 @@ def user_without_the_credential_to_delete(s: Peer) -> None:
     s.ask(changes(delete=[(name, SHA_256)]))
     s.ask(changes(upsertion(name)))
     s.ask(changes(delete=[(name, SHA_512)]))
-    s.ask(users(name))
+    s.ask(users(name), until=shows((4096,)))
 
 
 @scenario

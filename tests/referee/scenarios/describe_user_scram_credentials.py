@@ -6,6 +6,7 @@ from tests.referee.scenarios.alter_user_scram_credentials import (
     SHA_256,
     SHA_512,
     changes,
+    shows,
     upsertion,
     users,
 )
@@ -23,7 +24,7 @@ def unknown_user(s: Peer) -> None:
 def some_of_several_users(s: Peer) -> None:
     alice, bob = s.name("alice"), s.name("bob")
     s.ask(changes(upsertion(alice), upsertion(bob, SHA_512, 5000)))
-    s.ask(users(alice, bob))
+    s.ask(users(alice, bob), until=shows((4096,), (5000,)))
     s.ask(users(bob, s.name("ghost")))
 
 
@@ -40,7 +41,7 @@ def user_with_both_mechanisms(s: Peer) -> None:
     alice = s.name("alice")
     s.ask(changes(upsertion(alice)))
     s.ask(changes(upsertion(alice, SHA_512, 10_000)))
-    s.ask(users(alice))
+    s.ask(users(alice), until=shows((4096, 10_000)))
 
 
 @scenario

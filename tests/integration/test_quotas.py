@@ -246,30 +246,28 @@ async def test_rate_of_new_connections_of_one_listener_does_not_apply_to_others(
             await connection.close()
 
 
+async def leave_throttled(broker: Broker, count: int) -> None:
+    """Close connections that the broker has just throttled for a while."""
+    app = await opened(broker, "app")
+    await Client(app).create("t")
+    await app.close()
+    await limit(broker, producer_byte_rate=1)
+    for _ in range(count):
+        app = await opened(broker, "app")
+        assert (await send(app, records("t", 5_000), version=9)).throttle_time_ms > 4_000
+        await app.close()
+
+
 async def test_throttled_connection_is_idle_when_its_client_is_gone(tmp_path: Path) -> None:
     keys = {**WINDOWS, "connections.max.idle.ms": "500"}
     async with running(tmp_path, keys) as broker:
-        app = await opened(broker, "app")
-        await Client(app).create("t")
-        await app.close()
-        await limit(broker, producer_byte_rate=1)
-        for _ in range(3):
-            app = await opened(broker, "app")
-            assert (await send(app, records("t", 5_000), version=9)).throttle_time_ms > 4_000
-            await app.close()
+        await leave_throttled(broker, 3)
         await eventually(lambda: broker.connections == 0)
 
 
 async def test_throttled_connections_make_way_for_others(tmp_path: Path) -> None:
     async with running(tmp_path, {**WINDOWS, "max.connections": "3"}) as broker:
-        app = await opened(broker, "app")
-        await Client(app).create("t")
-        await app.close()
-        await limit(broker, producer_byte_rate=1)
-        for _ in range(3):
-            app = await opened(broker, "app")
-            assert (await send(app, records("t", 5_000), version=9)).throttle_time_ms > 4_000
-            await app.close()
+        await leave_throttled(broker, 3)
         other = await opened(broker, "other")
         await send(other, ASK)
         await other.close()

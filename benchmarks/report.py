@@ -337,7 +337,7 @@ def _part(
         f"## The {part}",
         "",
         f"{results['rounds']} rounds"
-        + (f" of {results['megabytes']} MB per load" if part == "log" else "")
+        + (f" of {results['megabytes']} MB per load" if part in ("log", "security") else "")
         + f", {where['date']}, Apache Kafka {where['kafka']}, on {where['cpu']}, "
         f"{where['system']}, Python {where['python']}; load average before: "
         f"{where['load_before']}.",

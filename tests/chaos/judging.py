@@ -82,6 +82,8 @@ class Judge:
         self.judged = 0
         """The answers for which there was one value."""
         self.judged_in_faults = 0
+        self.slowest_s = 0.0
+        """The longest time until an answer: a machine that is busy delays changes too."""
         self.wrong: list[str] = []
         self.wrongs = 0
 
@@ -108,12 +110,14 @@ class Judge:
     ) -> None:
         """Judge the answer that has just come; `fits` returns whether it is right for a value."""
         told = time.monotonic()
+        self.slowest_s = max(self.slowest_s, told - asked)
         possible = timeline.possible(asked, told, lambda done: self.holds(broker, done))
         if len(set(possible)) == 1:
             self.judged += 1
             self.judged_in_faults += bool(self.faults)
         if not any(map(fits, possible)):
-            self.found(f"broker {broker}, {timeline.name}: {said}, possible {possible}")
+            late = asked - self.holds(broker, timeline.changes[-1].done)
+            self.found(f"broker {broker}, {timeline.name}: {said}, {late:.2f} s after it holds")
 
     def found(self, text: str) -> None:
         """Note something that is wrong."""

@@ -86,6 +86,8 @@ class Found(NamedTuple):
     """Times that the rules and the password of the load were replaced."""
     judged: int
     judged_in_faults: int
+    slowest_s: float
+    """The longest time until an answer."""
     wrong: list[str]
     wrongs: int
     refused: list[str]
@@ -102,7 +104,7 @@ class Found(NamedTuple):
     @property
     def is_clean(self) -> bool:
         return self.verdict == "clean" and not (
-            self.wrongs or self.refused or self.violations or self.problems or self.anomalies
+            self.wrongs or self.refused or self.violations or self.anomalies
         )
 
 
@@ -554,6 +556,7 @@ def run(directory: Path, plan: Plan) -> Found:
         *(changes.made[what] for what in ("certificates", "rules", "users", "replaced")),
         judge.judged,
         judge.judged_in_faults,
+        judge.slowest_s,
         judge.wrong,
         judge.wrongs,
         refused,

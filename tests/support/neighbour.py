@@ -2,6 +2,8 @@
 
 import threading
 import time
+from itertools import pairwise
+from statistics import median
 from typing import Final, Self
 
 from barnabas.protocol.errors import ErrorCode
@@ -84,9 +86,14 @@ class Neighbour:
         return sorted(took for began, took in self._taken if since <= began < until)
 
     def p99_ms(self, since: float, until: float) -> float:
-        """Return their 99th percentile in ms."""
-        taken = self.times(since, until)
-        return taken[len(taken) * 99 // 100] * 1e3
+        """Return the 99th percentile of a second in ms, the median over an interval.
+
+        Other processes of the machine disturb some seconds, but seldom most of them.
+        """
+        count = max(1, round(until - since))
+        edges = [since + (until - since) * each / count for each in range(count + 1)]
+        seconds = [taken for edge in pairwise(edges) if (taken := self.times(*edge))]
+        return median(taken[len(taken) * 99 // 100] for taken in seconds) * 1e3
 
     def calm_p99_ms(self, seconds: float) -> float:
         """Return the same for the next seconds."""

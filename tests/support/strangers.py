@@ -34,7 +34,10 @@ _OPENED: Final = "kafka_server_socketservermetrics_connection_creation_total"
 
 
 class Cost(NamedTuple):
-    """The cost of a crowd: memory in MB; waits at the 99th percentile, in ms; times in s."""
+    """The cost of a crowd: memory in MB, times in s, and waits of the client in ms.
+
+    They are at the 99th percentile of a second, the median over the time.
+    """
 
     calm_p99_ms: float
     memory_mb: float

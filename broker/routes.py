@@ -1,6 +1,7 @@
 """The table of the APIs that a broker serves, and the routes that its listeners get from it."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from types import MethodType
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -80,6 +81,7 @@ from barnabas.broker.handlers import (
     update_metadata,
     write_txn_markers,
 )
+from barnabas.broker.handlers.produce_fast_path import ProduceFastPath
 from barnabas.broker.observability.logging import LoggerLevels
 from barnabas.broker.offload import Offload
 from barnabas.broker.replication.leader.fetch_lookup import FetchLookup
@@ -94,7 +96,7 @@ from barnabas.broker.security.gate import Gate
 from barnabas.broker.security.rights import Rights
 from barnabas.broker.security.scram_users import ScramUsers
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.dispatch import Handle, Route
+from barnabas.broker.server.dispatch import FastPath, Handle, Route
 from barnabas.broker.server.slices import Slicer
 from barnabas.broker.transactions.coordination import TransactionCoordination
 from barnabas.broker.transactions.producer_id_limit import ProducerIdLimit
@@ -105,6 +107,8 @@ from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.protocol.schema import Api
 from barnabas.storage.opening.log_manager import LogManager
 
+MakeFastPath = Callable[[int], FastPath]
+"""Makes a fast path for a version of an API."""
 C_contra = TypeVar("C_contra", contravariant=True)
 C = TypeVar("C")
 Guard = Callable[[Route, Rights], Route]
@@ -176,6 +180,7 @@ class ApiRow(NamedTuple):
     collaborator: Callable[[BrokerParts], object]
     clients: range
     """The versions for clients of a cluster, where brokers have a listener of their own."""
+    fast_path: Callable[[BrokerParts], MakeFastPath] | None = None
 
     @property
     def api(self) -> Api:
@@ -195,7 +200,17 @@ class ApiRow(NamedTuple):
         # A bound method costs less per call than a partial.
         handle: Handle = MethodType(self.module.handle, self.collaborator(parts))
         error_response = getattr(self.module, "error_response", None)
-        route = Route(self.api, versions, handle, error_response, for_brokers=not self.clients)
+        fast_path = None
+        if self.fast_path is not None and parts.config().fast_paths_enable:
+            fast_path = self.fast_path(parts)
+        route = Route(
+            self.api,
+            versions,
+            handle,
+            error_response,
+            for_brokers=not self.clients,
+            fast_path=fast_path,
+        )
         return route if guard is None else guard(route, rights)
 
 
@@ -231,8 +246,14 @@ def _row(
     collaborator: Callable[[BrokerParts], C],
     *,
     clients: range | None = None,
+    fast_path: Callable[[BrokerParts], MakeFastPath] | None = None,
 ) -> ApiRow:
-    return ApiRow(module, versions, collaborator, versions if clients is None else clients)
+    clients = versions if clients is None else clients
+    return ApiRow(module, versions, collaborator, clients, fast_path)
+
+
+def _produce_fast_path(parts: BrokerParts) -> MakeFastPath:
+    return partial(ProduceFastPath, parts.replicas, parts.cache)
 
 
 def _produce(parts: BrokerParts) -> produce.Parts:
@@ -386,7 +407,7 @@ API_TABLE: Final = (
     _row(sasl_handshake,                range(2),     lambda p: p),
     _row(sasl_authenticate,             range(3),     lambda p: p),
     # data
-    _row(produce,                       range(3, 14), _produce),
+    _row(produce,                       range(3, 14), _produce, fast_path=_produce_fast_path),
     _row(fetch,                         range(4, 19), _fetch),
     _row(list_offsets,                  range(1, 12), lambda p: p.replicas),
     _row(delete_records,                range(3),     lambda p: p.replicas),

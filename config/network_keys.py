@@ -2,7 +2,15 @@
 
 from typing import Final
 
-from barnabas.config.declare import integer, long, names, optional_names, optional_string, string
+from barnabas.config.declare import (
+    boolean,
+    integer,
+    long,
+    names,
+    optional_names,
+    optional_string,
+    string,
+)
 from barnabas.config.key import INT_MAX, Update
 from barnabas.config.table import Table
 
@@ -138,6 +146,11 @@ class NetworkKeys(Table):
         104_857_600,
         "Maximum size of a request; the connection of a larger one is closed.",
         at_least=1,
+    )
+    fast_paths_enable = boolean(
+        True,
+        "Whether requests that are like an earlier one of their connection take a shorter way. "
+        "The answers are the same. A key of Barnabas that Kafka does not have, for tests.",
     )
     socket_send_buffer_bytes = integer(
         102_400, "SO_SNDBUF of a connection; -1 leaves the system's default."

@@ -6,7 +6,7 @@ Faults apply to every request of their API on all listeners, so also to requests
 import asyncio
 import inspect
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass, field
 from functools import partial
 from types import GeneratorType
@@ -14,7 +14,7 @@ from typing import Any
 
 from barnabas.broker.cluster.cache import MetadataCache
 from barnabas.broker.server.context import CloseConnection, RequestContext
-from barnabas.broker.server.dispatch import Handle, Route
+from barnabas.broker.server.dispatch import FastPath, Handle, Part, Route
 from barnabas.broker.server.slices import Slicer
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.schema import APIS, Message
@@ -77,6 +77,18 @@ class RequestFault:
         return self.topic is None or self.topic in _topics(request, cache)
 
 
+class _WithoutFaults:
+    """A fast path that is closed while there is a fault."""
+
+    def __init__(self, faults: Sized, path: FastPath) -> None:
+        self._faults = faults
+        self._path = path
+        self.learn = path.learn
+
+    def serve(self, frame: memoryview, received_ms: int) -> list[Part] | None:
+        return None if self._faults else self._path.serve(frame, received_ms)
+
+
 class RequestFaults:
     """The faults of one broker, by the number of their lever."""
 
@@ -92,9 +104,15 @@ class RequestFaults:
             self._cache = cache
             cache.on_change(self._cache_changed.set)
         return [
-            each._replace(handle=partial(self._handle, each.handle, each.api.key))
+            each._replace(
+                handle=partial(self._handle, each.handle, each.api.key),
+                fast_path=None if each.fast_path is None else partial(self._fast, each.fast_path),
+            )
             for each in routes
         ]
+
+    def _fast(self, make: Callable[[int], FastPath], version: int) -> FastPath:
+        return _WithoutFaults(self._faults, make(version))
 
     def add(self, number: int, fault: RequestFault) -> None:
         self._faults[number] = fault

@@ -6,7 +6,7 @@ watermark and wakes the waiting requests. All of it runs on the event loop, betw
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from barnabas.broker.cluster.cache import NO_LEADER
@@ -247,6 +247,27 @@ class Partition:
         )
         self._log_grew()
         return appended
+
+    def append_next(self, data: memoryview, header: Sequence[int], now_ms: int) -> int:
+        """Append a client's batch without detours, if it certainly needs none; return its offset.
+
+        The batch is then committed too. -1 if it is not certain: nothing has changed, and
+        `append_as_leader` decides. This leader must have appended before, in the same epoch. `data`
+        and `header` are as `Log.append_next` takes them.
+        """
+        state = self.isr_state
+        if (
+            not self.is_leader
+            or state.followers
+            or self.flushes_first
+            or self.appends
+            or len(state.isr) < self._min_isr
+        ):
+            return -1
+        offset = self.log.append_next(data, header, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        if offset >= 0:
+            self._log_grew()
+        return offset
 
     def append_as_follower(self, data: Buffer, *, now_ms: int, max_batches: int) -> int:
         """Append the first batches of the leader's records; return their size in bytes.

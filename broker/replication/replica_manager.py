@@ -113,6 +113,10 @@ class ReplicaManager:
         """Notify `observer` of every change of leadership in a topic."""
         self._observers.append((topic, observer))
 
+    def find(self, place: tuple[str, int]) -> Partition | None:
+        """Return the replica of a partition on this broker, None without one."""
+        return self._partitions.get(place)
+
     def partition(self, topic: str, index: int) -> Partition:
         """Return the replica of a partition on this broker.
 

@@ -63,6 +63,11 @@ class Authorizer:
             return _NONE
         return self._matcher.client(principal, host).decided
 
+    def standing(self) -> object:
+        """Return a value that stays the same object while earlier decisions hold; None while
+        allowed actions are logged."""
+        return None if _is_logged(logging.DEBUG) else self._matcher
+
     def is_super_user(self, principal: Principal) -> bool:
         return principal in self._policy.super_users
 

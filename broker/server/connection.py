@@ -138,6 +138,7 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatcher = shared.dispatcher
         self.begin: Begin = shared.dispatcher.begin
         """Begins a request. On a listener with SASL it is the authentication at first."""
+        self.fast_paths: dict[int, Any] = {}
         self._slicer = shared.dispatcher.slicer
         self._guard = shared.guard
         self._memory = shared.memory

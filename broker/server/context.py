@@ -28,6 +28,11 @@ class Asker(Protocol):
 
     def is_super_user(self, principal: Principal, /) -> bool: ...
 
+    def standing(self) -> object:
+        """Return a value that stays the same object while earlier decisions hold; None while each
+        request has to be asked for."""
+        ...
+
 
 @dataclass(slots=True)
 class RequestContext:

@@ -19,7 +19,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import GeneratorType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from barnabas.broker.clock import Clock
 from barnabas.broker.observability.logging import get_logger
@@ -61,11 +61,31 @@ SMALL_FRAME = 16 * 1024
 _ALONE = 2
 """The references to an object in one place only, as `sys.getrefcount` counts them."""
 _ERROR_NAMES = {code.value: code.name for code in ErrorCode}
+_KEY: Final = struct.Struct(">hh")
+_unpack_key: Final = struct.Struct(">i").unpack_from
 _HEADS = {4: struct.Struct(">ii"), 5: struct.Struct(">iix")}
 """Length and response header, by the header's size; in flexible versions it ends with tags."""
 _EMPTY: dict[str, Any] = {"array": (), "bytes": b"", "string": ""}
 """The values of required fields in a response that has only an error, by kind of type."""
 _log = get_logger(__name__)
+
+
+class FastPath(Protocol):
+    """A short way for requests that are like an earlier one of their connection.
+
+    It may only accept: where something is not certain, it has changed nothing, and the handler
+    decides. It belongs to one connection, API and version.
+    """
+
+    def serve(self, frame: memoryview, received_ms: int, /) -> list[Part] | None:
+        """Return the answer to a request; None if the handler has to serve it."""
+        ...
+
+    def learn(
+        self, frame: memoryview, request: Any, context: RequestContext, response: Any, /
+    ) -> None:
+        """Remember a request that the handler has answered, as far as others may be like it."""
+        ...
 
 
 class Route(NamedTuple):
@@ -79,6 +99,9 @@ class Route(NamedTuple):
     generator function, as a handler may."""
     for_brokers: bool = False
     """Whether only brokers send the requests, which quotas do not limit."""
+    fast_path: Callable[[int], FastPath] | None = None
+    """Makes a fast path for a version of the API. Whoever replaces the handler decides on it too:
+    requests on the fast path do not reach the handler."""
 
     def refuse(self, request: Any, code: ErrorCode, version: int) -> Any:
         """Return the answer to a request that failed as a whole."""
@@ -131,6 +154,8 @@ class Peer(Protocol):
     listener: str
     principal: Principal
     host: str
+    fast_paths: dict[int, tuple[_Served, FastPath]]
+    """The fast paths by API key and version, as one number."""
 
     def answered(self, exchange: Exchange, /) -> None:
         """Send the answer of a request that had to wait."""
@@ -157,7 +182,9 @@ class _Served:
         "decode",
         "decode_records",
         "errors_of",
+        "fast_path",
         "handle",
+        "key",
         "requests",
         "response",
         "route",
@@ -167,6 +194,8 @@ class _Served:
     def __init__(self, route: Route, version: int, metrics: RequestMetrics) -> None:
         self.route = route
         self.handle = route.handle
+        self.fast_path = route.fast_path
+        self.key: int = _unpack_key(_KEY.pack(route.api.key, version))[0]
         self.response: type = route.api.response
         self.errors_of = errors_of(route.api.response)
         self._version = version
@@ -318,8 +347,20 @@ class Dispatcher:
         Raises ProtocolError for bytes that are no request, and for an API or version that is not
         served: the protocol cannot answer these, except ApiVersions in version 0.
         """
-        (key, version, correlation_id, client_id), offset = decode_request_header(frame)
         received_ms, started = arrival
+        quotas = self._quotas
+        limited = quotas is not None and bool(quotas.limits)
+        if peer.fast_paths and not limited and len(frame) >= _KEY.size:
+            known = peer.fast_paths.get(_unpack_key(frame)[0])
+            if known is not None:
+                parts = known[1].serve(frame, received_ms)
+                if parts is not None:
+                    cells = known[0]
+                    cells.bytes_in.value += len(frame)
+                    cells.requests.value += 1
+                    cells.time_ms.observe((self.monotonic() - started) * 1000)
+                    return parts
+        (key, version, correlation_id, client_id), offset = decode_request_header(frame)
         context = RequestContext(
             key, version, correlation_id, client_id, peer.principal, peer.listener,
             peer.host, peer.connection_id, received_ms, self._inter_broker,
@@ -331,8 +372,7 @@ class Dispatcher:
                 return self._unknown_api_versions(context, started, peer)
         size = len(frame)
         served.bytes_in.value += size
-        quotas = self._quotas
-        if quotas is not None and quotas.limits and not served.route.for_brokers:
+        if quotas is not None and limited and not served.route.for_brokers:
             charge = quotas.charge(peer.principal.name, client_id or "", peer, started)
             if charge is not None:
                 context.charge = charge
@@ -354,7 +394,10 @@ class Dispatcher:
         try:
             response = served.handle(request, context)
             if response is None or type(response) is served.response:
-                return self._answer(served, context, started, response)
+                answer = self._answer(served, context, started, response)
+                if served.fast_path is not None and response is not None and not limited:
+                    self._learn(served, frame, request, context, response, peer)
+                return answer
         except TooManyElements:
             outcome = response
         except Exception as error:
@@ -365,6 +408,21 @@ class Dispatcher:
             outcome = response
         call = _Call(served, context, started, peer, Exchange())
         return self._run(call, self._conclude(call, request, outcome))
+
+    def _learn(
+        self,
+        served: _Served,
+        frame: memoryview,
+        request: Any,
+        context: RequestContext,
+        response: Any,
+        peer: Peer,
+    ) -> None:
+        known = peer.fast_paths.get(served.key)
+        if known is None:
+            assert served.fast_path is not None
+            known = peer.fast_paths[served.key] = served, served.fast_path(context.api_version)
+        known[1].learn(frame, request, context, response)
 
     def _wait(
         self,

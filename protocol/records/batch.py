@@ -30,7 +30,8 @@ CONTROL = 0x20
 DELETE_HORIZON = 0x40
 """The base timestamp is the delete horizon, after which tombstones may be dropped (KIP-534)."""
 
-_HEADER = Struct(">qiibIhiqqqhii")
+HEADER_FORMAT = "qiibIhiqqqhii"
+_HEADER = Struct(">" + HEADER_FORMAT)
 _unpack_header = _HEADER.unpack_from
 _as_tuple = tuple.__new__
 _PREFIX = Struct(">qi")
@@ -43,7 +44,7 @@ _PRODUCER = Struct(">qhi")
 _EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
-_ATTRIBUTES_AT = 21
+ATTRIBUTES_AT = 21
 _PRODUCER_AT = 43
 
 
@@ -174,7 +175,7 @@ def begins_transactional(buf: Buffer) -> bool:
     """
     return (
         len(buf) >= HEADER_SIZE
-        and bool(buf[_ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+        and bool(buf[ATTRIBUTES_AT + 1] & TRANSACTIONAL)
         and buf[_MAGIC_AT] == MAGIC
     )
 
@@ -197,7 +198,7 @@ def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 def crc_matches(buf: Buffer, pos: int, header: BatchHeader) -> bool:
     """Return whether the header's CRC matches the CRC-32C of all bytes from the attributes on."""
     view = buf if isinstance(buf, memoryview) else memoryview(buf)
-    return crc32c(view[pos + _ATTRIBUTES_AT : pos + LOG_OVERHEAD + header[1]]) == header[4]
+    return crc32c(view[pos + ATTRIBUTES_AT : pos + LOG_OVERHEAD + header[1]]) == header[4]
 
 
 def set_base_offset_and_epoch(
@@ -210,10 +211,10 @@ def set_base_offset_and_epoch(
 
 def set_append_time(buf: bytearray | memoryview, pos: int, now_ms: int) -> None:
     """Set the batch at `pos` to LogAppendTime `now_ms`, and update its CRC."""
-    attributes, delta, base, _ = _STAMP.unpack_from(buf, pos + _ATTRIBUTES_AT)
-    _STAMP.pack_into(buf, pos + _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME, delta, base, now_ms)
+    attributes, delta, base, _ = _STAMP.unpack_from(buf, pos + ATTRIBUTES_AT)
+    _STAMP.pack_into(buf, pos + ATTRIBUTES_AT, attributes | LOG_APPEND_TIME, delta, base, now_ms)
     _, size = read_prefix(buf, pos)
-    _CRC.pack_into(buf, pos + _CRC_AT, crc32c(memoryview(buf)[pos + _ATTRIBUTES_AT : pos + size]))
+    _CRC.pack_into(buf, pos + _CRC_AT, crc32c(memoryview(buf)[pos + ATTRIBUTES_AT : pos + size]))
 
 
 def set_producer(
@@ -226,12 +227,12 @@ def set_producer(
     transactional: bool,
 ) -> None:
     """Set the fields of the producer of the batch at `pos` in place, and update its CRC."""
-    (attributes,) = _ATTRIBUTES.unpack_from(buf, pos + _ATTRIBUTES_AT)
+    (attributes,) = _ATTRIBUTES.unpack_from(buf, pos + ATTRIBUTES_AT)
     attributes = attributes | TRANSACTIONAL if transactional else attributes & ~TRANSACTIONAL
-    _ATTRIBUTES.pack_into(buf, pos + _ATTRIBUTES_AT, attributes)
+    _ATTRIBUTES.pack_into(buf, pos + ATTRIBUTES_AT, attributes)
     _PRODUCER.pack_into(buf, pos + _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     _, size = read_prefix(buf, pos)
-    _CRC.pack_into(buf, pos + _CRC_AT, crc32c(memoryview(buf)[pos + _ATTRIBUTES_AT : pos + size]))
+    _CRC.pack_into(buf, pos + _CRC_AT, crc32c(memoryview(buf)[pos + ATTRIBUTES_AT : pos + size]))
 
 
 def pack_batch(header: BatchHeader, body: Buffer) -> bytes:
@@ -245,5 +246,5 @@ def pack_mutable_batch(header: BatchHeader, body: Buffer) -> bytearray:
     out = bytearray(HEADER_SIZE + len(body))
     _HEADER.pack_into(out, 0, *header._replace(batch_length=length, magic=MAGIC, crc=0))
     out[HEADER_SIZE:] = body
-    _CRC.pack_into(out, _CRC_AT, crc32c(memoryview(out)[_ATTRIBUTES_AT:]))
+    _CRC.pack_into(out, _CRC_AT, crc32c(memoryview(out)[ATTRIBUTES_AT:]))
     return out

@@ -9,17 +9,28 @@ protocol knows are KafkaError; a failing disk raises LogDirFailed and takes the 
 offline.
 """
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from barnabas.config.key import INT_MAX
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.batch import (
+    ATTRIBUTES_AT,
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
     NO_TIMESTAMP,
+    TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
     set_base_offset_and_epoch,
 )
+from barnabas.protocol.records.checksum import crc32c
+from barnabas.protocol.records.record import MIN_RECORD
 from barnabas.protocol.records.varint import Buffer
+from barnabas.storage.files.errors import LogDirFailed
 from barnabas.storage.log.flush import FlushJob, FlushState
 from barnabas.storage.log.leader_epochs import LeaderEpochCache
 from barnabas.storage.log.log_parts import LogAppendInfo, LogLocation, LogOptions, LogParts
@@ -31,7 +42,14 @@ from barnabas.storage.log.scan import replicated_batches
 from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segments import TimestampAndOffset
 from barnabas.storage.log.txn_index import AbortedTxn
-from barnabas.storage.log.validator import Origin, Rules, Validated, validate, writable
+from barnabas.storage.log.validator import (
+    LAST_CODEC,
+    Origin,
+    Rules,
+    Validated,
+    validate,
+    writable,
+)
 from barnabas.storage.opening.log_dir import on_disk
 from barnabas.storage.producers.entry import ProducerUpdate
 from barnabas.storage.producers.verification import UNVERIFIED, VerificationGuard
@@ -40,6 +58,8 @@ if TYPE_CHECKING:
     from barnabas.config.topic import TopicConfig
 
 T = TypeVar("T")
+_OF_CLIENT: Final = COMPRESSION_MASK | TRANSACTIONAL
+"""The attributes that a client may set."""
 
 
 class Log:
@@ -176,6 +196,81 @@ class Log:
             log_dir.fail(error)
         append_time = now_ms if self.rules.log_append_time else NO_TIMESTAMP
         return LogAppendInfo(first_offset, end_offset - 1, append_time, self.log_start_offset)
+
+    def append_next(
+        self, data: memoryview, header: Sequence[int], *, leader_epoch: int, now_ms: int
+    ) -> int:
+        """Append a client's batch without detours, if it certainly needs none; return its offset.
+
+        -1 if it is not certain: nothing has changed then, and `append_as_leader` decides.
+        `leader_epoch` has written before. `data` is writable; `header` is the batch's `BatchHeader`
+        as plain numbers. A batch of a transaction continues one that is open, and verified.
+        """
+        (
+            base,
+            length,
+            _,
+            magic,
+            crc,
+            attributes,
+            delta,
+            base_ms,
+            max_ms,
+            producer_id,
+            _,
+            _,
+            count,
+        ) = header
+        rules, size = self.rules, len(data)
+        segment = self.segments.active
+        first_ms, first_offset = segment.first_timestamp, self.log_end_offset
+        last_offset, entry = first_offset + delta, None
+        earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
+        if (
+            base
+            or magic != MAGIC
+            or size != LOG_OVERHEAD + length
+            or count != delta + 1
+            or not 0 < count * MIN_RECORD <= size - HEADER_SIZE
+            or attributes & ~_OF_CLIENT
+            or attributes & COMPRESSION_MASK > LAST_CODEC
+            or rules.looks_inside
+            or rules.log_append_time
+            or size > rules.max_message_bytes
+            or self.log_dir.failure is not None
+            # The batch belongs to the active segment.
+            or first_ms is None
+            or first_ms < 0
+            or max_ms < 0
+            or max_ms - first_ms > self._roll_ms
+            or segment.size + size > rules.segment_bytes
+            or last_offset - segment.base_offset > INT_MAX
+            or segment.index_full
+            or not earliest <= base_ms <= latest
+            or not earliest <= max_ms <= latest
+            or crc32c(data[ATTRIBUTES_AT:]) != crc
+        ):
+            return -1
+        if producer_id >= 0:
+            entry = self.producers.next_entry(header, first_offset)
+            if entry is None:
+                return -1
+        elif attributes & TRANSACTIONAL:
+            return -1
+        set_base_offset_and_epoch(data, 0, first_offset, leader_epoch)
+        try:
+            segment.append_one(data, last_offset, max_ms)
+        except OSError as error:
+            # `append_as_leader` refuses the batch from now on.
+            with suppress(LogDirFailed):
+                self.log_dir.fail(error)
+            return -1
+        self.log_end_offset = end_offset = last_offset + 1
+        if entry is not None:
+            self.producers.commit_next(entry, end_offset)
+        else:
+            self.producers.map_end_offset = end_offset
+        return first_offset
 
     @on_disk
     def append_as_follower(self, data: Buffer, *, now_ms: int, max_batches: int = INT_MAX) -> int:

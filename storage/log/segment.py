@@ -156,6 +156,27 @@ class Segment:
         self.size = position = position + len(data)
         self._hint(self.next_offset, position)
 
+    def append_one(self, data: Buffer, last_offset: int, max_timestamp: int) -> None:
+        """Write one batch, renumbered from the segment's end; `has_room_for` has allowed it."""
+        file, position = self.active_file, self.size
+        assert file is not None
+        file.append(data)
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self._since_index_entry > self._index_interval:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+            self._since_index_entry = 0
+        size = len(data)
+        self._since_index_entry += size
+        self.next_offset = next_offset = last_offset + 1
+        self.size = position = position + size
+        hints = self._hints
+        if len(hints) >= _HINTS:
+            hints.clear()
+        hints[next_offset] = position
+
     def note_batch(self, last_offset: int, position: int, header: BatchHeader) -> None:
         """Add a written batch to the indexes and to the segment's own state."""
         max_timestamp = header.max_timestamp

@@ -57,7 +57,7 @@ _RECORDS_AT = HEADER_SIZE - LOG_OVERHEAD
 """Bytes of a header that `batch_length` counts."""
 ZSTD_SINCE = 7
 """The first Produce version that allows zstd (KIP-110)."""
-_LAST_CODEC = max(Compression).value
+LAST_CODEC = max(Compression).value
 COORDINATOR_BYTES = (1 << 20) + LOG_OVERHEAD
 """The default of `max.message.bytes`: a coordinator may write as much where the limit is lower."""
 
@@ -295,7 +295,7 @@ def _check_batch(
         raise _invalid(
             f"the batch header counts {count} records, but its last offset delta is {last_delta}"
         )
-    if attributes & COMPRESSION_MASK > _LAST_CODEC:
+    if attributes & COMPRESSION_MASK > LAST_CODEC:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {header.compression}"
         )

@@ -12,13 +12,19 @@ No disk and no clock: `snapshot.py` has the files, times are arguments in ms.
 from collections.abc import Iterable, Iterator, Sequence
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import CONTROL, TRANSACTIONAL, BatchHeader
+from barnabas.protocol.records.batch import CONTROL, MAX_SEQUENCE, TRANSACTIONAL, BatchHeader
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.control import read_marker
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.log.txn_index import AbortedTxn
 from barnabas.storage.log.validator import Origin
-from barnabas.storage.producers.entry import WINDOW, CompletedTxn, ProducerEntry, ProducerUpdate
+from barnabas.storage.producers.entry import (
+    WINDOW,
+    BatchMetadata,
+    CompletedTxn,
+    ProducerEntry,
+    ProducerUpdate,
+)
 from barnabas.storage.producers.rules import (
     append,
     check_epoch,
@@ -27,8 +33,14 @@ from barnabas.storage.producers.rules import (
     metadata,
     stale_epoch,
 )
-from barnabas.storage.producers.verification import UNVERIFIED, VerificationGuard, Verifications
+from barnabas.storage.producers.verification import (
+    UNVERIFIED,
+    Opener,
+    VerificationGuard,
+    Verifications,
+)
 
+_new = tuple.__new__
 _NOTHING = ProducerUpdate()
 _EXPIRY_STEP = 2_000
 """Producers in a step of `expire`."""
@@ -131,6 +143,50 @@ class ProducerStateManager:
         if not entries:
             return _NOTHING
         return ProducerUpdate(tuple(entries.values()), started, completed, marked, guard=guard)
+
+    def next_entry(self, header: Sequence[int], first_offset: int) -> ProducerEntry | None:
+        """Return a known producer after its next batch, which begins at `first_offset`.
+
+        None if that is not certain: `prepare` then decides. The batch must be the next of the epoch
+        that the producer is known in, and in its open transaction if it has one. `header` is a
+        client's `BatchHeader` with a producer, as plain numbers.
+        """
+        _, _, _, _, _, attributes, delta, _, max_ms, producer_id, epoch, sequence, _ = header
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            return None
+        _, known_epoch, batches, coordinator_epoch, _, open_txn = entry
+        last_sequence = sequence + delta
+        if (
+            epoch != known_epoch
+            or not batches
+            or sequence != batches[-1][0] + 1
+            or last_sequence > MAX_SEQUENCE
+            or (open_txn is None) is bool(attributes & TRANSACTIONAL)
+        ):
+            return None
+        batch = _new(BatchMetadata, (last_sequence, first_offset + delta, delta, max_ms))
+        return _new(
+            ProducerEntry,
+            (
+                producer_id,
+                epoch,
+                (*batches[1 - WINDOW :], batch),
+                coordinator_epoch,
+                max_ms,
+                open_txn,
+            ),
+        )
+
+    def commit_next(self, entry: ProducerEntry, end_offset: int) -> None:
+        """Apply the result of `next_entry` once the batch is in the log, whose end is now
+        `end_offset`."""
+        self._entries[entry[0]] = entry
+        self.map_end_offset = end_offset
+
+    def opener(self, producer_id: int) -> Opener | None:
+        """Return the opener that the producer's open transaction was verified for, if known."""
+        return self._verifications.opener(producer_id)
 
     def begin_verification(self, claim: Claim) -> VerificationGuard | None:
         """Return the guard that the producer's batch needs from its coordinator (KIP-890), or None.

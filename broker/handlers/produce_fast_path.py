@@ -1,0 +1,266 @@
+"""The fast path of Produce: the next batch for a partition that the connection has written to.
+
+Successive requests for one partition are equal but for correlation id and batch, and so are their
+answers but for the offset. What they share is remembered: the bytes before the records, the
+partition, and the bytes of the answer around the offset. A request on this path is unpacked,
+appended and answered by one call each. Everything that may change is asked for each time: the
+replica and its leadership, the topic of an id, the rules of the authorizer, and whatever
+`Partition.append_next` needs to be certain of.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from barnabas.broker.cluster.cache import MetadataCache
+from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replica_manager import ReplicaManager
+from barnabas.broker.server.context import Asker, RequestContext
+from barnabas.broker.server.dispatch import Part
+from barnabas.broker.transactions.produce_verification import ADDS_SINCE
+from barnabas.protocol.codec import encode
+from barnabas.protocol.compile import write_uvarint
+from barnabas.protocol.header import decode_request_header, encode_response_header
+from barnabas.protocol.messages.produce import (
+    API,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from barnabas.protocol.records.batch import (
+    HEADER_FORMAT,
+    HEADER_SIZE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+)
+from barnabas.storage.producers.verification import Opener
+
+SINCE: Final = 7
+"""The first version on this path: it knows all codecs, and the log start offset."""
+LARGEST_PREFIX: Final = 512
+"""The bytes before the records that are remembered at most; most requests have about 60."""
+MOST: Final = 16
+"""The partitions that a connection remembers."""
+COST: Final = 32
+"""The requests after which another partition may take the place of those."""
+_PREFIX_AT: Final = 8
+"""The size of what comes first in a request: API, version, correlation id."""
+_ATTRIBUTES: Final = 5
+_PRODUCER: Final = 9
+_LENGTH: Final = Struct(">i")
+_LONGEST_LENGTH: Final = 5
+"""Bytes of a length field."""
+_TAGS: Final = Struct(">3s")
+_NO_TAGS: Final = bytes(3)
+"""What comes behind the records in flexible versions: the tags of partition, topic and request."""
+_OFFSETS: Final = Struct(">qqq")
+_MARKS: Final = _OFFSETS.pack(-0x5EED_5EED, NO_TIMESTAMP, -0x5EED_5EEE)
+_MARKED: Final = _OFFSETS.unpack(_MARKS)
+"""Offsets that no answer has: they mark the place of the real ones."""
+_length_field: Final = lru_cache(4096)(write_uvarint)
+
+
+class _Known(NamedTuple):
+    """A partition that the connection has written to."""
+
+    partition: Partition
+    place: tuple[str, int]
+    leader_epoch: int
+    topic_id: bytes | None
+    """None in versions that name the topic."""
+    opener: Opener | None
+    """Whose transaction the batches belong to; None for batches without a transaction."""
+    asker: Asker | None
+    standing: object
+    """The rules by which the request was allowed."""
+    pack: Callable[..., bytes]
+    size: int
+    """The answer's bytes after its length."""
+    head: bytes
+    tail: bytes
+    """The answer's bytes before and behind its offsets, without length and correlation id."""
+
+
+@lru_cache(1024)
+def _unpacker(prefix: int, width: int) -> Callable[[memoryview], tuple[Any, ...]]:
+    """Return a function that unpacks correlation id, prefix, length of the records, and header."""
+    return Struct(f">4xi{prefix}s{width}s{HEADER_FORMAT}").unpack_from
+
+
+@lru_cache(1024)
+def _packer(head: int, tail: int) -> Callable[..., bytes]:
+    return Struct(f">ii{head}sqqq{tail}s").pack
+
+
+class ProduceFastPath:
+    """The fast path of one connection."""
+
+    __slots__ = (
+        "_cache",
+        "_credit",
+        "_flexible",
+        "_known",
+        "_prefix",
+        "_replicas",
+        "_tail",
+        "_version",
+    )
+
+    def __init__(self, replicas: ReplicaManager, cache: MetadataCache, version: int) -> None:
+        self._replicas = replicas
+        self._cache = cache
+        self._version = version
+        self._flexible = API.is_flexible(version)
+        self._tail = len(_NO_TAGS) if self._flexible else 0
+        self._known: dict[bytes, _Known] = {}
+        """The partitions by the bytes before their records."""
+        self._prefix = LARGEST_PREFIX
+        """The size of these bytes in the last request that was remembered."""
+        self._credit = COST
+
+    def serve(self, frame: memoryview, received_ms: int) -> list[Part] | None:
+        """Append a batch that is certainly the next one; return the answer, else None."""
+        size = len(frame)
+        # The length of the records and the records: how many bytes the first has tells the sum.
+        rest = size - self._tail - _PREFIX_AT - self._prefix
+        if rest < HEADER_SIZE + _LONGEST_LENGTH:
+            return None
+        width = (rest.bit_length() + 6) // 7 if self._flexible else 4
+        correlation_id, prefix, length, *header = _unpacker(self._prefix, width)(frame)
+        known = self._known.get(prefix)
+        records = rest - width
+        if known is None or (
+            length != _length_field(records + 1)
+            or _TAGS.unpack_from(frame, size - 3)[0] != _NO_TAGS
+            if self._flexible
+            else length != _LENGTH.pack(records)
+        ):
+            return None
+        partition, place, epoch, topic_id, opener, asker, standing, pack, answer, head, tail = known
+        if (
+            self._replicas.find(place) is not partition
+            or epoch != partition.leader_epoch
+            or (topic_id is not None and self._cache.topic_name(topic_id) != place[0])
+            or (asker is not None and (standing is None or asker.standing() is not standing))
+        ):
+            return None
+        log = partition.log
+        if header[_ATTRIBUTES] & TRANSACTIONAL:
+            if opener is None or log.producers.opener(header[_PRODUCER]) != opener:
+                return None
+        elif opener is not None:
+            return None
+        at = size - self._tail - records
+        offset = partition.append_next(frame[at : at + records], header, received_ms)
+        if offset < 0:
+            return None
+        self._credit += 1
+        cells = partition.cells
+        cells.produces.value += 1
+        cells.bytes_in.value += records
+        cells.messages_in.value += header[-1]
+        return [
+            pack(answer, correlation_id, head, offset, NO_TIMESTAMP, log.log_start_offset, tail)
+        ]
+
+    def learn(
+        self,
+        frame: memoryview,
+        request: ProduceRequest,
+        context: RequestContext,
+        response: ProduceResponse,
+    ) -> None:
+        """Remember the partition of a request for one, if its batch has been appended."""
+        self._credit += 1
+        if (
+            self._version < SINCE
+            or len(request.topic_data) != 1
+            or len(request.topic_data[0].partition_data) != 1
+        ):
+            return
+        ((topic,), (answered,)) = request.topic_data, response.responses
+        (data,), (answer,) = topic.partition_data, answered.partition_responses
+        records = data.records
+        if answer.error_code or not isinstance(records, memoryview):
+            return
+        length = self._length(len(records))
+        prefix_end = len(frame) - self._tail - len(records) - len(length)
+        if not _PREFIX_AT < prefix_end <= _PREFIX_AT + LARGEST_PREFIX:
+            return
+        prefix = bytes(frame[_PREFIX_AT:prefix_end])
+        self._prefix = len(prefix)
+        known = self._known.get(prefix)
+        if known is not None and self._still(known, context):
+            return
+        if known is None and len(self._known) >= MOST:
+            # A connection that always writes to other partitions would remember each in vain.
+            if self._credit < MOST * COST:
+                return
+            self._known.clear()
+            self._credit = 0
+        name = topic.name or self._cache.topic_name(topic.topic_id)
+        partition = None if name is None else self._replicas.find((name, data.index))
+        if name is None or partition is None or not partition.commits_at_once:
+            return
+        if name in INTERNAL_TOPICS or not self._is_canonical(frame, request):
+            return
+        opener = None
+        if request.transactional_id is not None:
+            adds = self._version >= ADDS_SINCE
+            opener = Opener(request.transactional_id, adds, context.owner)
+        asker = context.asker
+        head, tail = self._around_offsets(answered, answer)
+        self._known[prefix] = _Known(
+            partition,
+            (name, data.index),
+            partition.leader_epoch,
+            None if topic.name else topic.topic_id,
+            opener,
+            asker,
+            None if asker is None else asker.standing(),
+            _packer(len(head), len(tail)),
+            _LENGTH.size + len(head) + _OFFSETS.size + len(tail),
+            head,
+            tail,
+        )
+
+    def _still(self, known: _Known, context: RequestContext) -> bool:
+        """Return whether what is remembered holds, so that the request had another reason."""
+        asker, name = context.asker, known.place[0]
+        return (
+            self._replicas.find(known.place) is known.partition
+            and known.leader_epoch == known.partition.leader_epoch
+            and (known.topic_id is None or self._cache.topic_name(known.topic_id) == name)
+            and known.standing is (None if asker is None else asker.standing())
+        )
+
+    def _length(self, size: int) -> bytes:
+        """Return the length field of records."""
+        return write_uvarint(size + 1) if self._flexible else _LENGTH.pack(size)
+
+    def _is_canonical(self, frame: memoryview, request: ProduceRequest) -> bool:
+        """Return whether the request has no bytes that its meaning does not need.
+
+        Only then the records are certainly where they are expected.
+        """
+        _, body = decode_request_header(frame)
+        return len(frame) - body == len(encode(request, self._version))
+
+    def _around_offsets(
+        self, topic: TopicProduceResponse, answer: PartitionProduceResponse
+    ) -> tuple[bytes, bytes]:
+        """Return the bytes of an answer before and behind its offsets."""
+        marked, _, start = _MARKED
+        answered = PartitionProduceResponse(
+            index=answer.index, base_offset=marked, log_start_offset=start
+        )
+        topic = TopicProduceResponse(
+            name=topic.name, topic_id=topic.topic_id, partition_responses=[answered]
+        )
+        body = encode(ProduceResponse(responses=[topic]), self._version)
+        head, _, tail = body.partition(_MARKS)
+        header = encode_response_header(API.key, self._version, 0)
+        return header[_LENGTH.size :] + head, tail

@@ -81,6 +81,7 @@ from barnabas.broker.handlers import (
     update_metadata,
     write_txn_markers,
 )
+from barnabas.broker.handlers.fetch_fast_path import FetchFastPath
 from barnabas.broker.handlers.produce_fast_path import ProduceFastPath
 from barnabas.broker.observability.logging import LoggerLevels
 from barnabas.broker.offload import Offload
@@ -281,6 +282,10 @@ def _fetch(parts: BrokerParts) -> fetch.Parts:
     )
 
 
+def _fetch_fast_path(parts: BrokerParts) -> MakeFastPath:
+    return partial(FetchFastPath, _fetch(parts), parts.replicas, parts.cache)
+
+
 def _metadata(parts: BrokerParts) -> metadata.Parts:
     return metadata.Parts(
         parts.cache,
@@ -408,7 +413,7 @@ API_TABLE: Final = (
     _row(sasl_authenticate,             range(3),     lambda p: p),
     # data
     _row(produce,                       range(3, 14), _produce, fast_path=_produce_fast_path),
-    _row(fetch,                         range(4, 19), _fetch),
+    _row(fetch,                         range(4, 19), _fetch, fast_path=_fetch_fast_path),
     _row(list_offsets,                  range(1, 12), lambda p: p.replicas),
     _row(delete_records,                range(3),     lambda p: p.replicas),
     _row(offset_for_leader_epoch,       range(2, 5),  lambda p: p.replicas),

@@ -401,6 +401,24 @@ class Log:
         except CorruptRecordError as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
+    def read_at_hand(
+        self, offset: int, max_bytes: int, at_once: int, *, limit: int
+    ) -> tuple[bytes | bytearray, int] | None:
+        """Read what `read` would, if that takes one read of cached bytes, of at most `at_once`.
+
+        Returns whole batches, and the offset before which they end; None if `read` has to look.
+        """
+        if (
+            self.truncating
+            or self.log_dir.failure is not None
+            or not self.log_start_offset <= offset < limit
+        ):
+            return None
+        try:
+            return self.segments.read_at_hand(offset, max_bytes, at_once, limit=limit)
+        except (OSError, CorruptRecordError):
+            return None
+
     def offset_for_timestamp(self, timestamp: int) -> Steps[TimestampAndOffset | None]:
         """Return the first record not older than `timestamp` (ms), in steps.
 

@@ -343,6 +343,45 @@ class Segment:
         located = self.locate(offset)
         return self.size if located is None else located[0]
 
+    def read_at_hand(
+        self, offset: int, max_bytes: int, at_once: int, *, limit: int
+    ) -> tuple[bytes | bytearray, int] | None:
+        """Read whole batches from a known position, below `limit`, in one read of cached bytes.
+
+        Returns them, and the offset before which they end. None if `offset` or `limit` is not where
+        an append or a read has ended, or if `max_bytes` or `at_once` are fewer than the first
+        batch. Raises OSError, CorruptRecordError.
+        """
+        hints = self._hints
+        start = hints.get(offset)
+        whole = limit >= self.next_offset
+        end = self.size if whole else hints.get(limit)
+        if start is None or end is None:
+            return None
+        size = min(end - start, max_bytes)
+        if not 0 < size <= at_once:
+            return None
+        data = self.file().read_nowait(size, start)
+        if data is None or len(data) != size:
+            return None
+        if start + size == end:
+            return data, self.next_offset if whole else limit
+        # The last batch is cut off: the walk begins at the last one that the index knows.
+        at = max(start, self.offset_index.position_before(start + size)) - start
+        after = None
+        while at + HEADER_SIZE <= size:
+            header = peek_header(data, at)
+            if not self._may_hold(start + at, header):
+                return None
+            if at + header.size > size:
+                after = header.base_offset
+                break
+            at += header.size
+        if not at or after is None:
+            return None
+        self._hint(after, start + at)
+        return data[:at], after
+
     def fit(self, start: int, end: int, max_bytes: int) -> tuple[int, int | None]:
         """Return the last batch boundary in [start, end] at most `max_bytes` after `start`, and its
         offset.

@@ -110,6 +110,22 @@ class Segments:
             max_bytes -= end - start
         return LogSlice(offset, reached, tuple(ranges))
 
+    def read_at_hand(
+        self, offset: int, max_bytes: int, at_once: int, *, limit: int
+    ) -> tuple[bytes | bytearray, int] | None:
+        """Read from the segment that contains `offset`; as `Segment.read_at_hand`.
+
+        None at the end of a segment that is not the last one: `read` continues in the next.
+        """
+        segment = self._segments[-1]
+        is_last = offset >= segment.base_offset
+        if not is_last:
+            segment = self._segments[self._index(offset)]
+        found = segment.read_at_hand(offset, max_bytes, at_once, limit=limit)
+        if found is None or (not is_last and found[1] >= segment.next_offset):
+            return None
+        return found
+
     def find_timestamp(
         self, timestamp: int, start_offset: int, max_batch_bytes: int
     ) -> Steps[TimestampAndOffset | None]:

@@ -266,6 +266,27 @@ class FetchSessionCache:
     def __iter__(self) -> Iterator[FetchSession]:
         return iter(self._sessions.values())
 
+    def get(self, session_id: int) -> FetchSession | None:
+        """Return a session by its id."""
+        return self._sessions.get(session_id)
+
+    def is_next(self, session: FetchSession, epoch: int, only: FetchedPartition) -> bool:
+        """Whether a request with this epoch is the next of a session that has `only` one
+        partition."""
+        return (
+            self._sessions.get(session.id) is session
+            and session.epoch == epoch
+            and len(session.partitions) == 1
+            and only in session.partitions.values()
+        )
+
+    def used(self, session: FetchSession, now_ms: int) -> None:
+        """Go on to the next epoch of a session, from a request that changes no partitions."""
+        session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
+        session.used_ms = now_ms
+        del self._sessions[session.id]
+        self._sessions[session.id] = session
+
     def open(
         self, request: FetchRequest, version: int, now_ms: int, owner: SessionOwner = CONSUMER
     ) -> FetchContext:

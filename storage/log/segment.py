@@ -32,6 +32,8 @@ CLEANED, SWAP, DELETED = ".cleaned", ".swap", ".deleted"
 
 _WALK_BYTES = 8192
 _HINTS = 64
+_FEW = 8
+"""Batches that are walked over without a look into the index."""
 _MAX_OFFSETS = 2**31
 
 
@@ -366,9 +368,10 @@ class Segment:
             return None
         if start + size == end:
             return data, self.next_offset if whole else limit
-        # The last batch is cut off: the walk begins at the last one that the index knows.
-        at = max(start, self.offset_index.position_before(start + size)) - start
-        after = None
+        # The last batch is cut off. To walk over a few large ones costs less than the index.
+        at, after = 0, None
+        if size < HEADER_SIZE or peek_header(data).size * _FEW < size:
+            at = max(start, self.offset_index.position_before(start + size)) - start
         while at + HEADER_SIZE <= size:
             header = peek_header(data, at)
             if not self._may_hold(start + at, header):

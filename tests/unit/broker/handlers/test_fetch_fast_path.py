@@ -360,11 +360,13 @@ async def test_session_goes_on_with_each_request() -> None:
     reader.slow(reader.request(0, session_id=session.id, session_epoch=epoch))
     for offset in range(1, BATCHES):
         epoch += 1
+        batch = build_batch([Record(0, 1, b"k", b"v", ())])
+        reader.partition.append_as_leader(bytearray(batch), now_ms=1, guard=UNVERIFIED)
         asked = reader.request(offset, session_id=session.id, session_epoch=epoch)
         assert reader.fast(asked) is not None
         (fetched,) = session.partitions.values()
         assert fetched.wanted.fetch_offset == offset
-        assert fetched.high_watermark == BATCHES
+        assert fetched.high_watermark == BATCHES + offset
         assert session.epoch == epoch + 1
     old = reader.request(3, session_id=session.id, session_epoch=epoch)
     assert reader.fast(old) is None

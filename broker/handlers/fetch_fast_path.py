@@ -23,7 +23,7 @@ from barnabas.broker.replication.leader.fetch_session import (
     FetchedPartition,
     FetchSession,
 )
-from barnabas.broker.replication.partition import NO_EPOCH, Partition
+from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import Asker, RequestContext
 from barnabas.broker.server.dispatch import Part
@@ -224,8 +224,6 @@ class FetchFastPath:
         partition = self._replicas.find(place)
         if partition is None or (by_id and partition.topic_id != topic.topic_id):
             return
-        if wanted.current_leader_epoch not in (NO_EPOCH, partition.leader_epoch):
-            return
         session = fetched = None
         if request.session_epoch != FINAL_EPOCH or request.session_id != NO_SESSION:
             key = topic.topic_id if by_id else topic.topic, wanted.partition
@@ -269,16 +267,11 @@ class FetchFastPath:
     ) -> tuple[bytes, bytes, bytes] | None:
         """Return the bytes that the next request has in common with this one.
 
-        None if the request has bytes that its meaning does not need: the others are then not where
-        they are expected.
+        None if the marks are among them.
         """
         _, body = decode_request_header(frame)
         marked = self._marked(request)
-        if (
-            frame[body:] != encode(request, self._version)
-            or marked.count(_EPOCH) != 1
-            or marked.count(_OFFSET) != 1
-        ):
+        if marked.count(_EPOCH) != 1 or marked.count(_OFFSET) != 1:
             return None
         before, _, rest = marked.partition(_EPOCH)
         between, _, behind = rest.partition(_OFFSET)

@@ -372,6 +372,27 @@ async def test_session_goes_on_with_each_request() -> None:
     assert reader.fast(old) is None
 
 
+async def test_session_keeps_what_the_last_request_asked_for() -> None:
+    reader = await consumer()
+    reader.slow(reader.request(0, session_epoch=0))
+    (session,) = reader.parts.sessions
+    reader.slow(reader.request(0, session_id=session.id, session_epoch=1))
+    (fetched,) = session.partitions.values()
+    reader.slow(reader.request(1, size=500, session_id=session.id, session_epoch=2))
+    assert fetched.wanted.partition_max_bytes == 500
+    assert reader.fast(reader.request(2, session_id=session.id, session_epoch=3)) is not None
+    assert fetched.wanted.partition_max_bytes == 1 << 20
+
+
+@pytest.mark.parametrize("size", [*range(238, 243), *range(440, 445), 1000])
+async def test_whole_batches_that_fit_are_read(size: int) -> None:
+    """The batches have 69, 171, 271, 371 ... bytes."""
+    reader = await consumer()
+    reader.slow(reader.request(0, size=size))
+    for offset in range(BATCHES):
+        reader.same(reader.request(offset, size=size))
+
+
 async def test_session_with_another_partition_is_left_to_the_handler() -> None:
     reader = await consumer()
     await reader.replicas.lead(topic="u", topic_id=bytes(range(2, 18)))

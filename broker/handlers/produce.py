@@ -96,8 +96,9 @@ def _is_transactional(request: ProduceRequest) -> bool:
     """Return whether a batch is transactional."""
     for topic in request.topic_data:
         for data in topic.partition_data:
-            records = data.records
-            if records and isinstance(records, _IN_MEMORY) and begins_transactional(records):
+            # A decoder returns records in memory.
+            records: Any = data.records
+            if records and begins_transactional(records):
                 if request.transactional_id is None:
                     # As in Kafka, before the rights to topics.
                     raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

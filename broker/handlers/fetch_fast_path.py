@@ -204,7 +204,9 @@ class FetchFastPath:
             or len(frame) > LARGEST_REQUEST
             or len(request.topics) != 1
             or len(request.topics[0].partitions) != 1
-            or not response.responses
+            # A session answers for partitions that the request does not name.
+            or len(response.responses) != 1
+            or len(response.responses[0].partitions) != 1
         ):
             return
         ((topic,), (answered,)) = request.topics, response.responses

@@ -404,6 +404,31 @@ async def test_session_with_another_partition_is_left_to_the_handler() -> None:
     assert reader.fast(reader.request(2, session_id=session.id, session_epoch=4)) is None
 
 
+@pytest.mark.parametrize("other", [("t", 1), ("u", 0)])
+async def test_answer_for_partitions_that_the_request_does_not_name_is_not_remembered(
+    other: tuple[str, int],
+) -> None:
+    reader = await consumer()
+    topic, index = other
+    topic_id = TOPIC_ID if topic == "t" else bytes(range(2, 18))
+    await reader.replicas.lead(topic=topic, index=index, topic_id=topic_id)
+    further = reader.replicas.manager.partition(topic, index)
+    batch = build_batch([Record(0, 1, b"k", b"v", ())])
+    further.append_as_leader(bytearray(batch), now_ms=1, guard=UNVERIFIED)
+    wanted = FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+    both = reader.request(0, session_epoch=0)
+    if topic == "t":
+        both.topics[0].partitions.append(wanted)
+    else:
+        both.topics.append(FetchTopic(topic=topic, partitions=[wanted]))
+    reader.slow(both)
+    (session,) = reader.parts.sessions
+    for epoch in range(1, COST + 2):
+        asked = reader.request(epoch, session_id=session.id, session_epoch=epoch)
+        assert reader.fast(asked) is None
+        reader.slow(asked)
+
+
 async def test_frame_with_more_bytes_than_its_meaning_needs_is_not_remembered() -> None:
     reader = await consumer()
     request = reader.request(0)

@@ -155,12 +155,13 @@ class Replicas:
         adding: tuple[int, ...] = (),
         topic_id: bytes = TOPIC_ID,
         topic: str = "t",
+        index: int = 0,
         full: bool = False,
     ) -> int:
-        """Send a LeaderAndIsr for partition 0; return the error code of its answer."""
+        """Send a LeaderAndIsr for one partition; return the error code of its answer."""
         self._partition_epoch += 1
         state = LeaderAndIsrPartitionState(
-            partition_index=0,
+            partition_index=index,
             controller_epoch=1,
             leader=leader,
             leader_epoch=epoch,

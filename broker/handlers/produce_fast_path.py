@@ -14,8 +14,6 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from barnabas.broker.cluster.cache import MetadataCache
-from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS
-from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replica_manager import ReplicaManager
 from barnabas.broker.server.context import Asker, RequestContext
 from barnabas.broker.server.dispatch import Part
@@ -35,6 +33,7 @@ from barnabas.protocol.records.batch import (
     HEADER_SIZE,
     NO_TIMESTAMP,
     TRANSACTIONAL,
+    begins_transactional,
 )
 from barnabas.storage.producers.verification import Opener
 
@@ -66,13 +65,13 @@ _length_field: Final = lru_cache(4096)(write_uvarint)
 class _Known(NamedTuple):
     """A partition that the connection has written to."""
 
-    partition: Partition
     place: tuple[str, int]
     leader_epoch: int
     topic_id: bytes | None
     """None in versions that name the topic."""
     opener: Opener | None
-    """Whose transaction the batches belong to; None for batches without a transaction."""
+    """Whose transaction the batches belong to. None if the client's right to it was not asked for:
+    the batch that was remembered had no transaction."""
     asker: Asker | None
     standing: object
     """The rules by which the request was allowed."""
@@ -139,19 +138,19 @@ class ProduceFastPath:
             else length != _LENGTH.pack(records)
         ):
             return None
-        partition, place, epoch, topic_id, opener, asker, standing, pack, answer, head, tail = known
+        place, epoch, topic_id, opener, asker, standing, pack, answer, head, tail = known
+        partition = self._replicas.find(place)
         if (
-            self._replicas.find(place) is not partition
+            partition is None
             or epoch != partition.leader_epoch
             or (topic_id is not None and self._cache.topic_name(topic_id) != place[0])
             or (asker is not None and (standing is None or asker.standing() is not standing))
         ):
             return None
         log = partition.log
-        if header[_ATTRIBUTES] & TRANSACTIONAL:
-            if opener is None or log.producers.opener(header[_PRODUCER]) != opener:
-                return None
-        elif opener is not None:
+        if header[_ATTRIBUTES] & TRANSACTIONAL and (
+            opener is None or log.producers.opener(header[_PRODUCER]) != opener
+        ):
             return None
         at = size - self._tail - records
         offset = partition.append_next(frame[at : at + records], header, received_ms)
@@ -188,12 +187,16 @@ class ProduceFastPath:
             return
         length = self._length(len(records))
         prefix_end = len(frame) - self._tail - len(records) - len(length)
-        if not _PREFIX_AT < prefix_end <= _PREFIX_AT + LARGEST_PREFIX:
+        if prefix_end > _PREFIX_AT + LARGEST_PREFIX:
             return
         prefix = bytes(frame[_PREFIX_AT:prefix_end])
         self._prefix = len(prefix)
         known = self._known.get(prefix)
-        if known is not None and self._still(known, context):
+        opener = None
+        if begins_transactional(records) and request.transactional_id is not None:
+            adds = self._version >= ADDS_SINCE
+            opener = Opener(request.transactional_id, adds, context.owner)
+        if known is not None and self._still(known, opener, context):
             return
         if known is None and len(self._known) >= MOST:
             # A connection that always writes to other partitions would remember each in vain.
@@ -205,16 +208,11 @@ class ProduceFastPath:
         partition = None if name is None else self._replicas.find((name, data.index))
         if name is None or partition is None or not partition.commits_at_once:
             return
-        if name in INTERNAL_TOPICS or not self._is_canonical(frame, request):
+        if not self._is_canonical(frame, request):
             return
-        opener = None
-        if request.transactional_id is not None:
-            adds = self._version >= ADDS_SINCE
-            opener = Opener(request.transactional_id, adds, context.owner)
         asker = context.asker
         head, tail = self._around_offsets(answered, answer)
         self._known[prefix] = _Known(
-            partition,
             (name, data.index),
             partition.leader_epoch,
             None if topic.name else topic.topic_id,
@@ -227,12 +225,14 @@ class ProduceFastPath:
             tail,
         )
 
-    def _still(self, known: _Known, context: RequestContext) -> bool:
+    def _still(self, known: _Known, opener: Opener | None, context: RequestContext) -> bool:
         """Return whether what is remembered holds, so that the request had another reason."""
         asker, name = context.asker, known.place[0]
+        partition = self._replicas.find(known.place)
         return (
-            self._replicas.find(known.place) is known.partition
-            and known.leader_epoch == known.partition.leader_epoch
+            partition is not None
+            and known.leader_epoch == partition.leader_epoch
+            and (opener is None or opener == known.opener)
             and (known.topic_id is None or self._cache.topic_name(known.topic_id) == name)
             and known.standing is (None if asker is None else asker.standing())
         )

@@ -53,6 +53,7 @@ class Authorizer:
         self._audit = _AuditLog(timers)
         self._loaded = False
         self._matcher = Matcher(RuleSet(), policy)
+        self._standing = object()
         acls.follow(self._changed)
         self._changed(acls.rules)
 
@@ -65,8 +66,8 @@ class Authorizer:
 
     def standing(self) -> object:
         """Return a value that stays the same object while earlier decisions hold; None while
-        allowed actions are logged."""
-        return None if _is_logged(logging.DEBUG) else self._matcher
+        allowed actions are logged. Connections keep it: it must not hold the rules of its time."""
+        return None if _is_logged(logging.DEBUG) else self._standing
 
     def is_super_user(self, principal: Principal) -> bool:
         return principal in self._policy.super_users
@@ -132,6 +133,7 @@ class Authorizer:
 
     def _changed(self, rules: RuleSet | None) -> None:
         self._loaded = rules is not None
+        self._standing = object()
         if rules is None:
             self._matcher = Matcher(RuleSet(), self._policy._replace(allow_everyone=False))
         else:

@@ -192,6 +192,7 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(exchange, Exchange):
                 exchange.abandon()
         self._forget_exchanges()
+        self.fast_paths.clear()
         self._reader.drop()
         self._memory.leave(self)
         self._unread.remove(self)
@@ -270,6 +271,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def trim(self) -> None:
         """Give back the memory of a silent connection."""
+        self.fast_paths.clear()
         if self._stalled is None and not self._frame_in_use:
             self._reader.trim()
 

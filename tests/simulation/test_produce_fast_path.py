@@ -1,0 +1,851 @@
+"""The fast path of Produce: each test runs a broker with it and one without, and compares answers,
+states, metrics and files (`tests/simulation/fast_paths/twins.py`).
+
+The tests take no fixtures, because they run again without each check of the fast path.
+"""
+
+import gc
+import logging
+import struct
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from barnabas.broker.replication.partition import PendingAppend
+from barnabas.broker.security import authorizer
+from barnabas.config.key import INT_MAX
+from barnabas.protocol.codec import encode
+from barnabas.protocol.compile import write_uvarint
+from barnabas.protocol.header import encode_request_header
+from barnabas.protocol.messages.produce import (
+    API,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from barnabas.protocol.records.batch import MAX_SEQUENCE, NO_TIMESTAMP, first_header
+from barnabas.protocol.records.compression import Compression
+from barnabas.security.acl.rules import AclBinding, AclOperation, ResourceType
+from barnabas.storage.files.mem_files import Fault
+from tests.simulation.fast_paths.produce import (
+    AUTHORIZER,
+    TIME_MS,
+    Producer,
+    allow,
+    batch,
+    changed,
+    codes,
+    forbid,
+    limit,
+    quick,
+    remembered,
+    rule,
+    trim,
+    writing,
+)
+from tests.simulation.fast_paths.produce_mutants import MUTANTS, Mutant, installed
+from tests.simulation.fast_paths.twins import Side, Twins, frame, twins
+
+WRITE, ALL = AclOperation.WRITE, AclOperation.ALL
+TOPIC, TRANSACTIONAL_ID = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
+ADMINISTRATION = (
+    rule(ALL, ResourceType.CLUSTER, "kafka-cluster"),
+    rule(AclOperation.CREATE, TOPIC, "t"),
+    rule(AclOperation.DESCRIBE, TOPIC, "t"),
+)
+
+
+# --- what is served
+
+
+@pytest.mark.parametrize("version", range(7, 14))
+def test_next_batch_of_a_connection_is_on_the_fast_path(version: int) -> None:
+    with writing(version=version) as pair:
+        topic_id = pair.ids["t"]
+        for size in (1, 100, 127, 128, 129, 16_000, 16_400, 70_000):
+            before = pair.served
+            pair.produce(batch(b"x" * size), version=version, topic_id=topic_id)
+            assert pair.served == before + 1
+        assert pair.fast.partition().log.log_end_offset == 10
+
+
+@pytest.mark.parametrize("version", range(3, 7))
+def test_versions_with_other_rules_and_answers_are_not_served(version: int) -> None:
+    with twins() as pair:
+        pair.create()
+        for _ in range(3):
+            pair.produce(batch(), version=version)
+        zstd = batch(compression=Compression.ZSTD)
+        assert codes(pair, zstd, version=version) == ["UNSUPPORTED_COMPRESSION_TYPE"]
+        assert not pair.served
+
+
+def test_each_codec_is_served() -> None:
+    with writing() as pair:
+        for codec in Compression:
+            assert quick(pair, batch(b"v" * 100, b"v" * 100, compression=codec))
+
+
+def test_every_number_and_client_id_is_answered_as_given() -> None:
+    with writing() as pair:
+        for client_id in (None, b"", b"\xff\xfe\x00", b"caf\xc3\xa9", b"c" * 400):
+            for number in (0, 1, -1, 2**31 - 1, -(2**31)):
+                (answer,) = pair.exchange(frame(batch(), number=number, client_id=client_id))
+                assert answer[:4] == struct.pack(">i", number)
+        assert pair.served >= 5 * 4
+
+
+def test_requests_in_one_write_are_answered_in_order() -> None:
+    with writing() as pair:
+        frames = [frame(batch(b"%d" % number), number=number) for number in range(40)]
+        answers = pair.exchange(*frames)
+        assert [struct.unpack(">i", each[:4])[0] for each in answers] == [*range(40)]
+        assert pair.served == 41
+
+
+def test_acks_without_an_answer_is_not_served() -> None:
+    with writing() as pair:
+        for _ in range(3):
+            assert pair.exchange(frame(batch(), acks=0), answers=0) == []
+        assert pair.exchange(frame(batch(), acks=1))
+        assert pair.served == 1
+        assert quick(pair, acks=1)
+        assert pair.fast.partition().log.log_end_offset == 7
+
+
+def test_another_partition_or_topic_is_another_one() -> None:
+    with writing() as pair:
+        pair.create("s")
+        for _ in range(2):
+            for topic, index in (("t", 1), ("t", 0), ("s", 0)):
+                pair.produce(batch(topic.encode()), topic=topic, index=index)
+        for topic, index in (("t", 7), ("u", 0)):
+            assert codes(pair, batch(), topic=topic, index=index) == ["UNKNOWN_TOPIC_OR_PARTITION"]
+
+
+def test_some_partitions_are_remembered_and_others_take_their_place() -> None:
+    with twins() as pair:
+        pair.create(partitions=20)
+        for _ in range(40):
+            for index in range(20):
+                pair.produce(batch(), index=index)
+                assert remembered(pair) <= 16
+        assert pair.served > 400
+
+
+@pytest.mark.parametrize("size", [513, 30_000])
+def test_long_beginning_of_a_request_is_not_remembered(size: int) -> None:
+    with twins() as pair:
+        pair.create()
+        for _ in range(3):
+            pair.produce(batch(), client_id=b"c" * size)
+        assert not pair.served
+        assert not remembered(pair)
+
+
+def test_silent_connection_remembers_nothing() -> None:
+    with writing() as pair:
+        assert remembered(pair) == 1
+        pair.wait(30)
+        assert not remembered(pair)
+        assert not quick(pair)
+        assert quick(pair)
+
+
+# --- requests of another form
+
+
+def test_request_for_two_partitions_or_topics_is_not_served() -> None:
+    with writing() as pair:
+        pair.create("s")
+        one, two = (PartitionProduceData(index=each, records=batch()) for each in (0, 1))
+        for topics in ([("t", [one, two])], [("t", [one]), ("s", [one])], [("t", [])], []):
+            data = [TopicProduceData(name=name, partition_data=some) for name, some in topics]
+            request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=data)
+            body = encode_request_header(API.key, 9, 5, "client") + encode(request, 9)
+            for _ in range(2):
+                (answer,) = pair.exchange(body)
+                assert answer[:5] == b"\0\0\0\5\0"
+        assert quick(pair)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("cut", [1, 3, 4, 20, 60, 70, 140])
+def test_truncated_request_closes_the_connection(version: int, cut: int) -> None:
+    with writing(version=version) as pair:
+        whole = frame(batch(), version=version)
+        assert pair.exchange(whole[:-cut] if cut < len(whole) else whole[:3]) == []
+        assert pair.fast.wires[0].closed
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 8, 30])
+def test_beginning_of_a_request_closes_the_connection(size: int) -> None:
+    with writing() as pair:
+        assert pair.exchange(frame(batch())[:size]) == []
+        assert pair.fast.wires[0].closed
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("behind", [b"\0", b"\0" * 3, b"\1", b"more"])
+def test_bytes_behind_a_request_are_ignored(version: int, behind: bytes) -> None:
+    with writing(version=version) as pair:
+        for _ in range(3):
+            assert len(pair.exchange(frame(batch(), version=version) + behind)) == 1
+        assert pair.served == 1
+        quick(pair, version=version)
+        assert quick(pair, version=version)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("more", [-70, -3, -1, 1, 3, 1000])
+def test_wrong_length_of_records_is_refused(version: int, more: int) -> None:
+    with writing(version=version) as pair:
+        records = batch(b"v" * 100)
+        whole = frame(records, version=version)
+        at = whole.index(records)
+        size = len(records) + more
+        field = write_uvarint(size + 1) if version >= 9 else struct.pack(">i", size)
+        width = len(write_uvarint(len(records) + 1)) if version >= 9 else 4
+        pair.exchange(whole[: at - width] + field + whole[at:])
+        assert pair.served == 1
+
+
+def test_length_in_more_bytes_than_it_needs_is_read_as_ever() -> None:
+    with writing() as pair:
+        records = batch()
+        whole = frame(records)
+        at = whole.index(records)
+        size = len(records) + 1
+        field = bytes((size & 127 | 128, size >> 7 | 128, 0))
+        for _ in range(3):
+            assert len(pair.exchange(whole[: at - 2 + (size < 128)] + field + whole[at:])) == 1
+        assert pair.served == 1
+
+
+@pytest.mark.parametrize("tags", [b"\0\0\1", b"\0\1\0", b"\1\0\0", b"\1\7\1x\0\0", b"\0\0\1\7\1x"])
+def test_tags_behind_the_records_are_read_as_ever(tags: bytes) -> None:
+    with writing() as pair:
+        whole = frame(batch())[:-3] + tags
+        for _ in range(3):
+            pair.exchange(whole)
+        assert pair.served == 1
+
+
+def test_batch_behind_the_request_is_no_batch_of_the_request() -> None:
+    """What is remembered must end where the records begin. It would end within them here, just
+    before bytes that have the form of another batch."""
+    size, behind = 400, 100
+    inner = changed(batch()[:61] + bytes(size - 61), length=size - 12)
+    length = write_uvarint(size + 1)
+    padding = b"?" * (behind - 61 - len(length))
+    outer = batch()[:61] + padding + length + inner[: size - behind]
+    # The header is as if the batch had its offset already, which becomes part of the beginning.
+    request = frame(changed(outer, length=size - 12, leader_epoch=0))
+    assert inner[size - behind :][:3] == request[-3:] == bytes(3)
+    request += inner[size - behind :][3:] + bytes(3)
+    with twins() as pair:
+        pair.create()
+        for _ in range(3):
+            assert len(pair.exchange(request)) == 1
+        assert not pair.served
+
+
+# --- the topic and the leader
+
+
+def test_leader_that_changes_is_asked_for() -> None:
+    with writing() as pair:
+        epoch = pair.fast.partition().leader_epoch
+        pair.lead(leader=99, leader_epoch=epoch + 1, replicas=[0, 99], isr=[0, 99])
+        assert codes(pair, batch(), batch()) == ["NOT_LEADER_OR_FOLLOWER"] * 2
+        pair.lead(leader=0, leader_epoch=epoch + 2, replicas=[0], isr=[0])
+        assert not quick(pair), "the first batch of an epoch"
+        assert quick(pair)
+        entries = pair.fast.partition().log.epochs.entries
+        assert [entry.epoch for entry in entries] == [epoch, epoch + 2]
+
+
+def test_broker_that_resigns_is_no_leader() -> None:
+    async def resign(side: Side) -> None:
+        side.broker._replication.replicas.resign_all()
+
+    with writing() as pair:
+        pair.both(resign)
+        assert codes(pair, batch()) == ["NOT_LEADER_OR_FOLLOWER"]
+
+
+def test_new_follower_is_waited_for() -> None:
+    with writing() as pair:
+        pair.lead(replicas=[0, 1], isr=[0, 1])
+        assert codes(pair, batch()) == ["REQUEST_TIMED_OUT"]
+        assert codes(pair, batch(), batch(), acks=1) == ["NONE"] * 2
+        assert pair.served == 1
+
+
+def test_too_small_isr_is_refused() -> None:
+    with writing() as pair:
+        pair.lead(isr=[])
+        assert codes(pair, batch()) == ["NOT_ENOUGH_REPLICAS"]
+        assert codes(pair, batch(), acks=1) == ["NONE"]
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_topic_that_is_made_anew_is_another_one(version: int) -> None:
+    with writing(version=version) as pair:
+        old = pair.ids["t"]
+        pair.delete()
+        expected = "UNKNOWN_TOPIC_ID" if version == 13 else "UNKNOWN_TOPIC_OR_PARTITION"
+        assert expected.encode()
+        pair.wait(2)
+        gone = pair.produce(batch(), version=version, topic_id=old)
+        assert pair.served == 1
+        new = pair.create()
+        assert new != old
+        for _ in range(3):
+            answer = pair.produce(batch(b"new"), version=version, topic_id=new)
+            assert answer != gone
+        served = pair.served
+        assert served >= 2
+        late = pair.produce(batch(b"late"), version=version, topic_id=old)
+        assert (late == gone) == (version == 13)
+        assert pair.fast.partition().log.log_end_offset == (3 if version == 13 else 4)
+
+
+def test_topic_that_is_made_anew_begins_a_segment() -> None:
+    with writing() as pair:
+        pair.delete()
+        pair.wait(2)
+        pair.create()
+        assert not quick(pair), "the first batch of a segment"
+        assert quick(pair)
+
+
+def test_deleted_topic_has_no_partition() -> None:
+    with writing() as pair:
+        pair.delete()
+        pair.wait(2)
+        assert codes(pair, batch(), batch()) == ["UNKNOWN_TOPIC_OR_PARTITION"] * 2
+
+
+def test_deleted_records_change_the_log_start() -> None:
+    with writing() as pair:
+        before = pair.produce(batch())
+        trim(pair, 2)
+        after = pair.produce(batch())
+        assert pair.served == 3
+        assert before != after
+        assert struct.pack(">q", 2) in after
+
+
+@pytest.mark.parametrize(
+    ("configs", "records", "expected"),
+    [
+        ({"max_message_bytes": "80"}, batch(b"v" * 100), "MESSAGE_TOO_LARGE"),
+        ({"cleanup_policy": "compact"}, batch(), "INVALID_RECORD"),
+        ({"message_timestamp_type": "LogAppendTime"}, batch(), "NONE"),
+        ({"compression_type": "gzip"}, batch(b"v" * 100), "NONE"),
+        ({"flush_messages": "1"}, batch(), "NONE"),
+        ({"flush_messages": "3"}, batch(), "NONE"),
+        ({"segment_bytes": "1048576"}, batch(b"v" * 100), "NONE"),
+        ({"message_timestamp_before_max_ms": "1"}, batch(at_ms=5), "INVALID_TIMESTAMP"),
+    ],
+)
+def test_changed_configuration_holds_for_the_next_request(
+    configs: dict[str, str], records: bytes, expected: str
+) -> None:
+    with writing() as pair:
+        pair.configure(**configs)
+        for _ in range(3):
+            assert codes(pair, records) == [expected]
+
+
+def test_append_that_is_flushed_before_its_answer_fails_with_the_disk() -> None:
+    async def fail(side: Side) -> None:
+        side.files.faults.append(Fault("sync", ".log", from_then_on=True))
+
+    with writing() as pair:
+        pair.configure(flush_messages="1")
+        pair.both(fail)
+        assert codes(pair, batch()) != ["NONE"]
+
+
+def test_batch_waits_behind_one_that_is_queued() -> None:
+    waiting: dict[bool, PendingAppend] = {}
+
+    async def queue(side: Side) -> None:
+        append = waiting[side.fast] = PendingAppend(b"", None, 0, {})
+        side.partition().appends.append(append)
+
+    async def proceed(side: Side) -> None:
+        side.partition().appends.clear()
+        waiting[side.fast].done.cancel()
+
+    with writing() as pair:
+        pair.both(queue)
+        assert pair.exchange(frame(batch())) == []
+        pair.both(proceed)
+        assert pair.served == 1
+
+
+def test_full_disk_refuses_this_batch_and_the_next_ones() -> None:
+    async def fill(side: Side) -> None:
+        side.files.faults.append(Fault("append", ".log", written=10))
+
+    with writing() as pair:
+        pair.both(fill)
+        answers = pair.exchange(*[frame(batch(), number=number) for number in range(3)])
+        assert len(answers) == 3
+        assert pair.served == 1
+        assert all(each[4:] == answers[0][4:] for each in answers)
+        assert codes(pair, batch()) == ["KAFKA_STORAGE_ERROR"]
+
+
+# --- segments
+
+
+def test_full_segment_rolls() -> None:
+    with writing(segment_bytes="1048576") as pair:
+        for number in range(12):
+            pair.produce(batch(b"v" * (200_000 + number)))
+        log = pair.fast.partition().log
+        assert len(list(log.segments)) == 3
+        assert pair.served > 8
+
+
+def test_full_index_rolls() -> None:
+    with writing(segment_index_bytes="48", index_interval_bytes="0") as pair:
+        for number in range(20):
+            pair.produce(batch(at_ms=TIME_MS + number))
+        assert len(list(pair.fast.partition().log.segments)) > 4
+        assert pair.served > 8
+
+
+def test_index_has_an_entry_for_some_batches() -> None:
+    with writing(index_interval_bytes="300") as pair:
+        for number in range(40):
+            at_ms = TIME_MS + (number * 7) % 11
+            pair.produce(batch(b"v" * (number * 13 % 90), at_ms=at_ms))
+        (segment,) = pair.fast.partition().log.segments
+        assert segment.offset_index.entries > 5
+        assert pair.served > 35
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "segments"),
+    [
+        (TIME_MS, TIME_MS + 10_000, 1),
+        (TIME_MS, TIME_MS + 10_001, 2),
+        (TIME_MS, TIME_MS - 50_000, 1),
+        (NO_TIMESTAMP, 5, 2),
+        (TIME_MS, NO_TIMESTAMP, 2),
+    ],
+)
+def test_old_segment_rolls(first: int, second: int, segments: int) -> None:
+    with twins() as pair:
+        pair.create(
+            segment_ms="10000", segment_jitter_ms="0", message_timestamp_after_max_ms="99999999"
+        )
+        for _ in range(2):
+            assert codes(pair, batch(at_ms=first)) == ["NONE"]
+        # The connection stays awake.
+        pair.wait(6)
+        assert quick(pair, batch(at_ms=first)) == (first > 0)
+        pair.wait(6)
+        assert codes(pair, batch(at_ms=second)) == ["NONE"]
+        assert len(list(pair.fast.partition().log.segments)) == segments
+
+
+def test_segment_has_no_more_offsets_than_its_index_can_tell() -> None:
+    async def skip(side: Side) -> None:
+        log = side.partition().log
+        log.log_end_offset = log.segments.active.next_offset = INT_MAX
+        log.producers.map_end_offset = INT_MAX
+
+    with writing() as pair:
+        pair.both(skip)
+        assert quick(pair)
+        assert not quick(pair)
+        assert [each.base_offset for each in pair.fast.partition().log.segments] == [0, INT_MAX + 1]
+
+
+def test_many_batches_are_found_as_ever() -> None:
+    with writing() as pair:
+        for _ in range(150):
+            pair.produce(batch())
+        assert pair.served == 151
+
+
+# --- batches
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        (changed(batch(), base_offset=1), "INVALID_RECORD"),
+        (changed(batch(), magic=1), "INVALID_RECORD"),
+        (changed(batch(), magic=3), "CORRUPT_MESSAGE"),
+        (changed(batch(b"v" * 50), length=60), "INVALID_RECORD"),
+        (batch() + batch(), "INVALID_RECORD"),
+        (changed(batch(), count=2), "INVALID_RECORD"),
+        (changed(batch(), delta=1), "INVALID_RECORD"),
+        (changed(batch(), count=0, delta=-1), "INVALID_RECORD"),
+        (changed(batch(), count=-1, delta=-2), "INVALID_RECORD"),
+        (changed(batch(), count=1000, delta=999), "INVALID_RECORD"),
+        (changed(batch(), attributes=0x20), "INVALID_RECORD"),
+        (changed(batch(), attributes=0x08), "INVALID_TIMESTAMP"),
+        (changed(batch(), attributes=0x40), "NONE"),
+        (changed(batch(), attributes=-0x8000), "NONE"),
+        (changed(batch(), attributes=5), "UNSUPPORTED_COMPRESSION_TYPE"),
+        (changed(batch(), attributes=7), "UNSUPPORTED_COMPRESSION_TYPE"),
+        (changed(batch(), attributes=4, count=100, delta=99), "NONE"),
+        (changed(batch(), base_ms=TIME_MS * 2), "INVALID_TIMESTAMP"),
+        (changed(batch(), max_ms=TIME_MS * 2), "INVALID_TIMESTAMP"),
+        (changed(batch(), base_ms=NO_TIMESTAMP, max_ms=NO_TIMESTAMP), "NONE"),
+        (batch()[:-1] + b"?", "CORRUPT_MESSAGE"),
+        (changed(batch(), attributes=0x10), "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+        (b"", "INVALID_RECORD"),
+        (None, "INVALID_RECORD"),
+        (b"short", "INVALID_RECORD"),
+        (bytes(70), "INVALID_RECORD"),
+    ],
+)
+def test_bad_or_odd_batch_is_judged_as_ever(records: bytes | None, expected: str) -> None:
+    with writing() as pair:
+        assert codes(pair, records) == [expected]
+        assert pair.served == 1
+        assert quick(pair)
+
+
+@pytest.mark.parametrize(("base_ms", "max_ms"), [(5, TIME_MS), (TIME_MS, 5)])
+def test_each_timestamp_has_to_be_in_range(base_ms: int, max_ms: int) -> None:
+    with writing(message_timestamp_before_max_ms="3600000") as pair:
+        records = changed(batch(), base_ms=base_ms, max_ms=max_ms)
+        assert codes(pair, records) == ["INVALID_TIMESTAMP"]
+
+
+# --- producers
+
+
+def test_idempotent_producer_goes_on() -> None:
+    with writing() as pair:
+        producer = Producer(pair, None)
+        assert not producer.quick(), "a new producer"
+        for _ in range(8):
+            assert producer.quick(producer.batch(b"a", b"b"))
+        entry = pair.fast.partition().log.producers.entry(producer.producer_id)
+        assert entry is not None
+        assert (entry.last_sequence, len(entry.batches)) == (16, 5)
+
+
+def test_repeated_batch_or_gap_is_found() -> None:
+    with writing() as pair:
+        producer = Producer(pair, None)
+        first, second, third = (producer.batch() for _ in range(3))
+        assert [producer.send(first), producer.send(third)] == [
+            "NONE",
+            "OUT_OF_ORDER_SEQUENCE_NUMBER",
+        ]
+        assert producer.send(second) == "NONE"
+        assert producer.send(second) == producer.send(first) == "NONE"
+        assert producer.send(third) == "NONE"
+        assert pair.fast.partition().log.log_end_offset == 5
+
+
+def test_sequence_wraps() -> None:
+    with writing() as pair:
+        producer = Producer(pair, None)
+        start = MAX_SEQUENCE - 3
+        assert producer.send(producer.batch(b"a", b"b", base_sequence=start)) == "NONE"
+        assert producer.send(producer.batch(b"a", b"b", b"c", base_sequence=start + 2)) == "NONE"
+        assert producer.send(producer.batch(base_sequence=1)) == "NONE"
+        assert producer.quick(producer.batch(base_sequence=2))
+
+
+def test_fenced_producer_is_refused() -> None:
+    with writing() as pair:
+        producer = Producer(pair, None)
+        assert producer.send() == "NONE"
+        assert producer.quick()
+        newer = producer.batch(producer_epoch=1, base_sequence=0)
+        assert producer.send(newer) == "NONE"
+        assert producer.send(producer.batch(base_sequence=1)) == "INVALID_PRODUCER_EPOCH"
+        assert producer.send(producer.batch(producer_epoch=1, base_sequence=2)) != "NONE"
+        assert producer.quick(producer.batch(producer_epoch=1, base_sequence=1))
+
+
+def test_producer_without_batches_of_its_epoch_begins_anew() -> None:
+    """A marker of the newer protocol raises the epoch: there is no last batch then."""
+    with writing() as pair:
+        producer = begun(pair, 12)
+        assert producer.send() == "NONE"
+        assert producer.quick()
+        assert producer.end() == 0
+        producer_id = producer.producer_id
+        entry = pair.fast.partition().log.producers.entry(producer_id)
+        assert entry is not None
+        assert not entry.batches
+        idempotent = producer.batch(transactional=False)
+        assert codes(pair, idempotent) == ["NONE"]
+
+
+def test_transaction_needs_a_producer() -> None:
+    """The log does not rely on the checks of the request."""
+
+    async def append(side: Side) -> int:
+        partition, records = side.partition(), bytearray(changed(batch(), attributes=0x10))
+        header = first_header(records)
+        assert header is not None
+        return partition.log.append_next(
+            memoryview(records), header, leader_epoch=partition.leader_epoch, now_ms=TIME_MS
+        )
+
+    with writing() as pair:
+        assert pair.both(append) == -1
+
+
+# --- transactions
+
+
+def begun(pair: Twins, version: int, transactional_id: str = "x") -> Producer:
+    """Return a producer whose transaction has a batch in partition 0."""
+    producer = Producer(pair, transactional_id, version=version)
+    if version < 12:
+        assert producer.add(0) == 0
+    assert producer.send() == "NONE"
+    return producer
+
+
+@pytest.mark.parametrize("version", [7, 9, 12])
+def test_batches_of_an_open_transaction_are_served(version: int) -> None:
+    with writing() as pair:
+        producer = begun(pair, version)
+        assert producer.send() == "NONE"
+        for _ in range(3):
+            assert producer.quick()
+        assert producer.end(commit=True) == 0
+        if version < 12:
+            assert producer.add(0) == 0
+        assert not producer.quick(), "the first batch of a transaction"
+        assert producer.quick()
+        assert producer.end(commit=False) == 0
+
+
+def test_batch_after_its_transaction_is_refused() -> None:
+    with writing() as pair:
+        producer = begun(pair, 9)
+        assert producer.send() == "NONE"
+        assert producer.quick()
+        assert producer.end() == 0
+        assert producer.send() != "NONE"
+        assert pair.served == 3
+
+
+def test_fenced_transactional_producer_is_refused() -> None:
+    with writing() as pair:
+        producer = begun(pair, 9)
+        assert producer.send() == "NONE"
+        assert producer.quick()
+        late = producer.batch()
+        Producer(pair, "x", version=9)
+        assert producer.send(late) == "INVALID_PRODUCER_EPOCH"
+
+
+def test_plain_batch_in_a_transaction_is_refused() -> None:
+    with writing() as pair:
+        producer = begun(pair, 9)
+        quick(pair)
+        assert quick(pair)
+        records = producer.batch(transactional=False)
+        assert codes(pair, records) == ["INVALID_TXN_STATE"]
+        assert codes(pair, batch(), transactional_id="x") == ["NONE"]
+
+
+def test_transaction_of_another_id_is_not_joined() -> None:
+    with writing() as pair:
+        mine, other = begun(pair, 9, "x"), begun(pair, 9, "y")
+        assert other.send() == "NONE"
+        assert other.quick()
+        assert mine.send(mine.batch(), transactional_id="y") == "INVALID_PRODUCER_ID_MAPPING"
+        assert mine.send(mine.batch(), transactional_id=None) == (
+            "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+        )
+
+
+def test_transaction_of_the_newer_protocol_is_not_joined_by_the_older() -> None:
+    with writing() as pair:
+        producer = begun(pair, 12)
+        assert producer.send() == "NONE"
+        assert producer.quick()
+        for _ in range(3):
+            producer.send(version=11)
+
+
+def test_transaction_without_verification_is_not_joined_without_its_id() -> None:
+    with twins(transaction_partition_verification_enable="false") as pair:
+        pair.create()
+        for _ in range(2):
+            pair.produce(batch())
+        producer = begun(pair, 9)
+        assert producer.send() == "NONE"
+        quick(pair)
+        assert quick(pair)
+        assert producer.send(transactional_id=None) == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+
+
+# --- rights and quotas
+
+
+@contextmanager
+def guarded(*rules: AclBinding, **keys: str) -> Iterator[Twins]:
+    """Run twins with an authorizer; the client has the rules, and those of an administrator."""
+    with twins(**AUTHORIZER, **keys) as pair:
+        allow(pair, *ADMINISTRATION, *rules)
+        pair.create()
+        yield pair
+
+
+MAY_WRITE = rule(WRITE, TOPIC, "t")
+MAY_USE_X = rule(WRITE, TRANSACTIONAL_ID, "x")
+
+
+def test_rule_that_is_taken_away_holds_for_the_next_request() -> None:
+    with guarded(MAY_WRITE) as pair:
+        assert not quick(pair)
+        assert quick(pair)
+        forbid(pair, TOPIC, "t")
+        assert codes(pair, batch(), batch()) == ["TOPIC_AUTHORIZATION_FAILED"] * 2
+        allow(pair, MAY_WRITE)
+        assert not quick(pair)
+        assert quick(pair)
+
+
+def test_refused_request_is_not_remembered() -> None:
+    with guarded() as pair:
+        assert codes(pair, *[batch()] * 3) == ["TOPIC_AUTHORIZATION_FAILED"] * 3
+        allow(pair, MAY_WRITE)
+        assert codes(pair, batch()[:-1] + b"?") == ["CORRUPT_MESSAGE"]
+        assert not remembered(pair)
+
+
+def test_rule_of_another_resource_costs_one_request() -> None:
+    with guarded(MAY_WRITE) as pair:
+        quick(pair)
+        assert quick(pair)
+        allow(pair, rule(WRITE, TOPIC, "other"))
+        assert not quick(pair)
+        assert quick(pair)
+
+
+def test_right_to_a_transaction_is_not_taken_from_a_plain_batch() -> None:
+    """The right to a transactional id is asked for where a batch has a transaction: a request that
+    names the id for a plain batch tells nothing about it."""
+    with guarded(MAY_WRITE, MAY_USE_X) as pair:
+        producer = begun(pair, 9)
+        assert producer.send() == "NONE"
+        assert producer.quick()
+        forbid(pair, TRANSACTIONAL_ID, "x")
+        assert codes(pair, batch(), batch(), transactional_id="x") == ["NONE"] * 2
+        assert producer.send() == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+        assert pair.served == 3
+
+
+def test_transaction_is_remembered_after_a_plain_batch_too() -> None:
+    with guarded(MAY_WRITE, MAY_USE_X) as pair:
+        producer = Producer(pair, "x", version=9)
+        assert producer.add(0) == 0
+        assert codes(pair, batch(), transactional_id="x") == ["NONE"]
+        assert producer.send() == "NONE"
+        assert producer.quick()
+
+
+class _Lines(logging.Handler):
+    """The lines of the audit log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@contextmanager
+def audit() -> Iterator[list[str]]:
+    """Log allowed actions, and return the lines."""
+    logger, handler = logging.getLogger(authorizer.__name__), _Lines()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield handler.lines
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize("known", [0, 2])
+def test_audit_log_has_each_allowed_request(known: int) -> None:
+    with guarded(MAY_WRITE) as pair:
+        for _ in range(known):
+            pair.produce(batch())
+        with audit() as lines:
+            for _ in range(3):
+                pair.produce(batch())
+        writes = [line for line in lines if "allowed" in line and "Write" in line]
+        assert len(writes) == 3 * len(pair.sides)
+        assert not quick(pair)
+        assert quick(pair)
+
+
+def test_rules_of_the_past_are_not_kept_by_what_is_remembered() -> None:
+    with guarded(MAY_WRITE) as pair:
+        quick(pair)
+        quick(pair)
+        (gate,) = [
+            each.asker._authorizer
+            for _, path in pair.fast.wires[0].transport.peer.get_protocol().fast_paths.values()
+            for each in path._known.values()
+        ]
+        old = weakref.ref(gate._matcher)
+        allow(pair, rule(WRITE, TOPIC, "other"))
+        gc.collect()
+        assert old() is None
+
+
+def test_quota_that_is_set_holds_for_the_next_request() -> None:
+    with writing() as pair:
+        free = pair.produce(batch(b"v" * 50_000))
+        limit(pair, 1000.0)
+        throttled = pair.produce(batch(b"v" * 50_000))
+        assert free[:-5] != throttled[:-5]
+        before = pair.fast.loop.time()
+        pair.produce(batch())
+        assert pair.fast.loop.time() > before + 1
+        limit(pair, None)
+        pair.wait(60)
+        pair.produce(batch())
+        assert quick(pair)
+
+
+# --- mutants
+
+
+@pytest.fixture(scope="module", autouse=True)
+def garbage_of_broken_brokers() -> Iterator[None]:
+    """Collect here what a test left that broke off."""
+    yield
+    gc.collect()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.title)
+def test_missing_check_is_found(mutant: Mutant) -> None:
+    with installed(mutant):
+        try:
+            globals()[mutant.found_by](*mutant.arguments)
+        except Exception:
+            # The brokers differ, or one of them broke.
+            return
+    pytest.fail(f"{mutant.found_by} does not miss {mutant.title!r}")

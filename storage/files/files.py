@@ -2,6 +2,10 @@
 
 Calls are synchronous and raise OSError only. Durability is explicit: the bytes of a file are
 durable after `File.sync`, its name in the directory after `Files.sync_dir`.
+
+Most files are open for a moment. `Files.open_to_keep` opens those that stay open, and leaves the
+last descriptors to the others: an index, a checkpoint or a snapshot must not fail in the middle of
+an operation because connections and logs have taken all descriptors.
 `barnabas.storage.files.mem_files` implements the port in memory and forgets what was not synced.
 """
 
@@ -9,12 +13,17 @@ import errno
 import fcntl
 import os
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from struct import Struct
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from barnabas.protocol.records.varint import Buffer
+from barnabas.storage.files.errors import lacks_descriptors
+
+T = TypeVar("T")
 
 
 class Syncable(Protocol):
@@ -90,6 +99,11 @@ class Files(Protocol):
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and appending; raises FileNotFoundError unless `create`."""
+        ...
+
+    def open_to_keep(self, path: str) -> File:
+        """Open an existing file for long; raises OSError(EMFILE) if only spare descriptors are
+        left."""
         ...
 
     def restrict(self, path: str) -> None:
@@ -316,12 +330,76 @@ class _OsLock:
         os.close(self._fd)
 
 
+SPARE_DESCRIPTORS = 32
+"""Descriptors that a broker keeps for files that are open for a moment: a few for each thread that
+works on files."""
+_RETRIES, _RETRY_S = 50, 0.02
+"""Attempts to open a file while all spare descriptors are in use, and the seconds between two."""
+
+
+class _Spares:
+    """Descriptors that are held, to be given up when the process or the machine has no other.
+
+    Any thread may call any method.
+    """
+
+    __slots__ = ("_held", "_wanted")
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self._held: list[OsFile] = []
+        self.refill()
+
+    def refill(self) -> None:
+        """Take descriptors until all spares are there; raises OSError if no other is left."""
+        while len(self._held) <= self._wanted:
+            # A copy of one descriptor would not count among the machine's open files.
+            self._held.append(OsFile(os.devnull, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)))
+        del self._held[self._wanted :]
+
+    def lend(self, call: Callable[[], T]) -> T:
+        """Do a call that opens a file for a moment; give up spares if no descriptor is left."""
+        retries = _RETRIES if self._wanted else 0
+        while True:
+            try:
+                return call()
+            except OSError as error:
+                if not lacks_descriptors(error):
+                    raise
+                if self._held:
+                    with suppress(IndexError):
+                        self._held.pop()
+                elif retries:
+                    # The threads that have the spares need them for a moment.
+                    retries -= 1
+                    time.sleep(_RETRY_S)
+                else:
+                    raise
+
+
 class OsFiles:
     """The operating system's files, without Python's buffering; see `Files`."""
 
+    def __init__(self, spare_descriptors: int = 0) -> None:
+        """`spare_descriptors` are kept for files that are open for a moment only."""
+        self._spares = _Spares(spare_descriptors)
+
     def open(self, path: str, *, create: bool = False) -> OsFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(path, os.open(path, flags, 0o644))
+        try:
+            return OsFile(path, os.open(path, flags, 0o644))
+        except OSError as error:
+            if not lacks_descriptors(error):
+                raise
+        return OsFile(path, self._spares.lend(lambda: os.open(path, flags, 0o644)))
+
+    def open_to_keep(self, path: str) -> OsFile:
+        try:
+            self._spares.refill()
+        except OSError as error:
+            error.filename = path
+            raise
+        return self.open(path)
 
     def restrict(self, path: str) -> None:
         os.chmod(path, 0o600)
@@ -333,11 +411,11 @@ class OsFiles:
         return os.stat(path).st_size
 
     def read_bytes(self, path: str) -> bytes:
-        with open(path, "rb", buffering=0) as file:
+        with self._spares.lend(lambda: open(path, "rb", buffering=0)) as file:
             return file.readall()
 
     def listdir(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        return sorted(self._spares.lend(lambda: os.listdir(path)))
 
     def is_dir(self, path: str) -> bool:
         return os.path.isdir(path)
@@ -355,10 +433,11 @@ class OsFiles:
         # shutil imports every archive format of the standard library: only deletions pay for it.
         import shutil
 
-        shutil.rmtree(path)
+        self._spares.lend(lambda: shutil.rmtree(path))
 
     def sync_dir(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        fd = self._spares.lend(lambda: os.open(path, flags))
         try:
             os.fsync(fd)
         finally:

@@ -5,6 +5,7 @@
              order in which they were made, as a journalling file system does
     faults   any call can be made to fail (`Fault`); a later sync does not save the bytes of a
              failed one, because Linux marks their pages clean
+    limit    files that stay open may be limited, as descriptors are (`most_kept`)
 
 The same seed produces the same crash.
 """
@@ -95,6 +96,10 @@ class MemFile:
         self._files = files
         self._content = content
         self._crashes = files.crashes
+        files.open_count += 1
+
+    def __del__(self) -> None:
+        self._files.open_count -= 1
 
     def size(self) -> int:
         return len(self._content.data)
@@ -163,6 +168,10 @@ class MemFiles:
     def __init__(self) -> None:
         self.faults: list[Fault] = []
         self.crashes = 0
+        self.open_count = 0
+        """The number of open files."""
+        self.most_kept: int | None = None
+        """The number of open files from which on `open_to_keep` fails; None for no limit."""
         self._nodes: dict[str, _Node] = {"/": None}
         # The paths in `_nodes` by directory, in order.
         self._entries: dict[str, dict[str, None]] = {}
@@ -209,6 +218,11 @@ class MemFiles:
         if content is None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return MemFile(self, path, content)
+
+    def open_to_keep(self, path: str) -> MemFile:
+        if self.most_kept is not None and self.open_count >= self.most_kept:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return self.open(path)
 
     def restrict(self, path: str) -> None:
         """Do nothing: there are no other users."""

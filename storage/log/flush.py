@@ -2,13 +2,64 @@
 
 Only the wait for the disk leaves the event loop, and the encoding of large producer snapshots. Many
 appends share one fsync (group commit).
+
+An fsync reports the write errors since its file was opened. Linux 4.17 and later report an error
+that no fsync has reported yet to a file that is opened later, too, unless the kernel has dropped
+the inode in between. So a file that another source can replace waits closed (`UnsyncedFile`):
+indexes and snapshots are rebuilt from the batches, and a log without a readable
+`partition.metadata` is set aside. The records of a log have no other source: the active segment
+stays open from its first append, and a rolled one until its flush, unless very many wait
+(`ROLLED_HELD_OPEN`).
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
 
-from barnabas.storage.files.files import File, Files, Syncable
+from barnabas.storage.files.files import Files, Syncable
 from barnabas.storage.log.leader_epochs import LeaderEpochCache, write_epochs
+
+ROLLED_HELD_OPEN = 256
+"""Number of logs whose rolled segments stay open until their flush, at most. If all segments of a
+broker roll at once, the others are opened again."""
+L = TypeVar("L")
+
+
+class RolledLogs(Generic[L]):
+    """The logs that wait for a flush of rolled segments or of a producer snapshot, oldest first."""
+
+    def __init__(self) -> None:
+        self._logs: dict[L, None] = {}
+
+    def __iter__(self) -> Iterator[L]:
+        """Iterate over the logs of this moment; threads may add others."""
+        return iter(list(self._logs))
+
+    def add(self, log: L) -> bool:
+        """Add a log; return whether its segment may stay open until the flush."""
+        self._logs[log] = None
+        return len(self._logs) <= ROLLED_HELD_OPEN
+
+    def discard(self, log: L) -> None:
+        self._logs.pop(log, None)
+
+
+class UnsyncedFile:
+    """A complete file that waits for its fsync without a descriptor."""
+
+    __slots__ = ("_files", "path")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self.path = path
+
+    def sync(self) -> None:
+        """Sync the file under its name, unless it was deleted or replaced by a synced one."""
+        try:
+            file = self._files.open(self.path)
+        except FileNotFoundError:
+            return
+        file.sync()
 
 
 class FlushJob:
@@ -93,7 +144,7 @@ class FlushState:
         self,
         file_system: Files,
         directory: str,
-        active: File | None,
+        active: Syncable | None,
         *,
         up_to: int,
         newest: int,
@@ -119,6 +170,12 @@ class FlushState:
             counted = self._jobs.pop(0)
             self.flushed_offset = max(self.flushed_offset, counted.up_to)
             self._named = max(self._named, counted.newest)
+
+    def give_up(self, job: FlushJob) -> None:
+        """Note that `job` could not open a file: its files wait for the next flush."""
+        if job in self._jobs:
+            self._jobs.remove(job)
+            self._unsynced += job.files
 
     def void_from(self, offset: int) -> None:
         """Note that nothing from `offset` on is durable: running jobs no longer count."""

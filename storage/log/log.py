@@ -6,7 +6,7 @@ visible.
 
 All methods run on the event loop, except `FlushJob.run` and `Rearrangement.run`. Errors that the
 protocol knows are KafkaError; a failing disk raises LogDirFailed and takes the log directory
-offline.
+offline. Without a free file descriptor a method raises OutOfDescriptors, and the log is unchanged.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from barnabas.protocol.records.batch import (
 from barnabas.protocol.records.checksum import crc32c
 from barnabas.protocol.records.record import MIN_RECORD
 from barnabas.protocol.records.varint import Buffer
-from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.errors import LogDirFailed, lacks_descriptors
 from barnabas.storage.log.flush import FlushJob, FlushState
 from barnabas.storage.log.leader_epochs import LeaderEpochCache
 from barnabas.storage.log.log_parts import LogAppendInfo, LogLocation, LogOptions, LogParts
@@ -95,6 +95,8 @@ class Log:
         self._flush.add_unsynced(parts.unsynced)
         # Recovery may have found other epochs than the checkpoint has: the first flush writes it.
         self._epochs_changed = True
+        if self.awaits_flush:
+            options.rolled.add(self)
         self.configure(config)
 
     def configure(self, config: "TopicConfig") -> None:
@@ -346,7 +348,7 @@ class Log:
         old = self.segments.active
         if not old.size:
             return old
-        self._flush.add_unsynced(old.deactivate())
+        self._flush.add_unsynced(old.deactivate(hold=self._options.rolled.add(self)))
         if not self.snapshots.waiting:
             # Otherwise one of a few seconds ago will be written: the next flush is due already.
             self._flush.add_unsynced(self.snapshots.take(self.producers))
@@ -375,6 +377,7 @@ class Log:
         self.configure(other.config)
         self.producers, self.epochs = other.producers, other.epochs
         self._flush.add_unsynced(self.snapshots.take(self.producers))
+        self._options.rolled.add(self)
         self._epochs_changed = True
         self.log_start_offset = other.log_start_offset
         self.advance_high_watermark(other.high_watermark)
@@ -464,6 +467,11 @@ class Log:
         return self._flush.flushed_offset
 
     @property
+    def awaits_flush(self) -> bool:
+        """Return whether a rolled segment or a producer snapshot waits for a flush."""
+        return self.flushed_offset < self.segments.active.base_offset or self.snapshots.waiting
+
+    @property
     def is_whole(self) -> bool:
         """Return whether the log is usable: not closed, and no truncation in progress."""
         return not (self.closed or self.truncating)
@@ -475,7 +483,7 @@ class Log:
         return self._flush.begin(
             self.location.files,
             self.directory,
-            active.active_file,
+            active.unsynced,
             up_to=self.log_end_offset,
             newest=active.base_offset,
             epochs=LeaderEpochCache(self.epochs.entries) if changed else None,
@@ -484,9 +492,12 @@ class Log:
     def finish_flush(self, job: FlushJob) -> int:
         """Count a finished job, unless a truncation has voided it; return the flushed offset.
 
-        Raises LogDirFailed if the disk failed.
+        Raises LogDirFailed if the disk failed, OutOfDescriptors if a file could not be opened.
         """
         if job.error is not None and not self.closed:
+            if lacks_descriptors(job.error):
+                self._flush.give_up(job)
+                self._epochs_changed = True
             self.log_dir.fail(job.error)
         self._flush.finish(job)
         return self.flushed_offset
@@ -501,6 +512,7 @@ class Log:
     def abandon(self) -> None:
         """Give the log up: it is not used any more, and failures of its disk no longer matter."""
         self.closed = True
+        self._options.rolled.discard(self)
         self._flush.forget()
         self.snapshots.abandon()
         self.segments.active.active_file = None
@@ -516,7 +528,7 @@ class Log:
         self.complete_rearrangement()
         # Empty logs, of which there may be thousands, have nothing to flush.
         if self.log_end_offset:
-            self._flush.add_unsynced(self.segments.active.deactivate())
+            self._flush.add_unsynced(self.segments.active.complete())
             self._flush.add_unsynced(self.snapshots.take(self.producers))
             self._epochs_changed = True
             self.recovery_point = self.flush()

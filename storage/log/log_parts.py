@@ -1,14 +1,18 @@
 """The parts of a log: its location, the result of its recovery, and the services of its manager."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.storage.files.files import File, Files
+from barnabas.storage.files.files import Files, Syncable
+from barnabas.storage.log.flush import RolledLogs
 from barnabas.storage.log.leader_epochs import LeaderEpochCache
 from barnabas.storage.log.segments import Segments
 from barnabas.storage.opening.log_dir import LogDir
 from barnabas.storage.producers.snapshot import Snapshots
 from barnabas.storage.producers.state import ProducerStateManager
+
+if TYPE_CHECKING:
+    from barnabas.storage.log.log import Log
 
 
 class LogAppendInfo(NamedTuple):
@@ -43,7 +47,7 @@ class LogParts(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
-    unsynced: list[File]
+    unsynced: list[Syncable]
     """Complete files that may not be durable."""
 
 
@@ -56,3 +60,4 @@ class LogOptions(NamedTuple):
     """Returns a random time in ms, less than its argument, to be subtracted from segment.ms."""
     checkpoint: Callable[[LogDir], None]
     """Writes a directory's checkpoints at once, because a recovery point has moved back."""
+    rolled: "RolledLogs[Log]"

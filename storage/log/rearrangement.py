@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from threading import Lock
 from typing import Protocol
 
+from barnabas.storage.files.errors import lacks_descriptors
 from barnabas.storage.opening.log_dir import LogDir
 
 DiskWork = Callable[[], None]
@@ -50,8 +51,10 @@ class Rearrangement:
         return self._log.rearrangement is not self
 
     def run(self) -> None:
-        """Do the pending disk work, if there is any; keep a failure for the event loop to
-        handle."""
+        """Do the pending disk work, if there is any; keep a failure for the event loop to handle.
+
+        Work that lacked a descriptor stays pending: every step may be repeated.
+        """
         with self._lock:
             work, self._work = self._work, None
             if work is None or self._cancelled:
@@ -59,7 +62,10 @@ class Rearrangement:
             try:
                 work()
             except Exception as error:
-                self._error = error
+                if lacks_descriptors(error):
+                    self._work = work
+                else:
+                    self._error = error
 
     def advance(self) -> None:
         """Continue after the disk work. If that failed, stop.

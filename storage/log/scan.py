@@ -45,8 +45,8 @@ def rebuild_indexes(segment: Segment) -> None:
     for position, header in valid_batches(segment.file(), segment.base_offset):
         segment.note_batch(header.last_offset, position, header)
     segment.next_offset = next_offset
-    if segment.active_file is None:
-        segment.deactivate()
+    if not segment.is_active:
+        segment.complete()
 
 
 def valid_batches(file: File, base_offset: int) -> Iterator[Located]:

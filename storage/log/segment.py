@@ -1,7 +1,7 @@
 """One segment of a log: `<20 digits of the base offset>.log` and its indexes.
 
-Only the active segment keeps its file open. Readers open older ones, so the number of descriptors
-grows with partitions and readers, not with data.
+Only the active segment keeps its file open, from its first append on. Readers open other ones, so
+the number of descriptors grows with written partitions and readers, not with data.
 """
 
 import os
@@ -18,7 +18,8 @@ from barnabas.protocol.records.batch import (
     peek_header,
 )
 from barnabas.protocol.records.varint import Buffer
-from barnabas.storage.files.files import File, Files
+from barnabas.storage.files.files import File, Files, Syncable
+from barnabas.storage.log.flush import UnsyncedFile
 from barnabas.storage.log.offset_index import OffsetIndex
 from barnabas.storage.log.time_index import TimeIndex
 from barnabas.storage.log.txn_index import TxnIndexFile
@@ -61,6 +62,7 @@ class Segment:
         "created_ms",
         "directory",
         "first_timestamp",
+        "is_active",
         "max_timestamp",
         "max_timestamp_offset",
         "next_offset",
@@ -88,7 +90,9 @@ class Segment:
         self.directory = directory
         self.base_offset = base_offset
         self.created_ms = created_ms
+        self.is_active = False
         self.active_file: File | None = None
+        """The open file of the active segment; None before its first append."""
         self.offset_index = OffsetIndex(files, self.path(INDEX), base_offset, index_bytes)
         self.time_index = TimeIndex(files, self.path(TIME_INDEX), base_offset, index_bytes)
         self.txn_index = TxnIndexFile(files, self.path(TXN_INDEX), base_offset)
@@ -114,25 +118,54 @@ class Segment:
         """Return the log file; the reference keeps it readable after a rename or deletion."""
         return self.active_file or self._files.open(self.path(LOG))
 
+    def file_to_send(self) -> File:
+        """Return the log file as `file` does, for a reader that may keep it open for long."""
+        return self.active_file or self._files.open_to_keep(self.path(LOG))
+
     # --- writing
 
     def activate(self) -> None:
-        """Make the segment the active one."""
-        self.active_file = self._files.open(self.path(LOG), create=True)
-        if self._reserved_bytes > self.size:
-            self.active_file.reserve(self._reserved_bytes)
+        """Make the segment the active one, and create its file; the first append opens it."""
+        self.is_active = True
+        reserves = self._reserved_bytes > self.size
+        if reserves or not self.size:
+            file = self._files.open(self.path(LOG), create=True)
+            if reserves:
+                file.reserve(self._reserved_bytes)
 
-    def deactivate(self) -> list[File]:
-        """Complete the indexes of a segment that takes no more appends; return all its files, to be
-        synced."""
+    def deactivate(self, *, hold: bool = True) -> list[Syncable]:
+        """End a segment that takes no more appends; return all its files, to be synced.
+
+        The log file stays open until then, if it is open and `hold` is set.
+        """
+        files = self.complete()
+        if not hold:
+            self.active_file = None
+        if (log := self.unsynced) is not None:
+            files.append(log)
+        self.is_active = False
+        self.active_file = None
+        return files
+
+    def complete(self) -> list[Syncable]:
+        """Complete the indexes; return their files, to be synced."""
         self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         if self._reserved_bytes > self.size:
             self.file().give_back()
-        files = [self.file(), self.offset_index.write(), self.time_index.write()]
+        self.offset_index.write()
+        self.time_index.write()
+        self.txn_index.write()
+        paths = [self.offset_index.path, self.time_index.path]
         if self.txn_index.exists:
-            files.append(self._files.open(self.txn_index.path))
-        self.active_file = None
-        return files
+            paths.append(self.txn_index.path)
+        return [UnsyncedFile(self._files, path) for path in paths]
+
+    @property
+    def unsynced(self) -> Syncable | None:
+        """Return the log file to be synced; None if it has no records and is not open."""
+        if self.active_file is None and self.size:
+            return UnsyncedFile(self._files, self.path(LOG))
+        return self.active_file
 
     def successor(
         self, base_offset: int, config: "TopicConfig", now_ms: int, *, suffix: str = ""
@@ -150,7 +183,8 @@ class Segment:
         continue from the segment's end without a gap.
         """
         file, position = self.active_file, self.size
-        assert file is not None
+        if file is None:
+            file = self.active_file = self._files.open_to_keep(self.path(LOG))
         file.append(data)
         for pos, header in batches:
             start = self.next_offset if renumbered else header.base_offset
@@ -245,20 +279,25 @@ class Segment:
         return [kind for kind in kinds if self._files.exists(self.path(kind))]
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the batches that reach `offset`."""
+        """Drop the batches that reach `offset`; may be repeated if a file could not be opened."""
         located = self.locate(offset)
         if located is not None:
             position, header = located
-            self.cut(position, min(offset, header.base_offset))
             self.txn_index.truncate_to(offset)
+            self.cut(position, min(offset, header.base_offset))
 
     def cut(self, position: int, next_offset: int) -> None:
-        """End the segment at the start of a batch; damage before it is reported to readers."""
-        self.file().truncate(position)
-        self.size = position
-        self.next_offset = next_offset
+        """End the segment at the start of a batch; damage before it is reported to readers.
+
+        Every file is opened before the segment changes.
+        """
+        file = self.file()
         self.offset_index.truncate_to(next_offset)
         self.time_index.truncate_to(next_offset)
+        file.truncate(position)
+        self.active_file = file if position else None
+        self.size = position
+        self.next_offset = next_offset
         self._hints.clear()
         self._since_index_entry = 0
         with suppress(CorruptRecordError):

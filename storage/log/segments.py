@@ -8,6 +8,7 @@ from typing import NamedTuple
 from barnabas.protocol.records.batch import BatchHeader, CorruptRecordError
 from barnabas.protocol.records.compression import inflation_bound
 from barnabas.protocol.records.record import Record
+from barnabas.storage.files.errors import lacks_descriptors
 from barnabas.storage.files.files import File
 from barnabas.storage.log.log_slice import FileRange, LogSlice
 from barnabas.storage.log.record_steps import Memory, Steps, each_record
@@ -102,9 +103,14 @@ class Segments:
                     break
                 rebuild_indexes(segment)
                 start, end, after = _stretch(segment, reached, limit, max_bytes, first)
-            reached = after
             if end > start:
-                ranges.append((segment.file(), start, end - start))
+                try:
+                    ranges.append((segment.file_to_send(), start, end - start))
+                except OSError as error:
+                    if ranges and lacks_descriptors(error):
+                        break
+                    raise
+            reached = after
             if end < segment.size:
                 break
             max_bytes -= end - start

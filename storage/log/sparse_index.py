@@ -2,13 +2,15 @@
 segment.
 
 The newest entries are buffered in memory and written a page at a time, and at a roll: most appends
-cost no system call here, and a lost tail is rebuilt from the log. No descriptor is kept open. The
-last block that was read is kept in memory: readers continue where they were.
+cost no system call here, and a lost tail is rebuilt from the log. No descriptor is kept open; while
+there is none, the buffer grows. The last block that was read is kept in memory: readers continue
+where they were.
 """
 
 from bisect import bisect_right
 from struct import Struct
 
+from barnabas.storage.files.errors import lacks_descriptors
 from barnabas.storage.files.files import File, Files
 
 _TAIL_BYTES = 4096
@@ -75,14 +77,13 @@ class SparseIndex:
         first, second = self.ENTRY.unpack_from(entries, number * self.ENTRY.size)
         return first, second
 
-    def write(self) -> File:
-        """Write buffered entries to the file, and return it, to be synced."""
+    def write(self) -> None:
+        """Write buffered entries to the file, which is created if it does not exist."""
         file = self._open(create=True)
         if self._tail:
             file.append(self._tail)
             self._stored = self.entries
             self._tail = bytearray()
-        return file
 
     def hold_open(self) -> None:
         """Open the file if it exists, so that a rename does not disturb readers."""
@@ -106,7 +107,12 @@ class SparseIndex:
         self.entries += 1
         self.last = (first, second)
         if len(self._tail) >= _TAIL_BYTES:
-            self.write()
+            try:
+                self.write()
+            except OSError as error:
+                # The batch is in the log already: its append must not fail for this.
+                if not lacks_descriptors(error):
+                    raise
 
     def _floor(self, target: int, column: int) -> Entry | None:
         """Return the last entry whose number in `column` is not greater than `target`."""

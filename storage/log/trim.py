@@ -80,8 +80,9 @@ def _swap(log: "Log", base_offset: int, replaced: Sequence[int]) -> Steps:
     kinds, swapped, renamed = list[str](), list[Segment](), list[str]()
 
     def prepare() -> None:
-        kinds.extend(k for k in KINDS_LOG_LAST if files.exists(stem + k + CLEANED))
-        for kind in kinds:
+        found = [k for k in KINDS_LOG_LAST if files.exists(stem + k + CLEANED)]
+        kinds.extend(found)
+        for kind in found:
             files.rename(stem + kind + CLEANED, stem + kind + SWAP)
         new = old[0].successor(base_offset, log.config, old[0].created_ms, suffix=SWAP)
         new.next_offset = old[-1].next_offset

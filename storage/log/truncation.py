@@ -75,8 +75,9 @@ def _start_again(log: "Log", offset: int, now_ms: int) -> Steps:
     def begin() -> None:
         for segment in reversed(old):
             segment.delete()
-        new.append(old[0].successor(offset, log.config, now_ms))
-        new[0].activate()
+        first = old[0].successor(offset, log.config, now_ms)
+        first.activate()
+        new[:] = [first]
         log.location.files.sync_dir(log.directory)
 
     yield begin

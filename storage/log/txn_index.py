@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
+from barnabas.storage.files.errors import lacks_descriptors
 from barnabas.storage.files.files import File, Files
 
 _ENTRY = Struct(">hqqqq")
@@ -74,7 +75,7 @@ def search(
 class TxnIndexFile:
     """The aborted transactions whose markers are in one segment, in the order of the markers."""
 
-    __slots__ = ("_base_offset", "_files", "_held", "_is_missing", "path")
+    __slots__ = ("_base_offset", "_files", "_held", "_is_missing", "_unwritten", "path")
 
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
         self._files = files
@@ -83,10 +84,12 @@ class TxnIndexFile:
         self._held: File | None = None
         # Cached, because every read asks and few segments have the file.
         self._is_missing = False
+        self._unwritten = b""
 
     @property
     def exists(self) -> bool:
-        return self._held is not None or self._files.exists(self.path)
+        """Return whether the file exists, or has entries that are not written yet."""
+        return self._held is not None or bool(self._unwritten) or self._files.exists(self.path)
 
     def hold_open(self) -> None:
         """Open the file if it exists, so that a rename does not disturb readers."""
@@ -99,8 +102,22 @@ class TxnIndexFile:
         self.path = path
 
     def append(self, aborted: Sequence[AbortedTxn]) -> None:
+        """Add transactions; without a free descriptor they are written later, by `write`."""
         self._is_missing = False
-        self._files.open(self.path, create=True).append(b"".join(map(encode, aborted)))
+        self._unwritten += b"".join(map(encode, aborted))
+        try:
+            self.write()
+        except OSError as error:
+            # The marker is in the log already: its append must not fail for this.
+            if not lacks_descriptors(error):
+                raise
+
+    def write(self) -> None:
+        """Write the entries that are not in the file yet."""
+        if self._unwritten:
+            file = self._files.open(self.path, create=True)
+            unwritten, self._unwritten = self._unwritten, b""
+            file.append(unwritten)
 
     def read(self) -> list[AbortedTxn]:
         """Return the transactions; raises CorruptTxnIndexError."""
@@ -109,6 +126,7 @@ class TxnIndexFile:
         if not self.exists:
             self._is_missing = True
             return []
+        self.write()
         file = self._held or self._files.open(self.path)
         return decode(file.read(file.size(), 0), base_offset=self._base_offset)
 
@@ -120,5 +138,6 @@ class TxnIndexFile:
 
     def reset(self) -> None:
         """Drop all entries, before they are rebuilt."""
+        self._unwritten = b""
         if self.exists:
             self._files.open(self.path).truncate(0)

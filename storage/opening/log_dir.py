@@ -13,7 +13,7 @@ from barnabas.storage.files.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.errors import LogDirFailed, OutOfDescriptors, lacks_descriptors
 from barnabas.storage.files.files import Files
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -33,7 +33,10 @@ class Checkpoints(NamedTuple):
 
 
 class LogDir:
-    """A log directory. It goes offline for good at its first failed disk call."""
+    """A log directory. It goes offline for good at its first failed disk call.
+
+    A lack of file descriptors is no failure of the disk: only the call fails.
+    """
 
     def __init__(
         self,
@@ -41,8 +44,10 @@ class LogDir:
         path: str,
         directory_id: bytes = bytes(16),
         on_failure: Callable[[LogDirFailed], None] | None = None,
+        on_shortage: Callable[[OSError], None] | None = None,
     ) -> None:
-        """`on_failure` is called once, by the first call that fails."""
+        """`on_failure` is called once, by the first call that fails; `on_shortage` by every call
+        that finds no free descriptor."""
         self.path = path
         self.directory_id = directory_id
         self.failure: LogDirFailed | None = None
@@ -50,6 +55,7 @@ class LogDir:
         """The checkpoints as they are on disk."""
         self._files = files
         self._on_failure = on_failure
+        self._on_shortage = on_shortage
         # A thread writes checkpoints periodically, and the loop writes them when one of their
         # values becomes wrong: then the thread's pending write is void.
         self._lock = ThreadLock()
@@ -58,8 +64,13 @@ class LogDir:
     def __repr__(self) -> str:
         return f"LogDir({self.path})"
 
-    def take_offline(self, cause: OSError) -> LogDirFailed:
-        """Take the directory offline, and return the error for the caller to raise."""
+    def take_offline(self, cause: OSError) -> LogDirFailed | OutOfDescriptors:
+        """Take the directory offline, unless only descriptors are missing; return the error for the
+        caller to raise."""
+        if lacks_descriptors(cause):
+            if self._on_shortage is not None:
+                self._on_shortage(cause)
+            return OutOfDescriptors(self.path, str(cause))
         error = LogDirFailed(self.path, str(cause))
         if self.failure is None:
             self.failure = error
@@ -71,7 +82,10 @@ class LogDir:
         return error
 
     def fail(self, cause: OSError) -> NoReturn:
-        """Take the directory offline; raises LogDirFailed."""
+        """Take the directory offline, unless only descriptors are missing.
+
+        Raises LogDirFailed or OutOfDescriptors.
+        """
         raise self.take_offline(cause) from cause
 
     def require_online(self) -> None:
@@ -132,7 +146,8 @@ R = TypeVar("R")
 def on_disk(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """Decorate a method of a LogDirOwner, to raise LogDirFailed if the directory is offline.
 
-    An OSError of the method takes the directory offline.
+    An OSError of the method takes the directory offline, except that a lack of descriptors raises
+    OutOfDescriptors.
     """
 
     @wraps(method)

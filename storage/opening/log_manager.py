@@ -14,8 +14,9 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.errors import LogDirFailed, OutOfDescriptors, lacks_descriptors
 from barnabas.storage.files.files import Files, Lock, make_dirs
+from barnabas.storage.log.flush import RolledLogs
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_copy import covers, furthest
 from barnabas.storage.log.log_parts import LogLocation, LogOptions
@@ -128,8 +129,10 @@ class LogManager:
         rng: Random,
         producer_expiration_ms: Callable[[], int],
         on_failure: Callable[[LogDirFailed], None] | None = None,
+        on_shortage: Callable[[OSError], None] | None = None,
     ) -> None:
-        """`on_failure` is called once for each directory that goes offline."""
+        """`on_failure` is called once for each directory that goes offline, `on_shortage` for each
+        call that finds no free file descriptor."""
         self._files = files
         self._identity = identity
         self._now_ms = now_ms
@@ -141,11 +144,18 @@ class LogManager:
         """Directories in which logs will be created, for partitions that have none yet."""
         self._locks: dict[str, Lock] = {}
         self._removals = PendingDeletes(files, now_ms)
-        self._options = LogOptions(producer_expiration_ms, self._roll_jitter, self._checkpoint_now)
+        self.rolled = RolledLogs[Log]()
+        """The logs that wait for a flush of rolled segments or of a producer snapshot."""
+        self._options = LogOptions(
+            producer_expiration_ms, self._roll_jitter, self._checkpoint_now, self.rolled
+        )
         self.last_run = Marks(clean=True, is_new=False, same_boot=True)
         """The marks of the previous process: the worst of each, over all directories."""
         self._last_run_acknowledged = False
-        self.dirs = [LogDir(files, os.path.abspath(path), on_failure=on_failure) for path in paths]
+        self.dirs = [
+            LogDir(files, os.path.abspath(path), on_failure=on_failure, on_shortage=on_shortage)
+            for path in paths
+        ]
 
     # --- opening
 
@@ -343,8 +353,14 @@ class LogManager:
                 # after a crash.
                 self._checkpoint_now(log_dir)
             self._files.make_dir(location.directory)
-            write_topic_id(self._files, location.directory, topic_id)
-            return self.load(location, config, start)
+            try:
+                write_topic_id(self._files, location.directory, topic_id)
+                return self.load(location, config, start)
+            except OSError as error:
+                if lacks_descriptors(error):
+                    # The next attempt must not find the directory.
+                    self._files.remove_tree(location.directory)
+                raise
         except OSError as error:
             log_dir.fail(error)
 
@@ -454,14 +470,14 @@ class LogManager:
         not wait for the disk one after another.
         """
         for log in [*self.logs, *self.futures.values()][share::of]:
-            with suppress(LogDirFailed):
+            with suppress(LogDirFailed, OutOfDescriptors):
                 log.close()
 
     def close(self) -> None:
         """Flush and close every log, and mark the directories as closed.
 
-        A directory is not marked if it has failed, or if the last run was unclean and the cluster
-        does not know of it yet; see `acknowledge_last_run`.
+        A directory is not marked if it has failed, if files could not be opened, or if the last run
+        was unclean and the cluster does not know of it yet; see `acknowledge_last_run`.
         """
         for log_dir in self.online_dirs:
             try:
@@ -470,7 +486,7 @@ class LogManager:
                 self._checkpoint_now(log_dir)
                 if self._last_run_acknowledged or self.last_run.clean:
                     mark_closed(self._files, log_dir.path)
-            except LogDirFailed:
+            except (LogDirFailed, OutOfDescriptors):
                 continue
             except OSError as error:
                 log_dir.take_offline(error)

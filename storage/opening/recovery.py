@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.storage.files.checkpoints import CorruptCheckpointError
 from barnabas.storage.files.files import Files
+from barnabas.storage.log.flush import UnsyncedFile
 from barnabas.storage.log.leader_epochs import (
     UNDEFINED_EPOCH,
     EpochEntry,
@@ -95,11 +96,12 @@ class _Loader:
         segments = trusted + scanned
         if not segments or segments[-1].next_offset < log_start_offset:
             segments, scanned = [self._begin(segments, log_start_offset)], []
-        unsynced = [file for segment in scanned[:-1] for file in segment.deactivate()]
+        # Opened again by the flush: a start after a crash may find very many.
+        unsynced = [file for segment in scanned[:-1] for file in segment.deactivate(hold=False)]
         if PARTITION_METADATA in names:
             # Without this file the topic id of the records would be lost.
             path = os.path.join(self._location.directory, PARTITION_METADATA)
-            unsynced.append(self._files.open(path))
+            unsynced.append(UnsyncedFile(self._files, path))
         segments[-1].activate()
         start, end = max(log_start_offset, segments[0].base_offset), segments[-1].next_offset
         epochs.truncate_from_end(end)

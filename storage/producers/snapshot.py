@@ -14,7 +14,8 @@ from threading import Lock
 
 from barnabas.protocol.records.batch import NO_SEQUENCE, NO_TIMESTAMP
 from barnabas.protocol.records.checksum import crc32c
-from barnabas.storage.files.files import File, Files, Syncable
+from barnabas.storage.files.files import File, Files
+from barnabas.storage.log.flush import UnsyncedFile
 from barnabas.storage.producers.entry import WINDOW, BatchMetadata, ProducerEntry
 from barnabas.storage.producers.state import ProducerStateManager
 
@@ -169,7 +170,7 @@ class Snapshots:
         """Return whether a snapshot waits for a flush."""
         return any(pending.waits for pending in self._pending.values())
 
-    def take(self, producers: ProducerStateManager) -> Sequence[Syncable]:
+    def take(self, producers: ProducerStateManager) -> "Sequence[PendingSnapshot | UnsyncedFile]":
         """Write the state as of `map_end_offset`, unless it is written already, or let a flush
         write it.
 
@@ -179,7 +180,7 @@ class Snapshots:
         if offset in self.offsets[-1:]:
             return []
         entries = list(producers)
-        files: Sequence[Syncable]
+        files: Sequence[PendingSnapshot | UnsyncedFile]
         if len(entries) > AT_ONCE:
             paths = [self._path(offset, suffix) for suffix in (SNAPSHOT_SUFFIX, WINDOW_SUFFIX)]
             pending = PendingSnapshot(self._files, paths, entries)
@@ -266,10 +267,10 @@ class Snapshots:
     def _path(self, offset: int, suffix: str) -> str:
         return f"{self._directory}/{offset:020d}{suffix}"
 
-    def _write(self, offset: int, suffix: str, data: bytes) -> File:
-        file = self._files.open(self._path(offset, suffix), create=True)
-        _fill(file, [data])
-        return file
+    def _write(self, offset: int, suffix: str, data: bytes) -> UnsyncedFile:
+        path = self._path(offset, suffix)
+        _fill(self._files.open(path, create=True), [data])
+        return UnsyncedFile(self._files, path)
 
     def _load(self, offset: int) -> tuple[list[ProducerEntry], bool]:
         """Return the entries of a snapshot, and whether they have all their batches."""

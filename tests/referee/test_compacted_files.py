@@ -10,6 +10,7 @@ from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.cleaning.cleaner import Limits, LogCleaner
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.files.files import OsFiles
+from barnabas.storage.log.flush import RolledLogs
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogLocation, LogOptions
 from barnabas.storage.log.validator import Origin
@@ -27,7 +28,7 @@ def compacted(directory: Path) -> Log:
     log = load_log(
         LogLocation(FILES, LogDir(FILES, str(directory.parent)), str(directory), "t", 0, bytes(16)),
         TopicConfig(cleanup_policy=("compact",), index_interval_bytes=100, segment_bytes=1000),
-        LogOptions(lambda: 10**15, lambda _: 0, lambda _: None),
+        LogOptions(lambda: 10**15, lambda _: 0, lambda _: None, RolledLogs()),
         clean=False,
         recovery_point=0,
         log_start_offset=0,

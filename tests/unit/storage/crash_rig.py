@@ -1,5 +1,6 @@
 """A seeded workload on a broker's logs, on a disk that crashes, and checks of its promises."""
 
+import errno
 import sys
 from dataclasses import dataclass, field
 from random import Random
@@ -7,7 +8,7 @@ from random import Random
 from barnabas.config.topic import TopicConfig
 from barnabas.protocol.records.batch import BatchHeader, iter_headers
 from barnabas.protocol.records.record import Record, build_batch
-from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.errors import LogDirFailed, OutOfDescriptors
 from barnabas.storage.files.mem_files import Fault, MemFile, MemFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.record_steps import at_once
@@ -59,7 +60,15 @@ class Expected:
 class Rig:
     """A workload and its checks; `Violation` names the broken promise."""
 
-    def __init__(self, seed: int, files: MemFiles | None = None, *, faulty: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        files: MemFiles | None = None,
+        *,
+        faulty: bool = False,
+        starving: bool = False,
+    ) -> None:
+        """`faulty`: calls fail, as on a broken disk. `starving`: opens find no descriptor."""
         self.seed = seed
         self.rng = Random(seed)
         self.files = files or MemFiles()
@@ -69,6 +78,7 @@ class Rig:
         self.unsure: tuple[str, int] | None = None
         self.unsure_action = ""
         self.faulty = faulty
+        self.starving = starving
         self.struck: list[str] = []
         self.manager = self.open()
 
@@ -122,12 +132,22 @@ class Rig:
             self.counts[action.__name__] = self.counts.get(action.__name__, 0) + 1
             try:
                 action(*key)
+            except OutOfDescriptors:
+                self.starve(*key)
             except LogDirFailed:
                 self.counts["failed"] = self.counts.get("failed", 0) + 1
                 # The disk failed in the middle of the action: the log may be the old or the new
                 # one.
                 self.unsure, self.unsure_action = key, action.__name__
                 self.rng.choice((self.kill, self.power_loss))(*key)
+
+    def starve(self, topic: str, partition: int) -> None:
+        """Check that an action without a descriptor has changed nothing."""
+        self.counts["starved"] = self.counts.get("starved", 0) + 1
+        self.struck += [fault.call for fault in self.files.faults if fault.hits]
+        check(not any(each.failure for each in self.manager.dirs), "a directory went offline")
+        self.verify(self.log(topic, partition), self.expected[topic, partition], exact=True)
+        self.files.faults[:] = [shortage(self.rng)]
 
     def append(self, topic: str, partition: int) -> None:
         log, expected = self.log(topic, partition), self.expected[topic, partition]
@@ -228,7 +248,8 @@ class Rig:
     def restart(self, *_: object) -> None:
         ends = {key: each.end for key, each in self.expected.items()}
         self.manager.close()
-        if all(log_dir.failure is None for log_dir in self.manager.dirs):
+        starved = self.starving and any(fault.hits for fault in self.files.faults)
+        if not starved and all(log_dir.failure is None for log_dir in self.manager.dirs):
             for key, expected in self.expected.items():
                 expected.durable = ends[key]
         self.reopen(exact=True)
@@ -261,6 +282,8 @@ class Rig:
         self.unsure = None
         if self.faulty:
             self.files.faults.append(random_fault(self.rng))
+        if self.starving:
+            self.files.faults.append(shortage(self.rng))
 
     def adopt(self, log: Log, expected: Expected) -> None:
         """Take the log as it is for what was written, unless durable records are missing."""
@@ -279,6 +302,14 @@ class Rig:
         expected.durable = min(expected.durable, log.log_end_offset)
 
     def verify(self, log: Log, expected: Expected, *, exact: bool) -> None:
+        faults = self.files.faults[:]
+        if self.starving:
+            # A read without a descriptor may be short.
+            self.files.faults.clear()
+        self._verify(log, expected, exact=exact)
+        self.files.faults[:] = faults
+
+    def _verify(self, log: Log, expected: Expected, *, exact: bool) -> None:
         end, start = log.log_end_offset, log.log_start_offset
         check(end >= expected.durable, f"{log} lost records: {expected.durable} were durable")
         check(end <= expected.end, f"{log} has records that were never written: {expected.end}")
@@ -356,6 +387,15 @@ def random_fault(rng: Random) -> Fault:
         suffix=rng.choice(("", "", ".log", ".index")),
         nth=rng.randrange(1, 25),
         written=rng.randrange(100),
+    )
+
+
+def shortage(rng: Random) -> Fault:
+    return Fault(
+        rng.choice(("open", "open", "open", "sync_dir")),
+        suffix=rng.choice(("", "", ".log", "index", "snapshot")),
+        nth=rng.randrange(1, 12),
+        error=rng.choice((errno.EMFILE, errno.ENFILE)),
     )
 
 

@@ -4,6 +4,7 @@ from barnabas.config.topic import TopicConfig
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.record import Record, build_batch
 from barnabas.storage.files.mem_files import MemFiles
+from barnabas.storage.log.flush import RolledLogs
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogLocation, LogOptions
 from barnabas.storage.log.trim import drop_old_segments
@@ -40,6 +41,7 @@ def load(
             producer_expiration_ms=lambda: 86_400_000,
             roll_jitter=lambda _: 0,
             checkpoint=(checkpoints if checkpoints is not None else []).append,
+            rolled=RolledLogs(),
         ),
         clean=clean,
         recovery_point=recovery_point,

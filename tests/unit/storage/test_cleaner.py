@@ -21,6 +21,7 @@ from barnabas.storage.cleaning.cleaner import (
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.cleaning.compaction_job import CompactionFailed
 from barnabas.storage.files.files import OsFiles
+from barnabas.storage.log.flush import RolledLogs
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogLocation, LogOptions
 from barnabas.storage.log.validator import Origin
@@ -56,7 +57,7 @@ def make(log_dir: LogDir, tmp_path: Path) -> Make:
         return load_log(
             LogLocation(FILES, log_dir, str(directory), topic, 0, bytes(16)),
             TopicConfig.resolve({"cleanup.policy": "compact", **keys}, DEFAULTS),
-            LogOptions(lambda: 10**9, lambda _: 0, lambda _: None),
+            LogOptions(lambda: 10**9, lambda _: 0, lambda _: None, RolledLogs()),
             clean=False,
             recovery_point=0,
             log_start_offset=0,

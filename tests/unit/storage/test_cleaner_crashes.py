@@ -13,6 +13,7 @@ from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.cleaning.compaction_job import CompactionFailed
 from barnabas.storage.files.errors import LogDirFailed
 from barnabas.storage.files.mem_files import Fault, MemFiles
+from barnabas.storage.log.flush import RolledLogs
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogLocation, LogOptions
 from barnabas.storage.opening.log_dir import LogDir
@@ -27,7 +28,7 @@ def load(files: MemFiles, recovery_point: int) -> Log:
     return load_log(
         LogLocation(files, LogDir(files, "/data"), "/data/t-0", "t", 0, bytes(16)),
         CONFIG,
-        LogOptions(lambda: 10**15, lambda _: 0, lambda _: None),
+        LogOptions(lambda: 10**15, lambda _: 0, lambda _: None, RolledLogs()),
         clean=False,
         recovery_point=recovery_point,
         log_start_offset=0,

@@ -64,6 +64,19 @@ def test_seeded_crashes_on_a_failing_disk_lose_no_durable_record(
     } <= sites, "a branch of recovery was not reached"
 
 
+def test_seeded_crashes_of_a_broker_without_descriptors_lose_no_durable_record(
+    few: Callable[[int], None],
+) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        few(seed)
+        rig = Rig(seed, starving=True)
+        rig.run(STEPS)
+        counts.update(rig.counts)
+    assert counts["starved"] > SEEDS
+    assert "failed" not in counts, "a directory went offline"
+
+
 @pytest.mark.parametrize("seed", [3, 33])
 def test_the_same_seed_makes_the_same_history(seed: int) -> None:
     first, second = Rig(seed, faulty=True), Rig(seed, faulty=True)

@@ -13,6 +13,7 @@ STEPS = 60
 
 CAUGHT = {
     "sync in FlushJob.run": 0,
+    "sync in UnsyncedFile.sync": 0,
     "sync in _Loader._write_again": 3,
     "sync in _truncate.<locals>.cut": 0,
     "sync in write_meta": 0,

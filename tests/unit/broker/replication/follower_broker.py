@@ -19,6 +19,7 @@ from barnabas.metrics.catalogue import BrokerMetrics
 from barnabas.metrics.registry import Registry
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
 from barnabas.storage.files.mem_files import MemFiles
+from barnabas.storage.log.flush import RolledLogs
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogLocation, LogOptions
 from barnabas.storage.opening.log_dir import LogDir
@@ -38,7 +39,7 @@ def make_log(
         if not files.exists(each):
             files.make_dir(each)
     location = LogLocation(files, LogDir(files, path), f"{path}/t-{index}", "t", index, b"t" * 16)
-    options = LogOptions(lambda: 1000, roll_jitter=lambda _: 0, checkpoint=lambda _: None)
+    options = LogOptions(lambda: 1000, lambda _: 0, lambda _: None, RolledLogs())
     return load_log(
         location, config or TopicConfig(), options,
         clean=False, recovery_point=0, log_start_offset=0, now_ms=0,

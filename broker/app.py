@@ -349,8 +349,11 @@ class Broker:
             # Called in any thread, in the middle of any operation.
             loop.call_soon_threadsafe(self._log_dir_failed, error)
 
+        def on_shortage(error: OSError) -> None:
+            loop.call_soon_threadsafe(self._replication.descriptors.run_short, error)
+
         core = self._core
-        self._replication = make_replication(core, self._paths, on_failure)
+        self._replication = make_replication(core, self._paths, on_failure, on_shortage)
         self._control = make_control(core, self._replication)
         self._coordination = make_coordination(core, self._replication, self._control)
 
@@ -370,6 +373,7 @@ class Broker:
 
     def _make_server(self) -> None:
         self._server = make_server(self._core, self._replication, self._control, self._coordination)
+        self._replication.descriptors.connections = lambda: self._server.limits.open
         self._listeners = self._server.listeners
         self._certificates += [
             each.tls.certificates for each in self._listeners.values() if each.tls is not None

@@ -5,6 +5,7 @@ Decisions run on the event loop; disk operations and the cleaner's process run o
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.metrics.registry import Cell
 from barnabas.storage.cleaning.cleaner import CompactionRun, Limits, LogCleaner
 from barnabas.storage.cleaning.compaction_job import CompactionFailed
-from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.errors import LogDirFailed, OutOfDescriptors
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.rearrangement import Rearrangement
 from barnabas.storage.log.trim import drop_old_segments
@@ -121,9 +122,9 @@ class LogTasks:
                     self._tell_of_transactions(log, start)
                     self._replicas.log_start_moved(log)
                     await _carry_out(change, self._offload, _QUEUE)
-            except LogDirFailed:
+            except (LogDirFailed, OutOfDescriptors):
                 # The replica manager knows of the failure; continue with the logs of other
-                # directories.
+                # directories. A log without a descriptor is checked again by the next run.
                 continue
 
     def _tell_of_transactions(self, log: Log, old_start: int) -> None:
@@ -149,7 +150,9 @@ class LogTasks:
     async def checkpoint(self) -> None:
         """Write the checkpoints of recovery points, log start offsets and high watermarks."""
         for log_dir in self._logs.online_dirs:
-            await self._replicas.checkpoint(log_dir)
+            # Without a descriptor the last checkpoint stays.
+            with suppress(OutOfDescriptors):
+                await self._replicas.checkpoint(log_dir)
 
     async def flush_rolled(self) -> None:
         """Flush closed segments and producer snapshots, so recovery after a crash need not scan

@@ -19,7 +19,7 @@ from barnabas.broker.store.opening import OpenStore, open_metadata
 from barnabas.config.broker import BrokerConfig
 from barnabas.storage.cleaning.cleaner import Worker
 from barnabas.storage.cleaning.cleaner_worker import CleanerProcess
-from barnabas.storage.files.files import Files, OsFiles
+from barnabas.storage.files.files import SPARE_DESCRIPTORS, Files, OsFiles
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -67,7 +67,7 @@ class Platform:
 def system_platform(config: BrokerConfig) -> Platform:
     """Return the platform of this machine."""
     return Platform(
-        files=OsFiles(),
+        files=OsFiles(SPARE_DESCRIPTORS),
         clock=SystemClock(),
         random=random.SystemRandom(),
         network=TcpNetwork(

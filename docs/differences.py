@@ -641,6 +641,18 @@ DIFFERENCES = (
         "No request may exhaust the controller's memory.",
     ),
     Difference(
+        "File descriptors that run out",
+        "CreateTopics and CreatePartitions answer POLICY_VIOLATION if the partitions and the "
+        "connections of the controller's broker would need more descriptors than its limit, less "
+        "1,024 (an eighth of a lower limit). A Produce or Fetch that cannot open a file is "
+        "answered with KAFKA_STORAGE_ERROR, and the broker closes the files of idle partitions. "
+        "The log says which limit to raise. A partition without records, or without appends since "
+        "the start, has no file open.",
+        "A log directory that cannot open a file goes offline, and a broker with one directory "
+        "stops. A partition has several files open and mapped.",
+        "The number of open files says nothing about a disk, and clients repeat the error.",
+    ),
+    Difference(
         "Strings that are not UTF-8",
         "The connection is closed, as for every body that cannot be decoded. A client id is shown "
         "as far as it is text.",

@@ -56,6 +56,7 @@ def make_control(core: Core, replication: Replication) -> Control:
             core.config.num_partitions, core.config.default_replication_factor
         ),
         check_configs=config_admin.check_new_topic,
+        require_descriptors=replication.descriptors.require,
         on_fatal=core.fatal,
     )
     core.configs.follow_topics(lambda topic, _config: controller.retry_elections(topic))

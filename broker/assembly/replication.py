@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from barnabas.broker import gauges
 from barnabas.broker.assembly.core import Core
+from barnabas.broker.replication.descriptors import Descriptors
 from barnabas.broker.replication.flusher import Flusher
 from barnabas.broker.replication.follower.fetcher import FetcherContext
 from barnabas.broker.replication.follower.fetcher_manager import FetcherManager
@@ -28,12 +29,17 @@ class Replication(NamedTuple):
     fetchers: FetcherManager
     quotas: ReplicationQuotas
     isr_manager: IsrManager
+    descriptors: Descriptors
 
 
 def make_replication(
-    core: Core, directories: Sequence[str], log_dir_failed: Callable[[LogDirFailed], None]
+    core: Core,
+    directories: Sequence[str],
+    log_dir_failed: Callable[[LogDirFailed], None],
+    ran_short: Callable[[OSError], None],
 ) -> Replication:
-    """Build the parts; `log_dir_failed` is called in the thread of the call that failed."""
+    """Build the parts. `log_dir_failed`, and `ran_short` of file descriptors, are called in the
+    thread of the call that failed."""
     platform, metrics = core.platform, core.metrics
     logs = LogManager(
         platform.files,
@@ -43,20 +49,11 @@ def make_replication(
         rng=platform.random,
         producer_expiration_ms=lambda: core.config.producer_id_expiration_ms,
         on_failure=log_dir_failed,
+        on_shortage=ran_short,
     )
     flusher = Flusher(platform.offload, platform.clock, metrics.logs.flush_time_ms.cell())
     quotas = ReplicationQuotas(core.broker_id, core.dynamic.now, core.configs.topic)
-    context = FetcherContext(
-        core.broker_id,
-        config=core.dynamic.now,
-        clock=platform.clock,
-        offload=platform.offload,
-        quota=quotas.follower,
-        metrics=metrics.fetchers,
-        broker_epoch=lambda: core.membership.broker_epoch,
-    )
-    fetchers = FetcherManager(core.peers.to, context)
-    core.dynamic.subscribe(lambda _: core.spawn(fetchers.resize()))
+    fetchers = _make_fetchers(core, quotas)
     isr_manager = IsrManager(
         core.broker_id,
         cache=core.cache,
@@ -84,9 +81,32 @@ def make_replication(
         ),
         slicer=core.slicer,
     )
+    descriptors = Descriptors(platform.files.most_open, platform.clock.monotonic)
+    descriptors.begin(replicas)
     core.configs.follow_topics(replicas.configure)
-    gauges.read_replicas(metrics, replicas, logs)
-    gauges.read_partitions(metrics.partitions, replicas)
-    gauges.read_fetchers(metrics.fetchers, fetchers)
-    gauges.read_quotas(metrics.replication, quotas, platform.clock)
-    return Replication(logs, cleaner, flusher, replicas, fetchers, quotas, isr_manager)
+    made = Replication(logs, cleaner, flusher, replicas, fetchers, quotas, isr_manager, descriptors)
+    _read_gauges(core, made)
+    return made
+
+
+def _make_fetchers(core: Core, quotas: ReplicationQuotas) -> FetcherManager:
+    context = FetcherContext(
+        core.broker_id,
+        config=core.dynamic.now,
+        clock=core.platform.clock,
+        offload=core.platform.offload,
+        quota=quotas.follower,
+        metrics=core.metrics.fetchers,
+        broker_epoch=lambda: core.membership.broker_epoch,
+    )
+    fetchers = FetcherManager(core.peers.to, context)
+    core.dynamic.subscribe(lambda _: core.spawn(fetchers.resize()))
+    return fetchers
+
+
+def _read_gauges(core: Core, made: Replication) -> None:
+    metrics = core.metrics
+    gauges.read_replicas(metrics, made.replicas, made.logs)
+    gauges.read_partitions(metrics.partitions, made.replicas)
+    gauges.read_fetchers(metrics.fetchers, made.fetchers)
+    gauges.read_quotas(metrics.replication, made.quotas, core.platform.clock)

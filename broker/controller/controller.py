@@ -140,11 +140,12 @@ class Controller:
         policy: Callable[[str], Awaitable[ElectionPolicy]],
         defaults: Callable[[], Defaults],
         check_configs: Callable[[Mapping[str, str | None]], dict[str, str]],
+        require_descriptors: Callable[[int], None],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         """`connect` opens a client to a broker. `policy` returns the election policy of a topic.
-        `defaults` and `check_configs` are for new topics. `on_fatal` gets errors after which the
-        decisions of this broker cannot be trusted."""
+        `defaults`, `check_configs` and `require_descriptors` are for new topics; see `TopicAdmin`.
+        `on_fatal` gets errors after which the decisions of this broker cannot be trusted."""
         self._store = store
         self._broker_id = broker_id
         self._clock = clock
@@ -154,6 +155,7 @@ class Controller:
         self._policy = policy
         self._defaults = defaults
         self._check_configs = check_configs
+        self._require_descriptors = require_descriptors
         self._on_fatal = on_fatal
         self._election = ControllerElection(store, broker_id, clock)
         self._queue = EventQueue(clock)
@@ -300,7 +302,11 @@ class Controller:
 
     def _admin(self, active: ActiveController) -> TopicAdmin:
         return TopicAdmin(
-            active, self._random, defaults=self._defaults, check_configs=self._check_configs
+            active,
+            self._random,
+            defaults=self._defaults,
+            check_configs=self._check_configs,
+            require_descriptors=self._require_descriptors,
         )
 
     # -- events ----------------------------------------------------------------------------------

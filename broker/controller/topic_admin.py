@@ -54,12 +54,18 @@ class TopicAdmin:
         *,
         defaults: Callable[[], Defaults],
         check_configs: Callable[[Mapping[str, str | None]], dict[str, str]],
+        require_descriptors: Callable[[int], None],
     ) -> None:
-        """`check_configs` returns overrides for a topic or raises INVALID_CONFIG."""
+        """`check_configs` returns overrides for a topic or raises INVALID_CONFIG.
+
+        `require_descriptors` raises POLICY_VIOLATION if this broker has too few file descriptors
+        for so many more replicas.
+        """
         self._active = active
         self._random = random
         self._defaults = defaults
         self._check_configs = check_configs
+        self._require_descriptors = require_descriptors
 
     async def create(
         self, wanted: Sequence[NewTopic], *, validate_only: bool
@@ -75,9 +81,11 @@ class TopicAdmin:
             return {new.name: error for new in wanted}, []
         answers: dict[str, CreatedTopic | KafkaError] = {}
         topics: list[tuple[Topic, dict[str, str]]] = []
+        here = 0
         async for new in slicer.each(wanted):
             try:
                 topic, configs = await self._plan(new)
+                here += self._check_here(topic.assignment.replicas, here)
             except KafkaError as error:
                 answers[new.name] = error.with_traceback(None)
                 continue
@@ -99,10 +107,11 @@ class TopicAdmin:
         None."""
         answers: dict[str, KafkaError | None] = {}
         changed: list[TopicPartition] = []
-        limit = MAX_NEW_PARTITIONS
+        limit, here = MAX_NEW_PARTITIONS, 0
         async for new in self._active.slicer.each(wanted):
             try:
                 added = await self._plan_partitions(new, limit)
+                here += self._check_here(added, here)
             except KafkaError as error:
                 answers[new.topic] = error.with_traceback(None)
                 continue
@@ -196,6 +205,16 @@ class TopicAdmin:
                 limit=limit,
             )
         )
+
+    def _check_here(self, replicas: Mapping[int, Sequence[int]], planned: int) -> int:
+        """Return how many of new partitions have a replica on this broker, beside `planned` others.
+
+        Raises POLICY_VIOLATION. The descriptors of other brokers are not known here.
+        """
+        here = sum(self._active.messages.id in ids for ids in replicas.values())
+        if here:
+            self._require_descriptors(planned + here)
+        return here
 
     def _new_topic_id(self) -> bytes:
         """Return a random (version 4) UUID whose text does not start with '-', which confuses

@@ -3,6 +3,7 @@
 The runtime of coordinators (`coordinator/hosted_shard.py`) makes its decisions durable through it.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -10,11 +11,14 @@ from barnabas.broker.offload import Offload
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.claim import Claim
+from barnabas.storage.files.errors import OutOfDescriptors
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.verification import VerificationGuard
 
 _QUEUE: Final = "coordinators"
 """The queue of `Offload` for the reads of a coordinator that loads the log."""
+_RETRY_S: Final = 0.1
+"""The time in seconds after which a read without a descriptor is repeated."""
 
 
 class LedPartition:
@@ -45,10 +49,18 @@ class LedPartition:
         return self._partition.commits_at_once
 
     async def read(self, offset: int, max_bytes: int) -> bytes:
-        """Read in a thread, because the log of a load is seldom in the page cache."""
-        log = self._partition.log
-        found = log.read(offset, max_bytes, limit=log.log_end_offset)
-        return await self._offload.submit(_QUEUE, found.read_bytes)
+        """Read in a thread, because the log of a load is seldom in the page cache.
+
+        A load that failed would not be repeated: without a descriptor it waits.
+        """
+        while True:
+            log = self._partition.log
+            try:
+                found = log.read(offset, max_bytes, limit=log.log_end_offset)
+            except OutOfDescriptors:
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return await self._offload.submit(_QUEUE, found.read_bytes)
 
     def begin_verification(self, claim: Claim) -> VerificationGuard | None:
         self._require_led()

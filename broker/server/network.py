@@ -18,8 +18,8 @@ RETRY_S = 0.1
 LOG_S = 10.0
 """The least time in seconds between two log events about that."""
 RESERVED_DESCRIPTORS = 1024
-"""The file descriptors that connections cannot use, at most an eighth of all: a log that cannot
-open its files takes its directory offline."""
+"""The file descriptors that connections cannot use, at most an eighth of all: a log needs one for
+its first append."""
 NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 """Errors of an address that this host lacks: without IPv6, /etc/hosts may still name ::1."""
 _log = get_logger(__name__)
@@ -266,4 +266,9 @@ def last_descriptor() -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return sys.maxsize
+    return without_reserve(limit)
+
+
+def without_reserve(limit: int) -> int:
+    """Return how many of all descriptors may be promised to connections and partitions."""
     return limit - min(RESERVED_DESCRIPTORS, limit // 8)

@@ -5,17 +5,18 @@ durable after `File.sync`, its name in the directory after `Files.sync_dir`.
 
 Most files are open for a moment. `Files.open_to_keep` opens those that stay open, and leaves the
 last descriptors to the others: an index, a checkpoint or a snapshot must not fail in the middle of
-an operation because connections and logs have taken all descriptors.
+an operation because logs and readers have taken all descriptors.
 `barnabas.storage.files.mem_files` implements the port in memory and forgets what was not synced.
 """
 
 import errno
 import fcntl
 import os
+import resource
 import sys
+import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from struct import Struct
 from typing import Protocol, TypeVar
@@ -149,6 +150,10 @@ class Files(Protocol):
 
     def space(self, path: str) -> tuple[int, int]:
         """Return the total and the free bytes of the volume that holds `path`."""
+        ...
+
+    def most_open(self) -> int | None:
+        """Return how many files and connections the process may have open; None for no limit."""
         ...
 
 
@@ -330,76 +335,80 @@ class _OsLock:
         os.close(self._fd)
 
 
-SPARE_DESCRIPTORS = 32
-"""Descriptors that a broker keeps for files that are open for a moment: a few for each thread that
-works on files."""
+SPARE_DESCRIPTORS = 64
+"""Descriptors, an eighth of all at most, that a broker leaves for what is open for a moment: files,
+and also modules that are imported late, pipes and sockets."""
+_COUNT_AFTER = 128
+"""Files that may stay open, at most, before descriptors are counted again."""
+_SHORT_S = 0.05
+"""The time in seconds for which a shortage of descriptors is remembered, because counting takes
+long."""
 _RETRIES, _RETRY_S = 50, 0.02
-"""Attempts to open a file while all spare descriptors are in use, and the seconds between two."""
+"""Attempts of a thread to open a file without a free descriptor, and the seconds between two."""
+_DESCRIPTORS = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
 
 
-class _Spares:
-    """Descriptors that are held, to be given up when the process or the machine has no other.
-
-    Any thread may call any method.
-    """
-
-    __slots__ = ("_held", "_wanted")
-
-    def __init__(self, wanted: int) -> None:
-        self._wanted = wanted
-        self._held: list[OsFile] = []
-        self.refill()
-
-    def refill(self) -> None:
-        """Take descriptors until all spares are there; raises OSError if no other is left."""
-        while len(self._held) <= self._wanted:
-            # A copy of one descriptor would not count among the machine's open files.
-            self._held.append(OsFile(os.devnull, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)))
-        del self._held[self._wanted :]
-
-    def lend(self, call: Callable[[], T]) -> T:
-        """Do a call that opens a file for a moment; give up spares if no descriptor is left."""
-        retries = _RETRIES if self._wanted else 0
-        while True:
-            try:
-                return call()
-            except OSError as error:
-                if not lacks_descriptors(error):
-                    raise
-                if self._held:
-                    with suppress(IndexError):
-                        self._held.pop()
-                elif retries:
-                    # The threads that have the spares need them for a moment.
-                    retries -= 1
-                    time.sleep(_RETRY_S)
-                else:
-                    raise
+def count_descriptors() -> int:
+    """Return how many descriptors this process has open."""
+    # Linux 6.2 and later report their number as the size of the directory.
+    return os.stat(_DESCRIPTORS).st_size or len(os.listdir(_DESCRIPTORS))
 
 
 class OsFiles:
     """The operating system's files, without Python's buffering; see `Files`."""
 
     def __init__(self, spare_descriptors: int = 0) -> None:
-        """`spare_descriptors` are kept for files that are open for a moment only."""
-        self._spares = _Spares(spare_descriptors)
+        """`spare_descriptors` are left free by files that stay open."""
+        self._spares = spare_descriptors
+        # Files that may be opened before the descriptors are counted again.
+        self._room = 0
+        self._short_until = 0.0
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        try:
-            return OsFile(path, os.open(path, flags, 0o644))
-        except OSError as error:
-            if not lacks_descriptors(error):
-                raise
-        return OsFile(path, self._spares.lend(lambda: os.open(path, flags, 0o644)))
+        return OsFile(path, self._patiently(lambda: os.open(path, flags, 0o644)))
 
     def open_to_keep(self, path: str) -> OsFile:
-        try:
-            self._spares.refill()
-        except OSError as error:
-            error.filename = path
-            raise
+        if self._spares:
+            if self._room <= 0:
+                self._room = self._count_room()
+            if self._room <= 0:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+            self._room -= 1
         return self.open(path)
+
+    def _count_room(self) -> int:
+        """Return how many files may stay open before descriptors are counted again; 0 if only
+        spare ones are left."""
+        limit = self.most_open()
+        if limit is None:
+            return sys.maxsize
+        if (now := time.monotonic()) < self._short_until:
+            return 0
+        free = limit - count_descriptors() - min(self._spares, limit // 8)
+        if free <= 0:
+            self._short_until = now + _SHORT_S
+            return 0
+        # Connections take descriptors meanwhile.
+        return min((free + 1) // 2, _COUNT_AFTER)
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """Do a call that opens a file. A thread without a free descriptor waits for one; the event
+        loop does not."""
+        try:
+            return call()
+        except OSError as error:
+            in_thread = threading.current_thread() is not threading.main_thread()
+            if not (lacks_descriptors(error) and self._spares and in_thread):
+                raise
+        for _ in range(_RETRIES):
+            time.sleep(_RETRY_S)
+            try:
+                return call()
+            except OSError as error:
+                if not lacks_descriptors(error):
+                    raise
+        return call()
 
     def restrict(self, path: str) -> None:
         os.chmod(path, 0o600)
@@ -411,11 +420,11 @@ class OsFiles:
         return os.stat(path).st_size
 
     def read_bytes(self, path: str) -> bytes:
-        with self._spares.lend(lambda: open(path, "rb", buffering=0)) as file:
+        with self._patiently(lambda: open(path, "rb", buffering=0)) as file:
             return file.readall()
 
     def listdir(self, path: str) -> list[str]:
-        return sorted(self._spares.lend(lambda: os.listdir(path)))
+        return sorted(self._patiently(lambda: os.listdir(path)))
 
     def is_dir(self, path: str) -> bool:
         return os.path.isdir(path)
@@ -433,11 +442,11 @@ class OsFiles:
         # shutil imports every archive format of the standard library: only deletions pay for it.
         import shutil
 
-        self._spares.lend(lambda: shutil.rmtree(path))
+        self._patiently(lambda: shutil.rmtree(path))
 
     def sync_dir(self, path: str) -> None:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-        fd = self._spares.lend(lambda: os.open(path, flags))
+        fd = self._patiently(lambda: os.open(path, flags))
         try:
             os.fsync(fd)
         finally:
@@ -460,3 +469,7 @@ class OsFiles:
     def space(self, path: str) -> tuple[int, int]:
         stat = os.statvfs(path)
         return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+
+    def most_open(self) -> int | None:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return None if limit == resource.RLIM_INFINITY else limit

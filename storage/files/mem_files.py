@@ -293,6 +293,9 @@ class MemFiles:
         used = sum(len(node.data) for node in self._nodes.values() if node is not None)
         return 1 << 40, (1 << 40) - used
 
+    def most_open(self) -> int | None:
+        return self.most_kept
+
     def _check(self, call: str, path: str) -> None:
         fault = self.strike(call, path)
         if fault is not None:

@@ -14,7 +14,7 @@ stays open from its first append, and a rolled one until its flush, unless very 
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Protocol
 
 from barnabas.storage.files.files import Files, Syncable
 from barnabas.storage.log.leader_epochs import LeaderEpochCache, write_epochs
@@ -22,25 +22,34 @@ from barnabas.storage.log.leader_epochs import LeaderEpochCache, write_epochs
 ROLLED_HELD_OPEN = 256
 """Number of logs whose rolled segments stay open until their flush, at most. If all segments of a
 broker roll at once, the others are opened again."""
-L = TypeVar("L")
 
 
-class RolledLogs(Generic[L]):
+class RolledLog(Protocol):
+    """A log, as `RolledLogs` has it."""
+
+    topic: str
+    partition: int
+
+    @property
+    def awaits_flush(self) -> bool: ...
+
+
+class RolledLogs:
     """The logs that wait for a flush of rolled segments or of a producer snapshot, oldest first."""
 
     def __init__(self) -> None:
-        self._logs: dict[L, None] = {}
+        self._logs: dict[RolledLog, None] = {}
 
-    def __iter__(self) -> Iterator[L]:
+    def __iter__(self) -> Iterator[RolledLog]:
         """Iterate over the logs of this moment; threads may add others."""
         return iter(list(self._logs))
 
-    def add(self, log: L) -> bool:
+    def add(self, log: RolledLog) -> bool:
         """Add a log; return whether its segment may stay open until the flush."""
         self._logs[log] = None
         return len(self._logs) <= ROLLED_HELD_OPEN
 
-    def discard(self, log: L) -> None:
+    def discard(self, log: RolledLog) -> None:
         self._logs.pop(log, None)
 
 

@@ -509,6 +509,22 @@ class Log:
         job.run()
         return self.finish_flush(job)
 
+    @property
+    def holds_file(self) -> bool:
+        """Return whether the file of the active segment is open for appends."""
+        return self.segments.active.active_file is not None
+
+    def release_file(self) -> bool:
+        """Close the file of the active segment if an fsync has covered it; return whether it is
+        closed.
+
+        The next append opens it again.
+        """
+        if not self.is_whole or self.flushed_offset < self.log_end_offset:
+            return False
+        self.segments.active.active_file = None
+        return True
+
     def abandon(self) -> None:
         """Give the log up: it is not used any more, and failures of its disk no longer matter."""
         self.closed = True

@@ -1,7 +1,7 @@
 """The parts of a log: its location, the result of its recovery, and the services of its manager."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from barnabas.storage.files.files import Files, Syncable
 from barnabas.storage.log.flush import RolledLogs
@@ -10,9 +10,6 @@ from barnabas.storage.log.segments import Segments
 from barnabas.storage.opening.log_dir import LogDir
 from barnabas.storage.producers.snapshot import Snapshots
 from barnabas.storage.producers.state import ProducerStateManager
-
-if TYPE_CHECKING:
-    from barnabas.storage.log.log import Log
 
 
 class LogAppendInfo(NamedTuple):
@@ -60,4 +57,4 @@ class LogOptions(NamedTuple):
     """Returns a random time in ms, less than its argument, to be subtracted from segment.ms."""
     checkpoint: Callable[[LogDir], None]
     """Writes a directory's checkpoints at once, because a recovery point has moved back."""
-    rolled: "RolledLogs[Log]"
+    rolled: RolledLogs

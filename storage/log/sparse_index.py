@@ -2,9 +2,9 @@
 segment.
 
 The newest entries are buffered in memory and written a page at a time, and at a roll: most appends
-cost no system call here, and a lost tail is rebuilt from the log. No descriptor is kept open; while
-there is none, the buffer grows. The last block that was read is kept in memory: readers continue
-where they were.
+cost no system call here, and a lost tail is rebuilt from the log. No descriptor is kept open. The
+buffer grows while the process is out of descriptors. The last block that was read is kept in
+memory: readers continue where they were.
 """
 
 from bisect import bisect_right

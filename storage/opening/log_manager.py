@@ -144,7 +144,7 @@ class LogManager:
         """Directories in which logs will be created, for partitions that have none yet."""
         self._locks: dict[str, Lock] = {}
         self._removals = PendingDeletes(files, now_ms)
-        self.rolled = RolledLogs[Log]()
+        self.rolled = RolledLogs()
         """The logs that wait for a flush of rolled segments or of a producer snapshot."""
         self._options = LogOptions(
             producer_expiration_ms, self._roll_jitter, self._checkpoint_now, self.rolled

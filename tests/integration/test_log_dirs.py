@@ -30,6 +30,7 @@ class FailingFiles(OsFiles):
     """A file system on which one directory can start to fail."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.failing = "nothing"
 
     def open(self, path: str, *, create: bool = False) -> OsFile:

@@ -56,6 +56,7 @@ class LossyFiles(OsFiles):
     """See `barnabas.storage.files.files.Files`."""
 
     def __init__(self, device: Path) -> None:
+        super().__init__()
         self._device = device
         self._files: dict[int, _Saved] = {}
         self._lock = threading.Lock()

@@ -38,6 +38,7 @@ class SlowFiles(OsFiles):
     """See `barnabas.storage.files.files.Files`."""
 
     def __init__(self, slow: Path, delay: Path) -> None:
+        super().__init__()
         self._slow = f"{slow}/"
         self._delay = delay
 

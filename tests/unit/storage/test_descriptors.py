@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from barnabas.protocol.records.control import TxnMarker
 from barnabas.storage.cleaning.cleaner import Limits, LogCleaner
 from barnabas.storage.cleaning.cleaner_worker import InlineCleaner
 from barnabas.storage.files.errors import OutOfDescriptors
-from barnabas.storage.files.files import OsFile, OsFiles
+from barnabas.storage.files.files import OsFile, OsFiles, count_descriptors
 from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.storage.log import flush, sparse_index
 from barnabas.storage.log.log import Log
@@ -25,6 +26,7 @@ from barnabas.storage.log.txn_index import AbortedTxn
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.opening.future_logs import FutureLogs
 from barnabas.storage.opening.log_manager import LogManager
+from tests.support.waiting import until
 from tests.unit.storage.log_bench import DIRECTORY, NOW, batch, disk, load, offsets, put, retain
 from tests.unit.storage.log_directories import create, make
 
@@ -492,16 +494,39 @@ def test_files_that_stay_open_leave_descriptors_for_others(tmp_path: Path) -> No
     files.open(path, create=True)
     kept = fill(files, path)
     assert len(kept) == 4
-    for_a_moment = [files.open(path) for _ in range(3)]
+    for_a_moment = [files.open(path) for _ in range(8)]
+    with pytest.raises(OSError, match="Too many open files"):
+        files.open(path)
+    del for_a_moment[0]
     files.sync_dir(str(tmp_path))
-    assert files.listdir(str(tmp_path)) == ["file"]
-    assert files.read_bytes(path) == b""
-    files.make_dir(str(tmp_path / "directory"))
-    files.remove_tree(str(tmp_path / "directory"))
-    assert fill(files, path) == []
     del for_a_moment
     kept.pop()
-    assert len(fill(files, path)) == 1
+    until(lambda: fill(files, path))
+
+
+@pytest.mark.usefixtures("few_descriptors")
+def test_thread_waits_for_a_descriptor(tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    files = OsFiles(spare_descriptors=8)
+    files.open(path, create=True)
+    held = [files.open(path) for _ in range(12)]
+    with pytest.raises(OSError, match="Too many open files"):
+        files.open(path)
+    found: list[bytes] = []
+    thread = threading.Thread(target=lambda: found.append(files.read_bytes(path)))
+    thread.start()
+    assert found == []
+    held.clear()
+    thread.join()
+    assert found == [b""]
+
+
+def test_descriptors_of_this_process_are_counted() -> None:
+    before = count_descriptors()
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(5)]
+    assert count_descriptors() == before + 5
+    for each in held:
+        os.close(each)
 
 
 @pytest.mark.usefixtures("few_descriptors")

@@ -130,6 +130,7 @@ class FakeCluster:
     session_timeout: float = math.inf
     fatal: list[BaseException] = field(default_factory=list)
     check_configs: Callable[[Mapping[str, str | None]], dict[str, str]] = accept_configs
+    require_descriptors: Callable[[int], None] = lambda _: None
     defaults: Defaults = field(default_factory=lambda: Defaults(1, 1))
     slicer: Slicer = field(default_factory=lambda: Slicer(time.monotonic))
 
@@ -157,6 +158,7 @@ class FakeCluster:
             policy=self._policy,
             defaults=lambda: self.defaults,
             check_configs=lambda configs: self.check_configs(configs),
+            require_descriptors=lambda new: self.require_descriptors(new),
             on_fatal=self.fatal.append,
         )
         broker = FakeBroker(info, session, cache, replicas, receiver, controller)

@@ -48,6 +48,34 @@ async def state_of(cluster: FakeCluster, topic: str, partition: int = 0) -> Lead
     return znodes.decode_state(data, stat.version)
 
 
+async def test_topics_whose_partitions_would_have_no_descriptors_are_refused(
+    cluster: FakeCluster,
+) -> None:
+    asked: list[int] = []
+
+    def require(new: int) -> None:
+        asked.append(new)
+        if new > 5:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION)
+
+    cluster.require_descriptors = require
+    first, _ = [await cluster.start(1), await cluster.start(2)]
+    elsewhere = NewTopic("elsewhere", assignments=[(n, [2]) for n in range(9)])
+    answers = await create(
+        first, NewTopic("a", 3, 2), NewTopic("b", 3, 2), elsewhere, NewTopic("c", 2, 2)
+    )
+    assert {name for name, each in answers.items() if isinstance(each, KafkaError)} == {"b"}
+    assert asked == [3, 6, 5]
+    grown = await first.controller.create_partitions(
+        [NewPartitions("a", 9), NewPartitions("c", 3)], timeout=5
+    )
+    refused = grown["a"]
+    assert refused is not None
+    assert refused.code is ErrorCode.POLICY_VIOLATION
+    assert grown["c"] is None
+    assert asked == [3, 6, 5, 6, 1]
+
+
 async def test_single_broker_is_elected_and_gets_full_metadata(cluster: FakeCluster) -> None:
     broker = await cluster.start(1)
     assert broker.controller.active

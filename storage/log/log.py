@@ -241,6 +241,7 @@ class Log:
             or size > rules.max_message_bytes
             or self.log_dir.failure is not None
             # The batch belongs to the active segment.
+            or segment.active_file is None
             or first_ms is None
             or first_ms < 0
             or max_ms < 0

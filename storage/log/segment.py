@@ -193,7 +193,7 @@ class Segment:
         self._hint(self.next_offset, position)
 
     def append_one(self, data: Buffer, last_offset: int, max_timestamp: int) -> None:
-        """Write one batch, renumbered from the segment's end; `has_room_for` has allowed it."""
+        """Write one batch, renumbered from the end of the segment, which is open and has room."""
         file, position = self.active_file, self.size
         assert file is not None
         file.append(data)

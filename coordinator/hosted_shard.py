@@ -292,7 +292,10 @@ class HostedShard(Generic[S, R]):
             return
         self._append_gathered()
         try:
-            end = self._append_batch(decision, self._batch([write]))
+            if decision.producer is None and len(write.encoded) == 1 and not self._compression:
+                end = self.log.append_record(*write.encoded[0], self._clock.now_ms())
+            else:
+                end = self._append_batch(decision, self._batch([write]))
         except KafkaError as error:
             self._refuse(write, error)
             return

@@ -108,6 +108,10 @@ class PartitionLog(Protocol):
         """
         ...
 
+    def append_record(self, key: bytes, value: bytes | None, now_ms: int) -> int:
+        """Append one record without a producer and without compression, as `append` does."""
+        ...
+
     def when_committed(self, offset: int, waiter: Callable[[KafkaError | None], None]) -> None:
         """Call `waiter` once the high watermark reaches `offset`, at once if it has; with an error
         if this broker loses leadership before."""

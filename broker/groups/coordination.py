@@ -76,7 +76,8 @@ class GroupCoordination:
     # -- calls of the replica manager ------------------------------------------------------------
 
     def elected(self, partition: Partition) -> None:
-        self.runtime.elected(partition.index, LedPartition(partition, self._offload))
+        fast = self._config.fast_paths_enable
+        self.runtime.elected(partition.index, LedPartition(partition, self._offload, fast=fast))
 
     def resigned(self, partition: Partition) -> None:
         self.runtime.resigned(partition.index)

@@ -11,6 +11,7 @@ from barnabas.broker.offload import Offload
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.records.claim import Claim
+from barnabas.protocol.records.record import BatchBuilder, record_tail
 from barnabas.storage.files.errors import OutOfDescriptors
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.verification import VerificationGuard
@@ -27,9 +28,11 @@ class LedPartition:
     A new leader decides on its whole log; the high watermark says which part is committed.
     """
 
-    def __init__(self, partition: Partition, offload: Offload) -> None:
+    def __init__(self, partition: Partition, offload: Offload, *, fast: bool = True) -> None:
+        """Without `fast` every batch is validated as those of clients are, in tests."""
         self._partition = partition
         self._offload = offload
+        self._fast = fast
         self._leader_epoch = partition.leader_epoch
 
     @property
@@ -83,6 +86,15 @@ class LedPartition:
             transaction_version=transaction_version,
         )
         return appended.last_offset + 1
+
+    def append_record(self, key: bytes, value: bytes | None, now_ms: int) -> int:
+        if self._fast and self._partition.leader_epoch == self._leader_epoch:
+            offset = self._partition.append_own(record_tail(key, value, now_ms), now_ms)
+            if offset >= 0:
+                return offset + 1
+        batch = BatchBuilder(now_ms)
+        batch.add(key, value)
+        return self.append(batch.build(), now_ms)
 
     def _require_led(self) -> None:
         if self._partition.leader_epoch != self._leader_epoch:

@@ -28,6 +28,7 @@ from barnabas.protocol.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState
 from barnabas.protocol.records.batch import BatchHeader
 from barnabas.protocol.records.claim import Claim
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogAppendInfo
@@ -265,6 +266,21 @@ class Partition:
         ):
             return -1
         offset = self.log.append_next(data, header, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        if offset >= 0:
+            self._log_grew()
+        return offset
+
+    def append_own(self, tail: bytes, now_ms: int, marker: TxnMarker | None = None) -> int:
+        """Append a batch that the broker has just built, if it needs no detours; return its offset.
+
+        -1 if `append_as_leader` has to decide: nothing has changed then. `tail` and `marker` are as
+        `Log.append_own` takes them; raises as it does.
+        """
+        if not self.is_leader or len(self.isr_state.isr) < self._min_isr:
+            return -1
+        offset = self.log.append_own(
+            tail, leader_epoch=self.leader_epoch, now_ms=now_ms, marker=marker
+        )
         if offset >= 0:
             self._log_grew()
         return offset

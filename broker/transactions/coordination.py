@@ -88,7 +88,8 @@ class TransactionCoordination:
         self.others = RemoteCoordinators(broker_id, cache, connect)
         self.verifier = TransactionVerifier(self.coordinator, self.others, config, clock, metrics)
         self.produce_verification = ProduceVerification(replicas, self.verifier)
-        self.writer = MarkerWriter(replicas, groups, clock)
+        fast = config().fast_paths_enable
+        self.writer = MarkerWriter(replicas, groups, clock, fast=fast)
         self.routes = MarkerRoutes(broker_id, cache, self.writer, connect)
         self.markers = MarkerSender(
             cache,
@@ -144,7 +145,8 @@ class TransactionCoordination:
 
     def elected(self, partition: Partition) -> None:
         self.resigned(partition)
-        self._runtime.elected(partition.index, LedPartition(partition, self._offload))
+        fast = self._config().fast_paths_enable
+        self._runtime.elected(partition.index, LedPartition(partition, self._offload, fast=fast))
 
     def resigned(self, partition: Partition) -> None:
         self.markers.resigned(partition.index)

@@ -38,6 +38,10 @@ _PREFIX = Struct(">qi")
 _OFFSET = Struct(">q")
 _EPOCH = Struct(">i")
 _CRC = Struct(">I")
+_HEAD = Struct(">qiibI")
+"""The part of a header that the CRC does not cover, and the CRC."""
+_TAIL = Struct(">hiqqqhii")
+"""The rest of a header."""
 _STAMP = Struct(">hiqq")
 _ATTRIBUTES = Struct(">h")
 _PRODUCER = Struct(">qhi")
@@ -238,6 +242,24 @@ def set_producer(
 def pack_batch(header: BatchHeader, body: Buffer) -> bytes:
     """Build a batch from its fields and its (compressed) records; length and CRC are computed."""
     return bytes(pack_mutable_batch(header, body))
+
+
+def pack_tail(
+    attributes: int, records: int, timestamp: int, producer_id: int, epoch: int, body: bytes
+) -> bytes:
+    """Return a batch from its attributes on, for records of one timestamp without sequences."""
+    return (
+        _TAIL.pack(
+            attributes, records - 1, timestamp, timestamp, producer_id, epoch, NO_SEQUENCE, records
+        )
+        + body
+    )
+
+
+def add_head(tail: bytes, base_offset: int, leader_epoch: int) -> bytes:
+    """Return the batch with this tail at an offset; length and CRC are computed."""
+    length = ATTRIBUTES_AT - LOG_OVERHEAD + len(tail)
+    return _HEAD.pack(base_offset, length, leader_epoch, MAGIC, crc32c(tail)) + tail
 
 
 def pack_mutable_batch(header: BatchHeader, body: Buffer) -> bytearray:

@@ -4,13 +4,23 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
-from barnabas.protocol.records.batch import BatchHeader, CorruptRecordError
+from barnabas.protocol.records.batch import (
+    CONTROL,
+    TRANSACTIONAL,
+    BatchHeader,
+    CorruptRecordError,
+    pack_tail,
+)
 from barnabas.protocol.records.compression import PIECE
 from barnabas.protocol.records.record import Record, build_batch, iter_records
 from barnabas.protocol.records.varint import Buffer
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
+_RECORD = Struct(">bbbbbhhbhib")
+"""A control record with its length, its deltas, the lengths of key and value, and no headers."""
+_DOUBLED = 2
+"""Lengths and deltas are zig-zag variable-length integers: a short one is the double of itself."""
 
 
 class ControlType(IntEnum):
@@ -49,6 +59,17 @@ class TxnMarker(NamedTuple):
             transactional=True,
             control=True,
         )
+
+    def tail(self, timestamp: int) -> bytes:
+        """Return the control batch with this marker, from its attributes on (`add_head`)."""
+        record = _RECORD.pack(
+            _DOUBLED * (_RECORD.size - 1), 0, 0, 0,
+            _DOUBLED * _KEY.size, 0, self.committed,
+            _DOUBLED * _VALUE.size, 0, self.coordinator_epoch,
+            0,
+        )  # fmt: skip
+        attributes = TRANSACTIONAL | CONTROL
+        return pack_tail(attributes, 1, timestamp, self.producer_id, self.producer_epoch, record)
 
 
 def read_marker(buf: Buffer, pos: int, header: BatchHeader) -> TxnMarker | None:

@@ -21,6 +21,7 @@ from barnabas.protocol.records.batch import (
     BatchHeader,
     CorruptRecordError,
     pack_batch,
+    pack_tail,
 )
 from barnabas.protocol.records.compression import Compression, compress, decompress, inflate
 from barnabas.protocol.records.varint import Buffer, read_varint, read_varlong, varint
@@ -134,6 +135,17 @@ class BatchBuilder:
         )
         body = self._body
         return pack_batch(header, compress(compression, body) if compression else body)
+
+
+def record_tail(key: bytes, value: bytes | None, timestamp: int) -> bytes:
+    """Return a batch of one record without a producer, from its attributes on (`add_head`)."""
+    size = len(key)
+    if value is None:
+        record = b"\0\0\0%b%b\1\0" % (varint(size), key)
+    else:
+        record = b"\0\0\0%b%b%b%b\0" % (varint(size), key, varint(len(value)), value)
+    body = varint(len(record)) + record
+    return pack_tail(0, 1, timestamp, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, body)
 
 
 def rewrite_batch(

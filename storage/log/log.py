@@ -25,9 +25,11 @@ from barnabas.protocol.records.batch import (
     TRANSACTIONAL,
     BatchHeader,
     CorruptRecordError,
+    add_head,
     set_base_offset_and_epoch,
 )
 from barnabas.protocol.records.checksum import crc32c
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.records.record import MIN_RECORD
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.files.errors import LogDirFailed, lacks_descriptors
@@ -274,6 +276,48 @@ class Log:
         else:
             self.producers.map_end_offset = end_offset
         return first_offset
+
+    def append_own(
+        self, tail: bytes, *, leader_epoch: int, now_ms: int, marker: TxnMarker | None = None
+    ) -> int:
+        """Append a batch of one record that the broker has just built; return its offset.
+
+        `tail` is the batch from its attributes on, uncompressed, with the timestamp `now_ms`;
+        `marker` is its content if it is a control batch. -1 if the batch needs more than a place in
+        the active segment: nothing has changed then, and `append_as_leader` decides. Raises
+        KafkaError as `ProducerStateManager.prepare_marker` does.
+        """
+        rules, segment = self.rules, self.segments.active
+        size, offset = ATTRIBUTES_AT + len(tail), self.log_end_offset
+        if (
+            rules.log_append_time
+            or (rules.compression and marker is None)
+            or size > rules.max_message_bytes
+            or self.log_dir.failure is not None
+            or segment.active_file is None
+            or segment.first_timestamp is None
+            or self.epochs.latest_epoch != leader_epoch
+            or should_roll(
+                segment, size, now_ms, offset, now_ms, rules.segment_bytes, self._roll_ms
+            )
+        ):
+            return -1
+        update = None
+        if marker is not None:
+            version = marker.transaction_version
+            update = self.producers.prepare_marker(marker, offset, now_ms, version)
+        try:
+            segment.append_one(add_head(tail, offset, leader_epoch), offset, now_ms)
+            if update is not None:
+                self._commit(update, offset + 1)
+            else:
+                self.producers.map_end_offset = self.log_end_offset = offset + 1
+        except OSError as error:
+            # `append_as_leader` refuses the batch from now on.
+            with suppress(LogDirFailed):
+                self.log_dir.fail(error)
+            return -1
+        return offset
 
     @on_disk
     def append_as_follower(self, data: Buffer, *, now_ms: int, max_batches: int = INT_MAX) -> int:

@@ -12,9 +12,15 @@ No disk and no clock: `snapshot.py` has the files, times are arguments in ms.
 from collections.abc import Iterable, Iterator, Sequence
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import CONTROL, MAX_SEQUENCE, TRANSACTIONAL, BatchHeader
+from barnabas.protocol.records.batch import (
+    CONTROL,
+    MAGIC,
+    MAX_SEQUENCE,
+    TRANSACTIONAL,
+    BatchHeader,
+)
 from barnabas.protocol.records.claim import Claim
-from barnabas.protocol.records.control import read_marker
+from barnabas.protocol.records.control import TxnMarker, read_marker
 from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.log.txn_index import AbortedTxn
 from barnabas.storage.log.validator import Origin
@@ -143,6 +149,29 @@ class ProducerStateManager:
         if not entries:
             return _NOTHING
         return ProducerUpdate(tuple(entries.values()), started, completed, marked, guard=guard)
+
+    def prepare_marker(
+        self, marker: TxnMarker, offset: int, timestamp: int, transaction_version: int
+    ) -> ProducerUpdate:
+        """Return the changes that a marker of the coordinator at `offset` will make; raises as
+        `prepare` does."""
+        producer_id, epoch = marker.producer_id, marker.producer_epoch
+        # The header of the marker's batch, as far as it counts here.
+        header = _new(
+            BatchHeader,
+            (offset, 0, 0, MAGIC, 0, CONTROL, 0, timestamp, timestamp, producer_id, epoch, -1, 1),
+        )
+        completed: list[CompletedTxn] = []
+        entry = end_txn(
+            self._entries.get(producer_id),
+            header,
+            marker,
+            offset,
+            Origin.COORDINATOR,
+            transaction_version,
+            completed,
+        )
+        return ProducerUpdate((entry,), completed=completed, marked=(producer_id,))
 
     def next_entry(self, header: Sequence[int], first_offset: int) -> ProducerEntry | None:
         """Return a known producer after its next batch, which begins at `first_offset`.

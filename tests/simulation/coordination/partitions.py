@@ -5,8 +5,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import iter_headers, read_header, set_base_offset_and_epoch
+from barnabas.protocol.records.batch import (
+    add_head,
+    iter_headers,
+    read_header,
+    set_base_offset_and_epoch,
+)
 from barnabas.protocol.records.claim import Claim
+from barnabas.protocol.records.control import TxnMarker
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log.log_parts import LogAppendInfo
 from barnabas.storage.log.validator import Origin
@@ -121,6 +127,16 @@ class Replica:
     def begin_verification(self, claim: Claim) -> VerificationGuard | None:
         self._require_leader()
         return self.producers.begin_verification(claim)
+
+    def append_own(self, tail: bytes, now_ms: int, marker: TxnMarker | None = None) -> int:
+        """Append as the general way does: this partition has no other."""
+        version = 0 if marker is None else marker.transaction_version
+        return self.append_as_leader(
+            add_head(tail, 0, -1),
+            now_ms=now_ms,
+            origin=Origin.COORDINATOR,
+            transaction_version=version,
+        ).last_offset
 
     def append_as_leader(
         self,

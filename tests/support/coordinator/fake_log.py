@@ -12,6 +12,7 @@ from barnabas.protocol.records.batch import (
     set_base_offset_and_epoch,
 )
 from barnabas.protocol.records.claim import Claim
+from barnabas.protocol.records.record import BatchBuilder
 
 
 @dataclass
@@ -77,6 +78,11 @@ class FakeLog:
         if not self.held:
             self.commit(self.end_offset)
         return self.end_offset
+
+    def append_record(self, key: bytes, value: bytes | None, now_ms: int) -> int:
+        batch = BatchBuilder(now_ms)
+        batch.add(key, value)
+        return self.append(batch.build(), now_ms)
 
     def when_committed(self, offset: int, waiter: Callable[[KafkaError | None], None]) -> None:
         if offset <= self.committed:

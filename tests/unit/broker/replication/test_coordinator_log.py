@@ -10,7 +10,7 @@ from barnabas.broker.replication.coordinator_log import LedPartition
 from barnabas.broker.replication.partition import Partition
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records.batch import iter_headers
-from barnabas.protocol.records.record import Record, build_batch
+from barnabas.protocol.records.record import Record, build_batch, iter_records
 from tests.support.data_path import connected, running
 
 NOW_MS = 1_700_000_000_000
@@ -47,4 +47,39 @@ async def test_append_in_another_leader_epoch_is_refused(tmp_path: Path) -> None
         partition.leader_epoch += 1
         with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
             lent.append(batch(b"a"), NOW_MS)
+        with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
+            lent.append_record(b"k", b"v", NOW_MS)
         assert lent.end_offset == 0
+
+
+@pytest.mark.parametrize("fast", [True, False])
+async def test_single_records_are_appended_and_committed(tmp_path: Path, fast: bool) -> None:
+    async with running(tmp_path) as broker, connected(broker) as client:
+        await client.create("t", cleanup_policy="compact")
+        partition = cast(Partition, broker._replication.replicas.partition("t", 0))
+        lent = LedPartition(partition, InlineOffload(), fast=fast)
+        assert [lent.append_record(b"k", value, NOW_MS) for value in (b"a", None, b"b")] == [
+            1,
+            2,
+            3,
+        ]
+        assert partition.high_watermark == 3
+        data = await lent.read(0, 1 << 20)
+        found = [
+            each.value
+            for at, header in iter_headers(data)
+            for each in iter_records(data, at, header)
+        ]
+        assert found == [b"a", None, b"b"]
+
+
+async def test_single_record_needs_enough_replicas_in_sync(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker) as client:
+        await client.create("t", cleanup_policy="compact")
+        partition = cast(Partition, broker._replication.replicas.partition("t", 0))
+        lent = LedPartition(partition, InlineOffload())
+        lent.append_record(b"k", b"v", NOW_MS)
+        partition._min_isr = 2
+        with pytest.raises(KafkaError, match="NOT_ENOUGH_REPLICAS"):
+            lent.append_record(b"k", b"v", NOW_MS)
+        assert lent.end_offset == 1

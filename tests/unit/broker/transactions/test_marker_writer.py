@@ -362,6 +362,6 @@ async def test_append_takes_a_bounded_number_of_markers(
 
     monkeypatch.setattr(Partition, "append_as_leader", lambda _, data, **rest: count(data, **rest))
     parts = handler.Parts(rig.writer, handler.Senders(MetadataCache("cluster")))
-    answer = ask(handler, parts, request(("t", [0]), count=2 * MARKERS_PER_APPEND + 1), 1)
-    assert codes(answer) == ["NONE"] * (2 * MARKERS_PER_APPEND + 1)
-    assert appended == [MARKERS_PER_APPEND, MARKERS_PER_APPEND, 1]
+    answer = ask(handler, parts, request(("t", [0]), count=2 * MARKERS_PER_APPEND + 2), 1)
+    assert codes(answer) == ["NONE"] * (2 * MARKERS_PER_APPEND + 2)
+    assert appended == [MARKERS_PER_APPEND, MARKERS_PER_APPEND, 2]

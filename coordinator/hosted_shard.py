@@ -108,6 +108,7 @@ class HostedShard(Generic[S, R]):
         write_timeout_ms: int,
         compression: Compression,
         in_touch: Callable[[], bool],
+        direct: bool = True,
         failed: Callable[[BaseException], None],
     ) -> None:
         self.shard = shard
@@ -119,6 +120,8 @@ class HostedShard(Generic[S, R]):
         self._write_timeout_ms = write_timeout_ms
         self._compression = compression
         self._in_touch = in_touch
+        self._direct = direct and not compression
+        """Whether decisions may take the direct way."""
         self._failed = failed
         self._closed = False
         self._unanswered: dict[Unanswered, None] = {}
@@ -155,6 +158,8 @@ class HostedShard(Generic[S, R]):
         self, key: str, decide: Callable[[S, Instant], Decision[R, A]], mode: Mode
     ) -> Soon[A]:
         """See `CoordinatorRuntime.write`."""
+        if self._direct and not self._queues and self._replays is None and self.log.commits_at_once:
+            return self._write_directly(key, decide)
         answer: DeferredAnswer[A] = DeferredAnswer()
         queue = self._queues.get(key)
         if mode is Mode.IMMEDIATE or queue is None or queue.admits(mode):
@@ -163,6 +168,63 @@ class HostedShard(Generic[S, R]):
             queue.waiting.append(_Waiting(mode, partial(self._decide, key, decide, answer)))
             self._keep(answer)
         return answer.outcome()
+
+    def _write_directly(self, key: str, decide: Callable[[S, Instant], Decision[R, A]]) -> Soon[A]:
+        """Decide, append, replay and answer in one go, if the decision is one plain record.
+
+        Nothing is uncommitted, and the log commits at once: the writes need no queue.
+        """
+        now = self._now()
+        try:
+            decision = decide(self.shard.state, now)
+        except KafkaError as refusal:
+            error = self._unless_replaced(refusal)
+            raise KafkaError(error.code, error.message) from None
+        known, records, effects, then, producer, steps = decision
+        if (
+            len(records) != 1
+            or effects
+            or producer is not None
+            or steps is not None
+            or isinstance(known, (DeferredAnswer, KafkaError))
+        ):
+            answer: DeferredAnswer[A] = DeferredAnswer()
+            self._carry_out(key, decision, answer)
+            return answer.outcome()
+        try:
+            encoded = self.shard.encode(records[0])
+            end = self.log.append_record(*encoded, now.wall_ms)
+        except (KafkaError, ProtocolError) as error:
+            self._refuse(_Write(key, decision, None, ()), error)
+            raise coordinator_error(error) from None
+        if self.log.committed_end < end:
+            answer = DeferredAnswer()
+            self._begin(key)
+            write = _Write(key, decision, answer, (encoded,))
+            self.log.when_committed(end, partial(self._committed, [write]))
+            self._keep_unless_given(answer)
+            return answer.outcome()
+        try:
+            self.shard.replay(records[0], NO_PRODUCER_ID)
+        except Exception as fault:
+            self._failed(fault)
+            raise KafkaError(ErrorCode.NOT_COORDINATOR) from None
+        if then is not None:
+            self._go_on(key, then, now)
+        return known
+
+    def _go_on(
+        self,
+        key: str,
+        then: Callable[[KafkaError | None, Instant], Decision[R, None]],
+        now: Instant,
+    ) -> None:
+        try:
+            decision = then(None, now)
+            if decision.records or decision.effects or decision.then or decision.steps:
+                self._carry_out(key, decision, None)
+        except Exception as fault:
+            self._failed(fault)
 
     def _decide(
         self,

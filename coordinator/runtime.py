@@ -49,12 +49,14 @@ class CoordinatorRuntime(Generic[S, R]):
         load_buffer_bytes: int,
         compression: Compression = Compression.NONE,
         in_touch: Callable[[], bool] = lambda: True,
+        direct: bool = True,
         report: Callable[[int, BaseException], None],
     ) -> None:
         """`new_shard` is called with a partition and its leader epoch. `report` is called with a
         partition that is no longer served because of an error. A broker that is not `in_touch`
         with the cluster may have a successor: it answers COORDINATOR_NOT_AVAILABLE in place of an
-        error after which the client would give up."""
+        error after which the client would give up. Without `direct` every decision takes the
+        general way, in tests."""
         self._new_shard = new_shard
         self._clock = clock
         self._timers = timers
@@ -63,6 +65,7 @@ class CoordinatorRuntime(Generic[S, R]):
         self._load_buffer_bytes = load_buffer_bytes
         self._compression = compression
         self._in_touch = in_touch
+        self._direct = direct
         self._report = report
         self._hosted: dict[int, HostedShard[S, R]] = {}
         self._loads: dict[int, asyncio.Task[None]] = {}
@@ -79,6 +82,7 @@ class CoordinatorRuntime(Generic[S, R]):
             write_timeout_ms=self._write_timeout_ms,
             compression=self._compression,
             in_touch=self._in_touch,
+            direct=self._direct,
             failed=lambda error: self._failed(index, error),
         )
         self._hosted[index] = hosted
@@ -145,6 +149,11 @@ class CoordinatorRuntime(Generic[S, R]):
         """Return the result of `look` on the committed state. Raises KafkaError if it is not
         served."""
         return self._serving(index).read(look)
+
+    def state(self, index: int) -> S | None:
+        """Return the committed state of a partition; None if it is not served."""
+        hosted = self._hosted.get(index)
+        return hosted.shard.state if hosted is not None and hosted.serving else None
 
     def served(self) -> Iterator[tuple[int, S]]:
         """Yield every partition that is being served, with its state."""

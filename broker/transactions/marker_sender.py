@@ -96,10 +96,11 @@ class MarkerSender:
         *,
         partition_exists: Callable[[str, int], Awaitable[bool]],
         finished: Callable[[str, Producer], None],
-        noted: Callable[[str, str], None],
+        noted: Callable[..., None],
     ) -> None:
         """`partition_exists` asks the metadata store, and may raise StoreError; `finished` is
-        called when every partition has its marker, `noted` with events of a transaction."""
+        called when every partition has its marker, `noted` with an event of a transaction and the
+        partitions that the event names."""
         self._cache = cache
         self._routes = routes
         self._timers = timers
@@ -155,7 +156,7 @@ class MarkerSender:
             return
         key, (topic, index) = pending.unfinished.markers.transactional_id, pending.partition
         if code is ErrorCode.NONE:
-            self._noted(key, f"marker in {topic}-{index}")
+            self._noted(key, "marker in", pending.partition)
             self._marked(pending)
         elif code in _FENCED:
             self._refused(pending, code)

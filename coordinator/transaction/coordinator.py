@@ -213,15 +213,11 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return txn
 
-    def note(self, transactional_id: str, event: str) -> None:
+    def note(self, transactional_id: str, event: str, *partitions: TopicPartition) -> None:
         """Add an event of a transaction, unless it is coordinated by another broker."""
-        now_ms = self._clock.now_ms()
-        try:
-            self._read(
-                transactional_id, lambda table: table.history.note(transactional_id, now_ms, event)
-            )
-        except KafkaError:
-            return
+        table = self._runtime.state(self._index(transactional_id))
+        if table is not None:
+            table.history.note(transactional_id, self._clock.now_ms(), event, partitions)
 
     def events(self, transactional_id: str) -> TransactionEvents:
         """Return the latest events of a transactional id."""

@@ -55,6 +55,9 @@ class Epoch(Enum):
     PREVIOUS = "used up by the last EndTxn"
     OTHER = "any other"
 
+    __hash__ = object.__hash__
+    """Enum's own is written in Python, and each EndTxn is looked up by its epoch."""
+
 
 class Reply(Enum):
     """The reply to an EndTxn."""

@@ -4,11 +4,18 @@ They are in memory, bounded, and of this coordinator's time only. No decision is
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Collection
+from heapq import nsmallest
 from typing import Final, NamedTuple
+
+from barnabas.protocol.topic_partition import TopicPartition
 
 EVENTS_PER_ID: Final = 32
 EVENT_LENGTH: Final = 200
 """The number of characters that are kept of an event."""
+FEW: Final = 8
+"""The partitions of an event that are kept as they are. The text of more is made at once, because
+it is shorter than they are."""
 IDS: Final = 5_000
 """Transactional ids whose events are kept, the latest ones: some 60 MB at the most."""
 
@@ -37,7 +44,11 @@ class _Entry:
 
     def __init__(self) -> None:
         self.client_host: str | None = None
-        self.events: deque[Event] = deque(maxlen=EVENTS_PER_ID)
+        self.events: deque[_Noted] = deque(maxlen=EVENTS_PER_ID)
+
+
+_Noted = tuple[int, str, Collection[TopicPartition]]
+"""An event whose text is made when an operator asks for it: time, beginning, and partitions."""
 
 
 class EventHistory:
@@ -48,11 +59,18 @@ class EventHistory:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         """Ordered by the latest event, oldest first."""
 
-    def note(self, transactional_id: str, at_ms: int, text: str) -> None:
-        """Add an event, and drop the oldest one if there are too many."""
-        # An event may name thousands of partitions.
-        shown = text if len(text) <= EVENT_LENGTH else text[: EVENT_LENGTH - 3] + "..."
-        self._entry(transactional_id).events.append(Event(at_ms, shown))
+    def note(
+        self,
+        transactional_id: str,
+        at_ms: int,
+        text: str,
+        partitions: Collection[TopicPartition] = (),
+    ) -> None:
+        """Add an event, which may name partitions, and drop the oldest one if there are too
+        many."""
+        if len(partitions) > FEW or len(text) > EVENT_LENGTH:
+            text, partitions = _shown(text, partitions), ()
+        self._entry(transactional_id).events.append((at_ms, text, partitions))
 
     def came_from(self, transactional_id: str, client_host: str) -> None:
         """Note the address of a client that asks for the producer id."""
@@ -63,7 +81,8 @@ class EventHistory:
         entry = self._entries.get(transactional_id)
         if entry is None:
             return TransactionEvents(time_left_ms, [], None)
-        return TransactionEvents(time_left_ms, list(entry.events), entry.client_host)
+        events = [Event(at_ms, _shown(text, named)) for at_ms, text, named in entry.events]
+        return TransactionEvents(time_left_ms, events, entry.client_host)
 
     def forget(self, transactional_id: str) -> None:
         self._entries.pop(transactional_id, None)
@@ -77,3 +96,11 @@ class EventHistory:
         else:
             self._entries.move_to_end(transactional_id)
         return entry
+
+
+def _shown(text: str, partitions: Collection[TopicPartition]) -> str:
+    """Return the text of an event; it may name thousands of partitions, and is cut off."""
+    if partitions:
+        first = nsmallest(EVENT_LENGTH // len("t-0, "), partitions)
+        text = f"{text} {', '.join(f'{topic}-{partition}' for topic, partition in first)}"
+    return text if len(text) <= EVENT_LENGTH else text[: EVENT_LENGTH - 3] + "..."

@@ -16,8 +16,14 @@ NO_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
 NO_TIMEOUT_MS: Final = 2**31 - 1
 """The timeout of transactions that are never aborted by time (KIP-939), as Kafka stores it."""
+_new = tuple.__new__
+"""Makes a named tuple from all its fields in a quarter of the time of `_replace`, for the steps of
+every transaction."""
 LAST_CLIENT_EPOCH: Final = 32_766
 """The highest epoch of a client; only a coordinator writes 32,767."""
+
+_ONGOING: Final = TransactionState.ONGOING
+_NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
 
 TV0: Final = 0
 TV2: Final = 2
@@ -110,7 +116,7 @@ class TransactionMetadata(NamedTuple):
     def is_current(self, producer: Producer) -> bool:
         """Whether a client may use the id as this producer."""
         # No client has the epoch above the last one, and it cannot be bumped.
-        return self.client == producer and producer.epoch <= LAST_CLIENT_EPOCH
+        return self.client == producer and producer[1] <= LAST_CLIENT_EPOCH
 
     def knows(self, producer_id: int) -> bool:
         """Whether a producer id is the client's, or that of the transaction's records."""
@@ -179,16 +185,43 @@ class TransactionMetadata(NamedTuple):
         self, added: Iterable[TopicPartition], client_version: int, now_ms: int
     ) -> "TransactionMetadata":
         """Return the transaction with more partitions; the first ones begin it."""
-        ongoing = self.state is TransactionState.ONGOING
-        check_transition(self.state, TransactionState.ONGOING)
-        return self._replace(
-            state=TransactionState.ONGOING,
-            updated_ms=now_ms,
-            previous_producer_id=self.producer_id,
-            partitions=self.partitions.union(added),
-            start_ms=self.start_ms if ongoing else now_ms,
-            client_version=client_version,
-            ended=None,
+        (
+            transactional_id,
+            producer_id,
+            epoch,
+            timeout_ms,
+            _,
+            state,
+            partitions,
+            start_ms,
+            last_epoch,
+            _,
+            _,
+            next_producer_id,
+            next_epoch,
+            _,
+            owner,
+        ) = self
+        check_transition(state, _ONGOING)
+        return _new(
+            TransactionMetadata,
+            (
+                transactional_id,
+                producer_id,
+                epoch,
+                timeout_ms,
+                now_ms,
+                _ONGOING,
+                partitions.union(added),
+                start_ms if state is _ONGOING else now_ms,
+                last_epoch,
+                client_version,
+                producer_id,
+                next_producer_id,
+                next_epoch,
+                None,
+                owner,
+            ),
         )
 
     def prepared(
@@ -205,27 +238,52 @@ class TransactionMetadata(NamedTuple):
         `partitions` are those that need a marker (KIP-609), None for all. The markers of a kept
         transaction always have a higher epoch than its records: its producer was replaced.
         """
+        (
+            transactional_id,
+            producer_id,
+            epoch,
+            timeout_ms,
+            _,
+            state,
+            own_partitions,
+            start_ms,
+            last_epoch,
+            _,
+            _,
+            kept_producer_id,
+            kept_epoch,
+            _,
+            owner,
+        ) = self
         bumps = client_version >= TV2
-        nothing = self.state is not TransactionState.ONGOING
+        is_kept = self.is_kept
         target = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
-        check_transition(self.state, target)
+        check_transition(state, target)
+        client_id, client_epoch = self.client
         next_epoch = NO_EPOCH
-        if self.is_kept:
+        if is_kept:
             rotates = next_producer_id != NO_PRODUCER_ID
-            next_producer_id = next_producer_id if rotates else self.next_producer_id
-            next_epoch = 0 if rotates else self.next_epoch + bumps
-        return self._replace(
-            state=target,
-            updated_ms=now_ms,
-            previous_producer_id=self.client.producer_id,
-            epoch=self.epoch + 1 if bumps or self.is_kept else self.epoch,
-            last_epoch=self.client.epoch if bumps else self.last_epoch,
-            next_producer_id=next_producer_id,
-            next_epoch=next_epoch,
-            client_version=client_version,
-            start_ms=now_ms if nothing else self.start_ms,
-            ended=self._kept_producer,
-            partitions=self.partitions if partitions is None else partitions,
+            next_producer_id = next_producer_id if rotates else kept_producer_id
+            next_epoch = 0 if rotates else kept_epoch + bumps
+        return _new(
+            TransactionMetadata,
+            (
+                transactional_id,
+                producer_id,
+                epoch + 1 if bumps or is_kept else epoch,
+                timeout_ms,
+                now_ms,
+                target,
+                own_partitions if partitions is None else partitions,
+                start_ms if state is _ONGOING else now_ms,
+                client_epoch if bumps else last_epoch,
+                client_version,
+                client_id,
+                next_producer_id,
+                next_epoch,
+                self._kept_producer if is_kept else None,
+                owner,
+            ),
         )
 
     def fenced(self, client_version: int, now_ms: int) -> "TransactionMetadata":
@@ -249,22 +307,49 @@ class TransactionMetadata(NamedTuple):
 
     def completed(self, now_ms: int) -> "TransactionMetadata":
         """Return the completed transaction: every marker is written."""
-        committed = self.state is TransactionState.PREPARE_COMMIT
+        (
+            transactional_id,
+            own_producer_id,
+            _,
+            timeout_ms,
+            _,
+            state,
+            _,
+            start_ms,
+            last_epoch,
+            client_version,
+            previous_producer_id,
+            next_producer_id,
+            next_epoch,
+            ended,
+            owner,
+        ) = self
+        committed = state is TransactionState.PREPARE_COMMIT
         target = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
-        check_transition(self.state, target)
+        check_transition(state, target)
         producer_id, epoch = self.next_producer
-        was_kept = self.next_epoch != NO_EPOCH
-        rotates = was_kept or producer_id != self.producer_id
-        return self._replace(
-            state=target,
-            updated_ms=now_ms,
-            # The client that ended a kept transaction may repeat its EndTxn.
-            previous_producer_id=self.previous_producer_id if was_kept else self.producer_id,
-            partitions=frozenset(),
-            producer_id=producer_id,
-            epoch=epoch,
-            next_producer_id=NO_PRODUCER_ID if rotates else self.next_producer_id,
-            next_epoch=NO_EPOCH,
+        was_kept = next_epoch != NO_EPOCH
+        rotates = was_kept or producer_id != own_producer_id
+        return _new(
+            TransactionMetadata,
+            (
+                transactional_id,
+                producer_id,
+                epoch,
+                timeout_ms,
+                now_ms,
+                target,
+                _NO_PARTITIONS,
+                start_ms,
+                last_epoch,
+                client_version,
+                # The client that ended a kept transaction may repeat its EndTxn.
+                previous_producer_id if was_kept else own_producer_id,
+                NO_PRODUCER_ID if rotates else next_producer_id,
+                NO_EPOCH,
+                ended,
+                owner,
+            ),
         )
 
 

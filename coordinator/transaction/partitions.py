@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from heapq import nsmallest
 from typing import NamedTuple
 
 from barnabas.coordinator.decision import Instant
-from barnabas.coordinator.transaction.events import EVENT_LENGTH, EVENTS_PER_ID
+from barnabas.coordinator.transaction.events import EVENTS_PER_ID
 from barnabas.coordinator.transaction.metadata import TV2, Producer
 from barnabas.coordinator.transaction.states import PREPARED, TransactionState
 from barnabas.coordinator.transaction.table import NOTHING, TransactionTable, TxnDecision
@@ -63,8 +62,8 @@ def add_partitions(
             table.witness(transactional_id, partitions)
         return NOTHING
 
-    event = f"{'adds' if ongoing else 'begins'} {_named(partitions)}"
-    return table.transition(target, None, now, event, added)
+    event = "adds" if ongoing else "begins"
+    return table.transition(target, None, now, event, added, named=partitions)
 
 
 def verify(
@@ -94,13 +93,7 @@ def verify(
     }
     table.witness(transactional_id, inside.intersection(answers))
     # The history keeps no more events than these of one id.
-    for (topic, partition), code in list(answers.items())[-EVENTS_PER_ID:]:
+    for each, code in list(answers.items())[-EVENTS_PER_ID:]:
         event = "first record for" if code is ErrorCode.NONE else f"{code.name}: record for"
-        table.history.note(transactional_id, wall_ms, f"{event} {topic}-{partition}")
+        table.history.note(transactional_id, wall_ms, event, (each,))
     return answers
-
-
-def _named(partitions: Collection[TopicPartition]) -> str:
-    # An event is cut off at its length, so it names no more than these.
-    first = nsmallest(EVENT_LENGTH // len("t-0, "), partitions)
-    return ", ".join(f"{topic}-{partition}" for topic, partition in first)

@@ -4,11 +4,13 @@ A key begins with an int16 that names its kind, 0 for a transactional id; a valu
 int16 version: 1 carries what `transaction.version` 1 and 2 add, in tags.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas.coordinator.transaction.metadata import (
+    NO_EPOCH,
     NO_PRODUCER_ID,
     Producer,
     TransactionMetadata,
@@ -29,6 +31,16 @@ _KIND: Final = 0
 _KEY_PREFIX: Final = _VERSION.pack(_KIND)
 _PLAIN: Final = 0
 _FLEXIBLE: Final = 1
+_EPOCH: Final = Struct(">h")
+_TIMES: Final = Struct(">qq")
+_MARKS: Final = (0x0102, 0x0304)
+"""Values of epochs and times, by whose difference their places are found."""
+_PLACES: Final = 6
+"""The bytes in which an epoch and two times differ."""
+_FEW: Final = 8
+"""The partitions of a transaction up to which its values are made from a template."""
+_TEMPLATES: Final = 4096
+"""The number of templates in memory: each transaction writes three values."""
 _KEYS: Final = 1024
 """The number of encoded keys in memory: each transaction writes three records of its id."""
 
@@ -47,14 +59,83 @@ class TransactionRecord(NamedTuple):
 
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
     """Return key and value; a value of None is a tombstone."""
-    key = _key(record.transactional_id)
-    if record.value is None:
+    transactional_id, txn, flexible = record
+    key = _key(transactional_id)
+    if txn is None:
         return key, None
-    version = _FLEXIBLE if record.flexible else _PLAIN
-    value = _value(record.value)
-    if record.flexible:
-        _tag(value, record.value)
-    return key, _VERSION.pack(version) + encode(value, version)
+    if len(txn.partitions) > _FEW:
+        return key, encode_value(txn, flexible=flexible)
+    (_, producer_id, epoch, timeout_ms, updated_ms, state, partitions, start_ms, last_epoch,
+     version, previous_id, next_id, next_epoch, ended, owner) = txn  # fmt: skip
+    template = _template(
+        flexible, producer_id, timeout_ms, state, partitions, last_epoch == NO_EPOCH,
+        version, previous_id, next_id, next_epoch, ended, owner,
+    )  # fmt: skip
+    if template.has_last_epoch:
+        return key, template.pack(
+            template.head, epoch, template.middle, updated_ms, start_ms, template.tail,
+            last_epoch, template.end,
+        )  # fmt: skip
+    return key, template.pack(
+        template.head, epoch, template.middle, updated_ms, start_ms, template.tail
+    )
+
+
+class _Template(NamedTuple):
+    """The bytes of a value that repeat in the next transactions of an id, around its epochs and
+    its times."""
+
+    pack: Callable[..., bytes]
+    head: bytes
+    middle: bytes
+    tail: bytes
+    has_last_epoch: bool
+    end: bytes
+
+
+@lru_cache(maxsize=_TEMPLATES)
+def _template(
+    flexible: bool,
+    producer_id: int,
+    timeout_ms: int,
+    state: TransactionState,
+    partitions: frozenset[TopicPartition],
+    lacks_last_epoch: bool,
+    *rest: Any,
+) -> _Template:
+    """Return the template of the values that have these fields."""
+    first, second = (
+        encode_value(
+            TransactionMetadata(
+                "", producer_id, mark, timeout_ms, mark, state, partitions, mark,
+                NO_EPOCH if lacks_last_epoch else mark, *rest,
+            ),
+            flexible=flexible,
+        )
+        for mark in _MARKS
+    )  # fmt: skip
+    # Marks differ in all bytes of an epoch, and in the last two bytes of a time.
+    places = [at for at, byte in enumerate(first) if byte != second[at]]
+    epoch, times = places[0], places[3] + 1 - _TIMES.size // 2
+    after = times + _TIMES.size
+    head, middle = first[:epoch], first[epoch + _EPOCH.size : times]
+    if len(places) == _PLACES:
+        tail, end = first[after:], b""
+        pack = Struct(f">{len(head)}sh{len(middle)}sqq{len(tail)}s").pack
+    else:
+        last_epoch = places[_PLACES]
+        tail, end = first[after:last_epoch], first[last_epoch + _EPOCH.size :]
+        pack = Struct(f">{len(head)}sh{len(middle)}sqq{len(tail)}sh{len(end)}s").pack
+    return _Template(pack, head, middle, tail, len(places) > _PLACES, end)
+
+
+def encode_value(txn: TransactionMetadata, *, flexible: bool) -> bytes:
+    """Return the value of a transactional id, by the encoder of messages."""
+    version = _FLEXIBLE if flexible else _PLAIN
+    value = _value(txn)
+    if flexible:
+        _tag(value, txn)
+    return _VERSION.pack(version) + encode(value, version)
 
 
 @lru_cache(maxsize=_KEYS)

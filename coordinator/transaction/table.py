@@ -8,7 +8,7 @@ markers are being written (`states.PREPARED`).
 # The annotations of nested functions would be evaluated at each call.
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeVar
 
 from barnabas.coordinator.decision import Decision, Instant
@@ -189,12 +189,13 @@ class TransactionTable:
         event: str,
         then: Next | None = None,
         refused: Next | None = None,
+        named: Collection[TopicPartition] = (),
     ) -> TxnDecision[A]:
         """Return the decision that writes a step; `then` follows its commit, `refused` a refusal
-        by the log."""
+        by the log. The event of the step names the partitions `named`."""
         key = target.transactional_id
         self.pending[key] = target
-        self.history.note(key, now.wall_ms, event)
+        self.history.note(key, now[0], event, named)
 
         def landed(error: KafkaError | None, now: Instant) -> TxnDecision[None]:
             del self.pending[key]

@@ -1,17 +1,21 @@
 """Records of `__transaction_state`, in the formats of Apache Kafka 4.3."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas.coordinator.transaction.metadata import TV2, Producer, TransactionMetadata
 from barnabas.coordinator.transaction.records import (
     TransactionRecord,
     decode_record,
     encode_record,
+    encode_value,
 )
 from barnabas.coordinator.transaction.states import TransactionState
 from barnabas.protocol.errors import ProtocolError
 from barnabas.protocol.records.batch import iter_headers
 from barnabas.protocol.records.record import iter_records
+from barnabas.protocol.topic_partition import TopicPartition
 from tests.unit.coordinator.transactions import FIRST_ID, ID, A, B, Transactions, transaction
 
 FULL = transaction(
@@ -140,3 +144,40 @@ async def test_log_with_both_formats_is_loaded() -> None:
     await here.load()
     here.mark()
     assert here.txn.producer == Producer(FIRST_ID, 1)
+
+
+IDS = st.sampled_from((-1, 0, 7, 2**63 - 1))
+LATER_EPOCHS = st.sampled_from((-1, 0, 1, 257, 258, 772, 32_766, 32_767))
+TIMES = st.sampled_from((-1, 0, 5, 258, 772, 2**40 + 258, 2**63 - 1))
+PLACES = st.builds(TopicPartition, st.sampled_from(("t", "u" * 40, "\u00e9")), st.integers(0, 300))
+TRANSACTIONS = st.builds(
+    TransactionMetadata,
+    st.just(ID),
+    IDS,
+    LATER_EPOCHS,
+    st.sampled_from((0, 258, 60_000, 2**31 - 1)),
+    TIMES,
+    st.sampled_from(list(TransactionState)[:6]),
+    st.frozensets(PLACES, max_size=10),
+    TIMES,
+    LATER_EPOCHS,
+    st.sampled_from((0, 1, 2, 258)),
+    IDS,
+    IDS,
+    LATER_EPOCHS,
+    st.none() | st.builds(Producer, IDS, LATER_EPOCHS),
+    st.none() | st.sampled_from(("User:a", "User:" + "b" * 200)),
+)
+
+
+@given(st.lists(st.tuples(TRANSACTIONS, st.booleans()), min_size=1, max_size=8))
+def test_value_from_template_is_what_the_encoder_makes(
+    written: list[tuple[TransactionMetadata, bool]],
+) -> None:
+    for txn, flexible in written:
+        _, value = encode_record(TransactionRecord(ID, txn, flexible))
+        assert value == encode_value(txn, flexible=flexible)
+        # The template is in memory now.
+        later = txn._replace(updated_ms=77, start_ms=2**50, epoch=3, last_epoch=txn.last_epoch)
+        _, value = encode_record(TransactionRecord(ID, later, flexible))
+        assert value == encode_value(later, flexible=flexible)

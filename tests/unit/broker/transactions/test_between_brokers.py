@@ -56,13 +56,17 @@ def unreplicated(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     more."""
 
     def stop(topic: str) -> None:
-        add_waiter = Partition.add_waiter
+        add_waiter, commits_at_once = Partition.add_waiter, Partition.commits_at_once
 
         def wait(partition: Partition, offset: int, waiter: Any) -> None:
             if partition.topic != topic:
                 add_waiter(partition, offset, waiter)
 
+        def commits(partition: Partition) -> bool:
+            return partition.topic != topic and bool(commits_at_once.fget(partition))  # type: ignore[attr-defined]
+
         monkeypatch.setattr(Partition, "add_waiter", wait)
+        monkeypatch.setattr(Partition, "commits_at_once", property(commits))
 
     return stop
 

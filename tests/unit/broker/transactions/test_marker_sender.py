@@ -45,7 +45,9 @@ class Rig:
             self.time,
             partition_exists=self._exists,
             finished=lambda key, producer: self.finished.append((key, producer)),
-            noted=lambda _, text: self.notes.append(text),
+            noted=lambda _, text, *named: self.notes.append(
+                " ".join((text, *(f"{topic}-{index}" for topic, index in named)))
+            ),
         )
 
     def partition(self, topic: str, index: int) -> object | None:

@@ -83,6 +83,7 @@ from barnabas.broker.handlers import (
 )
 from barnabas.broker.handlers.fetch_fast_path import FetchFastPath
 from barnabas.broker.handlers.produce_fast_path import ProduceFastPath
+from barnabas.broker.handlers.repeat_fast_path import RepeatFastPath, added_again, ended_again
 from barnabas.broker.observability.logging import LoggerLevels
 from barnabas.broker.offload import Offload
 from barnabas.broker.replication.leader.fetch_lookup import FetchLookup
@@ -286,6 +287,15 @@ def _fetch_fast_path(parts: BrokerParts) -> MakeFastPath:
     return partial(FetchFastPath, _fetch(parts), parts.replicas, parts.cache)
 
 
+def _add_partitions_fast_path(parts: BrokerParts) -> MakeFastPath:
+    remember = added_again(_add_partitions_to_txn(parts))
+    return partial(RepeatFastPath, add_partitions_to_txn.API, remember)
+
+
+def _end_txn_fast_path(parts: BrokerParts) -> MakeFastPath:
+    return partial(RepeatFastPath, end_txn.API, ended_again(parts.transactions.coordinator))
+
+
 def _metadata(parts: BrokerParts) -> metadata.Parts:
     return metadata.Parts(
         parts.cache,
@@ -463,10 +473,12 @@ API_TABLE: Final = (
     _row(delete_groups,                 range(3),     lambda p: p.groups),
     # transactions
     _row(init_producer_id,              range(7),     _init_producer_id),
-    _row(add_partitions_to_txn,         range(6),     _add_partitions_to_txn, clients=range(4)),
+    _row(add_partitions_to_txn,         range(6),     _add_partitions_to_txn, clients=range(4),
+         fast_path=_add_partitions_fast_path),
     _row(add_offsets_to_txn,            range(5),     _add_offsets_to_txn),
     _row(txn_offset_commit,             range(6),     _txn_offset_commit),
-    _row(end_txn,                       range(6),     lambda p: p.transactions.coordinator),
+    _row(end_txn,                       range(6),     lambda p: p.transactions.coordinator,
+         fast_path=_end_txn_fast_path),
     _row(write_txn_markers,             range(1, 3),  _write_txn_markers),
     _row(describe_transactions,         range(1),     lambda p: p.transactions.coordinator),
     _row(list_transactions,             range(3),     _list_transactions),

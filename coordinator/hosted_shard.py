@@ -158,7 +158,7 @@ class HostedShard(Generic[S, R]):
         self, key: str, decide: Callable[[S, Instant], Decision[R, A]], mode: Mode
     ) -> Soon[A]:
         """See `CoordinatorRuntime.write`."""
-        if self._direct and not self._queues and self._replays is None and self.log.commits_at_once:
+        if self.is_direct:
             return self._write_directly(key, decide)
         answer: DeferredAnswer[A] = DeferredAnswer()
         queue = self._queues.get(key)
@@ -168,6 +168,13 @@ class HostedShard(Generic[S, R]):
             queue.waiting.append(_Waiting(mode, partial(self._decide, key, decide, answer)))
             self._keep(answer)
         return answer.outcome()
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether a write of one record is committed and answered before `write` returns."""
+        return (
+            self._direct and not self._queues and self._replays is None and self.log.commits_at_once
+        )
 
     def _write_directly(self, key: str, decide: Callable[[S, Instant], Decision[R, A]]) -> Soon[A]:
         """Decide, append, replay and answer in one go, if the decision is one plain record.

@@ -155,6 +155,11 @@ class CoordinatorRuntime(Generic[S, R]):
         hosted = self._hosted.get(index)
         return hosted.shard.state if hosted is not None and hosted.serving else None
 
+    def commits_at_once(self, index: int) -> bool:
+        """Whether a decision of a partition is committed when `write` returns."""
+        hosted = self._hosted.get(index)
+        return hosted is not None and hosted.serving and hosted.is_direct
+
     def served(self) -> Iterator[tuple[int, S]]:
         """Yield every partition that is being served, with its state."""
         for index, hosted in self._hosted.items():

@@ -35,7 +35,7 @@ from barnabas.broker.security.rights import (
     Rights,
 )
 from barnabas.broker.server.context import RequestContext
-from barnabas.broker.server.slices import Steps, in_steps
+from barnabas.broker.server.slices import Steps, at_once, in_steps
 from barnabas.coordinator.group.coordinator import GroupCoordinator
 from barnabas.coordinator.soon import Soon, ignore, map_answer
 from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
@@ -68,6 +68,8 @@ RIGHTS = Rights(
 _BETWEEN_BROKERS_SINCE = 4
 PATIENCE_S: Final = 1.0
 """The longest wait in seconds for a record to be committed, while other answers wait."""
+FEW: Final = 16
+"""The topics and partitions of a client's request that is served in one step."""
 _NEVER_WRITTEN_TO = INTERNAL_TOPICS - {CONSUMER_OFFSETS}
 Topics = Sequence[AddPartitionsToTxnTopic]
 Partitions = dict[TopicPartition, None]
@@ -83,11 +85,15 @@ class Parts(NamedTuple):
     cache: MetadataCache
 
 
-def handle(parts: Parts, request: AddPartitionsToTxnRequest, context: RequestContext) -> Steps[Any]:
+def handle(parts: Parts, request: AddPartitionsToTxnRequest, context: RequestContext) -> Any:
     """Ask the coordinator of each transactional id, which must be this broker."""
     if context.api_version >= _BETWEEN_BROKERS_SINCE:
         return _for_brokers(parts, request)
-    return _for_client(parts, request, context)
+    steps = _for_client(parts, request, context)
+    topics = request.v3_and_below_topics
+    if len(topics) <= FEW and sum([len(each.partitions) for each in topics]) <= FEW:
+        return at_once(steps)
+    return steps
 
 
 def _for_client(
@@ -106,17 +112,38 @@ def _for_client(
     if request.group_id is not None:
         index = parts.groups.partition_of(request.group_id)
         added[TopicPartition(CONSUMER_OFFSETS, index)] = None
-    answer = parts.transactions.add_partitions(
-        AddPartitions(
-            request.v3_and_below_transactional_id,
-            Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
-            added,
-            TV0,
-            context.connection_id,
-            context.owner,
-        )
-    )
+    answer = parts.transactions.add_partitions(_addition(request, context, added))
     return map_answer(answer, lambda _: response)
+
+
+def _addition(
+    request: AddPartitionsToTxnRequest, context: RequestContext, added: Partitions
+) -> AddPartitions:
+    return AddPartitions(
+        request.v3_and_below_transactional_id,
+        Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+        added,
+        TV0,
+        context.connection_id,
+        context.owner,
+    )
+
+
+def repeatable(
+    request: AddPartitionsToTxnRequest,
+    context: RequestContext,
+    response: AddPartitionsToTxnResponse,
+) -> AddPartitions | None:
+    """Return what a client that sends the same request again asks the coordinator for.
+
+    None if the request was refused, or if more than the metadata tells its partitions.
+    """
+    if context.api_version >= _BETWEEN_BROKERS_SINCE or request.group_id is not None:
+        return None
+    topics = response.results_by_topic_v3_and_below
+    if any(each.partition_error_code for topic in topics for each in topic.results_by_partition):
+        return None
+    return _addition(request, context, at_once(_partitions(request.v3_and_below_topics)))
 
 
 def _refused(

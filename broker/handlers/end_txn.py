@@ -39,19 +39,38 @@ def _end(
     written: frozenset[TopicPartition] | None,
     context: RequestContext,
 ) -> Soon[EndTxnResponse]:
+    return map_answer(transactions.end(_ending(request, written, context)), _response)
+
+
+def _ending(
+    request: EndTxnRequest,
+    written: frozenset[TopicPartition] | None,
+    context: RequestContext,
+) -> EndTxn:
     newer = context.api_version >= _EPOCH_PER_TRANSACTION_SINCE
-    answer = transactions.end(
-        EndTxn(
-            request.transactional_id,
-            Producer(request.producer_id, request.producer_epoch),
-            request.committed,
-            TV2 if newer else TV0,
-            written,
-            context.connection_id,
-            context.owner,
-        )
+    return EndTxn(
+        request.transactional_id,
+        Producer(request.producer_id, request.producer_epoch),
+        request.committed,
+        TV2 if newer else TV0,
+        written,
+        context.connection_id,
+        context.owner,
     )
-    return map_answer(answer, _response)
+
+
+def repeatable(
+    request: EndTxnRequest, context: RequestContext, response: EndTxnResponse
+) -> EndTxn | None:
+    """Return what a client that sends the same request again asks the coordinator for.
+
+    None if the request was refused, or does not repeat: each transaction of the newer protocol has
+    an epoch of its own.
+    """
+    newer = context.api_version >= _EPOCH_PER_TRANSACTION_SINCE
+    if newer or response.error_code or request.written is not None:
+        return None
+    return _ending(request, None, context)
 
 
 def _handle_written(

@@ -56,6 +56,16 @@ def unseen(keys: Iterable[K], seen: set[K]) -> Steps[list[K]]:
     return found
 
 
+def at_once(steps: Steps[T]) -> T:
+    """Return the result of short work that waits for nothing."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+
 class Paced(Generic[T]):
     """The items of a task's loop. See `Slicer.each`."""
 

@@ -1,9 +1,10 @@
 """The transaction coordinator, and its state machine for a partition of `__transaction_state`."""
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from barnabas.coordinator.decision import Call, Decision, Instant, StartTimer
 from barnabas.coordinator.hosted_shard import Mode
@@ -124,6 +125,22 @@ class TransactionCoordinator:
             request.transactional_id, lambda table, now: ending.end(table, request, now)
         )
 
+    def add_partitions_at_once(self, request: AddPartitions) -> bool:
+        """Add partitions, if that is certainly decided and committed at once.
+
+        Otherwise returns False; `add_partitions` then decides.
+        """
+        return self._write_at_once(
+            request.transactional_id,
+            lambda table, now: partitions.add_partitions(table, request, now),
+        )
+
+    def end_at_once(self, request: EndTxn) -> bool:
+        """Commit or abort for a client of the older protocol, as `add_partitions_at_once` does."""
+        return self._write_at_once(
+            request.transactional_id, lambda table, now: ending.end(table, request, now)
+        )
+
     # -- the runtime -----------------------------------------------------------------------------
 
     def _index(self, transactional_id: str) -> int:
@@ -139,6 +156,18 @@ class TransactionCoordinator:
         # queue.
         index = self._index(transactional_id)
         return self._runtime.write(index, transactional_id, decide, Mode.IMMEDIATE)
+
+    def _write_at_once(self, transactional_id: str, decide: Decide[Any]) -> bool:
+        index = self._index(transactional_id)
+        if not self._runtime.commits_at_once(index):
+            return False
+        try:
+            answer = self._runtime.write(index, transactional_id, decide, Mode.IMMEDIATE)
+        except KafkaError:
+            # A refusal has changed nothing.
+            return False
+        assert not isinstance(answer, asyncio.Future)
+        return True
 
     def _write_patiently(self, transactional_id: str, decide: Decide[A]) -> Soon[A]:
         return self._waiters.ask(

@@ -49,6 +49,7 @@ _PREFIX_AT: Final = 8
 """The size of what comes first in a request: API, version, correlation id."""
 _ATTRIBUTES: Final = 5
 _PRODUCER: Final = 9
+_EPOCH: Final = 10
 _LENGTH: Final = Struct(">i")
 _LONGEST_LENGTH: Final = 5
 """Bytes of a length field."""
@@ -147,13 +148,18 @@ class ProduceFastPath:
             or (asker is not None and (standing is None or asker.standing() is not standing))
         ):
             return None
-        log = partition.log
-        if header[_ATTRIBUTES] & TRANSACTIONAL and (
-            opener is None or log.producers.opener(header[_PRODUCER]) != opener
-        ):
-            return None
+        log, guard = partition.log, None
+        if header[_ATTRIBUTES] & TRANSACTIONAL:
+            if opener is None:
+                return None
+            if (opened := log.producers.opener(header[_PRODUCER])) is None:
+                guard = log.producers.expected(header[_PRODUCER], header[_EPOCH], opener)
+                if guard is None:
+                    return None
+            elif opened != opener:
+                return None
         at = size - self._tail - records
-        offset = partition.append_next(frame[at : at + records], header, received_ms)
+        offset = partition.append_next(frame[at : at + records], header, received_ms, guard)
         if offset < 0:
             return None
         self._credit += 1

@@ -33,7 +33,7 @@ from barnabas.protocol.records.varint import Buffer
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_parts import LogAppendInfo
 from barnabas.storage.log.validator import Origin, Validated
-from barnabas.storage.producers.verification import VerificationGuard
+from barnabas.storage.producers.verification import Expectation, VerificationGuard
 
 NO_EPOCH = -1
 NO_OFFSET = -1
@@ -168,6 +168,8 @@ class Partition:
     def _lead(self, *, new_epoch: bool) -> None:
         now = self._isr_manager.now()
         if new_epoch:
+            # What a coordinator has told this broker concerns its earlier leadership.
+            self.log.producers.forget_expected()
             self.log.assign_leader_epoch(self.leader_epoch)
             self.isr_state.begin_epoch(self.log.log_end_offset, now)
         else:
@@ -249,12 +251,18 @@ class Partition:
         self._log_grew()
         return appended
 
-    def append_next(self, data: memoryview, header: Sequence[int], now_ms: int) -> int:
+    def append_next(
+        self,
+        data: memoryview,
+        header: Sequence[int],
+        now_ms: int,
+        guard: VerificationGuard | None = None,
+    ) -> int:
         """Append a client's batch without detours, if it certainly needs none; return its offset.
 
         The batch is then committed too. -1 if it is not certain: nothing has changed, and
-        `append_as_leader` decides. This leader must have appended before, in the same epoch. `data`
-        and `header` are as `Log.append_next` takes them.
+        `append_as_leader` decides. This leader must have appended before, in the same epoch. The
+        arguments are as `Log.append_next` takes them.
         """
         state = self.isr_state
         if (
@@ -265,7 +273,9 @@ class Partition:
             or len(state.isr) < self._min_isr
         ):
             return -1
-        offset = self.log.append_next(data, header, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        offset = self.log.append_next(
+            data, header, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=guard
+        )
         if offset >= 0:
             self._log_grew()
         return offset
@@ -299,6 +309,10 @@ class Partition:
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self.log.producers.begin_verification(claim)
+
+    def expect(self, claim: Claim) -> Expectation | None:
+        """Call `ProducerStateManager.expect`; None if this broker does not lead the partition."""
+        return self.log.producers.expect(claim) if self.is_leader else None
 
     def _log_grew(self) -> None:
         log = self.log

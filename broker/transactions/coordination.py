@@ -1,11 +1,11 @@
 """The transaction coordinator of this broker, with the leadership of `__transaction_state`."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
 from barnabas.broker.clock import Clock, LoopTimers
 from barnabas.broker.cluster.cache import MetadataCache
-from barnabas.broker.cluster.topic_names import TRANSACTION_STATE
+from barnabas.broker.cluster.topic_names import INTERNAL_TOPICS, TRANSACTION_STATE
 from barnabas.broker.observability.logging import get_logger
 from barnabas.broker.offload import Offload
 from barnabas.broker.periodic_tasks import PeriodicTasks
@@ -28,11 +28,16 @@ from barnabas.coordinator.transaction.coordinator import (
     TransactionRuntime,
     TransactionShard,
 )
+from barnabas.coordinator.transaction.metadata import Producer
 from barnabas.coordinator.transaction.producer_ids import ProducerIds
 from barnabas.coordinator.transaction.settings import TransactionSettings
 from barnabas.coordinator.transaction.table import TransactionTable
 from barnabas.coordinator.transaction.waiters import TransactionWaiters
 from barnabas.metrics.catalogue import TransactionMetrics
+from barnabas.protocol.records.batch import NO_SEQUENCE
+from barnabas.protocol.records.claim import Claim
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.producers.verification import Expectation
 
 _WRITE_TIMEOUT_MS = 60_000
 """The longest wait of an answer for its record to be committed; the decision has no limit."""
@@ -69,6 +74,7 @@ class TransactionCoordination:
         self._config = config
         self._cache = cache
         self._offload = offload
+        self._replicas = replicas
         self._settings = transaction_settings(config())
         self._take_producer_id = producer_ids.take
         self._transaction_version = transaction_version
@@ -110,8 +116,28 @@ class TransactionCoordination:
                 verification=self._verification,
                 send_markers=partial(self.markers.send, index, leader_epoch),
                 free=self.waiters.wake,
+                expect=self._expect if self._config().fast_paths_enable else None,
             )
         )
+
+    def _expect(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        principal: str | None,
+    ) -> dict[TopicPartition, Expectation]:
+        """Tell partitions that this broker leads whom to expect. Other leaders ask, as do those of
+        internal topics, where no producer writes."""
+        told = {}
+        for each in partitions:
+            partition = None if each[0] in INTERNAL_TOPICS else self._replicas.find(each)
+            if partition is not None:
+                claim = Claim(transactional_id, *producer, NO_SEQUENCE, False, principal)
+                expectation = partition.expect(claim)
+                if expectation is not None:
+                    told[each] = expectation
+        return told
 
     def _make_runtime(
         self, clock: Clock, timers: LoopTimers, slicer: Slicer, in_touch: Callable[[], bool]

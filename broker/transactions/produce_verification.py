@@ -78,7 +78,9 @@ class ProduceVerification:
             partition: self._begin(owner, partition, header, adds) for partition, header in batches
         }
         unknown = [
-            each for each, verdict in verdicts.items() if isinstance(verdict, VerificationGuard)
+            each
+            for each, verdict in verdicts.items()
+            if isinstance(verdict, VerificationGuard) and not verdict.answered
         ]
         if not unknown:
             return verdicts

@@ -199,7 +199,12 @@ def _to_mark(
     if written is None or txn.is_kept:
         return txn.partitions
     witnessed = table.witnessed(txn.transactional_id)
-    return txn.partitions if witnessed is None else txn.partitions & (written | witnessed)
+    if witnessed is None:
+        return txn.partitions
+    to_mark = txn.partitions & (written | witnessed)
+    # A partition that gets no marker must not be written any more.
+    table.void_expected(txn.transactional_id, to_mark)
+    return to_mark
 
 
 def _prepared(

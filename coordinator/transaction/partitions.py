@@ -60,6 +60,9 @@ def add_partitions(
             table.begin_witness(transactional_id)
         if client_version >= TV2:
             table.witness(transactional_id, partitions)
+        else:
+            joined = [each for each in partitions if each not in txn.partitions]
+            table.expect(transactional_id, producer, joined, principal)
         return NOTHING
 
     event = "adds" if ongoing else "begins"

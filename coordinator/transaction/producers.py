@@ -80,6 +80,8 @@ def init_producer_id(
     table.history.came_from(transactional_id, client_host)
     table.connections.forget(transactional_id)
     if txn.state is TransactionState.ONGOING:
+        # The client before must not write any more.
+        table.void_expected(transactional_id)
         return _keep(table, txn.kept(client, now.wall_ms, principal, pins=two_phase), now)
     target = txn.initialised(client, timeout_ms, now.wall_ms, principal)
     return table.transition(target, Initialised(target.producer), now, "InitProducerId")

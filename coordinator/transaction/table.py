@@ -8,8 +8,8 @@ markers are being written (`states.PREPARED`).
 # The annotations of nested functions would be evaluated at each call.
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final, Protocol, TypeVar
 
 from barnabas.coordinator.decision import Decision, Instant
 from barnabas.coordinator.transaction.events import EventHistory
@@ -31,6 +31,44 @@ TxnDecision = Decision[TransactionRecord, A]
 Next = Callable[[Instant], TxnDecision[None]]
 
 
+EXPECTED: Final = 64
+"""The partitions of a request up to which they are told whom to expect."""
+
+
+class Expectation(Protocol):
+    """A partition of this broker that expects a producer."""
+
+    @property
+    def written(self) -> bool:
+        """Whether the producer has written, without a question to the coordinator."""
+        ...
+
+    def void(self) -> None:
+        """Let the partition ask again before the producer may write."""
+        ...
+
+
+Expect = Callable[
+    [str, Producer, Collection[TopicPartition], str | None],
+    Mapping[TopicPartition, Expectation],
+]
+"""Tells partitions whom to expect: transactional id, producer, partitions, and principal."""
+
+
+class _Witness:
+    """The partitions of a transaction that its records may be in."""
+
+    __slots__ = ("asked", "told", "verification")
+
+    def __init__(self, verification: object) -> None:
+        self.verification = verification
+        """The verification when the transaction began."""
+        self.asked: set[TopicPartition] = set()
+        """The partitions whose leaders have asked."""
+        self.told: dict[TopicPartition, Expectation] = {}
+        """The partitions of this broker that need not ask."""
+
+
 class LogOutOfOrder(Exception):
     """The log holds an older epoch after a newer one: it cannot be trusted."""
 
@@ -47,11 +85,13 @@ class TransactionTable:
         verification: Callable[[], object | None],
         send_markers: Callable[[Markers], None],
         free: Callable[[str], None],
+        expect: Expect | None = None,
     ) -> None:
         """`verification` returns None while leaders do not ask before the first record of a
         transaction, and otherwise the same object for as long as they do. `send_markers` takes the
         markers of a decided transaction, and answers with `ending.complete` when all are written.
-        `free` is called with a transactional id when its next step may begin."""
+        `free` is called with a transactional id when its next step may begin. `expect` tells the
+        partitions that this broker leads whom to expect; None if they always ask."""
         self.settings = settings
         self.take_producer_id = take_producer_id
         self.transaction_version = transaction_version
@@ -69,9 +109,9 @@ class TransactionTable:
         """Transactional ids whose COMPLETE record the log refused, until it accepts the record."""
         self._verification = verification
         self._free = free
-        # By transactional id, if the transaction began here while leaders ask: the verification at
-        # that time, and the partitions whose leaders have asked.
-        self._witnessed: dict[str, tuple[object, set[TopicPartition]]] = {}
+        self._expect = expect
+        self._witnessed: dict[str, _Witness] = {}
+        """By transactional id, if the transaction began here while leaders ask."""
 
     def __iter__(self) -> Iterator[TransactionMetadata]:
         return iter(self.transactions.values())
@@ -107,22 +147,54 @@ class TransactionTable:
         """Begin to collect the partitions whose leaders ask about a new transaction."""
         verification = self._verification()
         if verification is not None:
-            self._witnessed[transactional_id] = verification, set()
+            self._witnessed[transactional_id] = _Witness(verification)
+
+    def expect(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        principal: str | None,
+    ) -> None:
+        """Tell partitions that this broker leads whom to expect, while leaders ask.
+
+        `partitions` have joined the transaction just now, through its client.
+        """
+        witnessed = self._witnessed.get(transactional_id)
+        if witnessed is not None and self._expect is not None and len(partitions) <= EXPECTED:
+            told = self._expect(transactional_id, producer, partitions, principal)
+            witnessed.told.update(told)
+
+    def void_expected(
+        self, transactional_id: str, kept: Collection[TopicPartition] = frozenset()
+    ) -> None:
+        """Let partitions ask again, except those that will be marked: a marker voids what they
+        were told."""
+        witnessed = self._witnessed.get(transactional_id)
+        if witnessed is not None:
+            for partition, expectation in witnessed.told.items():
+                if partition not in kept:
+                    expectation.void()
 
     def witness(self, transactional_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Remember partitions whose leaders are about to write to the transaction."""
         witnessed = self._witnessed.get(transactional_id)
         if witnessed is not None:
-            witnessed[1].update(partitions)
+            witnessed.asked.update(partitions)
 
     def witnessed(self, transactional_id: str) -> set[TopicPartition] | None:
-        """Return the partitions whose leaders have asked; None if others may have been written.
+        """Return the partitions whose leaders have asked, or have written to as they were told;
+        None if others may have been written.
 
         A leader may have asked the coordinator before this one, or have written without asking
         because transaction.partition.verification.enable is or was false.
         """
-        verification, partitions = self._witnessed.get(transactional_id, (None, None))
-        return partitions if verification is self._verification() else None
+        witnessed = self._witnessed.get(transactional_id)
+        if witnessed is None or witnessed.verification is not self._verification():
+            return None
+        return witnessed.asked.union(
+            partition for partition, each in witnessed.told.items() if each.written
+        )
 
     # -- steps -----------------------------------------------------------------------------------
 

@@ -202,13 +202,20 @@ class Log:
         return LogAppendInfo(first_offset, end_offset - 1, append_time, self.log_start_offset)
 
     def append_next(
-        self, data: memoryview, header: Sequence[int], *, leader_epoch: int, now_ms: int
+        self,
+        data: memoryview,
+        header: Sequence[int],
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        guard: VerificationGuard | None = None,
     ) -> int:
         """Append a client's batch without detours, if it certainly needs none; return its offset.
 
         -1 if it is not certain: nothing has changed then, and `append_as_leader` decides.
         `leader_epoch` has written before. `data` is writable; `header` is the batch's `BatchHeader`
-        as plain numbers. A batch of a transaction continues one that is open, and verified.
+        as plain numbers. A batch of a transaction continues one that is open and verified, or opens
+        one with the `guard` of `ProducerStateManager.expected`.
         """
         (
             base,
@@ -257,7 +264,7 @@ class Log:
         ):
             return -1
         if producer_id >= 0:
-            entry = self.producers.next_entry(header, first_offset)
+            entry = self.producers.next_entry(header, first_offset, opens=guard is not None)
             if entry is None:
                 return -1
         elif attributes & TRANSACTIONAL:
@@ -272,7 +279,7 @@ class Log:
             return -1
         self.log_end_offset = end_offset = last_offset + 1
         if entry is not None:
-            self.producers.commit_next(entry, end_offset)
+            self.producers.commit_next(entry, end_offset, guard)
         else:
             self.producers.map_end_offset = end_offset
         return first_offset

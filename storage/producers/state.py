@@ -41,6 +41,7 @@ from barnabas.storage.producers.rules import (
 )
 from barnabas.storage.producers.verification import (
     UNVERIFIED,
+    Expectation,
     Opener,
     VerificationGuard,
     Verifications,
@@ -173,12 +174,15 @@ class ProducerStateManager:
         )
         return ProducerUpdate((entry,), completed=completed, marked=(producer_id,))
 
-    def next_entry(self, header: Sequence[int], first_offset: int) -> ProducerEntry | None:
+    def next_entry(
+        self, header: Sequence[int], first_offset: int, *, opens: bool = False
+    ) -> ProducerEntry | None:
         """Return a known producer after its next batch, which begins at `first_offset`.
 
         None if that is not certain: `prepare` then decides. The batch must be the next of the epoch
-        that the producer is known in, and in its open transaction if it has one. `header` is a
-        client's `BatchHeader` with a producer, as plain numbers.
+        that the producer is known in, and in its open transaction if it has one; or it `opens` one,
+        as the producer was expected to. `header` is a client's `BatchHeader` with a producer, as
+        plain numbers.
         """
         _, _, _, _, _, attributes, delta, _, max_ms, producer_id, epoch, sequence, _ = header
         entry = self._entries.get(producer_id)
@@ -191,9 +195,13 @@ class ProducerStateManager:
             or not batches
             or sequence != batches[-1][0] + 1
             or last_sequence > MAX_SEQUENCE
-            or (open_txn is None) is bool(attributes & TRANSACTIONAL)
+            or (open_txn is None and not opens) is bool(attributes & TRANSACTIONAL)
         ):
             return None
+        if opens:
+            if open_txn is not None:
+                return None
+            open_txn = first_offset
         batch = _new(BatchMetadata, (last_sequence, first_offset + delta, delta, max_ms))
         return _new(
             ProducerEntry,
@@ -207,11 +215,18 @@ class ProducerStateManager:
             ),
         )
 
-    def commit_next(self, entry: ProducerEntry, end_offset: int) -> None:
+    def commit_next(
+        self, entry: ProducerEntry, end_offset: int, guard: VerificationGuard | None = None
+    ) -> None:
         """Apply the result of `next_entry` once the batch is in the log, whose end is now
-        `end_offset`."""
-        self._entries[entry[0]] = entry
+        `end_offset`; with a guard it has opened a transaction."""
+        producer_id = entry[0]
+        self._entries[producer_id] = entry
         self.map_end_offset = end_offset
+        first_offset = entry[5]
+        if guard is not None and first_offset is not None:
+            self._ongoing[first_offset] = producer_id
+            self._verifications.appended(producer_id, guard)
 
     def opener(self, producer_id: int) -> Opener | None:
         """Return the opener that the producer's open transaction was verified for, if known."""
@@ -244,6 +259,29 @@ class ProducerStateManager:
                         f"{claim.transactional_id}, or was begun by another principal",
                     )
         return self._verifications.begin(claim)
+
+    def expect(self, claim: Claim) -> Expectation | None:
+        """Expect the first batch of a producer, whose coordinator vouches for it in advance.
+
+        None if the partition has to ask all the same: a transaction of the producer is open here,
+        a newer epoch has written, or a verification is in progress.
+        """
+        entry = self._entries.get(claim.producer_id)
+        if entry is not None and (
+            entry.current_txn_first_offset is not None
+            or claim.producer_epoch < entry.producer_epoch
+        ):
+            return None
+        return self._verifications.expect(claim)
+
+    def expected(self, producer_id: int, epoch: int, opener: Opener) -> VerificationGuard | None:
+        """Return the guard of a producer that is expected to open a transaction; None if its
+        coordinator has to be asked."""
+        return self._verifications.expected(producer_id, epoch, opener)
+
+    def forget_expected(self) -> None:
+        """Void every expectation: another leader epoch begins, or has begun."""
+        self._verifications.forget_expected()
 
     def forget_verification(self, producer_id: int, guard: VerificationGuard) -> None:
         """Void a guard: the coordinator does not know the producer."""

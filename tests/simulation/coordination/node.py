@@ -124,6 +124,9 @@ class Node:
     def observe(self, topic: str, observer: Any) -> None:
         self._observers[topic] = observer
 
+    def find(self, place: tuple[str, int]) -> Replica | None:
+        return self.replicas.get(TopicPartition(*place))
+
     def partition(self, topic: str, index: int) -> Replica:
         replica = self.replicas.get((topic, index))
         if replica is None:

@@ -17,7 +17,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.log.log_parts import LogAppendInfo
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.state import ProducerStateManager
-from barnabas.storage.producers.verification import VerificationGuard
+from barnabas.storage.producers.verification import Expectation, VerificationGuard
 from tests.simulation.transactions.broker import DataPartition
 
 if TYPE_CHECKING:
@@ -127,6 +127,9 @@ class Replica:
     def begin_verification(self, claim: Claim) -> VerificationGuard | None:
         self._require_leader()
         return self.producers.begin_verification(claim)
+
+    def expect(self, claim: Claim) -> Expectation | None:
+        return self.producers.expect(claim) if self.is_leader else None
 
     def append_own(self, tail: bytes, now_ms: int, marker: TxnMarker | None = None) -> int:
         """Append as the general way does: this partition has no other."""

@@ -2,7 +2,7 @@
 disks, and the carrier of markers between them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import count
 from typing import Any
@@ -17,10 +17,10 @@ from barnabas.coordinator.transaction.coordinator import (
 from barnabas.coordinator.transaction.metadata import TV2, Markers, Producer
 from barnabas.coordinator.transaction.partitions import AddPartitions
 from barnabas.coordinator.transaction.settings import TransactionSettings
-from barnabas.coordinator.transaction.table import TransactionTable
+from barnabas.coordinator.transaction.table import Expectation, TransactionTable
 from barnabas.coordinator.transaction.waiters import TransactionWaiters
 from barnabas.protocol.errors import ErrorCode, KafkaError
-from barnabas.protocol.records.batch import read_header
+from barnabas.protocol.records.batch import NO_SEQUENCE, read_header
 from barnabas.protocol.records.claim import Claim
 from barnabas.protocol.records.control import TxnMarker, read_marker
 from barnabas.protocol.records.record import Record, build_batch, iter_records
@@ -193,6 +193,7 @@ class Brokers:
                     verification=lambda: True,
                     send_markers=partial(self._send, leader_epoch),
                     free=self.waiters.wake,
+                    expect=self._expect,
                 )
             )
 
@@ -214,6 +215,21 @@ class Brokers:
             timers=self.time,
             partitions=lambda: 1,
         )
+
+    def _expect(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        principal: str | None,
+    ) -> dict[TopicPartition, Expectation]:
+        told = {}
+        for each in partitions:
+            claim = Claim(transactional_id, *producer, NO_SEQUENCE, False, principal)
+            expectation = self.partitions[each].producers.expect(claim)
+            if expectation is not None:
+                told[each] = expectation
+        return told
 
     async def elect(self, surviving: int) -> None:
         """Replace the coordinator; the next one has the committed batches and `surviving`
@@ -298,7 +314,7 @@ class Brokers:
             return partition.producers.begin_verification(claim)
 
         guard = begin()
-        if guard is not None:
+        if guard is not None and not guard.answered:
             waited = await self._admit(transactional_id, producer, place, adds=adds)
             await pause()
             guard = begin() if waited else guard

@@ -75,6 +75,8 @@ class Transactions:
         self.in_touch = True
         self.verification: object | None = object()
         """None while leaders do not ask before the first record of a transaction."""
+        self.expect: Any = None
+        """Tells partitions of this broker whom to expect."""
         self.sent: list[Markers] = []
         self.faults: list[BaseException] = []
         self.waiters = TransactionWaiters(self.time, lambda: self.wait_ms)
@@ -109,6 +111,7 @@ class Transactions:
                 verification=lambda: self.verification,
                 send_markers=self.sent.append,
                 free=self.waiters.wake,
+                expect=self.expect,
             )
         )
 

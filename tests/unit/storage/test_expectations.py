@@ -1,0 +1,244 @@
+"""Producers that a partition expects: their coordinator, on the same broker, has told it."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.records.batch import NO_SEQUENCE
+from barnabas.protocol.records.claim import Claim
+from barnabas.storage.log.validator import Origin
+from barnabas.storage.producers.state import ProducerStateManager
+from barnabas.storage.producers.verification import Expectation, Opener
+from tests.unit.storage.producer_bench import PID, header
+from tests.unit.storage.verifying_leader import TV2, Leader
+
+OPENER = Opener("x", False, None)
+
+
+@pytest.fixture
+def leader() -> Leader:
+    return Leader()
+
+
+def expect(leader: Leader, epoch: int = 0, key: str = "x") -> Expectation | None:
+    return leader.state.expect(Claim(key, PID, epoch, NO_SEQUENCE, False))
+
+
+def expected(leader: Leader, epoch: int = 0) -> Expectation:
+    expectation = expect(leader, epoch)
+    assert expectation is not None
+    return expectation
+
+
+def asks(leader: Leader, sequence: int = 0, **options: object) -> bool:
+    """Return whether the next batch has to be verified by the coordinator."""
+    return not leader.guard(sequence, **options).answered  # type: ignore[arg-type]
+
+
+def test_expected_producer_opens_its_transaction_without_a_question(leader: Leader) -> None:
+    expectation = expected(leader)
+    assert not expectation.written
+    guard = leader.guard()
+    assert guard.answered
+    leader.send(0, guard)
+    assert leader.open
+    assert expectation.written
+    assert leader.state.opener(PID) == OPENER
+    assert leader.begin(1) is None
+
+
+def test_marker_voids_the_expectation(leader: Leader) -> None:
+    expectation = expected(leader)
+    guard = leader.guard()
+    leader.mark()
+    assert leader.state.expected(PID, 0, OPENER) is None
+    with pytest.raises(KafkaError, match="not part of an ongoing transaction"):
+        leader.send(0, guard)
+    assert asks(leader)
+    assert not expectation.written
+
+
+def test_expectation_opens_one_transaction(leader: Leader) -> None:
+    expected(leader)
+    leader.send(0, leader.guard())
+    leader.mark()
+    assert asks(leader, 1)
+
+
+def test_coordinator_voids_an_expectation(leader: Leader) -> None:
+    expectation = expected(leader)
+    guard = leader.guard()
+    expectation.void()
+    with pytest.raises(KafkaError, match="not part of an ongoing transaction"):
+        leader.send(0, guard)
+    assert asks(leader)
+
+
+def test_voided_expectation_does_not_void_a_later_one(leader: Leader) -> None:
+    earlier = expected(leader)
+    leader.mark()
+    expected(leader)
+    earlier.void()
+    assert not asks(leader)
+
+
+def test_new_leader_epoch_voids_expectations_but_not_guards(leader: Leader) -> None:
+    expected(leader)
+    leader.state.forget_expected()
+    guard = leader.guard()
+    assert not guard.answered
+    leader.state.forget_expected()
+    leader.send(0, guard)
+    assert leader.open
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        Claim("other", PID, 0, 0, False),
+        Claim("x", PID, 0, 0, False, "User:other"),
+        Claim("x", PID, 1, 0, False),
+        Claim("x", PID, 0, 0, True),
+    ],
+)
+def test_other_claims_than_the_expected_one_are_asked_for(leader: Leader, claim: Claim) -> None:
+    expectation = expected(leader)
+    opener = Opener(claim.transactional_id, claim.epoch_per_transaction, claim.principal)
+    assert leader.state.expected(PID, claim.producer_epoch, opener) is None
+    guard = leader.state.begin_verification(claim)
+    assert guard is not None
+    assert not guard.answered
+    leader.send(0, guard, epoch=claim.producer_epoch)
+    assert not expectation.written
+
+
+def test_open_transaction_is_not_expected_again(leader: Leader) -> None:
+    leader.send(0, leader.guard())
+    assert expect(leader) is None
+
+
+def test_older_epoch_is_not_expected(leader: Leader) -> None:
+    leader.send(0, leader.guard(epoch=1), epoch=1)
+    leader.mark(epoch=2, version=TV2)
+    assert expect(leader, epoch=1) is None
+
+
+def test_verification_in_progress_is_not_answered_by_an_expectation(leader: Leader) -> None:
+    guard = leader.guard()
+    assert expect(leader) is None
+    assert leader.guard() is guard
+
+
+def test_expectation_is_forgotten_by_the_second_sweep(leader: Leader) -> None:
+    expected(leader)
+    for _ in leader.state.expire(0, 1):
+        pass
+    assert leader.state.expected(PID, 0, OPENER) is not None
+    for _ in leader.state.expire(0, 1):
+        pass
+    assert asks(leader)
+
+
+def test_reset_forgets_expectations(leader: Leader) -> None:
+    expected(leader)
+    leader.state.reset(0)
+    assert asks(leader)
+
+
+def test_unknown_producer_begins_with_the_lowest_sequence_that_came(leader: Leader) -> None:
+    expected(leader)
+    guard = leader.guard(5)
+    assert leader.guard(4) is guard
+    with pytest.raises(KafkaError, match="earliest seen or expected"):
+        leader.send(5, guard)
+    leader.send(4, guard)
+    assert leader.open
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("expect"), st.integers(0, 1), st.sampled_from("xy")),
+    st.tuples(st.just("send"), st.integers(-1, 1), st.integers(0, 1), st.booleans()),
+    st.tuples(st.just("mark"), st.integers(0, 1)),
+    st.tuples(st.just("lead")),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(STEPS, max_size=30))
+def test_state_after_the_short_way_is_that_of_the_general_way(
+    steps: list[tuple[object, ...]],
+) -> None:
+    short, general = Leader(), Leader()
+    for kind, *rest in steps:
+        if kind == "expect":
+            epoch, key = rest
+            made = [expect(each, epoch, key) is None for each in (short, general)]  # type: ignore[arg-type]
+            assert made[0] is made[1]
+        elif kind == "mark":
+            outcomes = []
+            for each in (short, general):
+                try:
+                    each.mark(epoch=rest[0])  # type: ignore[arg-type]
+                    outcomes.append("")
+                except KafkaError as error:
+                    outcomes.append(error.code.name)
+            assert outcomes[0] == outcomes[1]
+        elif kind == "lead":
+            short.state.forget_expected()
+            general.state.forget_expected()
+        else:
+            send(short, general, *rest)  # type: ignore[arg-type]
+        assert seen(short) == seen(general)
+
+
+def send(short: Leader, general: Leader, gap: int, epoch: int, transactional: bool) -> None:
+    """Append a batch; the short way may only take what the general way takes."""
+    entry = short.state.entry(PID)
+    known = entry is not None and entry.producer_epoch == epoch
+    sequence = max(0, gap + (entry.last_sequence + 1 if entry is not None and known else 0))
+    batch = header(sequence, epoch=epoch, transactional=transactional)
+    guard, opens = None, False
+    if transactional and short.state.opener(PID) is None:
+        guard = short.state.expected(PID, epoch, OPENER)
+        opens = guard is not None
+    taken = None
+    if not transactional or short.state.opener(PID) == OPENER or opens:
+        taken = short.state.next_entry(batch, short.end, opens=opens)
+    if taken is not None:
+        short.end += 1
+        short.state.commit_next(taken, short.end, guard)
+        assert general_way(general, batch, epoch, sequence, transactional)
+        return
+    assert general_way(short, batch, epoch, sequence, transactional) is general_way(
+        general, batch, epoch, sequence, transactional
+    )
+
+
+def general_way(
+    leader: Leader, batch: object, epoch: int, sequence: int, transactional: bool
+) -> bool:
+    try:
+        guard = None
+        if transactional:
+            guard = leader.begin(sequence, epoch=epoch)
+            if guard is not None and not guard.answered:
+                # The coordinator refuses it.
+                return False
+        leader.append(batch, guard, Origin.CLIENT)  # type: ignore[arg-type]
+    except KafkaError:
+        return False
+    return True
+
+
+def seen(leader: Leader) -> object:
+    state: ProducerStateManager = leader.state
+    return (
+        list(state),
+        state.map_end_offset,
+        state.first_unstable_offset,
+        state.opened_in(0, 1000),
+        state.opener(PID),
+        [state.expected(PID, epoch, OPENER) is None for epoch in (0, 1)],
+        leader.end,
+    )

@@ -159,7 +159,7 @@ class HostedShard(Generic[S, R]):
     ) -> Soon[A]:
         """See `CoordinatorRuntime.write`."""
         if self.is_direct:
-            return self._write_directly(key, decide)
+            return self.write_directly(key, decide)
         answer: DeferredAnswer[A] = DeferredAnswer()
         queue = self._queues.get(key)
         if mode is Mode.IMMEDIATE or queue is None or queue.admits(mode):
@@ -176,10 +176,10 @@ class HostedShard(Generic[S, R]):
             self._direct and not self._queues and self._replays is None and self.log.commits_at_once
         )
 
-    def _write_directly(self, key: str, decide: Callable[[S, Instant], Decision[R, A]]) -> Soon[A]:
+    def write_directly(self, key: str, decide: Callable[[S, Instant], Decision[R, A]]) -> Soon[A]:
         """Decide, append, replay and answer in one go, if the decision is one plain record.
 
-        Nothing is uncommitted, and the log commits at once: the writes need no queue.
+        The shard `is_direct`: nothing is uncommitted, so that the writes need no queue.
         """
         now = self._now()
         try:
@@ -361,10 +361,7 @@ class HostedShard(Generic[S, R]):
             return
         self._append_gathered()
         try:
-            if decision.producer is None and len(write.encoded) == 1 and not self._compression:
-                end = self.log.append_record(*write.encoded[0], self._clock.now_ms())
-            else:
-                end = self._append_batch(decision, self._batch([write]))
+            end = self._append_writes([write])
         except KafkaError as error:
             self._refuse(write, error)
             return
@@ -451,7 +448,7 @@ class HostedShard(Generic[S, R]):
 
     def _append_together(self, writes: "list[_Write[R, Any]]") -> None:
         try:
-            end = self._append_batch(writes[0].decision, self._batch(writes))
+            end = self._append_writes(writes)
         except KafkaError as error:
             if len(writes) > 1:
                 # One alone may be accepted: together they may be too large.
@@ -465,6 +462,14 @@ class HostedShard(Generic[S, R]):
             self._drain(write.key, queue)
             return
         self.log.when_committed(end, partial(self._committed, writes))
+
+    def _append_writes(self, writes: "Sequence[_Write[R, Any]]") -> int:
+        """Append the records of one decision, or of several without a producer."""
+        decision, encoded = writes[0].decision, writes[0].encoded
+        if len(writes) == len(encoded) == 1 and decision.producer is None and not self._compression:
+            ((key, value),) = encoded
+            return self.log.append_record(key, value, self._clock.now_ms())
+        return self._append_batch(decision, self._batch(writes))
 
     def _batch(self, writes: "Sequence[_Write[R, Any]]") -> BatchBuilder:
         batch = BatchBuilder(self._clock.now_ms())

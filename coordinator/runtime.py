@@ -155,10 +155,10 @@ class CoordinatorRuntime(Generic[S, R]):
         hosted = self._hosted.get(index)
         return hosted.shard.state if hosted is not None and hosted.serving else None
 
-    def commits_at_once(self, index: int) -> bool:
-        """Whether a decision of a partition is committed when `write` returns."""
+    def direct(self, index: int) -> HostedShard[S, R] | None:
+        """Return the shard of a partition if its decisions are committed at once, else None."""
         hosted = self._hosted.get(index)
-        return hosted is not None and hosted.serving and hosted.is_direct
+        return hosted if hosted is not None and hosted.serving and hosted.is_direct else None
 
     def served(self) -> Iterator[tuple[int, S]]:
         """Yield every partition that is being served, with its state."""

@@ -43,6 +43,11 @@ class MarkerWriter:
         self._clock = clock
         self._fast = fast
 
+    def write_one(self, write: MarkerWrite) -> None:
+        """Write one marker."""
+        to_group = write.partition[0] == CONSUMER_OFFSETS
+        self._try([write], self._write_to_group if to_group else self._append)
+
     def write(self, writes: Iterable[MarkerWrite]) -> Steps[None]:
         """Write markers in steps; those of one partition share their appends.
 
@@ -64,11 +69,9 @@ class MarkerWriter:
 
     def _try(self, writes: list[MarkerWrite], write: Callable[[list[MarkerWrite]], Tell]) -> None:
         try:
-            if any(
-                each.marker.producer_id < 0 or each.marker.transaction_version < 0
-                for each in writes
-            ):
-                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            for _, marker, _ in writes:
+                if marker.producer_id < 0 or marker.transaction_version < 0:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
             tell = write(writes)
         except KafkaError as error:
             if len(writes) > 1:
@@ -114,8 +117,12 @@ class MarkerWriter:
         self._replicas.partition(CONSUMER_OFFSETS, index)
         answer = self._groups.write_marker(index, marker)
         if answer is None:
-            return lambda done: done(ErrorCode.NONE)
+            return _committed
         return lambda done: answer.add_done_callback(lambda future: done(_outcome(future)))
+
+
+def _committed(done: Done) -> None:
+    done(ErrorCode.NONE)
 
 
 def _outcome(future: "asyncio.Future[None]") -> ErrorCode:

@@ -158,11 +158,11 @@ class TransactionCoordinator:
         return self._runtime.write(index, transactional_id, decide, Mode.IMMEDIATE)
 
     def _write_at_once(self, transactional_id: str, decide: Decide[Any]) -> bool:
-        index = self._index(transactional_id)
-        if not self._runtime.commits_at_once(index):
+        shard = self._runtime.direct(self._index(transactional_id))
+        if shard is None:
             return False
         try:
-            answer = self._runtime.write(index, transactional_id, decide, Mode.IMMEDIATE)
+            answer = shard.write_directly(transactional_id, decide)
         except KafkaError:
             # A refusal has changed nothing.
             return False

@@ -116,7 +116,12 @@ class TransactionMetadata(NamedTuple):
     def is_current(self, producer: Producer) -> bool:
         """Whether a client may use the id as this producer."""
         # No client has the epoch above the last one, and it cannot be bumped.
-        return self.client == producer and producer[1] <= LAST_CLIENT_EPOCH
+        producer_id, epoch = producer
+        if self.next_epoch != NO_EPOCH:
+            return self.client == producer and epoch <= LAST_CLIENT_EPOCH
+        return (
+            epoch == self.epoch and producer_id == self.producer_id and epoch <= LAST_CLIENT_EPOCH
+        )
 
     def knows(self, producer_id: int) -> bool:
         """Whether a producer id is the client's, or that of the transaction's records."""

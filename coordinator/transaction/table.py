@@ -14,6 +14,7 @@ from typing import Final, Protocol, TypeVar
 from barnabas.coordinator.decision import Decision, Instant
 from barnabas.coordinator.transaction.events import EventHistory
 from barnabas.coordinator.transaction.metadata import (
+    NO_EPOCH,
     NO_PRODUCER_ID,
     Markers,
     Producer,
@@ -245,7 +246,11 @@ class TransactionTable:
         if connection is None or not self.settings.fences_older_connections:
             return
         txn = self.transactions.get(transactional_id)
-        if txn is not None and txn.producer == producer and txn.client == producer:
+        if (
+            txn is not None
+            and txn.producer == producer
+            and (txn.next_epoch == NO_EPOCH or txn.client == producer)
+        ):
             self.connections.admit(transactional_id, producer, connection)
 
     def release(self, transactional_id: str) -> None:

@@ -9,7 +9,7 @@ from barnabas.protocol.records.batch import NO_SEQUENCE
 from barnabas.protocol.records.claim import Claim
 from barnabas.storage.log.validator import Origin
 from barnabas.storage.producers.state import ProducerStateManager
-from barnabas.storage.producers.verification import Expectation, Opener
+from barnabas.storage.producers.verification import UNVERIFIED, Expectation, Opener
 from tests.unit.storage.producer_bench import PID, header
 from tests.unit.storage.verifying_leader import TV2, Leader
 
@@ -118,6 +118,18 @@ def test_open_transaction_is_not_expected_again(leader: Leader) -> None:
     assert expect(leader) is None
 
 
+def test_short_way_does_not_open_a_transaction_twice(leader: Leader) -> None:
+    """A batch may open it without a guard, while verification is switched off."""
+    expected(leader)
+    leader.send(0, UNVERIFIED)
+    guard = leader.state.expected(PID, 0, OPENER)
+    assert guard is not None
+    batch = header(1, transactional=True)
+    assert leader.state.next_entry(batch, leader.end, opens=True) is None
+    leader.send(1, leader.guard(1))
+    assert leader.state.opened_in(0, 10) == [PID]
+
+
 def test_older_epoch_is_not_expected(leader: Leader) -> None:
     leader.send(0, leader.guard(epoch=1), epoch=1)
     leader.mark(epoch=2, version=TV2)
@@ -128,6 +140,7 @@ def test_verification_in_progress_is_not_answered_by_an_expectation(leader: Lead
     guard = leader.guard()
     assert expect(leader) is None
     assert leader.guard() is guard
+    assert leader.state.expected(PID, 0, OPENER) is None
 
 
 def test_expectation_is_forgotten_by_the_second_sweep(leader: Leader) -> None:

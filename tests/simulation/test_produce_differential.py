@@ -1,0 +1,427 @@
+"""Random requests, good and bad, on a broker with fast paths and on one without: answers, states,
+metrics and files are equal.
+
+More of them by hand: BARNABAS_STORIES=2000 pytest tests/simulation/test_produce_differential.py
+"""
+
+import os
+import struct
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from barnabas.protocol.compile import write_uvarint
+from barnabas.protocol.messages import add_partitions_to_txn, end_txn, init_producer_id
+from barnabas.protocol.records.batch import MAX_SEQUENCE, NO_TIMESTAMP
+from barnabas.protocol.records.compression import Compression
+from tests.simulation.fast_paths.produce import TIME_MS, Producer, batch, changed, limit, trim
+from tests.simulation.fast_paths.twins import Twins, frame, twins
+
+STORIES: Final = int(os.environ.get("BARNABAS_STORIES", "50"))
+PLACES: Final = (("t", 0), ("t", 0), ("t", 1), ("u", 0))
+VERSIONS: Final = (7, 8, 9, 9, 11, 12, 12, 13)
+KINDS: Final = ("plain", "idempotent", "transactional")
+
+
+class Send(NamedTuple):
+    """One batch of a write: a twist makes it a bad or an odd one."""
+
+    twist: str
+    count: int
+    size: int
+    codec: int
+    at_ms: int
+
+
+class Write(NamedTuple):
+    """Requests that a client sends together."""
+
+    connection: int
+    place: int
+    version: int
+    kind: str
+    producer: int
+    acks: int
+    sends: tuple[Send, ...]
+
+
+class Event(NamedTuple):
+    """Something else that happens."""
+
+    what: str
+    number: int
+
+
+def flipped(data: bytes, number: int) -> bytes:
+    changed = bytearray(data)
+    changed[number % len(data)] ^= 1 << number % 8
+    return bytes(changed)
+
+
+RECORD_TWISTS: Final[dict[str, Callable[[bytes, int], bytes | None]]] = {
+    "wrong CRC": lambda records, _: records[:-1] + bytes((records[-1] ^ 1,)),
+    "wrong count": lambda records, _: changed(records, count=9),
+    "wrong delta": lambda records, _: changed(records, delta=9),
+    "many records": lambda records, _: changed(records, count=5000, delta=4999),
+    "unknown codec": lambda records, n: changed(records, attributes=5 + n % 3),
+    "control": lambda records, _: changed(records, attributes=0x20),
+    "append time": lambda records, _: changed(records, attributes=0x08),
+    "odd attribute": lambda records, n: changed(records, attributes=0x40 << n % 8),
+    "base offset": lambda records, n: changed(records, base_offset=n % 5),
+    "magic": lambda records, n: changed(records, magic=n % 5),
+    "length": lambda records, n: changed(records, length=len(records) - 12 + n % 3 - 1),
+    "leader epoch": lambda records, n: changed(records, leader_epoch=n % 9),
+    "no timestamp": lambda r, _: changed(r, base_ms=NO_TIMESTAMP, max_ms=NO_TIMESTAMP),
+    "first timestamp": lambda records, _: changed(records, base_ms=TIME_MS * 2),
+    "last timestamp": lambda records, _: changed(records, max_ms=TIME_MS * 2),
+    "flipped bit": flipped,
+    "two batches": lambda records, _: records + records,
+    "cut": lambda records, n: records[: n % len(records)],
+    "empty": lambda *_: b"",
+    "null": lambda *_: None,
+    "other producer": lambda records, n: changed(records, producer_id=n % 4 - 1),
+}
+REQUEST_TWISTS: Final = (
+    "flipped request",
+    "cut request",
+    "bytes behind",
+    "wrong length",
+    "long length",
+    "tags",
+)
+SEQUENCE_TWISTS: Final = ("repeated", "gap", "old epoch", "new epoch", "without id", "other id")
+TWISTS: Final = (*(2 * (*RECORD_TWISTS, *SEQUENCE_TWISTS)), *REQUEST_TWISTS)
+
+sends = st.builds(
+    Send,
+    twist=st.one_of(st.just(""), st.just(""), st.just(""), st.sampled_from(TWISTS)),
+    count=st.integers(1, 4),
+    size=st.sampled_from((0, 1, 20, 120, 500, 17_000, 200_000)),
+    codec=st.sampled_from((0, 0, 0, 1, 2, 3, 4)),
+    at_ms=st.sampled_from((0, 0, 0, 1, 7, -5, 60_000)),
+)
+writes = st.builds(
+    Write,
+    connection=st.integers(0, 1),
+    place=st.integers(0, len(PLACES) - 1),
+    version=st.sampled_from(VERSIONS),
+    kind=st.sampled_from(KINDS),
+    producer=st.integers(0, 1),
+    acks=st.sampled_from((-1, -1, -1, 1, 0)),
+    sends=st.lists(sends, min_size=2, max_size=12).map(tuple),
+)
+EVENTS: Final = {
+    "begin": 3,
+    "commit": 3,
+    "abort": 2,
+    "fence": 1,
+    "configure": 3,
+    "delete": 1,
+    "create": 2,
+    "lead": 1,
+    "follow": 1,
+    "followers": 1,
+    "trim": 1,
+    "limit": 1,
+    "no limit": 1,
+    "wait": 2,
+}
+events = st.builds(
+    Event,
+    what=st.sampled_from([each for each, weight in EVENTS.items() for _ in range(weight)]),
+    number=st.integers(0, 40),
+)
+stories = st.lists(st.one_of(writes, writes, writes, writes, events), min_size=4, max_size=24)
+CONFIGURATIONS: Final = (
+    {"segment_bytes": "1048576"},
+    {"index_interval_bytes": "0"},
+    {"max_message_bytes": "400"},
+    {"max_message_bytes": "1048588"},
+    {"message_timestamp_type": "LogAppendTime"},
+    {"message_timestamp_type": "CreateTime"},
+    {"cleanup_policy": "compact"},
+    {"cleanup_policy": "delete"},
+    {"compression_type": "zstd"},
+    {"compression_type": "producer"},
+    {"flush_messages": "1"},
+    {"flush_messages": "9223372036854775807"},
+    {"min_insync_replicas": "2"},
+    {"message_timestamp_before_max_ms": "3"},
+    {"message_timestamp_before_max_ms": "9223372036854775807"},
+    {"segment_ms": "20"},
+    {"segment_ms": "604800000"},
+)
+TOPIC: Final = {
+    "segment_bytes": "1048576",
+    "index_interval_bytes": "200",
+    "segment_index_bytes": "240",
+}
+
+
+class Story:
+    """The clients of both brokers, and all that happens to them."""
+
+    def __init__(self, pair: Twins) -> None:
+        self.pair = pair
+        self.number = 0
+        self.last: dict[tuple[int, str], bytes] = {}
+        pair.create("t", 2, **TOPIC)
+        pair.create("u", 1)
+        self.idempotent = [Producer(pair, None) for _ in range(2)]
+        # One of the older protocol, and one of the newer.
+        self.transactional = [Producer(pair, "x", version=9), Producer(pair, "y", version=12)]
+        self.stale: Producer | None = None
+
+    def tell(self, step: Write | Event) -> None:
+        if isinstance(step, Write):
+            self.write(step)
+        else:
+            getattr(self, step.what.replace(" ", "_"))(step.number)
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def write(self, write: Write) -> None:
+        topic, index = PLACES[write.place]
+        producer: Producer | None = None
+        version = write.version
+        if write.kind == "idempotent":
+            producer = self.idempotent[write.producer]
+        elif write.kind == "transactional":
+            producer = self.transactional[write.producer]
+            # The versions of the protocol in which the transaction is.
+            version = min(version, 11) if producer.version < 12 else max(version, 12)
+            if producer.version < 12 and self.number % 4:
+                self.begin(write.place)
+        if producer is not None:
+            self.go_on(producer, topic, index)
+        frames = []
+        for send in write.sends:
+            self.number += 1
+            frames.append(self.request(send, producer, topic, index, version, write))
+        self.pair.exchange(*frames, on=write.connection, answers=len(frames) * bool(write.acks))
+
+    def go_on(self, producer: Producer, topic: str, index: int) -> None:
+        """Continue where the log ends: a producer knows what was refused."""
+        partition = self.pair.fast.broker._replication.replicas.find((topic, index))
+        entry = None
+        if partition is not None:
+            entry = partition.log.producers.entry(producer.producer_id)
+        is_known = entry is not None and entry.producer_epoch == producer.epoch
+        producer.sequences[topic, index] = (
+            (entry.last_sequence + 1) & MAX_SEQUENCE if entry is not None and is_known else 0
+        )
+
+    def request(
+        self,
+        send: Send,
+        producer: Producer | None,
+        topic: str,
+        index: int,
+        version: int,
+        write: Write,
+    ) -> bytes:
+        options: dict[str, Any] = {"at_ms": TIME_MS + send.at_ms}
+        options["compression"] = Compression(send.codec)
+        values = [bytes([number]) * send.size for number in range(send.count)]
+        key, records = (id(producer), topic), b""
+        if producer is None:
+            records = batch(*values, **options)
+        else:
+            records = self.of_producer(send, producer, values, topic, index, options)
+        if send.twist == "repeated":
+            records = self.last.get(key, records)
+        self.last[key] = records
+        made: bytes | None = records
+        if send.twist in RECORD_TWISTS:
+            made = RECORD_TWISTS[send.twist](records, self.number)
+        transactional_id = None if producer is None else producer.transactional_id
+        if send.twist == "without id":
+            transactional_id = None
+        elif send.twist == "other id":
+            transactional_id = "y" if transactional_id == "x" else "x"
+        request = frame(
+            made,
+            version=version,
+            number=self.number,
+            topic=topic,
+            topic_id=self.pair.ids[topic],
+            index=index,
+            acks=write.acks,
+            transactional_id=transactional_id,
+            client_id=b"client" if write.connection else b"\xffclient",
+        )
+        return self.twisted(send.twist, request, made or b"", version)
+
+    def of_producer(
+        self,
+        send: Send,
+        producer: Producer,
+        values: list[bytes],
+        topic: str,
+        index: int,
+        options: dict[str, Any],
+    ) -> bytes:
+        sequence = producer.sequences.get((topic, index), 0)
+        if send.twist == "gap":
+            return producer.batch(
+                *values, topic=topic, index=index, base_sequence=sequence + 3, **options
+            )
+        if send.twist == "old epoch" and self.stale is not None:
+            options["producer_epoch"] = self.stale.epoch
+        if send.twist == "new epoch":
+            options |= {"producer_epoch": producer.epoch + 1, "base_sequence": 0}
+        return producer.batch(*values, topic=topic, index=index, **options)
+
+    def twisted(self, twist: str, request: bytes, records: bytes, version: int) -> bytes:
+        number = self.number
+        if twist == "flipped request":
+            # The length of a request is not part of it, nor is what tells the API.
+            return request[:4] + flipped(request[4:], number * 7919)
+        if twist == "cut request":
+            return request[: number * 7919 % len(request)]
+        if twist == "bytes behind":
+            return request + bytes(number % 4) + b"\1" * (number % 2)
+        if twist == "tags" and version >= 9:
+            return request[:-3] + (b"\0\0\1\7\1x", b"\0\1\7\1x\0", b"\1\7\1x\0\0")[number % 3]
+        if twist in ("wrong length", "long length") and records:
+            at = request.rindex(records)
+            if version < 9:
+                size = len(records) + number % 5 - 2
+                return request[: at - 4] + struct.pack(">i", size) + request[at:]
+            width = len(write_uvarint(len(records) + 1))
+            field = bytearray(write_uvarint(len(records) + 1))
+            if twist == "wrong length":
+                field = bytearray(write_uvarint(len(records) + 1 + number % 5 - 2))
+            else:
+                field[-1] |= 0x80
+                field.append(0)
+            return request[: at - width] + bytes(field) + request[at:]
+        return request
+
+    # -- events -----------------------------------------------------------------------------------
+
+    def begin(self, number: int) -> None:
+        """Add partitions to the transaction of the older protocol."""
+        topic, index = PLACES[number % len(PLACES)]
+        producer = self.transactional[0]
+        found = add_partitions_to_txn.AddPartitionsToTxnTopic(name=topic, partitions=[index])
+        self.pair.ask(
+            add_partitions_to_txn,
+            add_partitions_to_txn.AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id="x",
+                v3_and_below_producer_id=producer.producer_id,
+                v3_and_below_producer_epoch=producer.epoch,
+                v3_and_below_topics=[found],
+            ),
+            3,
+        )
+
+    def end(self, number: int, *, commit: bool) -> None:
+        producer = self.transactional[number % 2]
+        version = 3 if producer.version < 12 else 5
+        answer = self.pair.ask(
+            end_txn,
+            end_txn.EndTxnRequest(
+                transactional_id=producer.transactional_id or "",
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                committed=commit,
+            ),
+            version,
+        )
+        if number % 3:
+            self.pair.wait(0.2)
+        if version == 5 and not answer.error_code:
+            producer.producer_id, producer.epoch = answer.producer_id, answer.producer_epoch
+            producer.sequences.clear()
+
+    def commit(self, number: int) -> None:
+        self.end(number, commit=True)
+
+    def abort(self, number: int) -> None:
+        self.end(number, commit=False)
+
+    def fence(self, number: int) -> None:
+        producer = self.transactional[number % 2]
+        request = init_producer_id.InitProducerIdRequest(
+            transactional_id=producer.transactional_id, transaction_timeout_ms=60_000
+        )
+        answer = self.pair.ask(init_producer_id, request, 4)
+        if not answer.error_code:
+            stale = Producer.__new__(Producer)
+            stale.__dict__.update(producer.__dict__)
+            self.stale = stale
+            producer.producer_id, producer.epoch = answer.producer_id, answer.producer_epoch
+            producer.sequences = {}
+
+    def configure(self, number: int) -> None:
+        configs = CONFIGURATIONS[number % len(CONFIGURATIONS)]
+        self.pair.configure("u" if number % 5 == 4 else "t", **configs)
+
+    def delete(self, number: int) -> None:
+        self.pair.delete("u" if number % 3 == 2 else "t")
+        if number % 2:
+            self.pair.wait(1)
+        if number % 4:
+            self.create(number)
+
+    def create(self, number: int) -> None:
+        # A topic that is there already stays.
+        for topic, partitions in (("t", 2), ("u", 1)):
+            self.pair.create(topic, partitions, **(TOPIC if number % 2 else {}))
+
+    def decide(self, number: int, **changes: Any) -> None:
+        topic, index = PLACES[number % len(PLACES)]
+        replicas = self.pair.fast.broker._replication.replicas
+        partition = replicas.find((topic, index))
+        if partition is not None:
+            epoch = partition.leader_epoch + changes.pop("later", 0)
+            self.pair.lead(topic, index, leader_epoch=epoch, **changes)
+
+    def lead(self, number: int) -> None:
+        self.decide(number, later=1, leader=0, replicas=[0], isr=[0])
+
+    def follow(self, number: int) -> None:
+        self.decide(number, later=1, leader=99, replicas=[99, 0], isr=[99, 0])
+
+    def followers(self, number: int) -> None:
+        self.decide(number, replicas=[0, 1], isr=[0])
+
+    def trim(self, number: int) -> None:
+        topic, index = PLACES[number % len(PLACES)]
+        trim(self.pair, number % 7 - 1, topic, index)
+
+    def limit(self, number: int) -> None:
+        limit(self.pair, 1000.0 * (number + 1))
+
+    def no_limit(self, _number: int) -> None:
+        limit(self.pair, None)
+
+    def wait(self, number: int) -> None:
+        self.pair.wait((0.01, 0.5, 12)[number % 3])
+
+
+@pytest.mark.timeout(36_000)
+def test_random_requests_have_the_same_effect_with_and_without_fast_paths() -> None:
+    seen: Counter[str] = Counter()
+
+    @settings(
+        max_examples=STORIES,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(steps=stories)
+    def differ(steps: list[Write | Event]) -> None:
+        with twins() as pair:
+            story = Story(pair)
+            for step in steps:
+                story.tell(step)
+                pair.state()
+            seen.update(sent=pair.sent, appended=pair.appended, served=pair.served)
+
+    differ()
+    assert seen["served"] > seen["appended"] / 5, seen

@@ -457,6 +457,28 @@ def test_old_segment_rolls(first: int, second: int, segments: int) -> None:
         assert len(list(pair.fast.partition().log.segments)) == segments
 
 
+def test_closed_segment_is_opened_by_the_handler() -> None:
+    async def close(side: Side) -> None:
+        side.partition().log.segments.active.active_file = None
+
+    with writing() as pair:
+        pair.both(close)
+        assert not quick(pair)
+        assert quick(pair)
+
+
+def test_age_of_a_segment_without_a_first_timestamp_is_that_of_its_file() -> None:
+    """The first batch may be damaged when the segment is read at a start."""
+
+    async def forget(side: Side) -> None:
+        side.partition().log.segments.active.first_timestamp = None
+
+    with writing() as pair:
+        pair.both(forget)
+        assert not quick(pair)
+        assert quick(pair)
+
+
 def test_segment_has_no_more_offsets_than_its_index_can_tell() -> None:
     async def skip(side: Side) -> None:
         log = side.partition().log

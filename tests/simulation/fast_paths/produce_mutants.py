@@ -367,9 +367,15 @@ MUTANTS = (
     ),
     Mutant(
         NEXT,
+        "or segment.active_file is None",
+        "",
+        "test_closed_segment_is_opened_by_the_handler",
+    ),
+    Mutant(
+        NEXT,
         "or first_ms is None",
         "",
-        "test_topic_that_is_made_anew_begins_a_segment",
+        "test_age_of_a_segment_without_a_first_timestamp_is_that_of_its_file",
     ),
     Mutant(NEXT, "or first_ms < 0", "", "test_old_segment_rolls", (NO_TIMESTAMP, 5, 2)),
     Mutant(NEXT, "or max_ms < 0", "", "test_old_segment_rolls", (TIME_MS, NO_TIMESTAMP, 2)),

@@ -26,6 +26,8 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.storage.files.mem_files import MemFiles
+from barnabas.storage.log.log_parts import LogAppendInfo
+from barnabas.storage.log.validator import Origin
 from tests.simulation.one_broker import broker_on
 from tests.support.virtual_loop import VirtualLoop
 
@@ -218,9 +220,16 @@ class Twins:
         self.sent = 0
         self.served = 0
         """The requests on the fast path."""
+        self.appends = 0
+        """The batches that handlers have appended, on both sides together."""
         self.numbers = 0
         self.ids: dict[str, bytes] = {}
         self._port = port
+
+    @property
+    def appended(self) -> int:
+        """The batches of clients that each side has appended."""
+        return (self.appends + self.served) // 2
 
     def both(self, work: Callable[[Side], Awaitable[T]]) -> T:
         """Do something on both sides, and return its result, which must be the same."""
@@ -360,7 +369,17 @@ def twins(seed: int = 1, *, port: int = 9092, **keys: str) -> Iterator[Twins]:
         pair.served += parts is not None
         return parts
 
-    with patch.object(ProduceFastPath, "serve", counted):
+    append = Partition.append_as_leader
+
+    def counting(partition: Partition, *args: Any, **options: Any) -> LogAppendInfo:
+        info = append(partition, *args, **options)
+        pair.appends += options.get("origin", Origin.CLIENT) is Origin.CLIENT
+        return info
+
+    with (
+        patch.object(ProduceFastPath, "serve", counted),
+        patch.object(Partition, "append_as_leader", counting),
+    ):
         try:
             pair.both(lambda side: side.start(port))
             yield pair

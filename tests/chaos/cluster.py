@@ -48,7 +48,8 @@ class Kind(NamedTuple):
 
 
 PLAIN = Kind("plain", networked=True)
-PROXIED = Kind("proxied", proxied=True)
+PROXIED = Kind("proxied", proxied=True, keys=(("fast.paths.enable", "false"),))
+"""Its brokers serve each request by its handler; those of the other kinds have fast paths."""
 LOSING_POWER = Kind("power", lossy=True)
 FLUSHING = Kind("power, flushed", lossy=True, keys=(("log.flush.interval.messages", "1"),))
 

@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from tests.simulation.cluster import stage
 from tests.simulation.cluster.stories import (
     RestartsWhileTheStoreIsAway,
     SessionsExpireInAQuietCluster,
@@ -35,6 +36,23 @@ def test_histories_contain_disk_faults_and_wrong_clocks() -> None:
     faults = [each for seed in (6, 33) for each in history(seed).faults]
     for kind in ("disk n. (append|sync) /data", "clock n. [+-]"):
         assert any(re.match(kind, each) for each in faults), (kind, faults)
+
+
+def test_some_of_the_first_histories_have_no_fast_paths() -> None:
+    with_paths = [history(seed, faulty_for=1.0).has_fast_paths for seed in range(4)]
+    assert {*with_paths} == {True, False}
+
+
+def test_history_without_fast_paths_is_the_same_byte_for_byte(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    traces = []
+    for share in (0.0, 1.0):
+        monkeypatch.setattr(stage, "GENERAL_SHARE", share)
+        world = history(7, faulty_for=4.0)
+        assert world.has_fast_paths == (not share)
+        traces.append(world.loop.trace)
+    assert traces[0] == traces[1]
 
 
 def test_seed_replays_the_same_history_of_three_brokers() -> None:

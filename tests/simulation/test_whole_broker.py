@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,13 +26,13 @@ from tests.simulation.one_broker import broker_on
 from tests.support.virtual_loop import BIRTHDAY_MS, VirtualClock, VirtualLoop
 
 
-async def work(loop: VirtualLoop, seed: int) -> None:
+async def work(loop: VirtualLoop, seed: int, **keys: str) -> None:
     """Run two producers, a group of two members, one of which leaves, and a restart in the
     middle."""
     files = MemFiles()
     clock = VirtualClock(loop)
     for round_ in range(2):
-        broker = broker_on(loop, seed, files)
+        broker = broker_on(loop, seed, files, **keys)
         await broker.start()
         async with Cluster("sim:9092") as cluster:
             if not round_:
@@ -118,6 +119,12 @@ def history(
 @pytest.mark.parametrize("seed", [1, 2])
 def test_seed_replays_the_same_history_of_a_broker(seed: int) -> None:
     assert history(seed) == history(seed)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_history_of_a_broker_without_fast_paths_is_the_same(seed: int) -> None:
+    """Not a byte is sent at another time."""
+    assert history(seed) == history(seed, partial(work, fast_paths_enable="false"))
 
 
 def test_history_with_batches_validated_in_steps_is_replayed() -> None:

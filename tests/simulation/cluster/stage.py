@@ -41,6 +41,9 @@ MOST_SKEW = 2.0
 TWO_DISKS = {"log.dirs": "/data-0,/data-1"}
 TOPICS = (PLAIN, TRANSACTED, PROCESSED)
 _FLUSHING_SHARE = 0.25
+WITHOUT_FAST_PATHS = {"fast.paths.enable": "false"}
+GENERAL_SHARE = 0.25
+"""The share of the histories whose brokers serve each request by its handler."""
 CONVERGES_WITHIN = 60.0
 CLIENTS_END_WITHIN = 300.0
 """A client waits for the whole timeout of each connection to a machine that lost power."""
@@ -64,6 +67,9 @@ class Stage:
         if self.FLUSHES or Random(f"flushing {seed}").random() < _FLUSHING_SHARE:
             keys = KEYS | FLUSHING
             self._enabled.append("lose all power")
+        self.has_fast_paths = Random(f"paths {seed}").random() >= GENERAL_SHARE
+        if not self.has_fast_paths:
+            keys = keys | WITHOUT_FAST_PATHS
         worn = Random(f"worn {seed}")
         self._enabled += [each for each in WORN if worn.random() < 0.5]
         if "bad disk" in self._enabled and worn.random() < 0.5:

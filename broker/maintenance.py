@@ -157,15 +157,16 @@ class LogTasks:
     async def flush_rolled(self) -> None:
         """Flush closed segments and producer snapshots, so recovery after a crash need not scan
         them."""
-        for partition in self._replicas:
-            log = partition.log
-            if log.flushed_offset < log.segments.active.base_offset or log.snapshots.waiting:
+        for log in self._logs.rolled:
+            if not log.awaits_flush:
+                self._logs.rolled.discard(log)
+            elif (partition := self._replicas.find(log.topic, log.partition)) is not None:
                 self._flusher.request(partition)
 
     async def flush_by_time(self) -> None:
         """Flush logs whose records have waited for flush.ms."""
         now_ms, waiting = self._clock.now_ms(), {}
-        for partition in self._replicas:
+        for partition in self._replicas.flushed_by_time:
             log = partition.log
             if log.flushed_offset < log.log_end_offset:
                 since = waiting[partition] = self._unflushed_since.get(partition, now_ms)
@@ -208,7 +209,7 @@ class CleanerTask:
 
     async def clean(self) -> None:
         """Compact until no log needs it."""
-        behind = [log.log_dir for log in self._online() if _has_more_to_compact(log)]
+        behind = [log.log_dir for log in self._compacted() if _has_more_to_compact(log)]
         for log_dir in dict.fromkeys(behind):
             await self._replicas.checkpoint(log_dir)
         while (cleaning := self._start()) is not None:
@@ -228,10 +229,13 @@ class CleanerTask:
         limits = Limits(
             config.log_cleaner_dedupe_buffer_size, config.log_cleaner_io_max_bytes_per_second
         )
-        return self._cleaner.start(self._online(), limits, self._clock.now_ms())
+        return self._cleaner.start(self._compacted(), limits, self._clock.now_ms())
 
-    def _online(self) -> list[Log]:
-        return [log for log in self._logs.logs if log.log_dir.failure is None]
+    def _compacted(self) -> list[Log]:
+        """Return the logs of compacted topics that are online."""
+        return [
+            log for log in self._logs.logs if log.config.compacted and log.log_dir.failure is None
+        ]
 
     async def _swap_groups(self, cleaning: CompactionRun) -> None:
         while (
@@ -249,9 +253,10 @@ async def _carry_out(change: Rearrangement, offload: Offload, queue: str) -> Non
 
 
 def _has_more_to_compact(log: Log) -> bool:
-    """Return whether closed, flushed segments need a checkpoint before they can be compacted."""
+    """Return whether closed, flushed segments of a compacted log need a checkpoint before they can
+    be compacted."""
     closed = log.segments.active.base_offset + 1
-    return log.config.compacted and min(closed, log.flushed_offset) > log.recovery_point
+    return min(closed, log.flushed_offset) > log.recovery_point
 
 
 class CertificateTasks:

@@ -18,6 +18,7 @@ from barnabas.broker.replication.log_dir_moves import LogDirMoves
 from barnabas.broker.replication.partition import NO_EPOCH, IsrPort, Partition
 from barnabas.broker.replication.topic_cells import TopicCells, forget
 from barnabas.broker.server.slices import Slicer
+from barnabas.config.key import LONG_MAX
 from barnabas.config.topic import TopicConfig
 from barnabas.metrics.catalogue import TopicMetrics
 from barnabas.protocol.errors import ErrorCode, KafkaError
@@ -89,6 +90,8 @@ class ReplicaManager:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._of_topic: dict[str, dict[int, Partition]] = {}
         self._offline: set[tuple[str, int]] = set()
+        self.flushed_by_time: dict[Partition, None] = {}
+        """The partitions whose topic has a limit for the time without an fsync (`flush.ms`)."""
         self._cells: dict[str, TopicCells] = {}
         self._resigned = False
         self._observers: list[tuple[str, LeadershipObserver]] = []
@@ -131,6 +134,10 @@ class ReplicaManager:
         if self._cache.partition(topic, index) is not None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        """Return the replica of a partition on this broker, None if there is no usable one."""
+        return self._partitions.get((topic, index))
 
     # -- requests of the controller --------------------------------------------------------------
 
@@ -241,6 +248,7 @@ class ReplicaManager:
             cells = self._cells[name] = TopicCells(self._metrics, name)
         partition = Partition(log, self._broker_id, cells, self._flusher.request, self._isr_manager)
         self._partitions[name, index] = partition
+        self._note_flush_time(partition)
         self._of_topic.setdefault(name, {})[index] = partition
         self._offline.discard((name, index))
         self.moves.begin(partition)
@@ -289,7 +297,7 @@ class ReplicaManager:
         return ErrorCode.NONE
 
     def _remove(self, key: tuple[str, int]) -> None:
-        del self._partitions[key]
+        self.flushed_by_time.pop(self._partitions.pop(key), None)
         topic, index = key
         del self._of_topic[topic][index]
         if not self._of_topic[topic]:
@@ -312,10 +320,17 @@ class ReplicaManager:
         for partition in self._of_topic.get(topic, {}).values():
             partition.log.configure(config)
             partition.config_changed()
+            self._note_flush_time(partition)
+
+    def _note_flush_time(self, partition: Partition) -> None:
+        if partition.log.config.flush_ms < LONG_MAX:
+            self.flushed_by_time[partition] = None
+        else:
+            self.flushed_by_time.pop(partition, None)
 
     def log_start_moved(self, log: Log) -> None:
         """Notify the followers: retention has moved the start of a log."""
-        partition = self._partitions.get((log.topic, log.partition))
+        partition = self.find(log.topic, log.partition)
         if partition is not None:
             partition.tell_followers()
 

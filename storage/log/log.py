@@ -9,7 +9,7 @@ protocol knows are KafkaError; a failing disk raises LogDirFailed and takes the 
 offline. Without a free file descriptor a method raises OutOfDescriptors, and the log is unchanged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -603,6 +603,11 @@ class Log:
         self.abandon()
 
     #
+
+    def give_up_files(self, paths: Iterable[str]) -> None:
+        """Have renamed files deleted after file.delete.delay.ms."""
+        self.to_delete += paths
+        self._options.gave_up_files(self)
 
     def complete_rearrangement(self) -> None:
         """Complete the rearrangement in progress, so that older segments do not change any more."""

@@ -1,7 +1,7 @@
 """The parts of a log: its location, the result of its recovery, and the services of its manager."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas.storage.files.files import Files, Syncable
 from barnabas.storage.log.flush import RolledLogs
@@ -10,6 +10,9 @@ from barnabas.storage.log.segments import Segments
 from barnabas.storage.opening.log_dir import LogDir
 from barnabas.storage.producers.snapshot import Snapshots
 from barnabas.storage.producers.state import ProducerStateManager
+
+if TYPE_CHECKING:
+    from barnabas.config.topic import TopicConfig
 
 
 class LogAppendInfo(NamedTuple):
@@ -58,3 +61,14 @@ class LogOptions(NamedTuple):
     checkpoint: Callable[[LogDir], None]
     """Writes a directory's checkpoints at once, because a recovery point has moved back."""
     rolled: RolledLogs
+    gave_up_files: "Callable[[TrimmedLog], None]" = lambda _: None
+    """Called when a log has files to be deleted."""
+
+
+class TrimmedLog(Protocol):
+    """A log, as the removal of its files has it."""
+
+    to_delete: list[str]
+
+    @property
+    def config(self) -> "TopicConfig": ...

@@ -59,7 +59,7 @@ def _drop(log: "Log", count: int, now_ms: int) -> Steps:
         renamed.extend(log.snapshots.withdraw(snapshots))
 
     yield rename
-    log.to_delete += renamed
+    log.give_up_files(renamed)
 
 
 @on_disk
@@ -101,4 +101,4 @@ def _swap(log: "Log", base_offset: int, replaced: Sequence[int]) -> Steps:
 
     yield rename
     swapped[0].let_go()
-    log.to_delete += renamed
+    log.give_up_files(renamed)

@@ -52,7 +52,10 @@ class LogDir:
         self.directory_id = directory_id
         self.failure: LogDirFailed | None = None
         self.written = Checkpoints({}, {}, {})
-        """The checkpoints as they are on disk."""
+        """The checkpoints that were read or written last."""
+        # The content of each checkpoint file, as far as it is known: a file that has not changed is
+        # not written again.
+        self._on_disk: dict[str, Mapping[tuple[str, int], int]] = {}
         self._files = files
         self._on_failure = on_failure
         self._on_shortage = on_shortage
@@ -102,8 +105,8 @@ class LogDir:
         return self.written
 
     def write_checkpoints(self, checkpoints: Checkpoints, generation: int) -> bool:
-        """Write all three durably, unless they are older than `generation`; return whether they
-        were.
+        """Write those that have changed durably, unless they are older than `generation`; return
+        whether they were.
 
         Runs in any thread; raises OSError.
         """
@@ -123,12 +126,20 @@ class LogDir:
 
     def _read(self, name: str) -> Offsets:
         try:
-            return read_offsets(self._files, os.path.join(self.path, name))
+            offsets = read_offsets(self._files, os.path.join(self.path, name))
         except CorruptCheckpointError:
             return {}
+        if offsets:
+            self._on_disk[name] = offsets
+        return offsets
 
     def _write(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        if self._on_disk.get(name) == offsets:
+            return
+        # A write that fails leaves the old or the new content.
+        self._on_disk.pop(name, None)
         write_offsets(self._files, os.path.join(self.path, name), offsets)
+        self._on_disk[name] = offsets
 
 
 class LogDirOwner(Protocol):

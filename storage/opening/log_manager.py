@@ -19,7 +19,7 @@ from barnabas.storage.files.files import Files, Lock, make_dirs
 from barnabas.storage.log.flush import RolledLogs
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_copy import covers, furthest
-from barnabas.storage.log.log_parts import LogLocation, LogOptions
+from barnabas.storage.log.log_parts import LogLocation, LogOptions, TrimmedLog
 from barnabas.storage.opening import dir_marks
 from barnabas.storage.opening.dir_marks import BrokerIdentity, Marks, claim, mark_closed, take_marks
 from barnabas.storage.opening.log_dir import DOUBT, Checkpoints, LogDir
@@ -86,16 +86,22 @@ class PendingDeletes:
         self._files = files
         self._now_ms = now_ms
         self._pending: list[_PendingDelete] = []
+        self._trimmed: dict[TrimmedLog, None] = {}
+
+    def note(self, log: TrimmedLog) -> None:
+        """Note that a log has given up files; may run in any thread."""
+        self._trimmed[log] = None
 
     def add(self, path: str, delay_ms: int) -> None:
         self._pending.append(_PendingDelete(self._now_ms() + delay_ms, path))
 
-    def due(self, logs: Iterable[Log]) -> list[str]:
+    def due(self) -> list[str]:
         """Return the paths whose delay has passed, each once, for `remove` in a thread.
 
-        The files that `logs` have given up since the last call are added first.
+        The files that logs have given up since the last call are added first.
         """
-        for log in logs:
+        for log in list(self._trimmed):
+            del self._trimmed[log]
             for path in log.to_delete:
                 self.add(path, log.config.file_delete_delay_ms)
             log.to_delete.clear()
@@ -147,7 +153,11 @@ class LogManager:
         self.rolled = RolledLogs()
         """The logs that wait for a flush of rolled segments or of a producer snapshot."""
         self._options = LogOptions(
-            producer_expiration_ms, self._roll_jitter, self._checkpoint_now, self.rolled
+            producer_expiration_ms,
+            self._roll_jitter,
+            self._checkpoint_now,
+            self.rolled,
+            self._removals.note,
         )
         self.last_run = Marks(clean=True, is_new=False, same_boot=True)
         """The marks of the previous process: the worst of each, over all directories."""
@@ -426,7 +436,7 @@ class LogManager:
 
     def due_removals(self) -> list[str]:
         """Return the paths to be removed now; see `PendingDeletes`."""
-        return self._removals.due(self.logs)
+        return self._removals.due()
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files and directories; raises OSError."""

@@ -193,13 +193,15 @@ class IsrManager:
 
     async def review(self) -> None:
         """Propose ISRs without lagging members, and with the followers that may join."""
-        now = self.now()
+        now, max_lag = self.now(), self._max_lag
         self._refusals = {each: errors for each, errors in self._refusals.items() if each.is_leader}
         for partition in tuple(self._partitions):
-            if not partition.is_leader or partition.isr_state.proposed is not None:
+            # Most partitions of a single broker have no follower.
+            state = partition.isr_state
+            if not state.followers or not partition.is_leader or state.proposed is not None:
                 continue
             end = partition.log.log_end_offset
-            self._shrink(partition, partition.isr_state.lagging(end, now, self._max_lag))
+            self._shrink(partition, state.lagging(end, now, max_lag))
             if partition.lacks_replicas:
                 self.maybe_expand(partition)
                 partition.advance()

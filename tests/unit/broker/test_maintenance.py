@@ -1,6 +1,7 @@
 """The periodic tasks of a broker: their effects, and the failure of one of them."""
 
 import asyncio
+import errno
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -168,6 +169,108 @@ async def test_flush_ms_counts_from_the_first_sight_of_a_waiting_record() -> Non
     await rig.tasks.flush_by_time()
     await turns()
     assert partition.log.flushed_offset == 1
+
+
+async def test_flush_ms_that_is_set_later_counts_from_then_on() -> None:
+    rig = Rig()
+    partition = await rig.partition()
+    rig.append(partition)
+    assert list(rig.replicas.manager.flushed_by_time) == []
+    await rig.tasks.flush_by_time()
+    rig.replicas.manager.configure("t", partition.log.config.replace(flush_ms=100))
+    await rig.tasks.flush_by_time()
+    rig.clock.now += 100
+    await rig.tasks.flush_by_time()
+    await turns()
+    assert partition.log.flushed_offset == 1
+    rig.replicas.manager.configure("t", partition.log.config.replace(flush_ms=2**63 - 1))
+    assert list(rig.replicas.manager.flushed_by_time) == []
+
+
+async def test_deleted_partition_is_not_flushed_by_time() -> None:
+    rig = Rig(flush_ms="100")
+    partition = await rig.partition()
+    assert list(rig.replicas.manager.flushed_by_time) == [partition]
+    await rig.replicas.stop(delete=True)
+    assert list(rig.replicas.manager.flushed_by_time) == []
+
+
+async def test_partitions_at_rest_are_not_visited(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    partition = await rig.partition()
+    rig.append(partition)
+    partition.log.roll(now_ms=rig.clock.now)
+    await rig.tasks.flush_rolled()
+    await turns()
+    await rig.tasks.flush_rolled()
+    assert list(rig.replicas.logs.rolled) == []
+
+    def visited(_: object) -> None:
+        raise AssertionError("all partitions are visited")
+
+    monkeypatch.setattr(type(rig.replicas.manager), "__iter__", visited)
+    monkeypatch.setattr(type(rig.replicas.logs), "logs", property(visited))
+    rig.append(partition)
+    await rig.tasks.flush_rolled()
+    await rig.tasks.flush_by_time()
+    await rig.tasks.remove()
+
+
+async def test_rolled_log_of_a_killed_process_is_flushed() -> None:
+    rig = Rig()
+    partition = await rig.partition()
+    rig.append(partition)
+    partition.log.roll(now_ms=rig.clock.now)
+    rig.replicas.logs.abandon()
+    rig.replicas.files.kill()
+    again = Rig(files=rig.replicas.files)
+    partition = await again.partition()
+    assert partition.log.flushed_offset == 0
+    await again.tasks.flush_rolled()
+    await turns()
+    assert partition.log.flushed_offset == 1
+
+
+async def test_rolled_log_is_flushed_after_the_failure_to_open_a_file() -> None:
+    rig = Rig()
+    partition = await rig.partition()
+    rig.append(partition)
+    partition.log.roll(now_ms=rig.clock.now)
+    shortage = Fault("open", ".index", error=errno.EMFILE, from_then_on=True)
+    rig.replicas.files.faults.append(shortage)
+    await rig.tasks.flush_rolled()
+    await turns()
+    assert (partition.log.flushed_offset, rig.replicas.failures) == (0, [])
+    rig.replicas.files.faults.clear()
+    await rig.tasks.flush_rolled()
+    await turns()
+    assert partition.log.flushed_offset == 1
+
+
+async def test_checkpoint_without_a_descriptor_is_written_by_the_next_run() -> None:
+    rig = Rig(flush_messages="1")
+    rig.append(await rig.partition())
+    await turns()
+    files = rig.replicas.files
+    files.faults.append(Fault("open", ".tmp", error=errno.EMFILE, from_then_on=True))
+    await rig.tasks.checkpoint()
+    files.faults.clear()
+    await rig.tasks.checkpoint()
+    assert read_offsets(files, "/data/recovery-point-offset-checkpoint") == {("t", 0): 1}
+
+
+async def test_retention_passes_over_a_log_without_a_descriptor() -> None:
+    rig = Rig(retention_ms="1000")
+    partition = await rig.partition()
+    rig.append(partition)
+    rig.clock.now += 2000
+    shortage = Fault("open", ".index", error=errno.EMFILE, from_then_on=True)
+    rig.replicas.files.faults.append(shortage)
+    await rig.tasks.retain()
+    assert (partition.log.log_start_offset, rig.replicas.failures) == (0, [])
+    rig.replicas.files.faults.clear()
+    await rig.tasks.retain()
+    assert partition.log.log_start_offset == 1
 
 
 class Intervals(PeriodicTasks):

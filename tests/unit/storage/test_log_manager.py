@@ -1,19 +1,21 @@
 """Log directories: locks, identity, choice, checkpoints, deletion, failure."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.types import uuid_text
-from barnabas.storage.files.errors import LogDirFailed
+from barnabas.storage.files.checkpoints import read_offsets
+from barnabas.storage.files.errors import LogDirFailed, OutOfDescriptors
 from barnabas.storage.files.files import OsFiles
 from barnabas.storage.files.mem_files import Fault, MemFiles
 from barnabas.storage.log.truncation import truncate
 from barnabas.storage.opening.log_manager import LogManager
 from barnabas.storage.opening.meta_properties import MetaPropertiesError, read_meta
 from barnabas.storage.producers import snapshot
-from tests.unit.storage.log_bench import SMALL, offsets, put, retain
+from tests.unit.storage.log_bench import NOW, SMALL, offsets, put, retain
 from tests.unit.storage.log_directories import TOPIC_ID, Now, create, make
 
 
@@ -144,6 +146,50 @@ def test_log_deleted_before_a_crash_is_removed_at_the_start() -> None:
     again = make(files)
     assert again.logs == []
     assert not [n for n in files.listdir("/data/a") if n.endswith("-delete")]
+
+
+def test_checkpoint_that_has_not_changed_is_not_written_again() -> None:
+    files = MemFiles()
+    manager = make(files, "/data")
+    log = create(manager, "t")
+    put(log, b"v")
+    log.flush()
+    checkpoint(manager)
+    files.faults.append(Fault("open", ".tmp"))
+    checkpoint(manager)
+    assert not files.faults[0].hits
+    manager.close()
+    manager = make(files, "/data")
+    again = Fault("open", "-checkpoint.tmp")
+    files.faults[:] = [again]
+    checkpoint(manager)
+    assert not again.hits
+    put(manager.logs[0], b"v")
+    with pytest.raises(LogDirFailed):
+        checkpoint(manager)
+
+
+def test_checkpoint_is_written_after_a_failure_in_the_middle_although_its_offsets_are_back() -> (
+    None
+):
+    files = MemFiles()
+    manager = make(files, "/data")
+    log = create(manager, "t")
+    put(log, b"a")
+    log.flush()
+    checkpoint(manager)
+    put(log, b"b")
+    log.flush()
+    name = "/data/recovery-point-offset-checkpoint"
+    # The new content gets its name, and the call fails nevertheless.
+    files.faults.append(Fault("sync_dir", "/data", error=errno.EMFILE))
+    with pytest.raises(OutOfDescriptors):
+        checkpoint(manager)
+    assert read_offsets(files, name) == {("t", 0): 2}
+    truncate(log, 1, now_ms=NOW).complete()
+    log.flush()
+    checkpoint(manager)
+    assert read_offsets(files, name) == {("t", 0): 1}
 
 
 def test_a_stray_log_is_set_aside_and_kept() -> None:

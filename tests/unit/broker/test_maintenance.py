@@ -171,6 +171,27 @@ async def test_flush_ms_counts_from_the_first_sight_of_a_waiting_record() -> Non
     assert partition.log.flushed_offset == 1
 
 
+async def test_segments_that_were_compacted_away_are_removed() -> None:
+    rig = Rig(
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio="0.01",
+        flush_messages="1",
+        file_delete_delay_ms="0",
+    )
+    partition = await rig.partition()
+    for _ in range(3):
+        rig.append(partition)
+        await turns()
+        partition.log.roll(now_ms=rig.clock.now)
+    rig.append(partition)
+    await turns()
+    await rig.cleaner.clean()
+    directory = partition.log.directory
+    assert any(name.endswith(".deleted") for name in rig.replicas.files.listdir(directory))
+    await rig.tasks.remove()
+    assert not any(name.endswith(".deleted") for name in rig.replicas.files.listdir(directory))
+
+
 async def test_flush_ms_that_is_set_later_counts_from_then_on() -> None:
     rig = Rig()
     partition = await rig.partition()

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import resource
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
@@ -94,6 +95,7 @@ async def _serve(
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGHUP, broker.reload_certificates)
         on_started(broker, config)
+        _tell_of_interpreter()
         ends = [asyncio.ensure_future(event.wait()) for event in (stop, broker.failed)]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:
@@ -102,6 +104,19 @@ async def _serve(
         await broker.stop(hand_over=stop.hand_over)
     if broker.failed.is_set():
         raise click.ClickException("the broker failed and stopped; its log says why")
+
+
+def _tell_of_interpreter() -> None:
+    """Log that this Python is a slow one; after the start, which does not wait for it."""
+    from barnabas.broker.observability.interpreter import is_profile_guided
+    from barnabas.broker.observability.logging import get_logger
+
+    if is_profile_guided() is False:
+        get_logger(__name__).info(
+            "python was built without profile-guided optimization: "
+            "a request costs 10 to 70 % more CPU time",
+            python=sys.version.partition(" ")[0],
+        )
 
 
 async def _start(broker: "Broker", stop: Stop) -> bool:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.broker.observability.interpreter import is_profile_guided
 from barnabas.testing import Broker
+from tests.support.brokers.process import BrokerProcess
 from tests.support.command_line import DEADLINE, Cli, environment, run
 
 
@@ -296,6 +298,13 @@ def test_wrong_usage_is_exit_code_2(cli: Cli, arguments: str) -> None:
     code, out, errors = cli.run(*(part.strip("'") for part in arguments.split()))
     assert code == 2
     assert b"Usage: barnabas" in errors + out
+
+
+def test_serve_tells_of_python_built_without_profiles_once(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        broker.terminate()
+    told = broker.errors().count("profile-guided optimization")
+    assert told == (is_profile_guided() is False)
 
 
 def test_completion_and_version() -> None:
